@@ -134,8 +134,12 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
         assert_eq!(rule(unused), FIRST, "{unused}");
     }
     assert_ne!(with(&set("set s", "mark", "0x1000")), FIRST);
-    let map = set("map m", "ipv4_addr : mark", "10.0.0.1 : 0x1000");
-    assert_ne!(with(&map), FIRST);
+    for (types, element) in [
+        ("ipv4_addr : mark", "10.0.0.1 : 0x1000"),
+        ("mark : mark", "0x1000 : 0x1000"),
+    ] {
+        assert_ne!(with(&set("map m", types, element)), FIRST, "{types}");
+    }
     assert_eq!(with(&set("set s", "inet_service", "4096")), FIRST);
 }
 
@@ -210,6 +214,11 @@ fn a_change_touches_what_differs_alone() {
     ];
     let (have, want) = (table(&have.concat()), table(&want.concat()));
     insta::assert_snapshot!(bridge::change(&have, &want));
+    // What is new is added also where it is only a chain, or only a set.
+    for part in [chain("new", "accept"), set("set new", "inet_service", "5")] {
+        let change = bridge::change(&table(&same), &table(&[&*same, &*part].concat()));
+        assert!(change.contains("new"), "{change}");
+    }
     // The type of a set cannot change: the whole is loaded again.
     let other = table(&set("set s", "ipv4_addr", "10.0.0.1"));
     let whole = bridge::change(&have, &other);
@@ -329,9 +338,14 @@ fn host_processes_send_from_the_nodes_address_despite_kube_ipvs0() {
 
     let hidden = addresses.iter().filter(|addr| !of_v6(addr));
     let ours = addresses.iter().map(|addr| route(addr, false));
+    // The kernel's other route to such an address is left alone.
+    let mut in_main = route("fd00:10:96::30a", true);
+    in_main["table"] = json!("main");
+    in_main["type"] = json!("unicast");
     let all: Vec<_> = hidden
         .map(|addr| route(addr, true))
         .chain(ours.clone())
+        .chain([in_main])
         .collect();
     let standing = with_routes(&evidence, &all);
     assert_eq!(up(&standing).steps, []);

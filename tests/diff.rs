@@ -9,7 +9,7 @@ use kpx::backend::Mode;
 use kpx::evidence::{Evidence, Item};
 use serde_json::{Value, json};
 
-use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root};
+use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root, without};
 
 /// Returns the JSON of `kpx diff` on a copied recording.
 async fn report_of(node: &tempfile::TempDir) -> Value {
@@ -219,6 +219,20 @@ async fn a_set_of_another_type_is_shown_with_both_types() {
             && want.is_some_and(|want| want.starts_with("hash:ip,port family inet"))
     });
     assert!(found, "{:?}", kinds.collect::<Vec<_>>());
+    // The kernel keeps a set that rules match.
+    let ran = kpx(&["--from", node.path().to_str().unwrap(), "reconcile"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.err.contains("so its type cannot change"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_health_check_that_the_set_lacks_is_that_of_its_service() {
+    let lacking = |text: &str| without(text, "add KUBE-HEALTH-CHECK-NODE-PORT 32000");
+    let node = broken("full-ipvs", &[("node/ipset-save.txt", &lacking)]);
+    let report = report_of(&node).await;
+    let changes = report["changes"].as_array().unwrap();
+    let services: Vec<_> = changes.iter().map(|of| &of["service"]).collect();
+    assert_eq!(services, ["edge/web-local"], "{report:#}");
 }
 
 /// Turns the entries of each map in `value` around, and returns how many there were.

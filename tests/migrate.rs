@@ -21,7 +21,7 @@ use kpx::cluster::edit::Fields;
 use kpx::evidence::{Evidence, Gap, Item, Time};
 use kpx::migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
 use kpx::migrate::journal::{self, Entry};
-use kpx::migrate::migration::{Migration, Strategy};
+use kpx::migrate::migration::{Leg, Migration, Strategy};
 use kpx::migrate::node::{Clock, Node};
 use kpx::migrate::probes::Target;
 use kpx::net::Proto;
@@ -100,8 +100,11 @@ impl Place {
         // A follower died with the kpx that had it.
         self.followed = false;
         let mut again = 0;
-        let mut on_event =
-            |event: Event<'_>| again += usize::from(matches!(event, Event::Retries(_)));
+        let mut on_event = |event: Event<'_>| match event {
+            Event::Retries(_) => again += 1,
+            Event::Begins(_, _, _, (number, of)) => assert!((1..=of).contains(&number)),
+            _ => {}
+        };
         let limits = self.limits;
         let mut engine = Engine {
             node: &mut *self,
@@ -578,6 +581,14 @@ fn a_step_that_is_refused_rolls_back() {
         }
         place.refused = None;
         is_back(&place, &before, Mode::Iptables);
+        // Where the configuration was not changed yet, kube-proxy is not restarted.
+        let restarts = place.journal.contains("\"restart\"");
+        assert_eq!(
+            restarts,
+            refused == "cat > /etc",
+            "{refused}: {}",
+            place.journal
+        );
     }
 }
 
@@ -736,7 +747,12 @@ fn an_incomplete_line_is_ignored_and_a_broken_one_is_an_error() {
         )),
         "{broken}"
     );
-    let twice = format!("{whole}{whole}");
-    assert!(journal::read(&twice).is_err());
+    let ended = Entry::Ended {
+        at: Time { seconds: 9 },
+        leg: Leg::There,
+    };
+    for more in [whole.clone(), line(&ended)] {
+        assert!(journal::read(&format!("{whole}{more}")).is_err(), "{more}");
+    }
     assert!(journal::read("").is_err());
 }

@@ -288,6 +288,29 @@ fn packets_enter_with_the_marks_that_rules_look_for() {
 }
 
 #[test]
+fn packets_to_one_service_that_end_at_two_wrong_places_are_two_differences() {
+    let whole = evidence("seed-iptables");
+    let stolen =
+        [("198.18.0.0/16", "10.9.9.1"), ("198.19.0.0/16", "10.9.9.2")].map(|(from, to)| {
+            format!(
+                "-A PREROUTING -s {from} -d 10.97.54.248/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination {to}"
+            )
+        });
+    let stolen = with_rules(&whole, "nat", &stolen.join("\n"));
+    let (is, should) = (NodeSnapshot::new(&stolen), NodeSnapshot::new(&whole));
+    let owners = Owners::new(&should);
+    let comparison = Comparison::new(&owners, &[Family::V4], Grouping::Service);
+    let packets = comparison.between(&is, &should).unwrap();
+    let misled = packets.differences.iter().map(|of| &of.difference);
+    let misled = misled.filter(|of| of.harm == Harm::Misled);
+    let ends: Vec<_> = misled.map(|of| of.fates[0].to_string()).collect();
+    for to in ["10.9.9.1", "10.9.9.2"] {
+        let ends = ends.iter().filter(|end| end.contains(to));
+        assert_eq!(ends.count(), 1, "{to}");
+    }
+}
+
+#[test]
 fn what_a_set_with_timeouts_has_is_left_open() {
     let mut evidence = evidence("seed-iptables");
     let sets = |timeout| {

@@ -3,6 +3,7 @@
 mod rules;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::IpAddr;
 
 use kpx::backend::Mode;
@@ -22,10 +23,10 @@ const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
 fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> TempDir {
     let dir = support::broken(name, changes);
     let path = dir.path().join("node/sysctl.txt");
-    if let Ok(text) = std::fs::read_to_string(&path) {
+    if let Ok(text) = fs::read_to_string(&path) {
         let on = text.replace("ip_forward = 0", "ip_forward = 1");
         let on = on.replace("conf.all.forwarding = 0", "conf.all.forwarding = 1");
-        std::fs::write(&path, on).unwrap();
+        fs::write(&path, on).unwrap();
     }
     dir
 }
@@ -805,6 +806,64 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_owner() {
     );
 }
 
+#[tokio::test]
+async fn a_chain_that_kube_proxy_did_not_write_is_named() {
+    const CHAIN: &str = "KUBE-SVC-AAAAAAAAAAAAAAAA";
+    let stolen = |text: &str| {
+        let first = "[0:0] -A KUBE-SERVICES -d 10.100.1.1/32";
+        let rules = format!(
+            "[0:0] -A KUBE-SERVICES -d 10.100.1.1/32 -j {CHAIN}\n\
+             [0:0] -A {CHAIN} -p tcp -j DNAT --to-destination 10.9.9.9:80\n{first}"
+        );
+        let text = text.replacen("*nat\n", &format!("*nat\n:{CHAIN} - [0:0]\n"), 1);
+        text.replacen(first, &rules, 1)
+    };
+    let dir = broken("full-iptables", &[(RULES, &stolen)]);
+    let ran = trace_in(&dir, &["shop/cart", "--source", "external"]).await;
+    assert!(ran.out.contains("kube-proxy did not write it"), "{ran}");
+}
+
+/// Only kube-proxy's own tables have chains and sets with these meanings.
+#[tokio::test]
+async fn a_chain_of_others_that_is_called_as_kube_proxys_refuses_for_its_own_reasons() {
+    let table = "table inet vpn {\n\tchain firewall-guests {\n\t\ttype filter hook prerouting priority -300; policy accept;\n\
+        \t\tip daddr . tcp dport @no-endpoint-hosts drop\n\t\tip daddr 10.97.54.248 drop\n\t}\n}\n";
+    let foreign = |text: &str| format!("{text}{table}");
+    let dir = broken("seed-nftables", &[("node/nft.txt", &foreign)]);
+    fs::remove_file(dir.path().join("node/nft.json")).unwrap();
+    let ran = trace_in(
+        &dir,
+        &["10.97.54.248:80", "--source", "external", "-o", "json"],
+    )
+    .await;
+    let trace: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(verdict(&trace), "drop", "{trace:#}");
+    for other in [
+        "loadBalancerSourceRanges",
+        "no endpoints",
+        "no local endpoints",
+    ] {
+        assert!(!ran.out.contains(other), "{trace:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_scheduler_that_hashes_is_noted_with_what_it_hashes() {
+    for (options, what) in [
+        (
+            "sh",
+            "hashes addresses: the shares are those of all clients",
+        ),
+        ("sh -b sh-port", "hashes addresses and source ports"),
+    ] {
+        let change = |text: &str| text.replace(" -s rr", &format!(" -s {options}"));
+        let dir = broken("seed-ipvs", &[("node/ipvsadm-save.txt", &change)]);
+        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "external"]).await;
+        let words: Vec<_> = ran.out.split_whitespace().collect();
+        assert!(words.join(" ").contains(what), "{what}: {ran}");
+    }
+}
+
 /// The first rule of ufw's IPv6 chains: no packet of a connection has a routing header.
 #[tokio::test]
 async fn a_rule_for_routing_headers_takes_no_connection() {
@@ -887,8 +946,8 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
     ] {
         let dir = broken("seed-iptables", &[]);
         // Without the JSON, the text is read.
-        std::fs::remove_file(dir.path().join("node/nft.json")).ok();
-        std::fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
+        fs::remove_file(dir.path().join("node/nft.json")).ok();
+        fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
         let args = ["trace", "10.97.54.248:80", "-o", "json", "--source", "host"];
         let ran = kpx(&[&["--from", dir.path().to_str().unwrap()], &args[..]].concat()).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();

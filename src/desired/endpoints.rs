@@ -325,6 +325,37 @@ mod tests {
     }
 
     #[test]
+    fn an_annotation_turns_hints_on_until_1_33() {
+        const OLD: &str = "service.kubernetes.io/topology-aware-hints";
+        const NEW: &str = "service.kubernetes.io/topology-mode";
+        let count = |minor, annotations: &[(&str, &str)]| {
+            let all = annotations
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let config = ProxyConfig::default();
+            let context = Context::new(None, &config, "n", Version::new(1, minor, 0));
+            context.hints_count(&all.collect())
+        };
+        for (minor, annotations, expected) in [
+            (33, &[][..], true),
+            (29, &[], false),
+            (29, &[(NEW, "Auto")], true),
+            (29, &[(NEW, "any")], true),
+            (29, &[(NEW, "disabled")], false),
+            (29, &[(OLD, "Disabled"), (NEW, "Auto")], false),
+            (26, &[(OLD, "auto")], true),
+            (26, &[(OLD, "any")], false),
+            (26, &[(NEW, "Auto")], false),
+        ] {
+            assert_eq!(
+                count(minor, annotations),
+                expected,
+                "{minor} {annotations:?}"
+            );
+        }
+    }
+
+    #[test]
     fn terminating_endpoints_serve_when_nothing_is_ready() {
         assert_eq!(chosen(&["r", "st", ""], true, false).cluster, [0]);
         assert_eq!(chosen(&["", "st", "t"], true, false).cluster, [1]);

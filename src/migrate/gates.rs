@@ -274,7 +274,10 @@ fn restarted(node: &NodeSnapshot<'_>, before: Proxy) -> Gate {
     let met = match now.differs(before) {
         Some(true) => Ok(()),
         Some(false) => not("kube-proxy was not restarted"),
-        None if now == Proxy::default() => not("kube-proxy is not running"),
+        None if now == Proxy::default() => match plan::kube_proxy(node) {
+            Ok(_) => not("kube-proxy is not running"),
+            Err(gap) => Err(Unmet::Gap(gap)),
+        },
         None => Err(Unmet::Gap(Gap::Absent(
             Item::Processes,
             "neither its process nor its metrics show whether kube-proxy was restarted".to_owned(),

@@ -434,4 +434,6 @@ async fn status_shows_who_holds_the_lease() {
     let ran = world.kpx(&[&status[..], &["-o", "json"]].concat()).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["lease"]["held"]["holder"], "laptop-7", "{ran}");
+    // Every node has migrated: none changes when its kube-proxy restarts.
+    assert_eq!(report["armed"], Value::Null, "{ran}");
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::World;
 use crate::fake_api::{Fate, Fault, Key, What};
 
@@ -178,7 +180,11 @@ async fn a_crash_loop_is_named_and_rolled_back() {
 async fn a_missing_image_is_reported_once() {
     for reason in ["ErrImagePull", "InvalidImageName"] {
         let mut world = World::new();
-        world.ready = "1s";
+        // What the kubelet does not try again is not waited for.
+        world.ready = match reason {
+            "ErrImagePull" => "1s",
+            _ => "60s",
+        };
         let fate = Fate::Waits(reason, "kpx:1: not found");
         for node in world.names {
             world.nodes.fates(&format!("{node} preview"), &[fate]);
@@ -204,6 +210,27 @@ async fn a_missing_image_is_reported_once() {
         assert_eq!(world.nodes.story(), [""; 0]);
         assert_eq!(world.leftovers(), [""; 0]);
     }
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_ready_is_named_where_its_pod_does_not_start() {
+    let mut world = World::new();
+    world.ready = "1s";
+    let fate = Fate::Waits("ContainerCreating", "no network");
+    world.nodes.fates("worker1 prepare", &[fate; 9]);
+    let silent = What::Meanwhile(Arc::new(|cluster| {
+        cluster.edit(&Key::new("nodes", "", "worker1"), |node| {
+            node["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "Unknown", "message": "Kubelet is silent."}]);
+        });
+    }));
+    // After the pods of the previews.
+    let fault = Fault::of("create", "pods", silent).after(3).times(1);
+    world.api.fault(fault);
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    let why = "; node worker1 is not ready: Kubelet is silent.";
+    assert!(ran.err.contains(why), "{ran}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use kpx::backend::Mode;
 use kpx::cluster::edit::Fields;
-use kpx::evidence::{Evidence, ITEMS, Item, load};
+use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
 use kpx::migrate::gates::{self, Expected, Gate, Name, Previous, Status};
 use kpx::node::NodeSnapshot;
 
@@ -111,6 +111,21 @@ fn what_kube_proxy_runs_with_is_compared_with_what_was_set() {
         strict_arp: Some(false),
     };
     assert_eq!(blocks(&right), "");
+}
+
+#[test]
+fn a_kube_proxy_that_does_not_run_is_waited_for_and_one_that_is_not_seen_is_unknown() {
+    let mut evidence = recording("full-ipvs");
+    let restarted = |evidence: &Evidence| all(evidence, &fields(Mode::Ipvs), None).swap_remove(0);
+    let away = |item| Err(Gap::Absent(item, "away".to_owned()));
+    evidence.insert(Item::Metrics, away(Item::Metrics));
+    evidence.insert(Item::Processes, Ok("{\"processes\": []}".to_owned()));
+    let gate = restarted(&evidence);
+    assert_eq!(gate.status, Status::Waiting, "{gate:?}");
+    assert_eq!(gate.reason, "kube-proxy is not running");
+    evidence.insert(Item::Processes, away(Item::Processes));
+    let gate = restarted(&evidence);
+    assert_eq!(gate.status, Status::Unknown, "{gate:?}");
 }
 
 /// In a busy cluster, every look finds some difference, but never the same one twice.

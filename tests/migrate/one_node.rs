@@ -96,6 +96,24 @@ fn each_stage_is_planned_from_its_needs_only() {
 }
 
 #[test]
+fn modules_are_loaded_before_settings_are_changed() {
+    let mut evidence = three("full-iptables");
+    let dep = "kernel/net/netfilter/ipvs/ip_vs.ko:\n";
+    evidence.insert(Item::ModulesDep, Ok(dep.to_owned()));
+    let mut migration = migration(Mode::Iptables, Mode::Ipvs, Strategy::InPlace);
+    migration.modules = vec!["ip_vs".to_owned()];
+    let state = MigrationState::new(migration);
+    let lease = Lease::of(Duration::from_secs(60));
+    let plan = stage::plan(&state, Stage::Prepare, &evidence, "node1", &[], &lease).unwrap();
+    let actions: Vec<_> = plan.steps.iter().map(|step| &step.action).collect();
+    let [Action::LoadModules { .. }, rest @ ..] = actions.as_slice() else {
+        panic!("{actions:?}");
+    };
+    let are_settings = rest.iter().all(|of| matches!(of, Action::Sysctl { .. }));
+    assert!(are_settings && !rest.is_empty(), "{rest:?}");
+}
+
+#[test]
 fn rules_are_not_built_where_a_part_of_the_node_is_unknown() {
     let mut evidence = three("full-iptables");
     let state = MigrationState::new(migration(Mode::Iptables, Mode::Nftables, Strategy::InPlace));

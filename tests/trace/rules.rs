@@ -214,6 +214,8 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("numgen random mod 4 0", "0.25"),
         ("numgen random mod 4 offset 4 >= 5", "0.75"),
         ("fib daddr type local", "0"),
+        ("fib daddr type unicast", "1"),
+        ("fib saddr type unicast", "1"),
         ("tcp sport > 1024", "what the source port is: yes"),
     ];
     let drops = |rule: &str| nftables(&format!("{rule} drop"));
@@ -267,7 +269,7 @@ fn targets_of_iptables_have_their_effect() {
             "-j TEE --gateway 10.0.0.1",
             "the effect of target TEE is unknown",
         ),
-        ("-j NOWHERE", "NOWHERE"),
+        ("-j NOWHERE", "chain NOWHERE of table mangle does not exist"),
         ("-j SECOND\n-j DROP\n-A SECOND -j RETURN", "1"),
         ("-g SECOND\n-j DROP\n-A SECOND -j RETURN", "0"),
         ("-g SECOND\n-A SECOND -j DROP", "1"),
@@ -309,6 +311,14 @@ fn statements_of_nftables_have_their_effect() {
     check(&rules, false, nftables);
 }
 
+/// Sets of others remember clients for other ends.
+#[test]
+fn a_set_that_kube_proxy_did_not_make_is_no_affinity() {
+    let evidence = nftables("update @seen { ip saddr }");
+    let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
+    assert!(outcomes.iter().all(|of| !of.sticky));
+}
+
 /// nft does not show what matches and targets of iptables compare.
 #[test]
 fn what_nft_does_not_show_is_unknown() {
@@ -325,11 +335,21 @@ fn what_nft_does_not_show_is_unknown() {
 
 #[test]
 fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
-    for (mark, first) in [("0x8", [10, 9, 9, 9]), ("0x9", [10, 244, 1, 14])] {
+    for (mark, family, first) in [
+        ("0x8", "", [10, 9, 9, 9]),
+        ("0x9", "", [10, 244, 1, 14]),
+        ("0x8", " -6", [10, 244, 1, 14]),
+    ] {
         let mut evidence = recording("seed-ipvs");
         let servers = evidence.text(Item::IpvsSave).unwrap();
         // kube-proxy adds its own mark, 0x4000.
-        let servers = format!("{servers}-A -f 16392 -s rr\n-a -f 16392 -r 10.9.9.9:80 -m -w 1\n");
+        let real = if family.is_empty() {
+            "10.9.9.9:80"
+        } else {
+            "[fd00::9]:80"
+        };
+        let servers =
+            format!("{servers}-A -f 16392{family} -s rr\n-a -f 16392{family} -r {real} -m -w 1\n");
         evidence.insert(Item::IpvsSave, Ok(servers));
         let rules = evidence.text(Item::Iptables4).unwrap();
         let rules = format!(
@@ -341,7 +361,7 @@ fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
         assert_eq!(
             outcomes[0].destination.0,
             std::net::IpAddr::from(first),
-            "{mark}"
+            "{mark}{family}"
         );
     }
 }

@@ -199,7 +199,9 @@ fn a_packet_is_followed_to_the_link_it_leaves_by() {
     let other = event(8, nat("OUTPUT"), About::Rule(10), Ruling::Drop);
     let path = chosen(7, CLIENT).into_iter().chain([other]);
     let end = event(7, nat("KUBE-SERVICES"), About::End, Ruling::Continue);
-    let mut traced = traced(path.chain(translated(7)).chain([end, left(7, 3)]));
+    let policy = seen(7, "state-from-host", About::Policy, (CLIENT, SERVICE));
+    let path = path.chain([policy]).chain(translated(7));
+    let mut traced = traced(path.chain([end, left(7, 3)]));
     traced.rules.remove(&nat("KUBE-SVC-A"));
     let packet = observed(&traced).unwrap();
     assert_eq!(packet.entry, Hook::Output);
@@ -263,6 +265,23 @@ fn a_packet_is_followed_through_lo_but_no_other_one_is() {
     let other = path.chain([again(9, "10.0.0.1:4001")]);
     let packet = observed(&traced(other)).unwrap();
     assert_eq!(packet.end, End::Left(headers(CLIENT, ENDPOINT), Some(LO)));
+}
+
+#[test]
+fn another_packet_of_the_same_client_is_not_followed() {
+    let enters = Event {
+        input: Some(3),
+        ..seen(9, "from-host", About::Rule(1), (CLIENT, SERVICE))
+    };
+    let drop = event(9, nat("OUTPUT"), About::Rule(10), Ruling::Drop);
+    let path = chosen(7, CLIENT).into_iter().chain([enters, drop]);
+    let packet = observed(&traced(path)).unwrap();
+    assert_eq!((packet.end, packet.steps.len()), (End::Vanished, 0));
+    // The kernel uses a number again.
+    let again = chosen(7, "10.0.0.1:4001").into_iter().chain([left(7, 3)]);
+    let path = chosen(7, CLIENT).into_iter().chain(again);
+    let packet = observed(&traced(path)).unwrap();
+    assert_eq!(packet.end, End::Vanished);
 }
 
 #[test]
@@ -401,6 +420,44 @@ fn rules_of_the_legacy_back_end_are_compared_if_they_were_traced() {
             .iter()
             .all(|line| line.starts_with("untraced"))
     );
+}
+
+/// The nft back end may have built-in chains of its own.
+#[test]
+fn rules_of_the_legacy_back_end_are_those_whose_chains_nft_does_not_have() {
+    let mut traced = delivered();
+    traced.events.retain(|event| event.chain.table == OWN);
+    let is_builtin = |name: &ChainName| !name.chain.starts_with("KUBE-");
+    traced.chains.retain(|name, _| is_builtin(name));
+    assert!(compared(&traced, predicted()).agrees());
+}
+
+#[test]
+fn as_many_steps_as_possible_are_common() {
+    let step = |name: char| Step {
+        hook: Hook::Output,
+        table: String::new(),
+        chain: name.to_string(),
+        number: None,
+        ruling: Ruling::Accept,
+    };
+    let key = |name: char| Key {
+        hook: Hook::Output,
+        table: String::new(),
+        chain: name.to_string(),
+        number: None,
+        ruling: Ruling::Accept,
+    };
+    for (predicted, observed, expected) in [
+        ("a", "xa", &[Some(1)][..]),
+        ("xab", "abx", &[None, Some(0), Some(1)]),
+        ("xya", "aaaxy", &[Some(3), Some(4), None]),
+    ] {
+        let predicted: Vec<_> = predicted.chars().map(key).collect();
+        let steps: Vec<_> = observed.chars().map(step).collect();
+        let seen: Vec<_> = observed.chars().map(key).zip(&steps).collect();
+        assert_eq!(common(&predicted, &seen), expected, "{observed}");
+    }
 }
 
 /// Rules before connection tracking are passed before the kernel knows whether the packet is wanted.

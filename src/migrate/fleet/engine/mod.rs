@@ -305,3 +305,15 @@ impl Pace {
         pause
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_second() {
+        let mut pace = Pace::new();
+        let pauses = std::array::from_fn(|_| pace.next().as_millis());
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
+    }
+}

@@ -127,6 +127,7 @@ pub fn progress(text: &str) -> Option<Progress> {
 mod tests {
     use super::*;
     use crate::backend::Mode;
+    use crate::migrate::evict::Leaving;
     use crate::migrate::gates::{Gate, Name, Status};
     use crate::migrate::migration::Leg;
     use crate::migrate::preview::Preview;
@@ -248,6 +249,15 @@ mod tests {
             progress(&gates(Status::Failing)),
             Some(Progress::Reports(words))
         );
+        // A disruption budget keeps a pod: an operator may have to act.
+        let pods = Leaving {
+            count: 1,
+            kept: Vec::new(),
+        };
+        assert!(matches!(
+            progress(&line(Event::Evict { pods })),
+            Some(Progress::Reports(_))
+        ));
         assert_eq!(progress("kpx: x"), None);
     }
 }
