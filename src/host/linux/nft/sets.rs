@@ -175,7 +175,7 @@ impl Set {
                 [] => true,
                 [Type::String] if is_typed => false,
                 [Type::Integer] => (1..=128).contains(&bits),
-                [one] => one.bits().next_multiple_of(8) == bits,
+                [one] => one.bits() > 0 && one.bits().next_multiple_of(8) == bits,
                 all => {
                     let sizes = all.iter().map(|of| of.bits().next_multiple_of(32));
                     all.iter().all(|of| of.bits() > 0) && sizes.sum::<u32>() == bits

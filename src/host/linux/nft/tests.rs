@@ -264,6 +264,12 @@ fn what_is_not_known_is_an_error() {
     typed.extend(words(&[(3, 0), (4, 60), (5, 4)]));
     let why = Set::read(&typed).unwrap_err();
     assert_eq!(why, "set s: type 60 is unknown");
+    // Texts of no size.
+    let mut empty = Vec::new();
+    append(&mut empty, 2, b"s\0");
+    empty.extend(words(&[(3, 4), (4, 5)]));
+    let why = Set::read(&empty).unwrap_err();
+    assert_eq!(why, "set s: the size of its type is not known");
     let mut copied = rules().swap_remove(0);
     copied.extend(expression("lookup", &{
         let mut data = Vec::new();
