@@ -1,7 +1,7 @@
 //! Reading and changing while another program writes rules.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::change::{assert_same, kpx_with, node, reconcile, state};
@@ -78,6 +78,36 @@ fn long_while_rules_of_nftables_are_written_no_read_finds_a_difference() {
         let rules = node.run("nft list table ip kube-proxy");
         node.feed("nft -f -", &format!("delete table ip kube-proxy\n{rules}"));
     });
+}
+
+/// A sync that replaces every endpoint of a Service is one transaction for the kernel; a trace reads a chain at a time.
+#[test]
+#[ignore = "needs root and a network namespace"]
+#[expect(clippy::print_stderr, reason = "the figures")]
+fn long_while_endpoints_are_replaced_no_trace_follows_a_rule_to_a_chain_that_is_gone() {
+    let (node, name) = (node(), "full-iptables");
+    reconcile(&node, name);
+    node.run("sysctl -qw net.ipv4.ip_forward=1");
+    let saved = node.run("iptables-nft-save");
+    let states = [saved.replace("KUBE-SEP-", "KUBE-SEP-A"), saved];
+    let next = AtomicUsize::new(0);
+    let replace = || {
+        let at = next.fetch_add(1, Ordering::Relaxed) % 2;
+        node.feed("iptables-nft-restore", &states[at]);
+    };
+    let written = beside(replace, || {
+        for read in 0..READS {
+            let args = ["trace", "shop/cart", "--source", "external"];
+            let output = kpx_with(&node, name, &args, "/nonexistent");
+            let text = String::from_utf8_lossy(&output.stdout);
+            if output.status.code() != Some(0) || !text.contains("DELIVERED") {
+                return Err(format!("read {read}: {}\n{text}", output.status));
+            }
+        }
+        Ok(())
+    });
+    eprintln!("{READS} traces beside {written} writes");
+    assert!(written > READS / 2, "{written}");
 }
 
 /// Empties a chain and repairs the node, `REPAIRS` times, while `write` replaces other chains of the same tables.

@@ -91,6 +91,11 @@ async fn follow<'n>(
         Rules::Unknown(gap.clone())
     } else {
         parts.extend(parse(reader.family(), listed)?);
+        // No rule of the kernel jumps to a missing chain: the rules changed after the one that jumps was read.
+        let is_gone = |(need, chain): (&Need, &Option<_>)| chain.is_none() && is_chain(&need.chain);
+        if parts.iter().any(is_gone) {
+            return Ok(None);
+        }
         Rules::Parts(parts)
     };
     let mut world = world(node, rules);
@@ -183,8 +188,12 @@ fn led_to(parts: &Parts<'_>, is_meant: impl Fn(&Chain<'_>) -> bool) -> BTreeSet<
 /// Returns the chains that `chain` jumps to.
 fn leads<'c>(chain: &'c Chain<'_>) -> impl Iterator<Item = &'c str> {
     chain.rules.iter().filter_map(|rule| match &rule.target {
-        // Targets of modules, which are no chains, have no dash.
-        Some(Target::Jump(to) | Target::Goto(to)) if to.contains('-') => Some(&**to),
+        Some(Target::Jump(to) | Target::Goto(to)) if is_chain(to) => Some(&**to),
         _ => None,
     })
+}
+
+/// Returns whether a rule that jumps to `name` means a chain that is not built in: the targets of modules have no dash.
+fn is_chain(name: &str) -> bool {
+    name.contains('-')
 }

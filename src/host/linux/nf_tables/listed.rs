@@ -2,10 +2,13 @@
 //!
 //! While the kernel replaces a table by one with the same name, it lists each of its chains without rules, and an empty list
 //! has no generation of the ruleset. So such chains are listed again, and so is one that has rules: before, until the kernel
-//! lists them, and behind.
+//! lists them, and behind. It is one whose rules were listed, or a base chain with rules by its own entry, which is that of
+//! the new table.
 
 use std::thread;
 use std::time::Duration;
+
+use super::{Chain, Header, family_number};
 
 /// Number of attempts to list the rules of the chain that has some, and the pause behind each.
 const WAITS: u32 = 100;
@@ -27,13 +30,33 @@ struct Chains {
 
 impl Listed {
     /// Notes how many rules were listed of a chain.
-    pub(super) fn note(&mut self, family: u8, table: &str, chain: &str, rules: usize) {
-        let chains = self.of(family, table);
+    pub(super) fn note(&mut self, header: &Header, rules: usize) {
         if rules == 0 {
-            chains.empty.push(chain.to_owned());
-        } else if chains.is_shorter(rules) {
-            chains.shortest = Some((rules, chain.to_owned()));
+            let chains = self.of_chain(&header.chain);
+            chains.empty.push(header.chain.name.clone());
+            self.note_base(header);
+        } else {
+            self.note_rules(&header.chain, rules);
         }
+    }
+
+    /// Notes how many rules a base chain has.
+    pub(super) fn note_base(&mut self, header: &Header) {
+        if header.chain.base.is_some() && header.uses > 0 {
+            let rules = usize::try_from(header.uses).unwrap_or(usize::MAX);
+            self.note_rules(&header.chain, rules);
+        }
+    }
+
+    fn note_rules(&mut self, chain: &Chain, rules: usize) {
+        let chains = self.of_chain(chain);
+        if chains.is_shorter(rules) {
+            chains.shortest = Some((rules, chain.name.clone()));
+        }
+    }
+
+    fn of_chain(&mut self, chain: &Chain) -> &mut Chains {
+        self.of(family_number(chain.family), &chain.table)
     }
 
     /// Adds what another reader noted.
@@ -109,16 +132,23 @@ impl Chains {
 mod tests {
     use std::convert::Infallible;
 
+    use super::super::Base;
     use super::*;
 
-    /// Returns what the chains `a`, which has rules, and `b`, of which none were listed, come to, with the kernel's answers.
-    fn judged(answers: &[(&str, bool)]) -> bool {
-        let mut listed = Listed::default();
-        listed.note(2, "t", "long", 9);
-        listed.note(2, "t", "b", 0);
-        let mut other = Listed::default();
-        other.note(2, "t", "a", 1);
-        listed.join(other);
+    fn header(name: &str, base: Option<Base>, uses: u32) -> Header {
+        Header {
+            uses,
+            ..Header::new(Chain {
+                family: "ip",
+                table: "t".to_owned(),
+                name: name.to_owned(),
+                base,
+            })
+        }
+    }
+
+    /// Returns what `listed` comes to, with the kernel's answers.
+    fn judged(listed: &Listed, answers: &[(&str, bool)]) -> bool {
         let mut answers = answers.iter();
         let is_whole = listed.is_whole(|family, table, chain| {
             let (of, has_rules) = answers.next().unwrap();
@@ -131,6 +161,13 @@ mod tests {
 
     #[test]
     fn an_empty_chain_is_asked_about_when_the_kernel_lists_rules_again() {
+        let mut listed = Listed::default();
+        listed.note(&header("long", None, 9), 9);
+        listed.note(&header("b", None, 1), 0);
+        let mut other = Listed::default();
+        other.note(&header("a", None, 2), 1);
+        listed.join(other);
+        let judged = |answers: &[_]| judged(&listed, answers);
         assert!(judged(&[("a", true), ("b", false), ("a", true)]));
         assert!(judged(&[
             ("a", false),
@@ -141,5 +178,27 @@ mod tests {
         assert!(!judged(&[("a", true), ("b", true)]));
         assert!(!judged(&[("a", true), ("b", false), ("a", false)]));
         assert!(!judged(&[("a", false); WAITS as usize]));
+    }
+
+    #[test]
+    fn a_base_chain_tells_how_many_rules_it_has() {
+        let base = Base {
+            kind: "nat".to_owned(),
+            hook: 0,
+            priority: -100,
+        };
+        // Of its one rule, none is listed.
+        let mut listed = Listed::default();
+        listed.note(&header("a", Some(base.clone()), 1), 0);
+        assert!(!judged(&listed, &[("a", true), ("a", true)]));
+        let mut listed = Listed::default();
+        listed.note(&header("b", None, 1), 0);
+        listed.note_base(&header("a", Some(base.clone()), 1));
+        assert!(judged(&listed, &[("a", true), ("b", false), ("a", true)]));
+        // None has rules.
+        let mut listed = Listed::default();
+        listed.note(&header("b", None, 1), 0);
+        listed.note_base(&header("a", Some(base), 0));
+        assert!(judged(&listed, &[]));
     }
 }

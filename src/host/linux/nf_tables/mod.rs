@@ -38,6 +38,8 @@ pub(super) struct Header {
     pub(super) handle: u64,
     /// `NF_DROP` or `NF_ACCEPT`.
     pub(super) policy: u32,
+    /// Number of its rules, and of those that refer to it: none does to a base chain.
+    pub(super) uses: u32,
     pub(super) packets: u64,
     pub(super) bytes: u64,
     /// `NFT_CHAIN_*`.
@@ -223,6 +225,7 @@ impl Header {
             chain,
             handle: 0,
             policy: 1,
+            uses: 0,
             packets: 0,
             bytes: 0,
             flags: 0,
@@ -245,6 +248,7 @@ impl Header {
                 (3, value) => text(value)?.clone_into(&mut header.chain.name),
                 (HOOK, value) => place = Some(value),
                 (5, value) => header.policy = word(value)?,
+                (6, value) => header.uses = word(value)?,
                 (7, value) => kind = text(value)?,
                 (8, value) => {
                     for counter in attributes(value) {

@@ -7,6 +7,7 @@ use std::thread;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 
 use super::listed::Listed;
+use super::{Chain, Header, family_number};
 use crate::evidence::{Gap, Item};
 use crate::host::linux::netlink::{HEADERS, Line, append, attributes, message, text, word};
 use crate::net::Family;
@@ -212,19 +213,28 @@ impl Reader {
     /// Lists the rules of a chain like [`Reader::ask_known`]. Blocks.
     pub(in crate::host) fn rules<T: Default>(
         &mut self,
-        family: u8,
-        table: &str,
-        chain: &str,
+        header: &Header,
         mut take: impl FnMut(&mut T, Answer<'_>) -> Result<(), Odd>,
     ) -> Result<Result<T, Odd>, Gap> {
         let mut number = 0;
-        let of = key(&[(1, table), (2, chain)]);
+        let Chain {
+            family,
+            table,
+            name,
+            ..
+        } = &header.chain;
+        let (family, of) = (family_number(family), key(&[(1, table), (2, name)]));
         let found = self.ask_known(get::RULE, Extent::All, family, &of, |to, answer| {
             number += 1;
             take(to, answer)
         })?;
-        self.listed.note(family, table, chain, number);
+        self.listed.note(header, number);
         Ok(found)
+    }
+
+    /// Notes a base chain whose rules are not listed: it tells whether it has some.
+    pub(in crate::host) fn note_base(&mut self, header: &Header) {
+        self.listed.note_base(header);
     }
 
     /// Returns whether the chains without rules have none. Blocks.

@@ -169,8 +169,7 @@ fn rules(
     let mut all = String::new();
     for header in chains {
         let name = &header.chain.name;
-        let family = family_number(table.family);
-        let rules = reader.rules(family, &table.name, name, |to: &mut String, answer| {
+        let rules = reader.rules(header, |to: &mut String, answer| {
             rule(to, table, name, answer, writer)
         })?;
         match rules {

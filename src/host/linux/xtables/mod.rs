@@ -82,15 +82,23 @@ pub(super) fn chain(
         return Ok(Some(Err(format!("table {table} is not one of iptables"))));
     };
     consistent(item, |reader| {
-        let Some(header) = header(reader, number(family), table, chain)? else {
+        let Some(of) = header(reader, number(family), table, chain)? else {
             return Ok(None);
         };
         let mut writer = Writer::new(family, Sets::new(item));
-        let rules = rules_of(reader, family, &header, &mut writer)?;
+        let rules = rules_of(reader, &of, &mut writer)?;
+        if rules.as_ref().is_ok_and(String::is_empty) {
+            // Whether it has none is known where another chain has some.
+            for base in built_in(family.nft_name(), table) {
+                if let Some(base) = header(reader, number(family), table, &base.name)? {
+                    reader.note_base(&base);
+                }
+            }
+        }
         Ok(Some(rules.map(|rules| {
             let saved = Saved {
                 name,
-                chains: vec![(header, rules)],
+                chains: vec![(of, rules)],
                 odd: None,
             };
             saved.text()
@@ -107,7 +115,7 @@ fn rules(reader: &mut Reader, family: Family, chains: Vec<Header>) -> Result<Vec
         let mut writer = Writer::new(family, Sets::new(reader.item()));
         let each = chains
             .iter()
-            .map(|header| rules_of(reader, family, header, &mut writer));
+            .map(|header| rules_of(reader, header, &mut writer));
         each.collect::<Result<Vec<_>, Gap>>()
     })?;
     Ok(chains
@@ -118,7 +126,6 @@ fn rules(reader: &mut Reader, family: Family, chains: Vec<Header>) -> Result<Vec
 
 fn rules_of(
     reader: &mut Reader,
-    family: Family,
     header: &Header,
     writer: &mut Writer,
 ) -> Result<Result<String, Odd>, Gap> {
@@ -130,12 +137,9 @@ fn rules_of(
         let why = format!("base chain {} is not one of iptables", chain.name);
         return Ok(Err(why));
     }
-    let rules = reader.rules(
-        number(family),
-        &chain.table,
-        &chain.name,
-        |lines, answer| rule(answer, &chain.name, writer, lines),
-    )?;
+    let rules = reader.rules(header, |lines, answer| {
+        rule(answer, &chain.name, writer, lines)
+    })?;
     Ok(rules.map_err(|why| format!("chain {}: {why}", chain.name)))
 }
 
