@@ -183,6 +183,7 @@ fn rules_of_other_software_are_printed_as_they_were_read() {
         " -m hashlimit --hashlimit-upto 5/sec --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name x",
         " -m physdev --physdev-in veth+ ! --physdev-out veth0 ! --physdev-is-bridged -j ACCEPT",
         " -m recent --update --seconds 60 --reap --hitcount 3 --rttl --name SSH --mask 255.255.255.255 --rdest",
+        " -m recent --rcheck --name SSH --mask \"no address\" --rsource",
         " -m statistic --mode nth --every 3 --packet 0 -j X",
         " -p esp -j ACCEPT",
         " -p 47 -j ACCEPT",
@@ -522,7 +523,7 @@ fn recent() -> impl Strategy<Value = Match<'static>> {
                 hitcount,
                 rttl,
                 name,
-                mask: Some("255.255.255.255".into()),
+                mask: Some([255, 255, 255, 255].into()),
                 side,
             }))
         })

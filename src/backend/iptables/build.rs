@@ -1,6 +1,6 @@
 //! Rules from parts, in the form `iptables-save` prints: for `expect` in the modes that write them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::model::{
     AddrType, Chain, Invertible, Match, Nat, NatFlags, Policy, Recent, RecentAction, Rule, Ruleset,
@@ -142,8 +142,8 @@ pub(crate) fn dnat(to: SocketAddr) -> Target<'static> {
 /// `-m recent --name NAME` with `--set`, or with `--rcheck --seconds N --reap`.
 pub(crate) fn recent(name: &str, family: Family, check: Option<u32>) -> Match<'_> {
     let mask = match family {
-        Family::V4 => "255.255.255.255",
-        Family::V6 => "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+        Family::V4 => Ipv4Addr::BROADCAST.into(),
+        Family::V6 => Ipv6Addr::from_bits(u128::MAX).into(),
     };
     Match::Recent(Box::new(Recent {
         action: Invertible::plain(match check {
@@ -155,7 +155,7 @@ pub(crate) fn recent(name: &str, family: Family, check: Option<u32>) -> Match<'_
         hitcount: None,
         rttl: false,
         name: name.into(),
-        mask: Some(mask.into()),
+        mask: Some(mask),
         side: Side::Source,
     }))
 }

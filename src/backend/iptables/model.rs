@@ -459,8 +459,8 @@ pub struct Recent<'a> {
     pub rttl: bool,
     /// `--name`.
     pub name: Text<'a>,
-    /// `--mask`, as written; iptables prints the full mask.
-    pub mask: Option<Text<'a>>,
+    /// `--mask`: the bits of addresses that count; iptables prints it when it is full, too.
+    pub mask: Option<IpAddr>,
     /// `--rsource` or `--rdest`.
     pub side: Side,
 }

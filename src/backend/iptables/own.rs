@@ -70,7 +70,6 @@ impl Match<'_> {
             },
             Self::Recent(recent) => Match::Recent(Box::new(Recent {
                 name: text(&recent.name),
-                mask: recent.mask.as_ref().map(text),
                 ..**recent
             })),
             Self::Physdev(physdev) => Match::Physdev(Box::new(Physdev {

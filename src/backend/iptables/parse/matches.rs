@@ -303,7 +303,7 @@ fn recent<'a>(mut options: Options<'_, 'a>) -> Option<Match<'a>> {
             "--hitcount" => recent.hitcount = Some(options.parse(&mut inverted)?),
             "--rttl" => recent.rttl = true,
             "--name" => recent.name = options.value(&mut inverted)?.text(),
-            "--mask" => recent.mask = Some(options.value(&mut inverted)?.text()),
+            "--mask" => recent.mask = Some(options.parse(&mut inverted)?),
             "--rsource" => recent.side = Side::Source,
             "--rdest" => recent.side = Side::Destination,
             _ => return None,
