@@ -83,7 +83,6 @@ fn long_while_rules_of_nftables_are_written_no_read_finds_a_difference() {
 /// A sync that replaces every endpoint of a Service is one transaction for the kernel; a trace reads a chain at a time.
 #[test]
 #[ignore = "needs root and a network namespace"]
-#[expect(clippy::print_stderr, reason = "the figures")]
 fn long_while_endpoints_are_replaced_no_trace_follows_a_rule_to_a_chain_that_is_gone() {
     let (node, name) = (node(), "full-iptables");
     reconcile(&node, name);
