@@ -112,6 +112,7 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
     let rule = |text: &str| with(&chain("c", text));
     for used in [
         "meta mark 0x1000 accept",
+        "meta mark 0x1000 counter\n\t\tmeta mark 0x1000 accept",
         "meta mark & 0x1000 == 0x0 accept",
         "meta mark { 0x1, 0x1000 } accept",
         "meta mark 0xfff-0x2001 accept",

@@ -203,7 +203,10 @@ mod tests {
         assert_eq!(edits("aab", "ab"), [Edit::Extra(1)]);
         assert_eq!(edits("ab", "aab"), [Edit::Missing(1)]);
         assert_eq!(edits("xbca", "abc"), [Edit::Moved(3, 0), Edit::Extra(0)]);
-        assert_eq!(edits("xybcda", "xyabcd"), [Edit::Moved(5, 2)]);
+        assert_eq!(
+            edits("xydbca", "xyabcd"),
+            [Edit::Moved(5, 2), Edit::Moved(2, 5)]
+        );
     }
 
     #[test]

@@ -33,7 +33,12 @@ pub(crate) fn endpoint(
 fn base(text: &str) -> String {
     let mut name = format!("{}-{text}", base32::<8>(&[text]));
     if name.len() > LONGEST {
-        name.truncate(LONGEST - 3);
+        // The API server allows ASCII alone; a bundle can have anything.
+        let mut most = LONGEST - 3;
+        while !name.is_char_boundary(most) {
+            most -= 1;
+        }
+        name.truncate(most);
         name.push_str("...");
     }
     name
@@ -100,6 +105,22 @@ mod tests {
             of("[fd00:10:244::1]:8080"),
             "A5QXRN6X-default/kubernetes/tcp/https__fd00.10.244..1/8080"
         );
+    }
+
+    #[test]
+    fn a_long_name_of_a_bundle_is_cut_between_characters() {
+        for more in 0..4 {
+            let name = service(
+                "n",
+                &format!("{}{}", "s".repeat(more), "\u{1d11e}".repeat(90)),
+                Proto::Tcp,
+                "",
+            );
+            assert!(
+                (237..=240).contains(&name.len()) && name.ends_with("\u{1d11e}..."),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -271,7 +271,7 @@ fn a_packet_is_followed_through_lo_but_no_other_one_is() {
 fn another_packet_of_the_same_client_is_not_followed() {
     let enters = Event {
         input: Some(3),
-        ..seen(9, "from-host", About::Rule(1), (CLIENT, SERVICE))
+        ..seen(9, "from-links", About::Rule(1), (CLIENT, SERVICE))
     };
     let drop = event(9, nat("OUTPUT"), About::Rule(10), Ruling::Drop);
     let path = chosen(7, CLIENT).into_iter().chain([enters, drop]);
@@ -452,6 +452,7 @@ fn as_many_steps_as_possible_are_common() {
         ("a", "xa", &[Some(1)][..]),
         ("xab", "abx", &[None, Some(0), Some(1)]),
         ("xya", "aaaxy", &[Some(3), Some(4), None]),
+        ("xzab", "abx", &[None, None, Some(0), Some(1)]),
     ] {
         let predicted: Vec<_> = predicted.chars().map(key).collect();
         let steps: Vec<_> = observed.chars().map(step).collect();
