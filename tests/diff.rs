@@ -87,7 +87,9 @@ async fn leftovers_of_other_modes_are_not_differences() {
         // The kube-proxy of this node had not seen the label of its zone.
         let zone = name == "leftover-ipvs-to-nftables";
         assert_eq!(
-            ran.out.contains("shop/zonal:http over all zones"),
+            ran.out.contains(
+                "does not know this node's zone for IPv4: it spreads shop/zonal:http over all zones"
+            ),
             zone,
             "{name}\n{ran}"
         );

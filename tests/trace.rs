@@ -662,6 +662,12 @@ async fn trace_in(dir: &TempDir, args: &[&str]) -> Ran {
 
 const RULES: &str = "node/iptables-save.txt";
 
+/// Returns the JSON of the trace from `source`.
+async fn traced_in(dir: &TempDir, target: &str, source: &str) -> Value {
+    let ran = trace_in(dir, &[target, "--source", source, "-o", "json"]).await;
+    serde_json::from_str(&ran.out).unwrap()
+}
+
 #[tokio::test]
 async fn an_address_whose_service_lacks_the_port_is_named() {
     for mode in MODES {
@@ -831,19 +837,15 @@ async fn a_chain_of_others_that_is_called_as_kube_proxys_refuses_for_its_own_rea
     let foreign = |text: &str| format!("{text}{table}");
     let dir = broken("seed-nftables", &[("node/nft.txt", &foreign)]);
     fs::remove_file(dir.path().join("node/nft.json")).unwrap();
-    let ran = trace_in(
-        &dir,
-        &["10.97.54.248:80", "--source", "external", "-o", "json"],
-    )
-    .await;
-    let trace: Value = serde_json::from_str(&ran.out).unwrap();
+    let trace = traced_in(&dir, "10.97.54.248:80", "external").await;
     assert_eq!(verdict(&trace), "drop", "{trace:#}");
+    let all = trace.to_string();
     for other in [
         "loadBalancerSourceRanges",
         "no endpoints",
         "no local endpoints",
     ] {
-        assert!(!ran.out.contains(other), "{trace:#}");
+        assert!(!all.contains(other), "{trace:#}");
     }
 }
 
@@ -873,12 +875,7 @@ async fn a_rule_for_routing_headers_takes_no_connection() {
             text.replacen(first, &format!("{first} -m rt {rule} -j DROP\n{first}"), 1)
         };
         let dir = broken("dual-iptables", &[("node/ip6tables-save.txt", &ufw)]);
-        let ran = trace_in(
-            &dir,
-            &["[fd00:10:96::320]:80", "--source", "external", "-o", "json"],
-        )
-        .await;
-        let trace: Value = serde_json::from_str(&ran.out).unwrap();
+        let trace = traced_in(&dir, "[fd00:10:96::320]:80", "external").await;
         assert_eq!(verdict(&trace), "deliver", "{rule}: {trace:#}");
     }
 }
@@ -948,15 +945,13 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
         // Without the JSON, the text is read.
         fs::remove_file(dir.path().join("node/nft.json")).ok();
         fs::write(dir.path().join(Item::NftText.file()), &text).unwrap();
-        let args = ["trace", "10.97.54.248:80", "-o", "json", "--source", "host"];
-        let ran = kpx(&[&["--from", dir.path().to_str().unwrap()], &args[..]].concat()).await;
-        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let report = traced_in(&dir, "10.97.54.248:80", "host").await;
         let all = report["sources"].as_array().cloned();
         let trace = all.map_or(report, |mut all| all.remove(0));
         assert_eq!(
             backends(&trace),
             BTreeSet::from(pods.map(str::to_owned)),
-            "{ran}"
+            "{trace:#}"
         );
     }
 }

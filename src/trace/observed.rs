@@ -251,6 +251,18 @@ struct Key {
     ruling: Ruling,
 }
 
+impl Key {
+    fn of(step: &Step, numbered: bool) -> Self {
+        Self {
+            hook: step.hook,
+            table: step.table.clone(),
+            chain: step.chain.clone(),
+            number: step.number.filter(|_| numbered),
+            ruling: step.ruling.clone(),
+        }
+    }
+}
+
 /// Compares the observed path with that outcome which it fits best. `outcomes` is not empty.
 pub fn compare(outcomes: &[Outcome], packet: &Observed, means: &Means<'_>) -> Option<Comparison> {
     let all = outcomes.iter().enumerate().map(|(at, outcome)| Comparison {
@@ -278,17 +290,7 @@ fn lines(outcome: &Outcome, packet: &Observed, means: &Means<'_>) -> Vec<Line> {
     let observed: Vec<(Key, &Step)> = packet
         .steps
         .iter()
-        .map(|step| {
-            let number = step.number.filter(|_| means.numbered);
-            let key = Key {
-                hook: step.hook,
-                table: step.table.clone(),
-                chain: step.chain.clone(),
-                number,
-                ruling: step.ruling.clone(),
-            };
-            (key, step)
-        })
+        .map(|step| (Key::of(step, means.numbered), step))
         // Rules without an effect on the way are no hops.
         .filter(|(key, step)| {
             let passes = step.ruling == Ruling::Continue

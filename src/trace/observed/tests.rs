@@ -441,13 +441,7 @@ fn as_many_steps_as_possible_are_common() {
         number: None,
         ruling: Ruling::Accept,
     };
-    let key = |name: char| Key {
-        hook: Hook::Output,
-        table: String::new(),
-        chain: name.to_string(),
-        number: None,
-        ruling: Ruling::Accept,
-    };
+    let key = |name: char| Key::of(&step(name), true);
     for (predicted, observed, expected) in [
         ("a", "xa", &[Some(1)][..]),
         ("xab", "abx", &[None, Some(0), Some(1)]),
