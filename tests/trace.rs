@@ -1,5 +1,8 @@
 //! `kpx trace` on recorded nodes.
 
+mod node;
+mod recorded;
+mod routes;
 mod rules;
 
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@ use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::{Owners, PortName, Role, Source};
-use kpx::trace::{Effect, Entry, Flow, Outcome, Verdict, World};
+use kpx::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict, World};
 use serde_json::Value;
 
 use crate::support::{broken, kpx, kpx_on, root};
@@ -161,6 +161,89 @@ fn a_trace_ends_at_the_process_without_an_endpoint() {
     );
     evidence.insert(Item::Sockets, Err(Gap::NotCollected(Item::Sockets)));
     assert_eq!(walk(&evidence, &dead)[0].verdict, Verdict::Deliver);
+}
+
+/// The evidence of the node with `change` applied to the endpoints of kube-dns.
+fn with_dns(change: impl Fn(&mut Value)) -> Evidence {
+    let mut evidence = load(NODE);
+    let text = evidence.text(Item::EndpointSlices).unwrap();
+    let mut slices: Value = serde_json::from_str(text).unwrap();
+    for slice in slices["items"].as_array_mut().unwrap() {
+        if slice["metadata"]["name"] == "kube-dns-abcde" {
+            change(&mut slice["endpoints"]);
+        }
+    }
+    evidence.insert(Item::EndpointSlices, Ok(slices.to_string()));
+    evidence
+}
+
+#[test]
+fn the_process_takes_ready_endpoints_alone() {
+    let unready = |endpoint: &mut Value| endpoint["conditions"]["ready"] = false.into();
+    let query = flow("10.96.0.10:53", Entry::Host, Proto::Udp);
+    let evidence = with_dns(|endpoints| unready(&mut endpoints[0]));
+    let first = (Verdict::Deliver, "10.244.2.3:53".to_owned());
+    assert_eq!(ends(&walk(&evidence, &query)), [first]);
+    // There is no answer to a datagram.
+    let evidence = with_dns(|endpoints| {
+        endpoints
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(unready);
+    });
+    let outcomes = walk(&evidence, &query);
+    assert_eq!(outcomes[0].verdict, Verdict::Drop);
+    assert_eq!(
+        outcomes[0].reason,
+        "kube-proxy's process discards the datagram: kube-system/kube-dns:dns has no ready endpoint"
+    );
+    let last = outcomes[0].hops.last().unwrap();
+    assert_eq!(
+        (last.subsystem, &last.effect),
+        (Subsystem::Process, &Effect::Drop)
+    );
+}
+
+/// Rules of others in the chains of portals lead nowhere.
+#[test]
+fn a_rule_that_logs_among_the_portals_is_no_portal() {
+    let mut evidence = load(NODE);
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let first = "[0:0] -A KUBE-PORTALS-HOST -d 10.96.20.7/32";
+    let log = "-A KUBE-PORTALS-HOST -m comment --comment \"for the audit\" -j LOG";
+    let rules = rules.replacen(first, &format!("{log}\n{first}"), 1);
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let outcomes = walk(&evidence, &flow("10.97.54.248:80", Entry::Host, Proto::Tcp));
+    assert_eq!(outcomes.len(), 3, "{:?}", ends(&outcomes));
+}
+
+#[test]
+fn a_portal_to_another_node_is_not_followed() {
+    let mut evidence = load(NODE);
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let rules = rules.replace("10.0.2.15:42316", "10.0.2.16:42316");
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let outcomes = walk(&evidence, &flow("10.97.54.248:80", Entry::Host, Proto::Tcp));
+    assert_eq!(
+        ends(&outcomes),
+        [(Verdict::Deliver, "10.0.2.16:42316".to_owned())]
+    );
+}
+
+#[test]
+fn a_rule_that_may_stop_the_process_has_half_the_probability_of_each_endpoint() {
+    let mut evidence = load(NODE);
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let chain = ":OUTPUT ACCEPT [0:0]\n";
+    let maybe = format!("{chain}-A OUTPUT -m made-up --option -j DROP\n");
+    let rules = rules.replacen(chain, &maybe, 1);
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let outcomes = walk(&evidence, &flow("10.97.54.248:80", Entry::Pod, Proto::Tcp));
+    assert_eq!(outcomes.len(), 6, "{:?}", ends(&outcomes));
+    for outcome in &outcomes {
+        assert!((outcome.probability - 1.0 / 6.0).abs() < 1e-9);
+    }
 }
 
 #[test]
@@ -351,6 +434,29 @@ async fn a_service_that_fails_has_its_cause_and_a_fix() {
     assert!(!ran.out.contains("also:"), "{ran}");
     let ran = kpx_on("ir17-portals", &["why", "default/service-test1"]).await;
     insta::assert_snapshot!("why", ran);
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_process_is_for_its_endpoints_and_any_other_for_the_portal() {
+    let unready = |text: &str| text.replace("\"ready\": true", "\"ready\": false");
+    for (name, service, cause) in [
+        (
+            NODE,
+            "kube-system/kube-dns:dns",
+            "kube-system/kube-dns:dns has no ready endpoint",
+        ),
+        (
+            "ir17-portals",
+            "default/service-test1",
+            "default/service-test1:http does not work on node1",
+        ),
+    ] {
+        let dir = broken(name, &[("cluster/endpointslices.json", &unready)]);
+        let ran = kpx(&["--from", dir.path().to_str().unwrap(), "why", service]).await;
+        assert!(ran.out.starts_with(&format!("BROKEN: {cause}")), "{ran}");
+        let also = ran.out.contains("also:");
+        assert_eq!(also, name != NODE, "{ran}");
+    }
 }
 
 #[tokio::test]

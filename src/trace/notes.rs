@@ -231,17 +231,17 @@ fn conntrack(
         return;
     }
     let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
-    let (noun, verb) = if count == 1 {
-        ("connection", "bypasses")
+    let (noun, verb, goes) = if count == 1 {
+        ("connection", "bypasses", "goes")
     } else {
-        ("connections", "bypass")
+        ("connections", "bypass", "go")
     };
     let own = match (own, sent_from) {
         (0, _) | (_, None) => String::new(),
         (own, Some(source)) => format!("; {own} of them from {source}"),
     };
     notes.push(format!(
-        "{count} tracked {noun} to {target} {verb} these rules and go to {}{own}",
+        "{count} tracked {noun} to {target} {verb} these rules and {goes} to {}{own}",
         mismatch::listed(&all)
     ));
     if !stale.is_empty() {

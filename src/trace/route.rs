@@ -223,6 +223,17 @@ impl<'a> Router<'a> {
             .map(|a| a.link.as_str()))
     }
 
+    /// Returns whether packets to `addr` go to all hosts of a network, as `inet_addr_type` says; IPv6 has no such addresses.
+    pub(crate) fn is_broadcast(&self, addr: Asked<'_, IpAddr>) -> bool {
+        let of_network = || {
+            let routes = self.node.routes().ok()?;
+            let (route, _) = self.table(&routes.all, Family::V4, "local").find(addr)?;
+            Some(route.kind == "broadcast")
+        };
+        addr.shown().is_ipv4()
+            && (addr.is_broadcast() || addr.is_unspecified() || of_network() == Some(true))
+    }
+
     /// Returns the address masquerading gives on `device` towards `gateway`, as `inet_select_addr` does.
     pub(crate) fn masquerade(
         &self,

@@ -1,16 +1,19 @@
 //! Which packets a rule takes: a rule that drops is the first that a packet meets.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
-use kpx::evidence::{self, Evidence, Item};
+use kpx::evidence::{self, Evidence, Gap, Item};
 use kpx::net::Proto;
 use kpx::node::NodeSnapshot;
-use kpx::trace::{Entry, Flow, Verdict};
+use kpx::trace::{Entry, Flow, Hop, Verdict};
+
+use serde_json::Value;
 
 use super::{recording, walk};
 
 /// From outside to default/nginx-svc.
-fn flow(established: bool) -> Flow {
+pub(super) fn flow(established: bool) -> Flow {
     Flow {
         entry: Entry::Outside,
         source: Some([198, 18, 0, 1].into()),
@@ -22,10 +25,18 @@ fn flow(established: bool) -> Flow {
     }
 }
 
+/// The same to another address.
+fn to(destination: impl Into<IpAddr>) -> Flow {
+    Flow {
+        destination: destination.into(),
+        ..flow(false)
+    }
+}
+
 /// Returns the share of the packets that are dropped, or the condition that decides it, or why it is unknown.
-fn dropped(evidence: &Evidence, established: bool) -> String {
+fn dropped(evidence: &Evidence, flow: &Flow) -> String {
     let node = NodeSnapshot::new(evidence);
-    let outcomes = walk(&node, &flow(established));
+    let outcomes = walk(&node, flow);
     if let Some(of) = outcomes.iter().find(|of| of.verdict == Verdict::Unknown) {
         return of.reason.clone();
     }
@@ -37,9 +48,13 @@ fn dropped(evidence: &Evidence, established: bool) -> String {
 }
 
 fn check(rules: &[(&str, &str)], established: bool, with: impl Fn(&str) -> Evidence) {
+    check_flow(rules, &flow(established), with);
+}
+
+fn check_flow(rules: &[(&str, &str)], flow: &Flow, with: impl Fn(&str) -> Evidence) {
     let mut wrong = Vec::new();
     for (rule, expected) in rules {
-        let dropped = dropped(&with(rule), established);
+        let dropped = dropped(&with(rule), flow);
         let is_text = expected.len() > 4;
         if dropped != *expected && !(is_text && dropped.contains(expected)) {
             wrong.push(format!("{rule}: {dropped}, not {expected}"));
@@ -49,7 +64,7 @@ fn check(rules: &[(&str, &str)], established: bool, with: impl Fn(&str) -> Evide
 }
 
 /// The rules of `lines` come first in mangle PREROUTING, but for those of chain SECOND.
-fn iptables(lines: &str) -> Evidence {
+pub(super) fn iptables(lines: &str) -> Evidence {
     let mut evidence = recording("seed-iptables");
     let rules = evidence.text(Item::Iptables4).unwrap();
     let chain = ":POSTROUTING ACCEPT [0:0]\n";
@@ -158,15 +173,171 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
     check(&rules, true, drops);
 }
 
+/// `inet_addr_type` of the kernel.
+#[test]
+fn each_address_has_one_type() {
+    for (destination, rule, expected) in [
+        ([255; 4], "--dst-type BROADCAST", "1"),
+        ([255; 4], "--dst-type UNICAST", "0"),
+        ([10, 0, 2, 255], "--dst-type BROADCAST", "1"),
+        ([10, 0, 2, 255], "--dst-type UNICAST", "0"),
+        ([224, 0, 0, 251], "--dst-type MULTICAST", "1"),
+        ([224, 0, 0, 251], "--dst-type UNICAST", "0"),
+        ([10, 0, 2, 15], "--dst-type LOCAL --limit-iface-in", "1"),
+    ] {
+        let flow = Flow {
+            destination: destination.into(),
+            ..flow(false)
+        };
+        let rules = iptables(&format!("-m addrtype {rule} -j DROP"));
+        assert_eq!(dropped(&rules, &flow), expected, "{destination:?} {rule}");
+    }
+}
+
+/// Packets come in by eth0, here a bridge; its ports are unknown.
+#[test]
+fn a_packet_that_enters_by_a_bridge_has_an_unknown_port() {
+    let rules = [
+        ("--physdev-is-in", "1"),
+        ("! --physdev-is-in", "0"),
+        ("--physdev-is-out", "0"),
+        ("--physdev-is-bridged", "0"),
+        ("--physdev-in veth1", "the bridge port is veth1: yes"),
+        ("--physdev-out veth1", "0"),
+        ("! --physdev-out veth1", "1"),
+    ];
+    check(&rules, false, |rule| {
+        let mut evidence = iptables(&format!("-m physdev {rule} -j DROP"));
+        let links = evidence.text(Item::Links).unwrap();
+        let bridge = r#""linkinfo":{"info_kind":"bridge"},"ifname":"eth0""#;
+        let links = links.replacen(r#""ifname":"eth0""#, bridge, 1);
+        evidence.insert(Item::Links, Ok(links));
+        evidence
+    });
+}
+
+/// Packets have the mark 7.
+#[test]
+fn a_set_has_links_and_marks() {
+    for (kind, element, expected) in [
+        ("hash:net,iface", "198.18.0.0/15,eth0", "1"),
+        ("hash:net,iface", "198.18.0.0/15,eth1", "0"),
+        ("hash:net,iface", "198.51.100.0/24,eth0", "0"),
+        ("hash:ip,mark", "198.18.0.1,0x00000007", "1"),
+        ("hash:ip,mark", "198.18.0.1,0x00000008", "0"),
+    ] {
+        let mut evidence = iptables(
+            "-j MARK --set-xmark 0x7/0xffffffff\n-m set --match-set CLIENTS src,src -j DROP",
+        );
+        let sets = format!("create CLIENTS {kind} family inet\nadd CLIENTS {element}\n");
+        evidence.insert(Item::Ipset, Ok(sets));
+        assert_eq!(
+            dropped(&evidence, &flow(false)),
+            expected,
+            "{kind} {element}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_for_pings_may_take_one() {
+    let ping = Flow {
+        proto: Proto::Icmp,
+        port: 0,
+        ..flow(false)
+    };
+    let rules = iptables("-p icmp -m icmp --icmp-type 8 -j DROP");
+    assert_ne!(dropped(&rules, &ping), "0");
+}
+
+#[test]
+fn only_a_packet_of_the_host_has_an_owner() {
+    let host = Flow {
+        entry: Entry::Host,
+        source: None,
+        ..flow(false)
+    };
+    for (options, from_outside) in [
+        ("--uid-owner 0", "0"),
+        ("! --uid-owner 0", "1"),
+        ("! --uid-owner 0 ! --gid-owner 0", "1"),
+        ("! --uid-owner 0 --gid-owner 0", "0"),
+    ] {
+        let rules = iptables(&format!("-A POSTROUTING -m owner {options} -j DROP"));
+        let sender = format!("the sender is {options}: yes");
+        assert_eq!(dropped(&rules, &host), sender);
+        assert_eq!(dropped(&rules, &flow(false)), from_outside, "{options}");
+    }
+}
+
+#[test]
+fn a_packet_from_outside_comes_in_by_the_link_of_its_route() {
+    let mut evidence = iptables("-i eth1 -j DROP");
+    assert_eq!(dropped(&evidence, &flow(false)), "0");
+    let routes = evidence.text(Item::Routes).unwrap();
+    let near = r#"[{"dst":"198.18.0.0/15","dev":"eth1","scope":"link","flags":[]},"#;
+    let routes = routes.replacen('[', near, 1);
+    evidence.insert(Item::Routes, Ok(routes));
+    assert_eq!(dropped(&evidence, &flow(false)), "1");
+}
+
+#[test]
+fn a_chain_with_the_name_of_a_built_in_one_of_another_table_is_not_run() {
+    for (table, chain) in [("filter", "PREROUTING"), ("raw", "FORWARD")] {
+        let mut evidence = recording("seed-iptables");
+        let rules = evidence.text(Item::Iptables4).unwrap();
+        let rules = rules.replacen("*mangle\n", "*raw\nCOMMIT\n*mangle\n", 1);
+        let table = format!("*{table}\n");
+        let with = format!("{table}:{chain} - [0:0]\n-A {chain} -j DROP\n");
+        let rules = rules.replacen(&table, &with, 1);
+        evidence.insert(Item::Iptables4, Ok(rules));
+        assert_eq!(dropped(&evidence, &flow(false)), "0", "{table}");
+    }
+}
+
+/// Base chains of nftables that only look like the built-in ones of iptables.
+#[test]
+fn a_base_chain_of_others_is_run_beside_those_of_iptables() {
+    for (table, chain) in [("inet mangle", "PREROUTING"), ("ip mangle", "SECOND")] {
+        let mut evidence = iptables("-j MARK --set-xmark 0x1/0x1");
+        evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+        let hook = "type filter hook prerouting priority mangle; policy accept;";
+        let rules =
+            format!("table {table} {{\n\tchain {chain} {{\n\t\t{hook}\n\t\tdrop\n\t}}\n}}\n");
+        evidence.insert(Item::NftText, Ok(rules));
+        assert_eq!(dropped(&evidence, &flow(false)), "1", "{table} {chain}");
+    }
+}
+
+#[test]
+fn chains_nest_but_never_end_in_themselves() {
+    let mut lines = "-j C0\n".to_owned();
+    for depth in 0..63 {
+        writeln!(lines, "-A C{depth} -j C{}", depth + 1).unwrap();
+    }
+    let nested = |last: &str| {
+        let mut evidence = iptables(&format!("{lines}-A C63 -j {last}\n"));
+        let rules = evidence.text(Item::Iptables4).unwrap();
+        let chains = (0..64).fold("*mangle\n".to_owned(), |chains, depth| {
+            format!("{chains}:C{depth} - [0:0]\n")
+        });
+        let rules = rules.replacen("*mangle\n", &chains, 1);
+        evidence.insert(Item::Iptables4, Ok(rules));
+        dropped(&evidence, &flow(false))
+    };
+    assert_eq!(nested("DROP"), "1");
+    assert_eq!(nested("C0"), "chain C0 jumps to itself");
+}
+
 /// The rules of `lines` come before those of kube-proxy.
-fn nftables(lines: &str) -> Evidence {
+pub(super) fn nftables(lines: &str) -> Evidence {
     let mut items = evidence::ITEMS.to_vec();
     items.retain(|item| *item != Item::Nft);
     let mut evidence = recording("seed-nftables").only(&items);
     let rules = evidence.text(Item::NftText).unwrap();
     let chain = "type filter hook prerouting priority mangle; policy accept;";
     let rules =
-        format!("{rules}table ip other {{\n\tchain first {{\n\t\t{chain}\n{lines}\n\t}}\n}}\n");
+        format!("{rules}table inet other {{\n\tchain first {{\n\t\t{chain}\n{lines}\n\t}}\n}}\n");
     evidence.insert(Item::NftText, Ok(rules));
     evidence
 }
@@ -176,16 +347,39 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
     let rules = [
         ("ip saddr 198.18.0.0/15", "1"),
         ("ip saddr != 198.18.0.0/15", "0"),
+        ("ip saddr 198.18.0.0-198.18.0.9", "1"),
+        ("ip daddr 10.97.54.249-10.97.54.250", "0"),
+        ("ip6 saddr != fd00::/8", "0"),
+        ("meta nfproto ipv4", "1"),
+        ("meta protocol ip6", "0"),
         ("iifname \"eth0\"", "1"),
         ("iifname \"eth*\"", "1"),
         ("iifname \"cni0\"", "0"),
         ("meta l4proto tcp", "1"),
         ("meta l4proto { udp, sctp }", "0"),
+        ("meta l4proto 6", "1"),
+        ("meta l4proto 17", "0"),
+        ("icmp type echo-request", "0"),
+        ("sctp dport 80", "0"),
         ("udp dport 80", "0"),
         ("udp dport != 81", "0"),
         ("tcp dport 80", "1"),
         ("tcp dport != 80", "0"),
         ("tcp dport { 80, 443 }", "1"),
+        ("tcp dport http", "1"),
+        ("tcp dport https", "0"),
+        ("tcp dport domain", "0"),
+        ("tcp dport { http, ntp }", "1"),
+        (
+            "tcp dport { https, ntp }",
+            "`tcp dport == { https, ntp }` holds: yes",
+        ),
+        ("tcp dport ssh", "0"),
+        ("tcp dport & 15 == 0", "1"),
+        ("tcp dport & 16 == 0", "0"),
+        ("udp dport & 15 == 0", "0"),
+        ("tcp sport & 1 == 0", "what the source port is: yes"),
+        ("meta priority & 15 == 0", "what meta priority is: yes"),
         ("tcp dport 81-90", "0"),
         ("tcp dport > 79", "1"),
         ("tcp dport > 80", "0"),
@@ -205,14 +399,27 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("ct state new", "1"),
         ("ct state established,related", "0"),
         ("ct state != new", "0"),
+        ("ct state ! established,related", "1"),
+        ("ct state ! new", "0"),
         ("ct status dnat", "0"),
+        ("ct status ! dnat", "1"),
+        ("tcp flags fin,syn / fin,syn", "0"),
+        ("tcp flags != fin,syn / fin,syn", "1"),
+        ("tcp flags == fin,syn", "0"),
         ("tcp flags & (fin | syn | rst | ack) == syn", "1"),
         ("tcp flags & (fin | syn | rst | ack) != syn", "0"),
         ("tcp flags ! syn", "0"),
         ("tcp flags ! ack", "1"),
+        ("tcp flags fin,syn", "1"),
+        ("tcp flags fin / fin,syn", "0"),
+        ("tcp flags syn / fin,syn,rst,psh,ack,urg,ecn,cwr", "1"),
         ("numgen random mod 4 < 1", "0.25"),
         ("numgen random mod 4 0", "0.25"),
         ("numgen random mod 4 offset 4 >= 5", "0.75"),
+        (
+            "numgen random mod 70000 < 35000",
+            "`numgen random mod 70000 < 35000` holds: yes",
+        ),
         ("fib daddr type local", "0"),
         ("fib daddr type unicast", "1"),
         ("fib saddr type unicast", "1"),
@@ -225,6 +432,89 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("ct state established,related", "1"),
     ];
     check(&rules, true, drops);
+
+    let of = |proto| Flow {
+        proto,
+        ..flow(false)
+    };
+    let rules = [
+        ("sctp dport 80", "1"),
+        ("tcp dport 80", "0"),
+        ("tcp flags ! syn", "0"),
+    ];
+    check_flow(&rules, &of(Proto::Sctp), drops);
+    let rules = [("icmp type echo-request", "which type of ICMP it is: yes")];
+    check_flow(&rules, &of(Proto::Icmp), drops);
+    let v6 = Flow {
+        source: Some([0x2001, 2, 0, 0, 0, 0, 0, 1].into()),
+        ..to([0xfd00, 0, 0, 0, 0, 0, 0, 9])
+    };
+    let rules = [
+        ("ip saddr != 10.0.0.0/8", "0"),
+        ("ip protocol tcp", "0"),
+        ("ip6 saddr 2001:2::/48", "1"),
+        ("ip6 nexthdr tcp", "1"),
+        ("meta nfproto ipv6", "1"),
+        ("meta protocol ip6", "1"),
+    ];
+    check_flow(&rules, &v6, drops);
+}
+
+#[test]
+fn fib_tells_the_type_of_an_address_and_where_it_is() {
+    let drops = |rule: &str| {
+        let mut evidence = nftables(&format!("{rule} drop"));
+        let routes = evidence.text(Item::Routes).unwrap();
+        let local = r#"[{"type":"local","dst":"172.17.0.1","dev":"docker0","table":"local"},"#;
+        let routes = routes.replacen('[', local, 1);
+        evidence.insert(Item::Routes, Ok(routes));
+        evidence
+    };
+    // The packet comes in through eth0, which has 10.0.2.15.
+    let rules = [
+        ("fib daddr type local", "1"),
+        ("fib daddr . iif type local", "1"),
+    ];
+    check_flow(&rules, &to([10, 0, 2, 15]), drops);
+    let rules = [
+        ("fib daddr type local", "1"),
+        ("fib daddr . iif type local", "0"),
+        ("fib daddr . iif type unicast", "1"),
+    ];
+    check_flow(&rules, &to([172, 17, 0, 1]), drops);
+    let multicast = [("fib daddr type multicast", "1")];
+    check_flow(&multicast, &to([224, 0, 0, 1]), drops);
+    for broadcast in [[255; 4], [0; 4], [10, 0, 2, 255]] {
+        let rules = [("fib daddr type broadcast", "1")];
+        check_flow(&rules, &to(broadcast), drops);
+    }
+    // A packet of the node to itself goes out through lo.
+    let rule = "}\nchain output {\ntype filter hook output priority mangle; policy accept;\n\
+        fib daddr . oif type unicast drop";
+    let own = Flow {
+        entry: Entry::Host,
+        source: None,
+        ..to([10, 0, 2, 15])
+    };
+    check_flow(&[(rule, "1")], &own, nftables);
+}
+
+/// A list without the local table shows the node's own addresses no less than its links do.
+#[test]
+fn without_the_local_table_an_address_of_a_link_is_local() {
+    let drops = |rule: &str| {
+        let mut evidence = nftables(&format!("{rule} drop"));
+        let mut routes: Vec<Value> =
+            serde_json::from_str(evidence.text(Item::Routes).unwrap()).unwrap();
+        routes.retain(|route| route["table"] != "local");
+        evidence.insert(Item::Routes, Ok(Value::from(routes).to_string()));
+        evidence
+    };
+    let rules = [("fib daddr type local", "1")];
+    check_flow(&rules, &to([10, 0, 2, 15]), drops);
+    check_flow(&rules, &to([127, 0, 0, 1]), drops);
+    let rules = [("fib daddr type local", "0")];
+    check_flow(&rules, &to([10, 0, 2, 16]), drops);
 }
 
 #[test]
@@ -254,6 +544,26 @@ fn targets_of_iptables_have_their_effect() {
             "-j CONNMARK --restore-mark --nfmask 0xf --ctmask 0xf\n-m mark --mark 0x0 -j DROP",
             "1",
         ),
+        (
+            "-j CONNMARK --set-xmark 0x4/0xf\n-m connmark --mark 0x4 -j DROP",
+            "1",
+        ),
+        // `(ct_mark & !ctmask) ^ value`: a bit outside of the mask is inverted.
+        (
+            "-j CONNMARK --set-xmark 0xc/0xffffffff\n\
+             -j CONNMARK --set-xmark 0x8/0x0\n\
+             -m connmark --mark 0x4 -j DROP",
+            "1",
+        ),
+        (
+            "-j MARK --set-xmark 0xc/0xffffffff\n\
+             -j CONNMARK --set-xmark 0x28/0xffffffff\n\
+             -j CONNMARK --save-mark --nfmask 0xf --ctmask 0x7\n\
+             -m connmark --mark 0x24 -j DROP",
+            "1",
+        ),
+        ("-j CT --zone 1\n-j DROP", "1"),
+        ("-j ULOG\n-j DROP", "1"),
         ("-j LOG\n-j DROP", "1"),
         ("-j ACCEPT\n-j DROP", "0"),
         ("-j RETURN\n-j DROP", "0"),
@@ -279,6 +589,8 @@ fn targets_of_iptables_have_their_effect() {
 
 #[test]
 fn statements_of_nftables_have_their_effect() {
+    // The ways that such rules part come together again.
+    let crowd = format!("{}drop", "limit rate 5/second log\n".repeat(20));
     let rules = [
         ("meta mark set 0x4\nmeta mark 0x4 drop", "1"),
         ("ct mark set 0x8\nct mark 0x8 drop", "1"),
@@ -292,7 +604,32 @@ fn statements_of_nftables_have_their_effect() {
             "1",
         ),
         (
-            "meta l4proto tcp dnat to numgen random mod 4 map { 0 : 10.244.1.5, 1 : 10.244.1.6 }\ndrop",
+            "meta mark set 0x5\nmeta mark set meta mark | 0x4\nmeta mark 0x5 drop",
+            "1",
+        ),
+        ("meta nftrace set 1\nmeta mark 0x1 drop", "0"),
+        ("ct zone set 8\nct mark 0x8 drop", "0"),
+        (
+            "meta mark set symhash mod 4\ndrop",
+            "the mark that is set is unknown: symhash mod 4",
+        ),
+        ("tcp dport vmap { 443 : accept, * : drop }", "1"),
+        ("tcp dport vmap { * : accept, 80 : drop }", "1"),
+        ("ct state vmap { established : accept, new : drop }", "1"),
+        ("ct state vmap { established : drop }", "0"),
+        (
+            "tcp sport vmap { 5000 : drop }",
+            "taken by rule 1 of other first: it is unknown what the source port is",
+        ),
+        (
+            "quota over 25 mbytes used 0 bytes drop",
+            "a quota is used up: yes",
+        ),
+        (&crowd, "1"),
+        ("numgen random mod 4 vmap { 0 : drop, 2 : drop }", "0.5"),
+        ("numgen random mod 4 vmap { 0 : accept }\ndrop", "0.75"),
+        (
+            "meta l4proto tcp dnat ip to numgen random mod 4 map { 0 : 10.244.1.5, 1 : 10.244.1.6 }\ndrop",
             "0.5",
         ),
         ("meta priority set 1:1\ndrop", "1"),
@@ -302,13 +639,57 @@ fn statements_of_nftables_have_their_effect() {
         ("continue\ndrop", "1"),
         ("notrack\nct state untracked drop", "1"),
         ("notrack\nct state new drop", "0"),
-        ("queue to 1", "a program in user space decides"),
+        (
+            "queue to 1",
+            "queued by rule 1 of other first: a program in user space decides",
+        ),
+        (
+            "meta l4proto udp accept\ntproxy to :8080",
+            "taken by rule 2 of other first: the effect of tproxy is unknown",
+        ),
+        ("log prefix \"seen \" drop", "1"),
         ("jump nowhere", "chain nowhere does not exist"),
         ("jump second\ndrop\n}\nchain second {\nreturn", "1"),
         ("goto second\ndrop\n}\nchain second {\nreturn", "0"),
         ("goto second\n}\nchain second {\ndrop", "1"),
+        (
+            "jump second\n}\nchain second {\njump second",
+            "chain second jumps to itself",
+        ),
+        (
+            "ip saddr @banned drop\n}\nset banned {\ntype ipv4_addr\nflags timeout\n\
+             elements = { 198.18.0.1 timeout 1h expires 59m }",
+            "1",
+        ),
     ];
     check(&rules, false, nftables);
+}
+
+#[test]
+fn a_step_has_the_packets_of_its_rules_counter() {
+    for (counter, packets) in [
+        ("counter packets 7 bytes 420 ", Some(7)),
+        ("counter name \"all\" ", None),
+        ("", None),
+    ] {
+        let evidence = nftables(&format!("{counter}drop"));
+        let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
+        let last: Option<&Hop> = outcomes[0].hops.last().map(AsRef::as_ref);
+        assert_eq!(last.unwrap().packets, packets, "{counter}");
+    }
+}
+
+#[test]
+fn a_client_in_a_set_of_kube_proxy_is_bound_to_its_backend() {
+    for (statement, sticky) in [
+        ("update @affinity-ABC { ip saddr }", true),
+        ("add @affinity-ABC { ip saddr }", true),
+        ("delete @affinity-ABC { ip saddr }", false),
+    ] {
+        let evidence = nftables(statement);
+        let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
+        assert!(outcomes.iter().all(|of| of.sticky == sticky), "{statement}");
+    }
 }
 
 /// Sets of others remember clients for other ends.
@@ -335,19 +716,16 @@ fn what_nft_does_not_show_is_unknown() {
 
 #[test]
 fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
-    for (mark, family, first) in [
-        ("0x8", "", [10, 9, 9, 9]),
-        ("0x9", "", [10, 244, 1, 14]),
-        ("0x8", " -6", [10, 244, 1, 14]),
+    for (mark, family, real, first) in [
+        ("0x8", "", "10.9.9.9:8080", "10.9.9.9:8080"),
+        // A real server without a port gets the port of the packet.
+        ("0x8", "", "10.9.9.9:0", "10.9.9.9:80"),
+        ("0x9", "", "10.9.9.9:8080", "10.244.1.14:80"),
+        ("0x8", " -6", "[fd00::9]:80", "10.244.1.14:80"),
     ] {
         let mut evidence = recording("seed-ipvs");
         let servers = evidence.text(Item::IpvsSave).unwrap();
         // kube-proxy adds its own mark, 0x4000.
-        let real = if family.is_empty() {
-            "10.9.9.9:80"
-        } else {
-            "[fd00::9]:80"
-        };
         let servers =
             format!("{servers}-A -f 16392{family} -s rr\n-a -f 16392{family} -r {real} -m -w 1\n");
         evidence.insert(Item::IpvsSave, Ok(servers));
@@ -358,11 +736,8 @@ fn a_virtual_server_of_a_mark_comes_before_that_of_an_address() {
         evidence.insert(Item::Iptables4, Ok(rules));
         let node = NodeSnapshot::new(&evidence);
         let outcomes = walk(&node, &flow(false));
-        assert_eq!(
-            outcomes[0].destination.0,
-            std::net::IpAddr::from(first),
-            "{mark}{family}"
-        );
+        let to = std::net::SocketAddr::from(outcomes[0].destination);
+        assert_eq!(to.to_string(), first, "{mark}{family} {real}");
     }
 }
 
@@ -398,6 +773,27 @@ fn a_policy_rule_takes_what_its_selectors_fit() {
         (r#""src":"all","iif":"eth0""#, "1"),
         (r#""src":"all","iif":"cni0""#, "0"),
         (r#""src":"all","oif":"eth0""#, "0"),
+    ];
+    check(&rules, false, with);
+
+    // The route to the endpoints has 24 bits.
+    let with = |length: &str| {
+        let mut evidence = recording("seed-iptables");
+        let rules = format!(
+            r#"[{{"priority":8,"src":"all","table":"local"}},{{"priority":9,"src":"all","table":"main"{length}}},{{"priority":10,"src":"all","action":"blackhole"}}]"#
+        );
+        evidence.insert(Item::Rules, Ok(rules));
+        let routes = evidence.text(Item::Routes).unwrap();
+        let routes = routes.replacen('[', r#"[{"dst":"10.244.1.0/24","dev":"eth0"},"#, 1);
+        evidence.insert(Item::Routes, Ok(routes));
+        evidence
+    };
+    let rules = [
+        ("", "0"),
+        (r#","suppress_prefixlen":0"#, "0"),
+        (r#","suppress_prefixlen":23"#, "0"),
+        (r#","suppress_prefixlen":24"#, "1"),
+        (r#","suppress_prefixlen":32"#, "1"),
     ];
     check(&rules, false, with);
 }

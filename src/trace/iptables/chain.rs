@@ -16,8 +16,8 @@ use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
 use crate::trace::{Chains, Stop};
 
-/// Chains nest no deeper in the kernel.
-const DEEPEST: usize = 256;
+/// More levels than any known program uses; nftables allows 16.
+const DEEPEST: usize = 64;
 
 /// Targets that leave the packet and its way as they are.
 const WITHOUT_EFFECT: [&str; 22] = [
@@ -186,7 +186,7 @@ pub(crate) fn split(branch: Branch, likelihood: &Likelihood) -> (Branch, Option<
 }
 
 /// Puts ways together that an undecided rule parted and that came out the same.
-fn reunite(branches: Branches) -> Branches {
+pub(in crate::trace) fn reunite(branches: Branches) -> Branches {
     if branches.len() < 2 {
         return branches;
     }

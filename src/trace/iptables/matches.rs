@@ -175,8 +175,15 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             };
             of(source, packet.source()).and(of(destination, packet.destination()))
         }
-        // Only a packet of a local process has an owner.
-        Match::Owner(_) if packet.input != Link::None => Likelihood::NO,
+        // Only a packet of a local process has an owner; without one, `owner_mt` takes a rule whose options are all inverted.
+        Match::Owner(options) if packet.input != Link::None => {
+            let words: Vec<_> = options.split_ascii_whitespace().collect();
+            let mut options = words
+                .iter()
+                .enumerate()
+                .filter(|(_, word)| word.starts_with("--"));
+            Likelihood::sure(options.all(|(at, _)| at > 0 && words[at - 1] == "!"))
+        }
         Match::Owner(options) => Likelihood::unknown(format!("whether the sender is {options}")),
         Match::Unknown(text) => Likelihood::unknown(format!("whether `{text}` holds")),
     }
@@ -259,7 +266,7 @@ fn addr_type(
         AddrType::LOCAL.0
     } else if addr.is_multicast() {
         1 << 5
-    } else if addr.is_unspecified() || addr.is_broadcast() {
+    } else if context.router.is_broadcast(addr) {
         1 << 3
     } else {
         1 << 1

@@ -64,7 +64,7 @@ fn open(set: &Set<'_>) -> Likelihood {
 
 enum Fit {
     No,
-    /// It does; how many prefix bits it fixes.
+    /// It does; the prefix length of each net, the first in the highest bits.
     Yes(u32),
     /// That depends on the source port.
     Open,
@@ -127,7 +127,9 @@ fn element(element: &str, kinds: &[&str], sides: &[Side], packet: &Packet) -> Op
         match fit {
             Fit::No => return Some(Fit::No),
             Fit::Open => unsure = true,
-            Fit::Yes(length) => bits += length,
+            // The kernel looks for the longest first net, and among these for the longest second one.
+            Fit::Yes(length) if matches!(*kind, "ip" | "net") => bits = bits << 8 | length,
+            Fit::Yes(_) => {}
         }
     }
     Some(if unsure { Fit::Open } else { Fit::Yes(bits) })
@@ -233,5 +235,15 @@ mod tests {
             holds(&nets, &[Side::Source], &packet(), None),
             Likelihood::NO
         );
+        // Of two nets, the first.
+        let pairs = set(
+            "hash:net,net",
+            &[
+                ("10.0.0.0/8,203.0.113.0/24", ""),
+                ("10.1.0.0/16,203.0.0.0/12", "nomatch"),
+            ],
+        );
+        let sides = [Side::Source, Side::Destination];
+        assert_eq!(holds(&pairs, &sides, &packet(), None), Likelihood::NO);
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::software::BRIDGE;
 use crate::net::Mark;
 use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
 use crate::trace::iptables::chain::{
-    masquerade, redirect, split, translate, translate_source, translated,
+    masquerade, redirect, reunite, split, translate, translate_source, translated,
 };
 use crate::trace::packet::Likelihood;
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
@@ -114,7 +114,7 @@ impl<'a> Walker<'_, 'a, '_> {
             for branch in live {
                 self.run_rule(branch, at, index, rule, &mut next, &mut done);
             }
-            live = next;
+            live = reunite(next);
             if live.is_empty() {
                 break;
             }
@@ -170,7 +170,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 let have = read(key, &packet, at.context);
                 let found = match matches::look_up(data, &have, at.context) {
                     Ok(found) => found,
-                    Err(what) => return undecided(branch, &what),
+                    Err(what) => return unread(branch, &what, &by("taken")),
                 };
                 Self::choose(branch, found, |branch, chance, datum| match datum {
                     Datum::Verdict(verdict) => {
@@ -244,14 +244,15 @@ impl<'a> Walker<'_, 'a, '_> {
                     .unwrap_or_default();
                 match name.as_str() {
                     // These leave the packet and its way as they are.
-                    "log" | "quota" | "comment" | "flow" | "ct helper" | "ct timeout"
-                    | "ct expectation" | "secmark" | "synproxy" | "dup" => vec![Next::On(branch)],
+                    "log" | "comment" | "flow" | "ct helper" | "ct timeout" | "ct expectation"
+                    | "secmark" | "synproxy" | "dup" => vec![Next::On(branch)],
                     "notrack" => {
                         branch.packet.untracked = true;
                         note(&mut branch, Effect::Untrack, 1.0);
                         vec![Next::On(branch)]
                     }
                     "limit" => undecided(branch, "whether a rate limit is exceeded"),
+                    "quota" => undecided(branch, "whether a quota is used up"),
                     "queue" | "tproxy" | "fwd" => {
                         vec![Next::End(
                             branch,
@@ -367,7 +368,7 @@ impl<'a> Walker<'_, 'a, '_> {
             Some(Expr::Lookup { key, data }) => {
                 let have = read(key, &packet, at.context);
                 match matches::look_up(data, &have, at.context) {
-                    Err(what) => return undecided(branch, &what),
+                    Err(what) => return unread(branch, &what, &at.by("taken", index)),
                     Ok(found) => found
                         .into_iter()
                         .filter_map(|(chance, datum)| match datum {
@@ -437,6 +438,18 @@ fn part(branch: Branch, likelihood: &Likelihood) -> Vec<Next> {
 
 fn undecided(branch: Branch, what: &str) -> Vec<Next> {
     part(branch, &Likelihood::unknown(what))
+}
+
+/// A map of which the entry is unknown ends the packet's way, or has none for it.
+fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
+    let ends = |step| match step {
+        Next::On(branch) => Next::End(
+            branch,
+            End::Unknown(format!("{taken}: it is unknown {what}")),
+        ),
+        step => step,
+    };
+    undecided(branch, what).into_iter().map(ends).collect()
 }
 
 fn mangle(

@@ -69,6 +69,7 @@ fn holds(
 ) -> Likelihood {
     match op {
         // `tcp flags ! syn`: none of the bits.
+        "!" if matches!(have, Value::None) => Likelihood::NO,
         "!" => bits(have, right).not(true),
         "==" | "in" | "!=" => {
             let likelihood = if op == "in" && matches!(have, Value::Number(_) | Value::Port(_)) {
@@ -152,7 +153,7 @@ fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood 
             (_, other) => return Likelihood::unknown(format!("whether ct status has {other}")),
         };
     }
-    Likelihood::sure(any != (op == "!="))
+    Likelihood::sure(any != matches!(op, "!=" | "!"))
 }
 
 /// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`.
@@ -255,13 +256,13 @@ pub(crate) fn look_up<'m>(
     have: &Value<'_>,
     context: &'m Context<'_, '_>,
 ) -> Result<Vec<(f64, &'m Datum)>, String> {
-    let entries: Vec<(&Expr, &Datum)> = match map {
+    let mut entries: Vec<(&Expr, &Datum)> = match map {
         Expr::Map(entries) => entries.iter().map(|(key, datum)| (key, datum)).collect(),
         Expr::Named(name) => {
             let set = context
                 .table
                 .set(name)
-                .ok_or_else(|| format!("map @{name} was not read"))?;
+                .ok_or_else(|| format!("what map @{name} gives: it was not read"))?;
             if context.lasting && set.has_timeouts() {
                 return Err(format!("what map @{name} has at the time"));
             }
@@ -276,6 +277,8 @@ pub(crate) fn look_up<'m>(
         }
         other => return Err(format!("what map `{}` is", print::expr(other))),
     };
+    // The kernel takes `*` for keys without an entry.
+    entries.sort_by_key(|(key, _)| **key == Expr::Any);
     match have {
         Value::Random { modulus, offset } => {
             let chance = 1.0 / f64::from((*modulus).max(1));

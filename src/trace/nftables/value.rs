@@ -188,6 +188,14 @@ fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
 fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
     match (key, dir) {
         ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
+        ("state", _) => Value::Word(
+            match (packet.untracked, packet.established) {
+                (true, _) => "untracked",
+                (false, true) => "established",
+                (false, false) => "new",
+            }
+            .to_owned(),
+        ),
         ("direction", _) => Value::Word("original".to_owned()),
         ("l3proto", _) => meta("protocol", packet),
         ("protocol", _) => Value::Proto(packet.proto()),
@@ -228,11 +236,7 @@ fn fib(
         (Ok(Some(device)), Some(Link::Named(name))) if *device != **name => "unicast",
         (Ok(Some(_)), _) => "local",
         (Ok(None), _) if addr.is_multicast() => "multicast",
-        (Ok(None), _)
-            if addr.shown().is_ipv4() && (addr.is_broadcast() || addr.is_unspecified()) =>
-        {
-            "broadcast"
-        }
+        (Ok(None), _) if context.router.is_broadcast(addr) => "broadcast",
         (Ok(None), _) => "unicast",
     };
     Value::Word(kind.to_owned())

@@ -241,6 +241,39 @@ fn a_packet_of_a_connection_in_another_state_is_passed_over() {
     assert_eq!(packet.sent.source, CLIENT.parse().unwrap());
 }
 
+/// Rules of the hook run before the kernel knows the connection.
+#[test]
+fn steps_before_the_state_of_the_connection_is_known_belong_to_the_path() {
+    let [first, state] = chosen(7, CLIENT);
+    let raw = event(
+        7,
+        chain("ip", "raw", "OUTPUT"),
+        About::Policy,
+        Ruling::Accept,
+    );
+    let [end, known] = ["from-host", "state-from-host"]
+        .map(|name| seen(7, name, About::Policy, (CLIENT, SERVICE)));
+    let packet = observed(&traced([first, end, raw, state, known, left(7, 3)])).unwrap();
+    let tables: Vec<_> = packet.steps.iter().map(|step| &*step.table).collect();
+    assert_eq!(tables, ["ip raw"]);
+    // A packet begins where kpx chooses it.
+    let end = seen(7, "left", About::Rule(1), (CLIENT, ENDPOINT));
+    assert_eq!(observed(&traced([end])), None);
+}
+
+#[test]
+fn hooks_have_the_numbers_of_the_kernel() {
+    let hooks = [
+        Hook::Prerouting,
+        Hook::Input,
+        Hook::Forward,
+        Hook::Output,
+        Hook::Postrouting,
+    ];
+    assert_eq!([0, 1, 2, 3, 4].map(hook), hooks.map(Some));
+    assert_eq!(hook(5), None);
+}
+
 #[test]
 fn nothing_follows_a_drop() {
     let drop = event(7, nat("KUBE-SVC-A"), About::Rule(30), Ruling::Drop);
@@ -265,6 +298,19 @@ fn a_packet_is_followed_through_lo_but_no_other_one_is() {
     let other = path.chain([again(9, "10.0.0.1:4001")]);
     let packet = observed(&traced(other)).unwrap();
     assert_eq!(packet.end, End::Left(headers(CLIENT, ENDPOINT), Some(LO)));
+}
+
+/// Legacy tables are not traced: the packet is noticed again when it leaves, with another number and source.
+#[test]
+fn a_packet_whose_source_changed_is_followed_to_its_destination_alone() {
+    const NODE: &str = "10.0.0.2:4000";
+    let leaves = |destination| {
+        let left = seen(9, "left", About::Policy, (NODE, destination));
+        let path = chosen(7, CLIENT).into_iter().chain([left]);
+        observed(&traced(path)).unwrap().end
+    };
+    assert_eq!(leaves(SERVICE), End::Left(headers(NODE, SERVICE), None));
+    assert_eq!(leaves(ENDPOINT), End::Vanished);
 }
 
 #[test]
@@ -373,6 +419,19 @@ fn the_outcome_that_fits_best_is_compared() {
         last: [10, 244, 1, 9].into(),
     }];
     assert!(alike(chosen));
+    for (verdict, end, expected) in [
+        (Verdict::Drop, End::Dropped, true),
+        (Verdict::Reject, End::Vanished, true),
+        (Verdict::Deliver, End::Dropped, false),
+    ] {
+        let packet = Observed {
+            end,
+            ..packet.clone()
+        };
+        let outcome = outcome(verdict, ENDPOINT, predicted());
+        let compared = compare(&[outcome], &packet, &means(&traced)).unwrap();
+        assert_eq!(compared.ends_alike, expected, "{verdict:?} {end:?}");
+    }
 
     let mut hops = predicted();
     hops.remove(0);
@@ -447,6 +506,7 @@ fn as_many_steps_as_possible_are_common() {
         ("xab", "abx", &[None, Some(0), Some(1)]),
         ("xya", "aaaxy", &[Some(3), Some(4), None]),
         ("xzab", "abx", &[None, None, Some(0), Some(1)]),
+        ("aaba", "ba", &[None, None, Some(0), Some(1)]),
     ] {
         let predicted: Vec<_> = predicted.chars().map(key).collect();
         let steps: Vec<_> = observed.chars().map(step).collect();
@@ -476,6 +536,16 @@ fn steps_before_connection_tracking_are_untraced() {
     let late = compared(false);
     assert!(late.agrees());
     assert_eq!(shown(&late)[..2], ["untraced OUTPUT 1", "both OUTPUT 1"]);
+    // The first rule behind it is in a table with one built-in chain.
+    let mut filter = hop("OUTPUT", 1, Effect::Accept);
+    filter.table = "filter".to_owned();
+    let outcomes = [outcome(Verdict::Deliver, ENDPOINT, vec![filter])];
+    let means = Means {
+        from_the_beginning: false,
+        ..means(&traced)
+    };
+    let compared = compare(&outcomes, &packet, &means).unwrap();
+    assert!(shown(&compared).contains(&"predicted OUTPUT 1".to_owned()));
 }
 
 /// The kernel has one message for a rule, whatever it does.

@@ -21,12 +21,12 @@ pub(super) fn statement(value: Value) -> Statement {
 
 fn typed(kind: &str, body: &Value, fields: &mut Map<String, Value>) -> Option<Statement> {
     Some(match kind {
-        "match" => Statement::Match {
-            left: take(fields, "left")?,
+        "match" => {
+            let is_list = fields.get("right").is_some_and(Value::is_array);
             // nft 0.9 omits `==` in places.
-            op: take_text(fields, "op").unwrap_or_else(|| "==".to_owned()),
-            right: take(fields, "right")?,
-        },
+            let op = take_text(fields, "op").unwrap_or_else(|| "==".to_owned());
+            compared(take(fields, "left")?, op, take(fields, "right")?, is_list)
+        }
         "vmap" => Statement::Vmap {
             key: take(fields, "key")?,
             data: take(fields, "data")?,
@@ -115,6 +115,32 @@ pub(super) fn datum(value: Value) -> Datum {
     match verdict(&value) {
         Some(verdict) => Datum::Verdict(verdict),
         None => Datum::Data(expr(value)),
+    }
+}
+
+/// Returns the match `left op right`. `is_list`: whether `right` is a list, and not a set.
+pub(super) fn compared(left: Expr, op: String, right: Expr, is_list: bool) -> Statement {
+    let right = match right {
+        // `tcp flags fin,syn / fin,syn`: both flags, and not one of them.
+        Expr::Set(flags) if is_list && op != "in" && of_tcp_flags(&left) => {
+            let both = |left, right| Expr::Bits {
+                op: "|".to_owned(),
+                left: Box::new(left),
+                right: Box::new(right),
+            };
+            let all = flags.into_iter().reduce(both);
+            all.unwrap_or_else(|| Expr::Set(Vec::new()))
+        }
+        right => right,
+    };
+    Statement::Match { left, op, right }
+}
+
+fn of_tcp_flags(expr: &Expr) -> bool {
+    match expr {
+        Expr::Payload { protocol, field } => protocol == "tcp" && field == "flags",
+        Expr::Bits { left, .. } => of_tcp_flags(left),
+        _ => false,
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::super::super::model::{Expr, NatKind, Rule, Statement, Verdict};
+use super::super::expr::compared;
 use super::tokens::{Token, Tokens};
 use super::value::{bits, constant, expr, literal, operand, selector, verdict};
 use super::{quoted, seconds};
@@ -146,26 +147,20 @@ fn relation(tokens: &mut Tokens<'_>, left: Expr) -> Option<Statement> {
     let right = literal(tokens)?;
     if tokens.take("/") {
         // `tcp flags syn / fin,syn,rst,ack`.
-        return Some(Statement::Match {
-            left: Expr::Bits {
-                op: "&".to_owned(),
-                left: Box::new(key),
-                right: Box::new(literal(tokens)?),
-            },
-            op: op.unwrap_or("==").to_owned(),
-            right,
-        });
+        let left = Expr::Bits {
+            op: "&".to_owned(),
+            left: Box::new(key),
+            right: Box::new(literal(tokens)?),
+        };
+        let op = op.unwrap_or("==").to_owned();
+        return Some(compared(left, op, right, !listed));
     }
     let op = match op {
         Some(op) => op,
         None if !listed && has_flags(&key) => "in",
         None => "==",
     };
-    Some(Statement::Match {
-        left: key,
-        op: op.to_owned(),
-        right,
-    })
+    Some(compared(key, op.to_owned(), right, !listed))
 }
 
 /// Whether what is looked at is a set of flags, of which one is tested for.
@@ -348,6 +343,10 @@ fn other(tokens: &mut Tokens<'_>) -> Statement {
         "limit" | "quota" => amounts(tokens),
         "log" => log(tokens),
         "notrack" => {}
+        "tproxy" => {
+            while tokens.word().is_some_and(|word| word != "to") {}
+            tokens.next();
+        }
         "ct" => {
             if let Some(second) = tokens.word() {
                 name = format!("ct {second}");

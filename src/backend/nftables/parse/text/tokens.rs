@@ -64,7 +64,12 @@ impl<'t> Tokens<'t> {
                             byte.is_ascii_whitespace() || byte == b'"' || mark(byte).is_some()
                         };
                         let rest = &bytes[at..];
-                        at += rest.iter().position(ends).unwrap_or(rest.len());
+                        // nft writes `to :meta mark map` without a blank behind the colon.
+                        let is_colon =
+                            byte == b':' && rest.first().is_some_and(u8::is_ascii_alphabetic);
+                        if !is_colon {
+                            at += rest.iter().position(ends).unwrap_or(rest.len());
+                        }
                         Token::Word(&text[start..at])
                     }
                 }
