@@ -1,11 +1,13 @@
 //! `kpx bridge` on recorded nodes: its rules, and its errors when data is missing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use kpx::action::Action;
 use kpx::backend::Mode;
-use kpx::backend::nftables::parse;
+use kpx::backend::nftables::model::Table;
+use kpx::backend::nftables::{parse, print};
 use kpx::bridge::{self, Lease, Unbuildable};
 use kpx::diff;
 use kpx::evidence::{self, Evidence, Gap, Item};
@@ -33,6 +35,21 @@ fn bit(evidence: &Evidence) -> Result<u32, Unbuildable> {
     let node = NodeSnapshot::new(evidence);
     let state = node.desired(Mode::Iptables).unwrap();
     bridge::marks(&node, state).map(|marks| marks.masquerade)
+}
+
+/// Returns the tables of the bridge of `evidence`.
+fn tables(evidence: &Evidence) -> Vec<Table> {
+    let node = NodeSnapshot::new(evidence);
+    let state = node.desired(Mode::Iptables).unwrap();
+    let marks = bridge::marks(&node, state).unwrap();
+    bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap()
+}
+
+/// Returns the elements of a set or map of the bridge for IPv4, as nft lists them.
+fn elements(evidence: &Evidence, set: &str) -> Vec<String> {
+    let table = &tables(evidence)[0];
+    let elements = &table.set(set).unwrap().elements;
+    elements.iter().map(print::element).collect()
 }
 
 /// Rules that use a mark, twice.
@@ -114,25 +131,50 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
         "meta mark 0x1000 accept",
         "meta mark 0x1000 counter\n\t\tmeta mark 0x1000 accept",
         "meta mark & 0x1000 == 0x0 accept",
-        "meta mark { 0x1, 0x1000 } accept",
+        "meta mark { 0x1000, 0x1001 } accept",
         "meta mark 0xfff-0x2001 accept",
+        "meta mark 0x1000-0x1001 accept",
+        "meta mark 0x1-0x1000 accept",
         "meta mark 0x1000 / 0x1000 accept",
         "meta mark vmap { 0x1000 : accept }",
+        "meta mark vmap { 0x1000 : accept, 0x1001 : drop }",
         "meta mark set 0x1000",
         "meta mark set meta mark | 0x1000",
+        "meta mark set meta mark & 0xffffefff | 0x1000",
+        "meta mark set meta mark map { 0x1000 : 0x1000 }",
         "meta mark set ip saddr map { 10.0.0.1 : 0x1000 }",
+        "meta priority set meta mark map { 0x1000 : 0x10 }",
         "ct mark 0x1000 accept",
         "ct mark set meta mark & 0x1000",
         "ip saddr . meta mark { 10.0.0.1 . 0x1000 } accept",
+        "meta mark >= 0x800 accept",
+        "meta mark set numgen random mod 2 offset 4096",
+        "dnat to meta mark map { 0x1000 : 10.0.0.1 }",
+        "meta l4proto tcp redirect to :meta mark map { 0x1000 : 80 }",
+        "meta l4proto tcp masquerade to :meta mark map { 0x1000 : 80 }",
+        "tcp dport 1 tproxy to :80 meta mark set 0x1000 accept",
     ] {
         assert_ne!(rule(used), FIRST, "{used}");
     }
     for unused in [
         "meta mark 0x2000 accept",
+        "meta mark 0x2000-0x2001 accept",
+        "meta mark & 0xffff0000 == 0x10000 accept",
         "tcp dport 4096 accept",
         "ip length vmap { 4096 : drop }",
+        "meta mark < 0x800 accept",
+        "tcp dport 1 tproxy ip to 127.0.0.1:4096 meta mark set 0x1 accept",
+        "meta mark set numgen random mod 2 offset 8192",
+        "dnat to ip saddr map { 10.0.0.1 : 10.0.0.2 }",
     ] {
         assert_eq!(rule(unused), FIRST, "{unused}");
+    }
+    // These can set any bit.
+    for unknown in [
+        "meta mark set jhash ip saddr mod 2 offset 4096",
+        "meta mark set meta mark << 4",
+    ] {
+        assert_eq!(rule(unknown), None, "{unknown}");
     }
     assert_ne!(with(&set("set s", "mark", "0x1000")), FIRST);
     for (types, element) in [
@@ -152,7 +194,11 @@ fn a_mark_is_in_use_wherever_iptables_has_it() {
         ("-j MARK --set-xmark 0x1000/0x1000", true),
         ("-j CONNMARK --set-xmark 0x1000/0x1000", true),
         (
-            "-j CONNMARK --save-mark --nfmask 0x1000 --ctmask 0x1000",
+            "-j CONNMARK --save-mark --nfmask 0x1000 --ctmask 0x2000",
+            true,
+        ),
+        (
+            "-j CONNMARK --restore-mark --nfmask 0x2000 --ctmask 0x1000",
             true,
         ),
         (
@@ -175,12 +221,79 @@ fn a_mark_is_in_use_wherever_iptables_has_it() {
 }
 
 #[test]
-fn equal_tables_need_no_change() {
+fn every_verdict_leads_to_a_chain_of_the_bridge() {
+    let text = bridge::text(&tables(&recorded("full-iptables")));
+    let words: Vec<_> = text.split_whitespace().collect();
+    let chains = words.windows(2).filter(|pair| pair[0] == "chain");
+    let chains: BTreeSet<_> = chains.map(|pair| pair[1]).collect();
+    let to = words
+        .windows(2)
+        .filter(|pair| ["goto", "jump"].contains(&pair[0]))
+        .map(|pair| pair[1].trim_end_matches(','));
+    let missing: Vec<_> = to.filter(|chain| !chains.contains(chain)).collect();
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+#[test]
+fn packets_that_no_endpoint_may_take_are_refused() {
     let evidence = recorded("full-iptables");
-    let node = NodeSnapshot::new(&evidence);
-    let state = node.desired(Mode::Iptables).unwrap();
-    let marks = bridge::marks(&node, state).unwrap();
-    let tables = bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap();
+    assert_eq!(
+        elements(&evidence, "refused-ips"),
+        [
+            "203.0.113.13 . tcp . 80 : goto refuse-outside",
+            "10.100.1.5 . tcp . 8126 : goto refuse-drop",
+            "10.100.1.2 . tcp . 80 : goto refuse-reject",
+            "10.100.1.3 . tcp . 80 : goto refuse-reject",
+        ]
+    );
+    assert_eq!(
+        elements(&evidence, "refused-node-ports"),
+        [
+            "tcp . 30082 : goto node-refuse-outside",
+            "tcp . 30555 : goto node-refuse-reject",
+        ]
+    );
+}
+
+#[test]
+fn session_affinity_and_source_ranges_have_chains_of_their_service() {
+    let evidence = recorded("full-iptables");
+    // The names end as those of kube-proxy's chains.
+    assert_eq!(
+        elements(&evidence, "firewalls"),
+        ["203.0.113.11 . tcp . 443 : jump firewall-ECWQDEPV-edge/web-restricted/tcp/https"]
+    );
+    let served = elements(&evidence, "service-ips");
+    let sticky = "10.100.1.1 . tcp . 8080 : goto cluster-242WI43H-shop/cart/tcp/http";
+    assert!(served.iter().any(|of| of == sticky), "{served:#?}");
+}
+
+#[test]
+fn an_address_that_two_services_share_leads_to_the_one_with_endpoints() {
+    let mut evidence = recorded("full-iptables");
+    let mut services: Value = serde_json::from_str(evidence.text(Item::Services).unwrap()).unwrap();
+    let items = services["items"].as_array_mut().unwrap();
+    let empty = items
+        .iter_mut()
+        .find(|of| of["metadata"]["name"] == "empty");
+    let spec = &mut empty.unwrap()["spec"];
+    spec["externalIPs"] = json!(["192.0.2.77", "192.0.2.78"]);
+    spec["ports"][0]["port"] = json!(9000);
+    evidence.insert(Item::Services, Ok(services.to_string()));
+    let about = |set: &str| {
+        let mut found = elements(&evidence, set);
+        found.retain(|of| of.starts_with("192.0.2.7"));
+        found
+    };
+    let served = "192.0.2.77 . tcp . 9000 : goto external-2";
+    assert_eq!(about("service-ips"), [served]);
+    let refused = "192.0.2.78 . tcp . 9000 : goto refuse-reject";
+    assert_eq!(about("refused-ips"), [refused]);
+}
+
+#[test]
+fn equal_tables_need_no_change() {
+    let tables = tables(&recorded("full-iptables"));
     assert_eq!(tables.len(), 2);
     for table in &tables {
         assert_eq!(bridge::change(table, table), "");
@@ -230,12 +343,7 @@ fn a_change_touches_what_differs_alone() {
 #[test]
 fn a_loaded_bridge_is_removed_and_the_undo_loads_it() {
     let mut evidence = recorded("full-iptables");
-    let built = |evidence: &Evidence| {
-        let node = NodeSnapshot::new(evidence);
-        let state = node.desired(Mode::Iptables).unwrap();
-        let marks = bridge::marks(&node, state).unwrap();
-        bridge::text(&bridge::tables(state, &Family::BOTH, marks, &lease()).unwrap())
-    };
+    let built = |evidence: &Evidence| bridge::text(&tables(evidence));
     let down = |evidence: &Evidence| {
         plan::bridge_down(&NodeSnapshot::new(evidence), &Family::BOTH).unwrap()
     };

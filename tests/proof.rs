@@ -1,19 +1,24 @@
 //! Every packet: classes with the same fate, and differences between two states of a node.
 
+mod difference;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use kpx::backend::Mode;
 use kpx::backend::nftables::model::{Element, Expr, Ruleset};
+use kpx::backend::nftables::{parse, print};
 use kpx::bridge::{self, Lease};
-use kpx::evidence::{Evidence, ITEMS, Item, load};
+use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
 use kpx::plan::bridge_up;
-use kpx::proof::difference::{Grouping, Harm};
-use kpx::proof::{Comparison, Fate, Packets, in_mode, of_node, served_otherwise};
+use kpx::proof::difference::{Difference, Grouping, Harm};
+use kpx::proof::{Comparison, Fate, Packets, Proved, around, in_mode, of_node, served_otherwise};
+use kpx::trace::region::{Field, Ranges};
 use kpx::trace::{Assumed, Entry, Flow, World};
 use serde_json::{Value, json};
 
@@ -244,16 +249,20 @@ fn with_rules(evidence: &Evidence, table: &str, rules: &str) -> Evidence {
 }
 
 /// The marks of the packets that rules of others keep from Services of `evidence`.
-fn kept(evidence: &Evidence) -> Vec<u32> {
+fn kept(evidence: &Evidence) -> Vec<u128> {
     let node = NodeSnapshot::new(evidence);
     let packets = of_node(&node, Mode::Iptables, &[Family::V4]).unwrap();
     confirmed("marks", &packets);
     assert!(packets.differences.is_empty());
-    let marks = packets.foreign.iter().map(|of| of.difference.witness.mark);
-    let mut marks: Vec<_> = marks.collect();
-    marks.sort_unstable();
-    marks.dedup();
-    marks
+    let marks = ranges(&packets.foreign, Field::Mark);
+    let marks: BTreeSet<_> = marks.flat_map(|(first, last)| first..=last).collect();
+    marks.into_iter().collect()
+}
+
+/// The values of `field` in the classes of these differences.
+fn ranges(found: &[Proved], field: Field) -> impl Iterator<Item = (u128, u128)> {
+    let regions = found.iter().flat_map(|of| &of.difference.regions);
+    regions.flat_map(move |(_, _, region)| region.of(field).ranges().to_vec())
 }
 
 #[test]
@@ -274,17 +283,190 @@ fn packets_enter_with_the_marks_that_rules_look_for() {
         "-A FORWARD -j KUBE-FIREWALL\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP";
     assert_eq!(
         kept(&with_rules(&whole, "filter", kubelets)),
-        [] as [u32; 0]
+        [] as [u128; 0]
     );
     let cleared = with_rules(
         &dropped,
         "mangle",
         "-A PREROUTING -j MARK --set-xmark 0x0/0x10",
     );
-    assert_eq!(kept(&cleared), [] as [u32; 0]);
+    assert_eq!(kept(&cleared), [] as [u128; 0]);
+    // Packets come in by the link of their return route on a node that is set up well.
+    let strays = "-A PREROUTING -m rpfilter --invert -j DROP";
+    let strays = kept(&with_rules(&whole, "mangle", strays));
+    assert_eq!(strays, [] as [u128; 0]);
+    // So does a rule that inverts its bits, or restores them from the connection.
+    let of_pods = |target: &str| {
+        let rule = format!("-A PREROUTING -s 10.244.0.0/16 -j {target}");
+        kept(&with_rules(&dropped, "mangle", &rule))
+    };
+    assert_eq!(of_pods("MARK --set-xmark 0x10/0x0"), [0]);
+    assert_eq!(
+        of_pods("CONNMARK --restore-mark --nfmask 0x10 --ctmask 0x10"),
+        [] as [u128; 0]
+    );
+    let any = "-A FORWARD -m mark ! --mark 0x0/0x30 -j DROP";
+    assert_eq!(kept(&with_rules(&whole, "filter", any)), [0x30]);
+    // A packet without a mark is the better example.
+    let both = format!("{drop}\n-A FORWARD -s 10.244.0.0/16 -j DROP");
+    let both = with_rules(&whole, "filter", &both);
+    let found = of_node(&NodeSnapshot::new(&both), Mode::Iptables, &[Family::V4]).unwrap();
+    let marks = found.foreign.iter().map(|of| of.difference.witness.mark);
+    assert_eq!(marks.collect::<BTreeSet<_>>(), BTreeSet::from([0]));
+    // Routing rules of the family look for marks, too. kube-proxy itself marks packets that enter without one.
+    let marked = with_rules(&whole, "filter", "-A FORWARD -m mark ! --mark 0x0 -j DROP");
+    assert_eq!(kept(&marked), [0]);
+    let rules = ["0x10", "0x20"].map(|mark| {
+        json!([
+            { "priority": 0, "src": "all", "table": "local" },
+            { "priority": 9, "src": "all", "table": "main", "fwmark": mark },
+            { "priority": 32766, "src": "all", "table": "main" },
+        ])
+    });
+    let mut routed = marked;
+    routed.insert(Item::Rules, Ok(rules.map(|of| of.to_string()).concat()));
+    assert_eq!(kept(&routed), [0, 0x10]);
 
     let (is, should) = (NodeSnapshot::new(&dropped), NodeSnapshot::new(&whole));
     assert!(judged(drop, &should, &is, (2_000, &[0, 0x10])));
+
+    // Marks next to each other, of which no other rule asks before.
+    let drop = "-A PREROUTING -m mark --mark 0x1/0x3 -j DROP";
+    let dropped = with_rules(&whole, "mangle", drop);
+    let is = NodeSnapshot::new(&dropped);
+    assert!(judged(drop, &should, &is, (1_000, &[0, 1])));
+}
+
+/// A packet of the node whose mark changes in OUTPUT is routed again (`ip_route_me_harder`), by its source this time.
+#[test]
+fn packets_that_have_the_mark_already_are_not_routed_again() {
+    let mut whole = evidence("seed-iptables");
+    let rules = r#"[{"priority":9,"src":"10.0.2.15","action":"blackhole"},{"priority":32766,"src":"all","table":"main"}]"#;
+    whole.insert(Item::Rules, Ok(rules.to_owned()));
+    let whole = with_rules(&whole, "filter", "-A FORWARD -m mark --mark 0x10 -j RETURN");
+    let rule = "-A OUTPUT -j MARK --set-xmark 0x10/0xffffffff";
+    let marked = with_rules(&whole, "mangle", rule);
+    let (is, should) = (NodeSnapshot::new(&marked), NodeSnapshot::new(&whole));
+    assert!(judged(rule, &is, &should, (2_000, &[0, 0x10])));
+}
+
+#[test]
+fn packets_enter_with_the_marks_that_rules_of_nftables_look_for() {
+    let whole = evidence("seed-iptables");
+    for (set, drop, marks) in [
+        ("", "meta mark 0x10 drop", vec![0x10]),
+        ("", "meta mark & 0x30 == 0x10 drop", vec![0x10]),
+        ("", "meta mark { 0x10, 0x20 } drop", vec![0x10, 0x20]),
+        (
+            "",
+            "meta mark vmap { 0x10 : drop, 0x20 : accept }",
+            vec![0x10],
+        ),
+        ("", "tcp dport 80 drop", vec![0]),
+        ("", "tcp dport vmap { 80 : drop }", vec![0]),
+        // A rule that sets the mark decides which packets have it.
+        ("meta mark set 0x10", "meta mark 0x10 drop", vec![0]),
+        (
+            "meta mark set meta mark | 0x10",
+            "meta mark 0x10 drop",
+            vec![0],
+        ),
+        (
+            "meta mark set meta mark & 0x30 | 0x10",
+            "meta mark 0x10 drop",
+            vec![0],
+        ),
+        (
+            "ip saddr 10.244.0.0/16 meta mark set ct mark",
+            "meta mark 0x10 drop",
+            vec![],
+        ),
+        (
+            "meta mark set meta mark | 0x20",
+            "meta mark 0x30 drop",
+            vec![0x30],
+        ),
+        ("meta priority set 0x10", "meta mark 0x10 drop", vec![0x10]),
+        (
+            "meta mark set meta mark & 0xffffffdf",
+            "meta mark 0x10 drop",
+            vec![0x10],
+        ),
+        (
+            "meta mark set meta mark & 0xffffffef",
+            "meta mark 0x10 drop",
+            vec![],
+        ),
+        ("", "meta mark 0x10-0x1f drop", vec![0x10]),
+        ("", "meta mark & 0x30 != 0x0 drop", vec![0x30]),
+    ] {
+        let chain = |hook: &str, rule: &str| {
+            format!(
+                "\tchain {hook} {{\n\t\ttype filter hook {hook} priority -150; policy accept;\n\t\t{rule}\n\t}}\n"
+            )
+        };
+        let chains = [chain("prerouting", set), chain("forward", drop)].concat();
+        let mut evidence = whole.clone();
+        evidence.insert(Item::Nft, Err(Gap::NotCollected(Item::Nft)));
+        evidence.insert(
+            Item::NftText,
+            Ok(format!("table inet vpn {{\n{chains}}}\n")),
+        );
+        assert_eq!(kept(&evidence), marks, "{set}; {drop}");
+    }
+}
+
+/// Returns seed-iptables with `count` external IPs of a Service that its rules do not serve.
+fn crowded(count: u32) -> Evidence {
+    let mut evidence = evidence("seed-iptables");
+    let services = evidence.text(Item::Services).unwrap();
+    let mut services: Value = serde_json::from_str(services).unwrap();
+    let items = services["items"].as_array_mut().unwrap();
+    let nginx = items
+        .iter_mut()
+        .find(|of| of["metadata"]["name"] == "nginx-svc");
+    let addresses = (0..count).map(|n| format!("203.0.{}.{}", n / 256, n % 256));
+    nginx.unwrap()["spec"]["externalIPs"] = addresses.collect();
+    evidence.insert(Item::Services, Ok(services.to_string()));
+    evidence
+}
+
+#[test]
+fn every_packet_is_in_one_part_and_clients_have_no_address_of_the_node() {
+    let evidence = crowded(600);
+    let node = NodeSnapshot::new(&evidence);
+    let packets = of_node(&node, Mode::Iptables, &[Family::V4]).unwrap();
+    confirmed("parts", &packets);
+    let [lost] = packets.differences.as_slice() else {
+        panic!("{:?}", packets.differences);
+    };
+    let of = &lost.difference;
+    assert_eq!(of.target.to_string(), "default/nginx-svc, external IP");
+    let regions = of
+        .regions
+        .iter()
+        .filter(|(entry, ..)| *entry == Entry::Host);
+    let found = regions.flat_map(|(_, _, region)| region.of(Field::Destination).ranges());
+    let found: u128 = found.map(|(first, last)| last - first + 1).sum();
+    assert_eq!(found, 600);
+    let own: IpAddr = "10.0.2.15".parse().unwrap();
+    let sources = Ranges::of(ranges(&packets.differences, Field::Source).collect());
+    assert!(!sources.has(own));
+}
+
+#[test]
+fn packets_around_one_share_its_fate() {
+    let evidence = evidence("seed-iptables");
+    let node = NodeSnapshot::new(&evidence);
+    let mut random = Flows::new(&node, &[0]);
+    let flows: Vec<_> = (0..50).map(|_| random.next()).collect();
+    let found = around(&node, Family::V4, &flows).unwrap();
+    assert_eq!(found.len(), flows.len());
+    let world = World::whole(&node, Family::V4);
+    for (flow, (region, fate)) in flows.iter().zip(&found) {
+        assert!(region.contains(flow), "{flow:?}");
+        assert_eq!(*fate, Fate::of(&world.walk(flow).unwrap()), "{flow:?}");
+    }
 }
 
 #[test]
@@ -319,7 +501,7 @@ fn what_a_set_with_timeouts_has_is_left_open() {
     let rule = "-A FORWARD -m set --match-set blocked src -j DROP";
     evidence = with_rules(&evidence, "filter", rule);
     evidence.insert(Item::Ipset, Ok(sets("")));
-    assert_eq!(kept(&evidence), [] as [u32; 0]);
+    assert_eq!(kept(&evidence), [] as [u128; 0]);
     evidence.insert(Item::Ipset, Ok(sets(" timeout 600")));
     let node = NodeSnapshot::new(&evidence);
     let packets = of_node(&node, Mode::Iptables, &[Family::V4]).unwrap();
@@ -439,7 +621,43 @@ fn modes_differ_in_what_upstream_documents() {
             packets.differences.iter().all(|of| of.uses.is_some()),
             "{mode}"
         );
+        assert_eq!(packets.without_ranges, mode == Mode::Nftables, "{mode}");
     }
+}
+
+#[test]
+fn connections_that_a_mode_would_treat_differently_are_counted() {
+    let mut evidence = evidence("seed-iptables");
+    let connections = [
+        ("tcp 6", "127.0.0.1", "127.0.0.1", 31082),
+        ("tcp 6", "127.0.0.9", "127.0.0.1", 30089),
+        ("tcp 6", "10.0.2.15", "127.0.0.1", 31082),
+        ("tcp 6", "10.244.2.3", "10.96.0.10", 53),
+        ("udp 17", "10.244.2.3", "10.96.0.10", 53),
+        ("udp 17", "10.244.1.14", "10.96.0.10", 53),
+        ("udp 17", "10.0.2.15", "10.96.0.10", 53),
+        ("tcp 6", "10.244.1.14", "10.96.0.10", 54),
+    ];
+    let connections = connections.map(|(proto, from, to, port)| {
+        format!("{proto} 60 src={from} dst={to} sport=40000 dport={port} src={to} dst={from} sport={port} dport=40000 mark=0 use=1\n")
+    });
+    evidence.insert(Item::Conntrack, Ok(connections.concat()));
+    let node = NodeSnapshot::new(&evidence);
+    let packets = in_mode(&node, Mode::Nftables, &[Family::V4]).unwrap();
+    let uses = packets.differences.iter().map(|of| {
+        let Difference { harm, entries, .. } = &of.difference;
+        (*harm, entries.contains(&Entry::Host), of.uses)
+    });
+    assert_eq!(
+        uses.collect::<Vec<_>>(),
+        [
+            (Harm::Lost, false, Some(0)),
+            (Harm::Lost, true, Some(3)),
+            (Harm::Source, false, Some(2)),
+            (Harm::Ends, true, Some(0)),
+            (Harm::Ends, true, Some(1)),
+        ]
+    );
 }
 
 #[test]
@@ -469,6 +687,25 @@ fn the_bridge_sends_every_packet_to_a_service_where_its_mode_would() {
             let found = served_otherwise(&node, broken, mode, &Family::BOTH).unwrap();
             assert!(found.is_some(), "{name} {mode}");
         }
+    }
+}
+
+#[test]
+fn node_ports_at_loopback_addresses_are_no_reason_against_a_bridge() {
+    let evidence = evidence("seed-iptables");
+    let node = NodeSnapshot::new(&evidence);
+    let desired = node.desired(Mode::Iptables).unwrap();
+    let marks = bridge::marks(&node, desired).unwrap();
+    let lease = Lease::of(Duration::from_secs(60));
+    let tables = bridge::tables(desired, &[Family::V4], marks, &lease).unwrap();
+    for (addresses, serves) in [("127.0.0.0/8", true), ("10.0.2.15", false)] {
+        let text = print::block(&tables[0]);
+        let others = format!("fib daddr type local ip daddr != {addresses}");
+        let text = text.replace("fib daddr type local meta", &format!("{others} meta"));
+        assert!(text.contains(&others), "{text}");
+        let tables = parse::text(&text).unwrap().tables;
+        let found = served_otherwise(&node, tables, Mode::Iptables, &[Family::V4]).unwrap();
+        assert_eq!(found.is_none(), serves, "{addresses}: {found:?}");
     }
 }
 

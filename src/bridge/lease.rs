@@ -46,11 +46,6 @@ impl Lease {
         self
     }
 
-    /// Returns its duration.
-    pub const fn time(&self) -> Duration {
-        Duration::from_secs(self.seconds)
-    }
-
     /// Returns the interval of renewals: three may fail in a row.
     pub const fn beat(&self) -> Duration {
         Duration::from_millis(self.seconds.saturating_mul(250))

@@ -16,9 +16,6 @@ use crate::node::{IptablesBackend, NodeSnapshot};
 /// the kubelet's.
 const BITS: &[u32] = &[12, 6, 5, 4, 3, 2, 1, 0, 7, 13, 8, 9, 10, 11];
 
-/// The default marks of kube-proxy and the kubelet, which may start to use them.
-const RESERVED: u32 = 0x4000 | 0x8000;
-
 /// The bits that the bridge marks packets with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Marks {
@@ -36,7 +33,7 @@ pub struct NoBit(u32);
 impl Marks {
     /// Returns bits that no rule on `node` uses, except the bridge's and kube-proxy's own.
     pub fn free(node: &NodeSnapshot<'_>, state: &DesiredState) -> Result<Result<Self, NoBit>, Gap> {
-        let used = used(node)? | RESERVED | state.mark;
+        let used = used(node)? | state.mark;
         let bit = BITS.iter().map(|bit| 1 << bit).find(|bit| used & bit == 0);
         let Some(masquerade) = bit else {
             return Ok(Err(NoBit(used)));
@@ -133,16 +130,22 @@ fn of_nftables(table: &Table) -> u32 {
 
 fn of_statement(statement: &Statement) -> u32 {
     let exprs = match statement {
-        Statement::Match { left, right, .. } => [left, right],
-        Statement::Vmap { key, data } => [key, data],
-        Statement::Mangle { key, value } => [key, value],
+        // A bit more makes the mark greater.
+        Statement::Match { left, op, .. } if op.starts_with('>') && is_of_mark(left) => {
+            return u32::MAX;
+        }
+        Statement::Match { left, right, .. } => [Some(left), Some(right)],
+        Statement::Vmap { key, data } => [Some(key), Some(data)],
+        Statement::Mangle { key, value } => [Some(key), Some(value)],
+        Statement::Nat { addr, port, .. } => [addr.as_ref(), port.as_ref()],
+        Statement::Masquerade { port, .. } | Statement::Redirect { port, .. } => {
+            [port.as_ref(), None]
+        }
         _ => return 0,
     };
-    if exprs.iter().any(|expr| is_of_mark(expr)) {
-        exprs
-            .into_iter()
-            .map(numbers)
-            .fold(0, |all, bits| all | bits)
+    let exprs = exprs.into_iter().flatten();
+    if exprs.clone().any(is_of_mark) {
+        exprs.map(numbers).fold(0, |all, bits| all | bits)
     } else {
         0
     }
@@ -158,21 +161,18 @@ fn is_of_mark(expr: &Expr) -> bool {
     }
 }
 
-/// Returns the bits of every number in `expr`; those of a mask that keeps most bits are the ones it clears.
+/// Returns the bits of every number in `expr`; those of a mask that keeps most bits are the ones it clears. A shift, and what kpx
+/// does not understand, can have every bit.
 fn numbers(expr: &Expr) -> u32 {
     match expr {
         Expr::Number(number) => of_number(*number),
-        Expr::Word(word) => word
-            .strip_prefix("0x")
-            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-            .map_or(0, of_number),
+        Expr::Bits { op, .. } if op == "<<" || op == ">>" => u32::MAX,
+        Expr::Other(_) => u32::MAX,
         Expr::Bits { left, right, .. } => numbers(left) | numbers(right),
-        Expr::Range(first, last) => {
-            let (first, last) = (numbers(first), numbers(last));
-            // A number between them can have every bit up to the highest in which they differ.
-            let below = u32::MAX.checked_shr((first ^ last).leading_zeros());
-            first | last | below.unwrap_or(0)
-        }
+        Expr::Range(first, last) => of_range(numbers(first), numbers(last)),
+        Expr::Numgen {
+            modulus, offset, ..
+        } => of_range(*offset, offset.saturating_add(modulus.saturating_sub(1))),
         Expr::Lookup { data, .. } => numbers(data),
         Expr::Concat(parts) | Expr::Set(parts) => {
             parts.iter().map(numbers).fold(0, |all, bits| all | bits)
@@ -182,6 +182,12 @@ fn numbers(expr: &Expr) -> u32 {
             .fold(0, |all, (key, value)| all | numbers(key) | of_datum(value)),
         _ => 0,
     }
+}
+
+/// A number of the range can have every bit up to the highest in which its ends differ.
+fn of_range(first: u32, last: u32) -> u32 {
+    let below = u32::MAX.checked_shr((first ^ last).leading_zeros());
+    first | below.unwrap_or(0)
 }
 
 fn of_number(number: u64) -> u32 {

@@ -281,9 +281,9 @@ impl<'o> Differences<'o> {
             MapEntry::Occupied(old) => old,
         };
         let old = old.get_mut();
-        // An address that the node has is the better example.
-        let is_own = |flow: &Flow| self.local.contains(&flow.destination);
-        if is_own(&new.witness) && !is_own(&old.witness) {
+        // The better example has no mark, and an address that the node has.
+        let rank = |flow: &Flow| (flow.mark == 0, self.local.contains(&flow.destination));
+        if rank(&new.witness) > rank(&old.witness) {
             old.witness = new.witness;
             old.fates = new.fates;
         }

@@ -61,6 +61,10 @@ impl Uses {
         for of in rule.matches.iter().filter(|_| asks) {
             if let Match::Mark(mark) = of {
                 self.asked.insert(mark.value.value);
+                // A mark that differs in these bits.
+                if mark.inverted && mark.value.mask != u32::MAX {
+                    self.asked.insert(mark.value.mask & !mark.value.value);
+                }
             }
         }
         self.set |= match &rule.target {
@@ -73,8 +77,11 @@ impl Uses {
     /// Adds a statement of nftables. `asks`: whether what it looks for counts.
     fn add_statement(&mut self, statement: &Statement, asks: bool) {
         match statement {
-            Statement::Match { left, right, .. } if asks && reads_mark(left) => {
+            Statement::Match { left, op, right } if asks && reads_mark(left) => {
                 self.asked.extend(numbers(right));
+                if op == "!=" {
+                    self.asked.extend(numbers(left));
+                }
             }
             Statement::Vmap { key, data } if asks && reads_mark(key) => {
                 self.asked.extend(numbers(data));
@@ -83,11 +90,7 @@ impl Uses {
                 key: Expr::Meta(key),
                 value,
             } if key == "mark" => {
-                let numbers = numbers(value);
-                self.set |= match numbers.as_slice() {
-                    [] => u32::MAX,
-                    some => some.iter().fold(0, |all, bits| all | bits),
-                };
+                self.set |= written(value);
             }
             _ => {}
         }
@@ -110,10 +113,25 @@ fn reads_mark(expr: &Expr) -> bool {
     }
 }
 
-/// Returns the numbers that an expression is made of.
+/// Returns the bits that a rule sets or clears which writes `value` to the mark.
+fn written(value: &Expr) -> u32 {
+    match value {
+        Expr::Meta(key) if key == "mark" => 0,
+        Expr::Number(number) => u32::try_from(*number).unwrap_or(u32::MAX),
+        Expr::Bits { op, left, right } if op == "&" && reads_mark(left) => {
+            written(left) | !written(right)
+        }
+        Expr::Bits { op, left, right } if op == "&" => written(left) & written(right),
+        Expr::Bits { op, left, right } if op == "|" || op == "^" => written(left) | written(right),
+        _ => u32::MAX,
+    }
+}
+
+/// Returns the numbers that an expression is made of, and the first of a range.
 fn numbers(expr: &Expr) -> Vec<u32> {
     match expr {
         Expr::Number(number) => u32::try_from(*number).into_iter().collect(),
+        Expr::Range(first, _) => numbers(first),
         Expr::Bits { left, right, .. } => [numbers(left), numbers(right)].concat(),
         Expr::Set(all) => all.iter().flat_map(numbers).collect(),
         Expr::Map(all) => all.iter().flat_map(|(key, _)| numbers(key)).collect(),

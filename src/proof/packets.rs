@@ -14,7 +14,7 @@ use crate::node::{NodeSnapshot, conntrack};
 use crate::owner::Owners;
 use crate::trace::nftables::chain::AFFINITY;
 
-use crate::trace::{Assumed, Assumption, Entry, Flow, Outcome, Question, Verdict, World};
+use crate::trace::{Assumed, Assumption, Flow, Outcome, Question, Verdict, World};
 
 /// The number of classes at which a comparison gives up; a cluster of 20,000 Services has 640,000.
 const MOST: usize = 5_000_000;
@@ -255,8 +255,7 @@ fn uses(node: &NodeSnapshot<'_>, difference: &Difference) -> Result<usize, Gap> 
         let local = own.contains(&from) || from.is_loopback();
         let mut regions = difference.regions.iter();
         regions.any(|(place, family, region)| {
-            local == (*place == Entry::Host)
-                && Family::of(from) == *family
+            Family::of(from) == *family
                 && region.contains(&Flow {
                     entry: *place,
                     source: (!local).then_some(from),

@@ -123,9 +123,15 @@ fn prove(
     match proof::served_otherwise(node, tables.to_vec(), like, families) {
         Ok(None) => Ok(None),
         Ok(Some(found)) => Err(Unbuildable::Unequal(found)),
-        Err(gap) => Ok(Some(format!(
-            "not proved that the bridge sends every packet where mode {like} would: {gap}"
-        ))),
+        Err(gap) => {
+            let why = match gap {
+                Gap::NotApplicable(why) => why,
+                gap => gap.to_string(),
+            };
+            Ok(Some(format!(
+                "not proved that the bridge sends every packet where mode {like} would: {why}"
+            )))
+        }
     }
 }
 
