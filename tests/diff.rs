@@ -2,13 +2,18 @@
 
 mod mutate;
 mod random;
+mod tables;
 
 use std::fs;
 
 use kpx::backend::Mode;
+use kpx::diff::Layer;
 use kpx::evidence::{Evidence, Item};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
 use serde_json::{Value, json};
 
+use crate::random::{DUAL, evidence};
 use crate::support::{HEALTHY, Ran, broken, kpx, kpx_on, recorded, root, without};
 
 /// Returns the JSON of `kpx diff` on a copied recording.
@@ -16,6 +21,13 @@ async fn report_of(node: &tempfile::TempDir) -> Value {
     let from = node.path().to_str().unwrap();
     let ran = kpx(&["--from", from, "diff", "-o", "json"]).await;
     serde_json::from_str(&ran.out).unwrap()
+}
+
+/// Returns `field` of each change in the JSON of `kpx diff`.
+fn each<'a>(report: &'a Value, field: &str) -> Vec<&'a str> {
+    let changes = report["changes"].as_array().unwrap();
+    let fields = changes.iter().map(|of| of[field].as_str());
+    fields.map(Option::unwrap_or_default).collect()
 }
 
 #[tokio::test]
@@ -97,6 +109,33 @@ async fn leftovers_of_other_modes_are_not_differences() {
 }
 
 #[tokio::test]
+async fn a_difference_that_no_zone_explains_is_not_blamed_on_the_zone() {
+    // Hints for this node's zone at all endpoints leave the choice as it is.
+    let hinted = |text: &str| {
+        let mut all: Value = serde_json::from_str(text).unwrap();
+        let slices = all["items"].as_array_mut().unwrap().iter_mut();
+        for endpoint in slices.flat_map(|slice| slice["endpoints"].as_array_mut().unwrap()) {
+            endpoint["hints"] = json!({ "forZones": [{ "name": "zone-a" }] });
+        }
+        all.to_string()
+    };
+    let fewer = |text: &str| without(text, "\"shop/sticky:http cluster IP\"");
+    let node = broken(
+        "dual-iptables",
+        &[
+            ("cluster/endpointslices.json", &hinted),
+            ("node/iptables-save.txt", &fewer),
+        ],
+    );
+    let report = report_of(&node).await;
+    assert_eq!(
+        each(&report, "service"),
+        ["shop/sticky:http", "shop/sticky:http"]
+    );
+    assert_eq!(report.get("notes"), None);
+}
+
+#[tokio::test]
 async fn without_a_cluster_or_a_mode_it_is_inconclusive() {
     let node = tempfile::tempdir().unwrap();
     let from = node.path().to_str().unwrap();
@@ -171,6 +210,26 @@ async fn for_an_older_kube_proxy_only_common_rules_are_compared() {
     let ran = diff_of(evidence, "v1.24.17").await;
     assert!(ran.out.starts_with("1 difference"), "{ran}");
     assert!(ran.out.contains("10.96.0.1,tcp:443"), "{ran}");
+    // These two sets came with later releases.
+    let mut evidence = evidence_of("seed-ipvs", Mode::Ipvs);
+    let sets = without(evidence.text(Item::Ipset).unwrap(), "IPVS-IPS");
+    let sets = without(&sets, "HEALTH-CHECK-NODE-PORT");
+    evidence.insert(Item::Ipset, Ok(sets));
+    let ran = diff_of(evidence, "v1.24.17").await;
+    assert!(ran.out.starts_with("no difference from mode"), "{ran}");
+    // Of the chains, only these two are compared.
+    let mut evidence = evidence_of("seed-iptables", Mode::Iptables);
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let rules: String = rules
+        .lines()
+        .filter(|line| !line.contains("-A KUBE-") || line.ends_with("-j KUBE-MARK-MASQ"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let ran = diff_of(evidence, "v1.24.17").await;
+    assert!(ran.out.contains("nat chain KUBE-MARK-MASQ rule 1"), "{ran}");
+    assert!(ran.out.contains("nat chain KUBE-SEP-"), "{ran}");
+    assert!(!ran.out.contains("nat chain KUBE-SERVICES"), "{ran}");
     // The tables of the mode's alpha had another layout.
     let ran = diff_as("full-nftables", Mode::Nftables, "v1.29.3").await;
     assert_eq!(ran.code, 3, "{ran}");
@@ -228,13 +287,168 @@ async fn a_set_of_another_type_is_shown_with_both_types() {
 }
 
 #[tokio::test]
-async fn a_health_check_that_the_set_lacks_is_that_of_its_service() {
-    let lacking = |text: &str| without(text, "add KUBE-HEALTH-CHECK-NODE-PORT 32000");
+async fn a_member_or_rule_that_the_ipvs_mode_lacks_is_that_of_its_service() {
+    const SETS: &str = "node/ipset-save.txt";
+    const RULES: &str = "node/iptables-save.txt";
+    for (file, line, service) in [
+        (
+            SETS,
+            "add KUBE-HEALTH-CHECK-NODE-PORT 32000",
+            "edge/web-local",
+        ),
+        (SETS, "add KUBE-LOOP-BACK 10.244.1.58,", "edge/sigtran:m3ua"),
+        (
+            RULES,
+            "-A KUBE-IPVS-OUT-FILTER -s 203.0.113.11/32",
+            "edge/web-restricted",
+        ),
+    ] {
+        let lacking = |text: &str| without(text, line);
+        let node = broken("full-ipvs", &[(file, &lacking)]);
+        let report = report_of(&node).await;
+        assert_eq!(each(&report, "service"), [service], "{report:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_set_is_shown_with_its_members() {
+    let lacking = |text: &str| without(text, " KUBE-LOAD-BALANCER-FW ");
     let node = broken("full-ipvs", &[("node/ipset-save.txt", &lacking)]);
     let report = report_of(&node).await;
-    let changes = report["changes"].as_array().unwrap();
-    let services: Vec<_> = changes.iter().map(|of| &of["service"]).collect();
-    assert_eq!(services, ["edge/web-local"], "{report:#}");
+    assert_eq!(each(&report, "object"), ["set KUBE-LOAD-BALANCER-FW"]);
+    let want = report["changes"][0]["want"].as_str().unwrap();
+    let (shape, members) = want.split_once('\n').unwrap();
+    assert!(shape.starts_with("hash:ip,port family inet"), "{shape}");
+    assert_eq!(members, "203.0.113.11,tcp:443");
+}
+
+#[tokio::test]
+async fn a_member_that_the_set_excludes_is_a_difference() {
+    let member = "203.0.113.11,tcp:443,192.0.2.0/25";
+    let excluded = |text: &str| text.replace(member, &format!("{member} nomatch"));
+    let node = broken("full-ipvs", &[("node/ipset-save.txt", &excluded)]);
+    let report = report_of(&node).await;
+    assert_eq!(each(&report, "have"), [format!("{member} nomatch")]);
+    assert_eq!(each(&report, "want"), [member]);
+}
+
+#[tokio::test]
+async fn the_order_of_services_in_the_filter_of_the_ipvs_mode_is_no_difference() {
+    let ingress = |addr: &str| format!("\"ip\": \"{addr}\",");
+    let two = |text: &str| {
+        let more = format!(
+            "{} \"ipMode\": \"VIP\" }}, {{ {}",
+            ingress("203.0.113.11"),
+            ingress("203.0.113.21")
+        );
+        text.replace(&ingress("203.0.113.11"), &more)
+    };
+    let later_first = |text: &str| {
+        let line = "[0:0] -A KUBE-IPVS-OUT-FILTER -s 203.0.113.11/32";
+        let mut lines = Vec::new();
+        for other in text.lines() {
+            if other.starts_with(line) {
+                lines.push(other.replace("203.0.113.11", "203.0.113.21"));
+            }
+            lines.push(other.to_owned());
+        }
+        lines.join("\n") + "\n"
+    };
+    let node = broken(
+        "full-ipvs",
+        &[
+            ("cluster/services.json", &two),
+            ("node/iptables-save.txt", &later_first),
+        ],
+    );
+    let report = report_of(&node).await;
+    let layers = each(&report, "layer");
+    assert!(layers.contains(&"ipvs"), "{report:#}");
+    assert!(!layers.contains(&"iptables"), "{report:#}");
+}
+
+#[test]
+fn flags_of_the_scheduler_that_could_not_be_read_are_no_difference() {
+    let service = json!({
+        "metadata": { "namespace": "default", "name": "web" },
+        "spec": { "clusterIP": "10.96.0.9", "ports": [{ "port": 80 }] },
+    });
+    let server = json!({
+        "family": "IPv4",
+        "protocol": "tcp",
+        "address": "10.96.0.9",
+        "port": 80,
+        "scheduler": "mh",
+        "prefix": 32,
+    });
+    let mut evidence = evidence(0, DUAL, "ipvs", "v1.36.2");
+    let mut put = |item, text: String| evidence.insert(item, Ok(text));
+    let config = "hostnameOverride: node1\nipvs: {scheduler: mh}\n";
+    put(Item::ProxyConfig, config.to_owned());
+    put(Item::Services, json!({ "items": [service] }).to_string());
+    put(Item::EndpointSlices, json!({ "items": [] }).to_string());
+    for (partial, count) in [(true, 0), (false, 1)] {
+        let table = json!({ "partial": partial, "services": [server] });
+        evidence.insert(Item::Ipvs, Ok(table.to_string()));
+        let node = NodeSnapshot::new(&evidence);
+        let found = kpx::diff::compare(&node, Mode::Ipvs, &[Family::V4]).unwrap();
+        let servers = found.changes.iter();
+        let servers: Vec<_> = servers.filter(|of| of.layer() == Layer::Ipvs).collect();
+        assert_eq!(servers.len(), count, "{servers:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_differences_of_a_service_are_in_order() {
+    let fewer = |text: &str| {
+        let text = without(text, "KUBE-SVC-I5LIAMPLWKMBJ54B ! -s 10.244.0.0/16");
+        let text = without(&text, "\"shop/cart:http cluster IP\"");
+        without(
+            &without(&text, ":KUBE-SEP-GKODGQF56WMZEVGY"),
+            "-A KUBE-SEP-GKODGQF56WMZEVGY",
+        )
+    };
+    let node = broken("full-iptables", &[("node/iptables-save.txt", &fewer)]);
+    let report = report_of(&node).await;
+    let objects = each(&report, "object");
+    assert_eq!(objects.len(), 3, "{report:#}");
+    assert_eq!(objects[0], "nat chain KUBE-SEP-GKODGQF56WMZEVGY");
+    assert!(objects[1].starts_with("nat chain KUBE-SERVICES rule "));
+    assert_eq!(objects[2], "nat chain KUBE-SVC-I5LIAMPLWKMBJ54B rule 1");
+}
+
+#[tokio::test]
+async fn a_first_sync_that_has_written_everything_is_no_difference() {
+    let first = |text: &str| {
+        without(
+            text,
+            "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}",
+        )
+    };
+    let metrics = "kube-proxy/metrics.txt";
+    let node = broken("full-iptables", &[(metrics, &first)]);
+    let ran = kpx(&["--from", node.path().to_str().unwrap(), "diff"]).await;
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(!ran.out.contains("first sync"), "{ran}");
+    let fewer = |text: &str| without(text, "\"shop/cart:http cluster IP\"");
+    let rules = "node/iptables-save.txt";
+    let node = broken("full-iptables", &[(metrics, &first), (rules, &fewer)]);
+    let ran = kpx(&["--from", node.path().to_str().unwrap(), "diff"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.contains("2 differences ignored"), "{ran}");
+}
+
+#[tokio::test]
+async fn settings_that_could_not_be_read_are_noted_if_kube_proxy_writes_some() {
+    for (name, noted) in [("full-iptables", true), ("full-nftables", false)] {
+        let node = broken(name, &[]);
+        fs::remove_file(node.path().join("node/sysctl.txt")).unwrap();
+        let report = report_of(&node).await;
+        assert_eq!(report["changes"], json!([]), "{report:#}");
+        let why = "sysctls are not compared: node/sysctl.txt was not collected";
+        let expected = noted.then(|| json!([why]));
+        assert_eq!(report.get("notes"), expected.as_ref(), "{name}");
+    }
 }
 
 /// Turns the entries of each map in `value` around, and returns how many there were.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{kpx_on, root};
+use crate::support::{broken, kpx, kpx_on, root};
 
 /// Lines of a recorded file, sorted, each as `clean` leaves it.
 fn recorded(name: &str, file: &str, clean: fn(&str) -> &str) -> Vec<String> {
@@ -126,4 +126,32 @@ async fn a_part_of_another_mode_is_a_usage_error() {
     );
     let ran = kpx_on("full-iptables", &["render", "--part", "iptables"]).await;
     assert!(ran.err.contains("`--family 6`"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_node_in_the_source_ranges_of_a_load_balancer_reaches_it_from_its_own_address() {
+    for (name, part, line) in [
+        (
+            "full-iptables",
+            "iptables",
+            "-A KUBE-FW-3MCWVUC7CWOIFNSX -s 203.0.113.11/32 -m comment \
+             --comment \"edge/web-restricted:https loadbalancer IP\" -j KUBE-EXT-3MCWVUC7CWOIFNSX",
+        ),
+        (
+            "full-ipvs",
+            "ipset",
+            "add KUBE-LOAD-BALANCER-SOURCE-IP 203.0.113.11,tcp:443,203.0.113.11 ",
+        ),
+        (
+            "full-nftables",
+            "nftables",
+            "ip saddr != { 10.0.2.0/24, 192.0.2.0/25, 203.0.113.11 } drop",
+        ),
+    ] {
+        let admitted = |text: &str| text.replace("198.51.100.0/24", "10.0.2.0/24");
+        let node = broken(name, &[("cluster/services.json", &admitted)]);
+        let from = node.path().to_str().unwrap();
+        let ran = kpx(&["--from", from, "--family", "4", "render", "--part", part]).await;
+        assert!(ran.out.contains(line), "{name}\n{ran}");
+    }
 }

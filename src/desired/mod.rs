@@ -209,7 +209,8 @@ impl FamilyState {
             Ok(all) => all,
             // Single addresses belong to the node, usually because of `primary`.
             Err(_) if self.node_ports.cidrs.iter().all(Cidr::is_host) => {
-                let mut named: Vec<_> = self.node_ports.cidrs.iter().map(|c| c.addr).collect();
+                let named = self.node_ports.cidrs.iter().map(|c| c.addr);
+                let mut named: Vec<_> = named.filter(|a| localhost || !a.is_loopback()).collect();
                 named.sort_unstable();
                 return Ok(named);
             }

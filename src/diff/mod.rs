@@ -328,7 +328,6 @@ impl Diff {
             Object::IptablesChain { chain, .. } | Object::IptablesRule { chain, .. } => {
                 chain.starts_with(SEP) || chain == "KUBE-MARK-MASQ"
             }
-            Object::NftablesChain { .. } | Object::NftablesRule { .. } => false,
             // 1.21 and 1.26 brought these.
             Object::Set { name, .. } | Object::Member { set: name, .. } => {
                 !name.ends_with("HEALTH-CHECK-NODE-PORT") && !name.ends_with("IPVS-IPS")

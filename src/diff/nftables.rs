@@ -321,6 +321,14 @@ fn bits(addr: IpAddr) -> u128 {
     }
 }
 
+fn address(v6: bool, bits: u128) -> IpAddr {
+    if v6 {
+        IpAddr::V6(bits.into())
+    } else {
+        IpAddr::V4(u32::try_from(bits).unwrap_or(u32::MAX).into())
+    }
+}
+
 fn joined(mut ranges: Vec<Span>) -> Expr {
     ranges.sort_unstable();
     let mut merged: Vec<Span> = Vec::new();
@@ -338,14 +346,7 @@ fn joined(mut ranges: Vec<Span>) -> Expr {
 }
 
 fn span((v6, first, last): Span) -> Expr {
-    let addr = |bits: u128| {
-        let addr = if v6 {
-            IpAddr::V6(bits.into())
-        } else {
-            IpAddr::V4(u32::try_from(bits).unwrap_or(u32::MAX).into())
-        };
-        Expr::Word(addr.to_string())
-    };
+    let addr = |bits: u128| Expr::Word(address(v6, bits).to_string());
     let size = last - first;
     let aligned = size & size.wrapping_add(1) == 0 && first & size == 0;
     if size == 0 {
@@ -383,18 +384,30 @@ pub(super) fn service_cidrs(table: &Table) -> Vec<Cidr> {
         }
         _ => None,
     });
-    let cidrs = members.flatten().filter_map(|member| match member {
-        Expr::Prefix { addr, len } => match *addr {
-            Expr::Word(word) => Some(Cidr {
-                addr: word.parse().ok()?,
-                prefix: len,
-            }),
-            _ => None,
-        },
-        Expr::Word(word) => word.parse().ok(),
-        _ => None,
-    });
-    cidrs.collect()
+    let spans = members.flatten().filter_map(|member| range(&member));
+    spans.flat_map(cidrs).collect()
+}
+
+/// Returns the prefixes that a range of addresses consists of.
+fn cidrs((v6, first, last): Span) -> Vec<Cidr> {
+    let width: u32 = if v6 { 128 } else { 32 };
+    let mut found = Vec::new();
+    let mut next = Some(first);
+    while let Some(first) = next.filter(|&first| first <= last) {
+        // The largest block that begins here and fits.
+        let fits = |host: &u32| {
+            let rest = u128::MAX.checked_shr(128 - host).unwrap_or(0);
+            first & rest == 0 && rest <= last - first
+        };
+        let host = (0..=width).rev().find(fits).unwrap_or(0);
+        let rest = u128::MAX.checked_shr(128 - host).unwrap_or(0);
+        found.push(Cidr {
+            addr: address(v6, first),
+            prefix: u8::try_from(width - host).unwrap_or(u8::MAX),
+        });
+        next = (first | rest).checked_add(1);
+    }
+    found
 }
 
 #[cfg(test)]

@@ -287,6 +287,12 @@ fn every_extra_chain() {
         "nat chain KUBE-SVC-AAAAAAAAAAAAAAAA",
         more,
     );
+    // kube-proxy removes chains of table nat only.
+    let more = "*filter\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n";
+    assert_eq!(
+        node.with(Item::Iptables4, text.replacen("*filter\n", more, 1)),
+        []
+    );
     // Chains with other names belong to other software.
     let more =
         "\n:KUBE-SVC-aaaaaaaaaaaaaaaa - [0:0]\n:KUBE-ROUTER-INPUT - [0:0]\n:KUBE-MARK-MASQ - ";
