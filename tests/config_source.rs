@@ -786,3 +786,217 @@ fn the_config_map_is_restored_exactly() {
     assert_eq!(now["items"][0]["data"]["config.conf"], json!(text));
     assert_eq!(kept(&now), json!({"example.com/a": "b"}));
 }
+
+/// Evidence of a DaemonSet whose container mounts `volume` at `at` and reads the file `config`, and of a ConfigMap.
+fn cluster(volume: &Value, at: &str, config: &str, map: &Value) -> Evidence {
+    let mut evidence = node(&json!([]), &json!([]));
+    let mut volume = volume.clone();
+    volume["name"] = json!("config");
+    let pod = json!({
+        "containers": [{
+            "name": "kube-proxy",
+            "command": ["/usr/local/bin/kube-proxy", format!("--config={config}")],
+            "volumeMounts": [{"name": "config", "mountPath": at}],
+        }],
+        "volumes": [volume],
+    });
+    let set = json!({"metadata": {"name": "kube-proxy"}, "spec": {"template": {"spec": pod}}});
+    evidence.insert(Item::DaemonSets, Ok(json!({"items": [set]}).to_string()));
+    evidence.insert(Item::ConfigMaps, Ok(json!({"items": [map]}).to_string()));
+    evidence
+}
+
+/// The same with the key `key` of a ConfigMap that has `text` and `annotations`.
+fn of_map(key: &str, text: &str, annotations: &Value) -> Evidence {
+    let map = json!({
+        "metadata": {"name": "kube-proxy", "annotations": annotations}, "data": {key: text},
+    });
+    let volume = json!({"configMap": {"name": "kube-proxy"}});
+    cluster(&volume, "/etc/kp", &format!("/etc/kp/{key}"), &map)
+}
+
+#[test]
+fn an_annotation_keeps_a_text_as_large_as_the_api_server_accepts() {
+    let text = "kind: KubeProxyConfiguration\nmode: iptables\n";
+    let name = "kpx.dev/previous-config.conf";
+    let most = (256 << 10) - name.len() - text.len() - "note".len();
+    for (key, length, is_kept) in [
+        ("config.conf".to_owned(), most, true),
+        ("config.conf".to_owned(), most + 1, false),
+        ("k".repeat(63 - "previous-".len()), 1, true),
+        ("k".repeat(64 - "previous-".len()), 1, false),
+    ] {
+        let evidence = of_map(&key, text, &json!({"note": "x".repeat(length)}));
+        let plan = find(&evidence).configure(&to(Mode::Ipvs)).unwrap();
+        let [step] = plan.steps.as_slice() else {
+            panic!("{plan:?}");
+        };
+        let kept = step.action.to_string().contains("kpx.dev/previous-");
+        assert_eq!(kept, is_kept, "{key} {length}");
+        assert_eq!(plan.notes.is_empty(), is_kept, "{:?}", plan.notes);
+    }
+}
+
+#[test]
+fn a_file_of_the_node_that_a_daemon_set_reads_is_named() {
+    for (volume, at, config, file) in [
+        ("/etc/kube/", "/cfg", "/cfg/kp.yaml", "/etc/kube/kp.yaml"),
+        (
+            "/etc/kp.yaml",
+            "/cfg/kp.yaml",
+            "/cfg/kp.yaml",
+            "/etc/kp.yaml",
+        ),
+    ] {
+        let volume = json!({"hostPath": {"path": volume}});
+        let evidence = cluster(&volume, at, config, &json!({}));
+        let Err(Unwritable::ReadOnly { what, .. }) = find(&evidence).configure(&to(Mode::Ipvs))
+        else {
+            panic!("{file}");
+        };
+        assert_eq!(what, file);
+    }
+}
+
+#[test]
+fn a_restart_replaces_the_pods_of_kube_proxy_only() {
+    let mut evidence = of_map("config.conf", "", &json!({}));
+    let pod = |namespace: &str, name: &str, label: &str, value: &str| {
+        json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": name, "labels": {label: value}},
+            "spec": {"nodeName": "node1"},
+        })
+    };
+    let pods = json!({"items": [
+        pod("kube-system", "coredns", "k8s-app", "kube-dns"),
+        pod("default", "copy", "k8s-app", "kube-proxy"),
+        pod("kube-system", "kube-proxy-1", "k8s-app", "kube-proxy"),
+        pod("kube-system", "kube-proxy-2", "component", "kube-proxy"),
+    ]});
+    evidence.insert(Item::Pods, Ok(pods.to_string()));
+    let plan = find(&evidence).restart("node1").unwrap();
+    let titles: Vec<_> = plan.steps.iter().map(|step| step.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "delete pod kube-proxy-1 of node node1",
+            "delete pod kube-proxy-2 of node node1",
+            "wait for the new kube-proxy of node node1"
+        ]
+    );
+}
+
+#[test]
+fn a_process_is_known_by_its_name_or_by_its_command_line() {
+    for (name, command) in [("kube-proxy", "/opt/proxy"), ("exe", "/usr/bin/kube-proxy")] {
+        let evidence = node(
+            &json!([{"name": name, "args": [command, "--config=/etc/kp.yaml"], "cgroup": "/system.slice/kp.service"}]),
+            &json!([{"path": "/etc/kp.yaml", "text": "mode: iptables\n"}]),
+        );
+        assert_eq!(
+            find(&evidence).place(),
+            &Place::File("/etc/kp.yaml".into()),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_container_outside_kubernetes_is_not_a_service_of_its_runtime() {
+    for cgroup in [
+        "/system.slice/docker.service/1a2b",
+        "/machine.slice/podman.service/libpod-1a2b",
+    ] {
+        let process =
+            json!({"name": "kube-proxy", "args": ["kube-proxy", "--config=/a"], "cgroup": cgroup});
+        let refused = find(&node(&json!([process]), &json!([]))).configure(&to(Mode::Ipvs));
+        let why = refused.unwrap_err().to_string();
+        let want = "belongs to a container that neither a kubelet nor systemd started";
+        assert!(why.ends_with(want), "{cgroup}: {why}");
+    }
+}
+
+#[test]
+fn the_shortest_difference_is_shown() {
+    let path = "/etc/rancher/k3s/config.yaml.d/99-kpx.yaml";
+    let [head, key, mode] = [
+        "# Written by kpx. Adds to the kube-proxy flags of the other files.\n",
+        "kube-proxy-arg+:\n",
+        "  - \"proxy-mode=ipvs\"\n",
+    ];
+    let text = [head, head, mode, head, mode].concat();
+    let k3s = node(
+        &json!([{"name": "k3s", "args": ["k3s", "agent"], "cgroup": "/system.slice/k3s.service"}]),
+        &json!([{"path": path, "text": text}]),
+    );
+    assert_eq!(
+        find(&k3s).diff(&to(Mode::Ipvs)),
+        format!("--- {path}\n+++ {path}\n@@ -1 +1 @@\n {head}-{head}-{mode}-{head}+{key} {mode}")
+    );
+    let service = node(
+        &json!([{"name": "kube-proxy", "args": ["kube-proxy", "--config=/kp"], "cgroup": "/kp.service"}]),
+        &json!([{"path": "/kp", "text": "kind: KubeProxyConfiguration\nmode: iptables\n#\n#\n"}]),
+    );
+    assert_eq!(
+        find(&service).diff(&to(Mode::Ipvs)),
+        "--- /kp\n+++ /kp\n@@ -1 +1 @@\n kind: KubeProxyConfiguration\n-mode: iptables\n+mode: ipvs\n #\n #\n"
+    );
+}
+
+#[test]
+fn a_file_that_kpx_created_is_removed_and_one_of_others_is_edited() {
+    let processes =
+        json!([{"name": "k3s", "args": ["k3s", "agent"], "cgroup": "/system.slice/k3s.service"}]);
+    let before = find(&node(&processes, &json!([])));
+    let plan = before.configure(&to(Mode::Ipvs)).unwrap();
+    let [step] = plan.steps.as_slice() else {
+        panic!("{plan:?}");
+    };
+    let (Action::WriteFile { path, text }, Undo::Do(undo)) = (&step.action, &step.undo) else {
+        panic!("{step:?}");
+    };
+    let after = find(&node(&processes, &json!([{"path": path, "text": text}])));
+    let back = |store: &ConfigSource, action: &Action| {
+        let plan = store.put_back(&to(Mode::Iptables), &[(action, undo)]);
+        typed(&plan.unwrap())
+    };
+    let file = path.display();
+    assert_eq!(
+        back(&after, &step.action),
+        [format!("rm {file} || cat > {file} <<'EOF'\n{text}EOF")]
+    );
+    assert_eq!(back(&before, &step.action), [""; 0]);
+    let other = Action::WriteFile {
+        path: "/etc/kp.yaml".into(),
+        text: text.clone(),
+    };
+    let edited = text.replace("ipvs", "iptables");
+    assert_eq!(
+        back(&after, &other),
+        [format!(
+            "cat > {file} <<'EOF'\n{edited}EOF || cat > {file} <<'EOF'\n{text}EOF"
+        )]
+    );
+}
+
+#[test]
+fn the_text_of_another_config_map_is_not_restored() {
+    let text = "kind: KubeProxyConfiguration\nmode: nftables # kept\n";
+    let mut evidence = of_map("config.conf", text, &json!({}));
+    let other = Action::Kube {
+        command: KubeCommand::Set {
+            object: Object::of_system(Resource::ConfigMap, "kube-proxy-kpx-1"),
+            fields: vec![Field::new(
+                &["data", "config.conf"],
+                Some(json!("mode: ipvs\n")),
+                Some(json!(text)),
+            )],
+        },
+    };
+    let plan = find(&evidence).put_back(&to(Mode::Iptables), &[(&other, &other)]);
+    let plan = plan.unwrap();
+    assert_eq!(plan.notes, [""; 0]);
+    carry_out(&mut evidence, &plan.steps[0].action);
+    let kept = text.replace("nftables", "iptables");
+    assert_eq!(find(&evidence).text(), kept);
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kpx::backend::Mode;
-use kpx::diff::{self, Layer};
+use kpx::diff::{self, Change, Layer};
 use kpx::evidence::{Evidence, load};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
@@ -67,20 +67,24 @@ impl Node {
     }
 }
 
-fn plan(evidence: &Evidence) -> Plan {
+/// Returns the plan for the node, and the changes that it is made from.
+fn plan(evidence: &Evidence) -> (Plan, Vec<Change>) {
     const LAYERS: &[Layer] = &[Layer::Ipset, Layer::Ipvs, Layer::Link];
     let node = NodeSnapshot::new(evidence);
-    let found = diff::compare(&node, Mode::Ipvs, &Family::BOTH).unwrap();
+    let mut found = diff::compare(&node, Mode::Ipvs, &Family::BOTH).unwrap();
     assert!(found.unknown.is_empty(), "{:?}", found.unknown);
-    plan::repair(
+    found
+        .changes
+        .retain(|change| LAYERS.contains(&change.layer()));
+    let plan = plan::repair(
         &node,
         Mode::Ipvs,
         &Family::BOTH,
         &found,
         LAYERS,
         Drain::First,
-    )
-    .unwrap()
+    );
+    (plan.unwrap(), found.changes)
 }
 
 #[test]
@@ -94,14 +98,15 @@ fn a_plan_ends_where_nothing_differs_and_its_undo_where_it_began() {
             node.disturb(seed);
             let disturbed = node.clone();
             node.tell(&mut evidence);
-            let plan_ = plan(&evidence);
+            let (plan_, _) = plan(&evidence);
             assert!(plan_.steps.len() > 3, "{name} {seed}: {plan_:?}");
             for step in &plan_.steps {
                 node.apply(&step.action);
             }
             node.tell(&mut evidence);
-            let rest = plan(&evidence);
+            let (rest, changes) = plan(&evidence);
             assert!(rest.steps.is_empty(), "{name} {seed}: {rest:?}");
+            assert!(changes.is_empty(), "{name} {seed}: {changes:?}");
             for step in plan_.steps.iter().rev() {
                 let Undo::Do(undo) = &step.undo else {
                     panic!("{name} {seed}: {}", step.title);

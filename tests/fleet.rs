@@ -4,10 +4,12 @@ mod copied;
 mod faults;
 mod killed;
 mod moves;
+mod parts;
 mod signals;
 mod staged;
 mod survive;
 mod terminal;
+mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

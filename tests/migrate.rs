@@ -3,12 +3,15 @@
 mod bridged;
 mod controllers;
 mod drain_node;
+mod entries;
 mod gates;
+mod loss;
 mod machine;
 mod one_node;
 mod probes;
 mod rules;
 mod screen;
+mod texts;
 
 use std::time::Duration;
 
@@ -20,8 +23,8 @@ use kpx::cluster::Pod;
 use kpx::cluster::edit::Fields;
 use kpx::evidence::{Evidence, Gap, Item, Time};
 use kpx::migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
-use kpx::migrate::journal::{self, Entry};
-use kpx::migrate::migration::{Leg, Migration, Strategy};
+use kpx::migrate::journal::{self, Entry, Recorded};
+use kpx::migrate::migration::{Leg, Migration, Stage, Strategy};
 use kpx::migrate::node::{Clock, Node};
 use kpx::migrate::probes::Target;
 use kpx::net::Proto;
@@ -45,10 +48,12 @@ struct Place {
     limits: Limits,
     /// The modes in which Services do not answer.
     silent: Vec<Mode>,
-    /// Changes whose text contains this are refused.
+    /// Changes whose text contains this are refused; or `backup`, `guard` or `follow`, which then fails.
     refused: Option<&'static str>,
     /// How often a stage was planned again.
     again: usize,
+    /// Whether there is a bundle of the node.
+    backed_up: bool,
     /// Whether a guard was started.
     guarded: bool,
     /// Whether the cluster is followed with the bridge.
@@ -79,9 +84,18 @@ impl Place {
             silent: Vec::new(),
             refused: None,
             again: 0,
+            backed_up: false,
             guarded: false,
             followed: false,
         }
+    }
+
+    /// Fails if `what` is refused.
+    fn allow(&self, what: &str) -> Result<(), String> {
+        if self.refused == Some(what) {
+            return Err(format!("no {what} here"));
+        }
+        Ok(())
     }
 
     /// Counts one act; never returns if kpx is killed now.
@@ -131,10 +145,16 @@ impl Apply for Place {
     async fn apply(&mut self, action: &Action) -> Result<(), StepError> {
         self.live().await;
         let text = action.to_string();
+        assert!(self.backed_up, "there is no bundle yet: {text}");
         if self.refused.is_some_and(|refused| text.contains(refused)) {
             return Err(StepError::Refused("because".to_owned()));
         }
         let before = self.machine.has_bridge();
+        let restarts = matches!(action, Action::RestartUnit { .. });
+        assert!(
+            !restarts || !before || self.followed,
+            "nothing keeps the bridge up to date: {text}"
+        );
         self.machine.change(action).map_err(StepError::Refused)?;
         // If kpx is killed right after it loaded the bridge, only the guard keeps it.
         let loaded = !before && self.machine.has_bridge();
@@ -206,15 +226,19 @@ impl MigrationNode for Place {
     }
 
     async fn backup(&mut self) -> Result<(), String> {
+        self.allow("backup")?;
+        self.backed_up = true;
         Ok(())
     }
 
     async fn guard(&mut self, _: Mode) -> Result<(), String> {
+        self.allow("guard")?;
         self.guarded = true;
         Ok(())
     }
 
     async fn follow(&mut self, _: Mode) -> Result<(), String> {
+        self.allow("follow")?;
         // A follower loads the bridge first.
         if !self.machine.has_bridge() {
             let input = "table ip kpx-bridge {\n}\n".to_owned();
@@ -571,6 +595,9 @@ fn a_step_that_is_refused_rolls_back() {
         if refused == "ipvsadm" {
             // The tool refuses the undo of a partial step as well.
             assert!(matches!(ended, Some(Ended::Stopped(_))), "{ended:?}");
+            let why = journal::read(&place.journal).unwrap().why.unwrap();
+            let left = ": because; step 3 was not undone: because";
+            assert!(why.ends_with(left), "{why}");
             place.refused = None;
             assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
         } else {
@@ -578,6 +605,8 @@ fn a_step_that_is_refused_rolls_back() {
                 panic!("{refused}: {ended:?}");
             };
             assert!(why.ends_with(": because"), "{why}");
+            // kube-proxy cannot have caused that a file is not written.
+            assert_eq!(place.again == 0, refused == "cat > /etc", "{refused}");
         }
         place.refused = None;
         is_back(&place, &before, Mode::Iptables);
@@ -590,6 +619,71 @@ fn a_step_that_is_refused_rolls_back() {
             place.journal
         );
     }
+}
+
+#[test]
+fn a_bundle_or_a_controller_of_the_bridge_that_fails_rolls_back() {
+    for (refused, title) in [
+        ("backup", "back up the node's state"),
+        ("guard", "load the bridge"),
+        ("follow", "load the bridge"),
+    ] {
+        let mut place = bound(Mode::Iptables, Mode::Nftables);
+        let before = place.machine.clone();
+        place.refused = Some(refused);
+        let why = format!("cannot {title}: no {refused} here");
+        assert_eq!(place.go_on(false), Some(Ended::RolledBack(why)));
+        is_back(&place, &before, Mode::Iptables);
+    }
+    let mut place = bound(Mode::Iptables, Mode::Nftables);
+    assert_eq!(place.go_on(false), Some(Ended::Migrated));
+    let state = journal::read(&place.journal).unwrap();
+    // The kube-proxy before the restart.
+    assert_eq!(state.proxy.and_then(|proxy| proxy.pid), Some(101));
+    let [note] = state.notes.as_slice() else {
+        panic!("{:?}", state.notes);
+    };
+    assert!(note.starts_with("gate log was skipped: "), "{note}");
+    let mut lines = place.journal.lines();
+    let line = lines.find(|line| line.contains("gate log")).unwrap();
+    assert!(line.contains("\"stage\":\"verify\""), "{line}");
+}
+
+#[test]
+fn a_module_that_is_in_use_does_not_stop_a_rollback() {
+    let mut place = bound(Mode::Iptables, Mode::Ipvs);
+    let names = vec!["ip_vs".to_owned()];
+    let loaded = Recorded {
+        title: "load 1 module for mode ipvs".to_owned(),
+        action: Action::LoadModules {
+            names: names.clone(),
+        },
+        undo: Some(Action::UnloadModules { names }),
+    };
+    let (at, leg) = (Time { seconds: 0 }, Leg::There);
+    for (stage, steps) in [(Stage::Backup, Vec::new()), (Stage::Prepare, vec![loaded])] {
+        let begins = Entry::Stage {
+            at,
+            leg,
+            stage,
+            steps,
+            proxy: None,
+        };
+        let done = Entry::Done {
+            at,
+            leg,
+            stage,
+            notes: Vec::new(),
+        };
+        place.journal.push_str(&(line(&begins) + &line(&done)));
+    }
+    place.backed_up = true;
+    place.refused = Some("rmmod ip_vs");
+    let before = place.machine.clone();
+    let ended = Ended::RolledBack("requested".to_owned());
+    assert_eq!(place.go_on(true), Some(ended));
+    assert_eq!(journal::read(&place.journal).unwrap().notes, ["because"]);
+    is_back(&place, &before, Mode::Iptables);
 }
 
 #[test]
@@ -611,6 +705,7 @@ fn connections_of_virtual_servers_are_drained() {
         assert_eq!(place.go_on(false), Some(Ended::Migrated));
         let observed = journal::read(&place.journal).unwrap().observed;
         assert_eq!((observed.connections, observed.failed_probes), (1, 0));
+        assert!(place.clock >= 60, "they have their time: {}", place.clock);
     }
     // After the change, their virtual servers stay until they end.
     let migration = migration(Mode::Ipvs, Mode::Iptables, Strategy::InPlace);

@@ -89,9 +89,8 @@ async fn a_later_node_that_fails_stops_the_migration_which_can_be_resumed() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_configuration_that_changes_meanwhile_is_planned_again() {
-    let world = World::new();
+/// Changes the configuration before each of the next `times` writes of kpx.
+fn edited_meanwhile(world: &World, times: usize) {
     let edit = What::Meanwhile(Arc::new(|cluster| {
         cluster.edit(
             &Key::new("configmaps", "kube-system", "kube-proxy"),
@@ -104,8 +103,14 @@ async fn a_configuration_that_changes_meanwhile_is_planned_again() {
     world.api.fault(
         Fault::of("patch", "configmaps", edit)
             .named("kube-proxy")
-            .times(1),
+            .times(times),
     );
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_meanwhile_is_planned_again() {
+    let world = World::new();
+    edited_meanwhile(&world, 1);
     let ran = world.all(&[]).await;
     assert_eq!(ran.code, 0, "{ran}");
     let text = world.api.config();
@@ -124,6 +129,23 @@ async fn a_configuration_that_changes_meanwhile_is_planned_again() {
         text.contains("mode: \"ipvs\"") && text.ends_with("# theirs again\n"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_before_each_of_three_writes_is_not_written() {
+    let world = World::new();
+    edited_meanwhile(&world, 3);
+    let ran = world.all(&[]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    let tells = "cannot change the configuration of all nodes: ";
+    assert!(ran.out.contains(tells), "{ran}");
+    let text = world.api.config();
+    assert!(
+        text.contains("mode: \"ipvs\"") && text.ends_with("# theirs\n# theirs\n# theirs\n"),
+        "{text}"
+    );
+    assert_eq!(world.modes(), ["ipvs"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
 }
 
 #[tokio::test]

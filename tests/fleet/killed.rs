@@ -11,6 +11,17 @@ use crate::fake_api::{Cluster, Fault, What};
 
 /// Runs kpx until it is about to make its write number `last`, and kills it there. Returns whether it ended before.
 async fn killed(world: &World, more: &[&str], last: usize) -> bool {
+    let writes = ["create", "patch", "delete"].map(|verb| (verb, "*"));
+    killed_before(world, more, &writes, last).await
+}
+
+/// Kills kpx before its request number `last` of those in `writes`, each a verb and a resource.
+async fn killed_before(
+    world: &World,
+    more: &[&str],
+    writes: &[(&'static str, &'static str)],
+    last: usize,
+) -> bool {
     let (kill, dead) = oneshot::channel();
     let kill = Mutex::new(Some(kill));
     let count = Arc::new(AtomicUsize::new(0));
@@ -21,14 +32,15 @@ async fn killed(world: &World, more: &[&str], last: usize) -> bool {
             kill.send(()).ok();
         }
     });
-    for verb in ["create", "patch", "delete"] {
-        world
-            .api
-            .fault(Fault::of(verb, "*", What::Meanwhile(Arc::clone(&counts))));
+    for (verb, resource) in writes {
+        world.api.fault(Fault::of(
+            verb,
+            resource,
+            What::Meanwhile(Arc::clone(&counts)),
+        ));
         // So that it is dead before an answer comes.
-        world
-            .api
-            .fault(Fault::of(verb, "*", What::Slow(Duration::from_millis(5))));
+        let slow = What::Slow(Duration::from_millis(5));
+        world.api.fault(Fault::of(verb, resource, slow));
     }
     let ended = tokio::select! {
         _ = dead => false,
@@ -42,6 +54,26 @@ async fn killed(world: &World, more: &[&str], last: usize) -> bool {
     world.api.heal();
     world.expire();
     ended
+}
+
+#[tokio::test]
+async fn copies_of_an_older_configuration_are_replaced() {
+    // The first ConfigMap that it creates has its state, the second one is a copy. Where the DaemonSet of the copies is not
+    // created, the first DaemonSet excludes their nodes already.
+    for (created, last) in [("configmaps", 1), ("daemonsets", 0)] {
+        let world = World::of(&["control1", "worker1"]);
+        assert!(!killed_before(&world, &["--staged"], &[("create", created)], last).await);
+        assert_ne!(world.leftovers(), [""; 0], "{created}");
+        let old = "mode: \"ipvs\"";
+        world.api.reconfigure(old, &format!("{old}\n# theirs"));
+        let ran = world
+            .kpx(&["migrate", "resume", "--all-nodes", "--yes"])
+            .await;
+        assert_eq!(ran.code, 0, "{ran}");
+        assert_eq!(world.modes(), ["iptables"; 2], "{created}");
+        assert!(world.api.config().contains("# theirs"), "{created}");
+        assert_eq!(world.leftovers(), [""; 0], "{created}");
+    }
 }
 
 /// Kills kpx before each of its writes; then rolls back if `back` is true, and resumes otherwise.

@@ -1,6 +1,7 @@
 //! A node with a bridge whose time is simulated: its controllers run side by side, and each pause takes no time.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -51,8 +52,17 @@ pub(super) struct World {
     /// Whether another kpx holds the lock of the node, or is its guard.
     pub(super) locked: bool,
     pub(super) guarded: bool,
+    /// Whether this process is the guard, and holds the lock.
+    pub(super) is_guard: bool,
+    holds_lock: bool,
     pub(super) migration: Option<MigrationState>,
     pub(super) is_fixed: bool,
+    /// What fails: `tables`, `lease`, `nft`, `routes` or `renewals`.
+    pub(super) failing: BTreeSet<&'static str>,
+    /// The families whose table has no lease: an older kpx loaded it.
+    pub(super) without_lease: Vec<&'static str>,
+    /// How often a lease was read.
+    pub(super) looks: usize,
     pub(super) notices: Vec<String>,
 }
 
@@ -95,8 +105,17 @@ impl World {
         routes.contains("107")
     }
 
+    /// Returns the reason why `what` fails, if it does.
+    fn failure(&self, what: &'static str) -> Option<String> {
+        let fails = self.failing.contains(what);
+        fails.then(|| format!("no {what} now"))
+    }
+
     fn load(&mut self, input: &str) -> Result<(), StepError> {
         let refused = |why: String| Err(StepError::Refused(why));
+        if let Some(why) = self.failure("nft") {
+            return refused(why);
+        }
         self.inputs.push(input.to_owned());
         let whole = |line: &str| {
             ["add table ", "delete table "]
@@ -151,8 +170,13 @@ impl Bridged {
             refuses_elements: false,
             locked: false,
             guarded: false,
+            is_guard: false,
+            holds_lock: false,
             migration: None,
             is_fixed: false,
+            failing: BTreeSet::new(),
+            without_lease: Vec::new(),
+            looks: 0,
             notices: Vec::new(),
         };
         Self {
@@ -166,6 +190,16 @@ impl Bridged {
     pub(super) fn at(&self, seconds: u64, happening: impl FnOnce(&mut World) + 'static) {
         let mut world = self.world.borrow_mut();
         world.happenings.push((seconds, Box::new(happening)));
+    }
+
+    /// Makes `what` fail from `from` until `to`, in seconds after the start.
+    pub(super) fn fails(&self, what: &'static str, from: u64, to: u64) {
+        self.at(from, move |world| {
+            world.failing.insert(what);
+        });
+        self.at(to, move |world| {
+            world.failing.remove(what);
+        });
     }
 
     /// Runs the controllers, and the keeper unless it was killed, until `seconds` after the start; returns whether the first
@@ -252,6 +286,9 @@ impl Apply for Bridged {
         assert!(!world.locked, "another kpx holds the lock: {action}");
         match action {
             Action::Nft { input } => world.load(input),
+            Action::Routes { .. } if world.failing.contains("routes") => {
+                Err(StepError::Refused("no routes now".to_owned()))
+            }
             action => world.machine.apply(action).map_err(StepError::Refused),
         }
     }
@@ -285,13 +322,24 @@ impl Node for Bridged {
 
 impl LeaseNode for Bridged {
     async fn tables(&mut self) -> Result<Vec<(&'static str, String)>, Gap> {
-        let bridged = self.world.borrow().machine.has_bridge();
+        let world = self.world.borrow();
+        if let Some(why) = world.failure("tables") {
+            return Err(Gap::Denied(Item::Nft, why));
+        }
+        let bridged = world.machine.has_bridge();
         let tables = ["ip", "ip6"].map(|family| (family, "kpx-bridge".to_owned()));
         Ok(if bridged { tables.into() } else { Vec::new() })
     }
 
     async fn lease_set(&mut self, family: &'static str) -> Result<String, Gap> {
-        let world = self.world.borrow();
+        let mut world = self.world.borrow_mut();
+        world.looks += 1;
+        if let Some(why) = world.failure("lease") {
+            return Err(Gap::Denied(Item::Nft, why));
+        }
+        if world.without_lease.contains(&family) {
+            return Err(Gap::Failed(Item::Nft, "no such set".to_owned()));
+        }
         let left = world.expires.saturating_sub(world.now) / 1000;
         let element = |proto| format!("{proto} timeout {LEASE}s expires {left}s");
         let elements = ["tcp", "udp", "sctp"].map(element).join(", ");
@@ -308,6 +356,9 @@ impl LeaseNode for Bridged {
     async fn renew(&mut self, input: &str) -> Result<(), StepError> {
         assert!(input.contains("add element ip kpx-bridge alive"), "{input}");
         let mut world = self.world.borrow_mut();
+        if let Some(why) = world.failure("renewals") {
+            return Err(StepError::Refused(why));
+        }
         world.expires = world.now + LEASE * 1000;
         world.renewals += 1;
         Ok(())
@@ -342,22 +393,37 @@ impl BridgeNode for Bridged {
     async fn change(&mut self, limit: Duration) -> Option<Result<(), Gap>> {
         let mut sleep = self.sleep(limit);
         sleep.wants_change = true;
-        sleep.await.then_some(Ok(()))
+        let changed = sleep.await;
+        if self.world.borrow().unwatched {
+            return Some(Err(Gap::Failed(Item::Services, "no API server".to_owned())));
+        }
+        changed.then_some(Ok(()))
     }
 }
 
 impl GuardedNode for Bridged {
     fn claim(&mut self) -> Result<bool, ControllerError> {
-        Ok(!self.world.borrow().guarded)
+        let mut world = self.world.borrow_mut();
+        world.is_guard = !world.guarded;
+        Ok(world.is_guard)
     }
 
-    fn disclaim(&mut self) {}
+    fn disclaim(&mut self) {
+        let mut world = self.world.borrow_mut();
+        // The next process that locks the node must not find this guard.
+        assert!(world.holds_lock);
+        world.is_guard = false;
+    }
 
     fn lock(&mut self) -> Result<bool, ControllerError> {
-        Ok(!self.world.borrow().locked)
+        let mut world = self.world.borrow_mut();
+        world.holds_lock = !world.locked;
+        Ok(world.holds_lock)
     }
 
-    fn unlock(&mut self) {}
+    fn unlock(&mut self) {
+        self.world.borrow_mut().holds_lock = false;
+    }
 
     fn migration(&mut self) -> Result<Option<MigrationState>, ControllerError> {
         Ok(self.world.borrow().migration.clone())

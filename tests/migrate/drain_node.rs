@@ -33,7 +33,10 @@ struct World {
     options: Options,
 }
 
-struct Runs;
+struct Runs {
+    /// How long a deleted pod exists.
+    lingers: Duration,
+}
 
 impl Kubelet for Runs {
     fn start(&self, _: &Pod) -> Fate {
@@ -41,6 +44,10 @@ impl Kubelet for Runs {
     }
 
     fn stop(&self, _: &Pod) {}
+
+    fn lingers(&self) -> Duration {
+        self.lingers
+    }
 
     fn log(&self, _: &Pod) -> String {
         String::new()
@@ -78,7 +85,8 @@ const STAYS: &[&str] = &["far", "static"];
 impl World {
     fn new() -> Self {
         let api = Api::new();
-        api.kubelet(Runs);
+        let lingers = Duration::ZERO;
+        api.kubelet(Runs { lingers });
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("kubeconfig"), api.kubeconfig()).unwrap();
         let options = Options {
@@ -332,7 +340,7 @@ impl MigrationNode for LocalNode<'_> {
     }
 
     async fn backup(&mut self) -> Result<(), String> {
-        Ok(())
+        self.place.backup().await
     }
 
     async fn guard(&mut self, mode: Mode) -> Result<(), String> {
@@ -427,7 +435,31 @@ async fn pods_that_do_not_leave_in_time_stay_and_nothing_changes() {
         "{why}"
     );
     assert!(why.contains("The disruption budget web needs 1"), "{why}");
+    // As `kubectl drain`, it asks every five seconds.
+    let evictions = world.writes().into_iter();
+    let evictions = evictions.filter(|did| did == "POST eviction");
+    assert_eq!(evictions.count(), LEAVES.len() * 13);
     assert_eq!(world.pods(), ["db-0", "far", "static", "web-1", "web-2"]);
+}
+
+#[tokio::test]
+async fn pods_that_are_still_there_are_named_with_the_reason() {
+    let end = |why: String| why.split_once("the node: ").unwrap().1.to_owned();
+    let world = World::new();
+    let lingers = Duration::from_secs(60);
+    world.api.kubelet(Runs { lingers });
+    world.budget(1);
+    let left = end(in_vain(&world, |_| ()).await);
+    assert!(left.starts_with("default/db-0 (terminating), "), "{left}");
+    let kept = "default/web-1 (Cannot evict pod as it would violate the pod's disruption budget.";
+    assert!(left.contains(kept), "{left}");
+    // Their eviction was accepted, and nothing happens.
+    let world = World::new();
+    let accepted = What::Status(201, "accepted");
+    let fault = Fault::of("create", "pods/eviction", accepted);
+    world.api.fault(fault);
+    let left = end(in_vain(&world, |_| ()).await);
+    assert_eq!(left, "default/db-0, default/web-1, default/web-2");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use kpx::backend::Mode;
 use kpx::cluster::edit::Fields;
 use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
 use kpx::migrate::gates::{self, Expected, Gate, Name, Previous, Status};
+use kpx::migrate::journal::Proxy;
 use kpx::node::NodeSnapshot;
 
 use crate::support::{root, without};
@@ -157,4 +158,168 @@ fn a_difference_counts_if_it_persists() {
     assert_eq!(again.status, Status::Waiting);
     assert_ne!(again.reason, first.reason);
     assert_eq!(look(&rules).status, Status::Passed);
+}
+
+#[test]
+fn each_kind_of_difference_has_its_words() {
+    let evidence = recording("seed-iptables");
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let rule = "-A KUBE-SERVICES -d 10.97.54.248/32";
+    let line = rules.lines().find(|line| line.contains(rule)).unwrap();
+    let extra = "[0:0] -A KUBE-SERVICES -d 10.97.54.250/32 -p tcp -j RETURN";
+    let fields = fields(Mode::Iptables);
+    let expected = Expected {
+        fields: &fields,
+        before: None,
+        cleaned: None,
+    };
+    for (rules, end) in [
+        (without(rules, rule), " is missing"),
+        (
+            without(&without(rules, rule), "-A KUBE-SERVICES -d 10.100.0.11/32"),
+            " is missing, and 1 more",
+        ),
+        (
+            rules.replace(line, &format!("{extra}\n{line}")),
+            " is extra",
+        ),
+        (
+            rules.replace(
+                "--to-destination 10.244.1.22:",
+                "--to-destination 10.244.9.9:",
+            ),
+            " differs",
+        ),
+    ] {
+        let mut evidence = evidence.clone();
+        evidence.insert(Item::Iptables4, Ok(rules));
+        let node = NodeSnapshot::new(&evidence);
+        let gates = gates::of_state(&node, expected, &mut Previous::default());
+        let gate = gates.iter().find(|gate| gate.name == Name::Desired);
+        let why = &gate.unwrap().reason;
+        assert!(why.ends_with(end), "{end}: {why}");
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_is_unknown() {
+    let mut evidence = recording("full-nftables");
+    let away = |item| Err(Gap::Denied(item, "run kpx as root".to_owned()));
+    evidence.insert(Item::Metrics, away(Item::Metrics));
+    evidence.insert(Item::Iptables4, away(Item::Iptables4));
+    let gates = all(&evidence, &fields(Mode::Nftables), Some(Mode::Iptables));
+    let unknown = gates.iter().filter(|gate| gate.status == Status::Unknown);
+    let unknown: Vec<Name> = unknown.map(|gate| gate.name).collect();
+    assert_eq!(
+        unknown,
+        [Name::Restarted, Name::Synced, Name::Leftovers],
+        "{gates:?}"
+    );
+    // Without the live rules, the desired ones cannot be compared.
+    for item in [Item::Nft, Item::NftText] {
+        evidence.insert(item, away(item));
+    }
+    let gates = all(&evidence, &fields(Mode::Nftables), None);
+    let desired = gates.iter().find(|gate| gate.name == Name::Desired);
+    assert_eq!(desired.unwrap().status, Status::Unknown, "{gates:?}");
+}
+
+#[test]
+fn syncs_that_failed_are_waited_for_until_no_more_fail() {
+    let mut evidence = recording("full-iptables");
+    let metrics = evidence.text(Item::Metrics).unwrap().to_owned();
+    let failed = |back_end: &str, count| {
+        let name = format!("kubeproxy_sync_proxy_rules_{back_end}_failures_total");
+        format!("{name}{{ip_family=\"IPv4\"}} {count}\n")
+    };
+    let fields = fields(Mode::Iptables);
+    let expected = Expected {
+        fields: &fields,
+        before: None,
+        cleaned: None,
+    };
+    let mut previous = Previous::default();
+    for (restores, syncs, why) in [
+        (0, 0, ""),
+        (1, 2, "3 syncs have failed since kube-proxy started"),
+        (1, 2, ""),
+        (2, 2, "4 syncs have failed since kube-proxy started"),
+    ] {
+        let lines = metrics
+            .lines()
+            .filter(|line| !line.contains("_failures_total"));
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        let counts = failed("iptables_restore", restores) + &failed("nftables_sync", syncs);
+        evidence.insert(Item::Metrics, Ok(format!("{lines}\n{counts}")));
+        let node = NodeSnapshot::new(&evidence);
+        let gates = gates::of_proxy(&node, expected, &mut previous);
+        let gate = gates.iter().find(|gate| gate.name == Name::Failures);
+        assert_eq!(gate.unwrap().reason, why);
+    }
+}
+
+#[test]
+fn a_kube_proxy_in_mode_userspace_does_not_report_its_syncs() {
+    let evidence = recording("userspace-1.25");
+    let fields = fields(Mode::Userspace);
+    let gates = all(&evidence, &fields, None);
+    let synced = gates.iter().find(|gate| gate.name == Name::Synced);
+    assert_eq!(synced.unwrap().status, Status::Skipped, "{gates:?}");
+}
+
+#[test]
+fn a_restart_that_neither_process_nor_metrics_show_is_unknown() {
+    let mut evidence = recording("full-ipvs");
+    let away = |item| Err(Gap::Absent(item, "away".to_owned()));
+    evidence.insert(Item::Processes, away(Item::Processes));
+    let fields = fields(Mode::Ipvs);
+    let restarted = |evidence: &Evidence, before| {
+        let expected = Expected {
+            fields: &fields,
+            before: Some(before),
+            cleaned: None,
+        };
+        let node = NodeSnapshot::new(evidence);
+        gates::of_proxy(&node, expected, &mut Previous::default()).swap_remove(0)
+    };
+    // The time of the start is in the metrics, too.
+    let now = gates::proxy(&NodeSnapshot::new(&evidence));
+    assert!(now.pid.is_none() && now.started.is_some(), "{now:?}");
+    let earlier = Proxy {
+        started: now.started.map(|at| at - 60),
+        ..now
+    };
+    assert_eq!(restarted(&evidence, earlier).status, Status::Passed);
+    assert_eq!(restarted(&evidence, now).status, Status::Waiting);
+    let before = Proxy {
+        pid: Some(7),
+        started: None,
+    };
+    let gate = restarted(&evidence, before);
+    assert_eq!(gate.status, Status::Unknown, "{gate:?}");
+    assert!(
+        gate.reason
+            .ends_with("neither its process nor its metrics show whether kube-proxy was restarted"),
+        "{gate:?}"
+    );
+}
+
+#[test]
+fn the_items_of_the_gates_are_those_of_the_mode_and_of_its_leftovers() {
+    let needs = |mode, cleaned| {
+        let fields = fields(mode);
+        gates::state_needs(Expected {
+            fields: &fields,
+            before: None,
+            cleaned,
+        })
+    };
+    let usual = needs(Mode::Iptables, Some(Mode::Ipvs));
+    for item in [Item::ProxyLog, Item::Metrics, Item::Iptables4] {
+        assert_eq!(usual.iter().filter(|of| **of == item).count(), 1, "{item}");
+    }
+    // With many iptables rules, nft takes ten times as long as iptables-save.
+    assert!(!usual.contains(&Item::Nft) && !usual.contains(&Item::NftText));
+    let cleaned = needs(Mode::Iptables, Some(Mode::Nftables));
+    assert!(cleaned.contains(&Item::Nft) && cleaned.contains(&Item::NftText));
 }

@@ -3,10 +3,11 @@
 
 use std::fs;
 
+use kpx::action::LinkCommand;
 use kpx::bridge::Lease;
 use kpx::evidence::{ITEMS, load};
 use kpx::migrate::journal::MigrationState;
-use kpx::migrate::migration::{Stage, there};
+use kpx::migrate::migration::there;
 use kpx::migrate::stage;
 use kpx::node::NodeSnapshot;
 use kpx::node::identity::{Clue, Identity};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use super::machine::CONFIG;
 use super::*;
 use crate::fake_api::Api;
-use crate::support::{kpx, kpx_on, root};
+use crate::support::{kpx, kpx_on, root, without};
 
 const STRATEGIES: [Strategy; 3] = Strategy::ALL;
 
@@ -111,6 +112,69 @@ fn modules_are_loaded_before_settings_are_changed() {
     };
     let are_settings = rest.iter().all(|of| matches!(of, Action::Sysctl { .. }));
     assert!(are_settings && !rest.is_empty(), "{rest:?}");
+    // Settings of IPVS need its module, which is loaded once.
+    let absent = Gap::Absent(Item::Ipvs, "ip_vs is not loaded".to_owned());
+    evidence.insert(Item::Ipvs, Err(absent));
+    let loads = |state: &MigrationState, evidence: &Evidence| {
+        let plan = stage::plan(state, Stage::Prepare, evidence, "node1", &[], &lease);
+        let steps = plan.unwrap().steps.into_iter();
+        let loads = steps.filter(|step| matches!(step.action, Action::LoadModules { .. }));
+        loads.map(|step| step.title).collect::<Vec<_>>()
+    };
+    assert_eq!(loads(&state, &evidence), ["load 1 module for mode ipvs"]);
+    let mut state = state;
+    state.migration.modules.clear();
+    for item in [Item::Modules, Item::ModulesBuiltin, Item::ModulesDep] {
+        evidence.insert(item, Err(Gap::NotCollected(item)));
+    }
+    let title = "load the modules ip_vs and ip_vs_rr";
+    assert_eq!(loads(&state, &evidence), [title]);
+}
+
+#[test]
+fn the_rules_of_the_mode_that_runs_are_left_to_kube_proxy() {
+    let mut evidence = three("full-iptables");
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let rules = without(rules, "-A KUBE-SERVICES -d 10.96.0.1/32");
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let lease = Lease::of(Duration::from_secs(60));
+    let state = MigrationState::new(migration(Mode::Nftables, Mode::Iptables, Strategy::InPlace));
+    for (mode, steps) in [(Mode::Iptables, false), (Mode::Nftables, true)] {
+        evidence.insert(Item::ProxyMode, Ok(mode.name().to_owned()));
+        let plan = stage::plan(&state, Stage::Build, &evidence, "node1", &[], &lease).unwrap();
+        assert_eq!(!plan.steps.is_empty(), steps, "{mode}");
+    }
+}
+
+#[test]
+fn addresses_of_services_are_added_where_packets_of_hosts_from_them_are_masqueraded() {
+    let lease = Lease::of(Duration::from_secs(60));
+    for (name, from, to, adds, notes) in [
+        ("full-iptables", Mode::Iptables, Mode::Ipvs, false, true),
+        ("seed-iptables", Mode::Iptables, Mode::Ipvs, true, false),
+        (
+            "full-iptables",
+            Mode::Iptables,
+            Mode::Nftables,
+            false,
+            false,
+        ),
+        ("full-nftables", Mode::Nftables, Mode::Ipvs, true, false),
+    ] {
+        let state = MigrationState::new(migration(from, to, Strategy::InPlace));
+        let evidence = three(name);
+        let plan = stage::plan(&state, Stage::Build, &evidence, "node1", &[], &lease).unwrap();
+        let added = plan.steps.iter().any(|step| {
+            let Action::Link { commands } = &step.action else {
+                return false;
+            };
+            let mut commands = commands.iter();
+            commands.any(|command| matches!(command, LinkCommand::AddAddress { .. }))
+        });
+        let note = "kube-proxy adds the addresses of kube-ipvs0 itself: ";
+        let noted = plan.notes.iter().any(|text| text.starts_with(note));
+        assert_eq!((added, noted), (adds, notes), "{name} to {to}");
+    }
 }
 
 #[test]
@@ -233,6 +297,22 @@ fn a_crash_loop_rolls_back_at_once_and_its_last_log_line_is_reported() {
         place.machine.in_pod = false;
         is_back(&place, &before, from);
     }
+}
+
+#[test]
+fn a_rollback_waits_for_a_kube_proxy_in_a_crash_loop() {
+    let mut place = bound(Mode::Iptables, Mode::Ipvs);
+    place.machine.in_pod = true;
+    place.machine.proxy.broken = vec![Mode::Ipvs, Mode::Iptables];
+    let Some(Ended::Stopped(why)) = place.go_on(false) else {
+        panic!();
+    };
+    let waited = "timed out after 30 s: running: crash loop: ";
+    assert!(why.starts_with(waited), "{why}");
+    // It starts after all.
+    place.machine.proxy.broken.clear();
+    place.machine.in_pod = false;
+    assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
 }
 
 /// Returns the configuration of `place` with the mode left empty, which means iptables.

@@ -3,6 +3,7 @@
 use kpx::backend::Mode;
 use kpx::evidence::{ITEMS, load};
 use kpx::migrate::probes::targets;
+use kpx::net::Proto;
 use kpx::node::NodeSnapshot;
 
 use crate::support::root;
@@ -34,4 +35,40 @@ fn a_few_services_of_each_kind_are_probed() {
         let asks = !target.question().is_empty();
         assert_eq!(asks, target.to_string().contains("udp"), "{target}");
     }
+}
+
+#[test]
+fn a_service_that_cannot_answer_is_not_probed() {
+    let bundle = root().join("testdata/nodes/full-iptables");
+    let evidence = load(&bundle, ITEMS).unwrap();
+    let node = NodeSnapshot::new(&evidence);
+    let mut desired = node.desired(Mode::Iptables).unwrap().clone();
+    for state in &mut desired.families {
+        // One without an endpoint, and one whose questions are unknown.
+        let idle = state.ports.iter().find(|port| !port.has_internal());
+        let mut unknown = state.ports.iter().find(|of| of.has_internal()).cloned();
+        if let Some(port) = &mut unknown {
+            port.proto = Proto::Udp;
+        }
+        state.ports = idle.cloned().into_iter().chain(unknown).collect();
+    }
+    let ports = desired.families.iter().map(|state| state.ports.len());
+    assert!(ports.sum::<usize>() >= 2);
+    assert_eq!(targets(&desired), []);
+}
+
+#[test]
+fn a_node_without_an_address_has_no_node_ports_to_probe() {
+    let bundle = root().join("testdata/nodes/full-iptables");
+    let evidence = load(&bundle, ITEMS).unwrap();
+    let node = NodeSnapshot::new(&evidence);
+    let mut desired = node.desired(Mode::Iptables).unwrap().clone();
+    desired.families[0].node_ip = "127.0.0.1".parse().unwrap();
+    let targets = targets(&desired);
+    let names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+    assert!(names.contains(&"default/kubernetes:https"), "{names:?}");
+    assert!(
+        !names.iter().any(|name| name.contains("NodePort")),
+        "{names:?}"
+    );
 }

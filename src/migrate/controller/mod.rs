@@ -98,7 +98,6 @@ impl ControllerError {
     fn in_full(&self) -> String {
         match self {
             Self::Update(cause) => format!("{self}: {cause}"),
-            Self::Unbuildable(Unbuildable::Unknown(cause)) => format!("{self}: {cause}"),
             _ => self.to_string(),
         }
     }

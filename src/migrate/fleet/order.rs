@@ -61,7 +61,8 @@ pub fn choose(
     for node in &chosen {
         fit(node, pods)?;
     }
-    chosen.sort_by_key(|node| key(node, nodes));
+    let unsorted = chosen.clone();
+    chosen.sort_by_key(|node| key(node, &unsorted));
     let mut names: Vec<String> = Vec::new();
     for node in chosen {
         if !names.contains(&node.metadata.name) {
@@ -98,16 +99,25 @@ fn fit(node: &Node, pods: &[Pod]) -> Result<(), Unfit> {
     }
 }
 
-/// Returns the sort key of a node: its role, whether load balancers send to it, its position in its zone, zone and name.
-fn key(node: &Node, nodes: &[Node]) -> (bool, bool, usize, String, String) {
+/// Returns the sort key of a node: its role, whether load balancers send to it, its position among those of `chosen` with its
+/// role in its zone, zone and name.
+fn key(node: &Node, chosen: &[&Node]) -> (bool, bool, usize, String, String) {
     let labels =
         |node: &Node, name: &str| node.metadata.labels.get(name).cloned().unwrap_or_default();
     let has = |name: &str| node.metadata.labels.contains_key(name);
     let zone = labels(node, ZONE);
     let name = node.metadata.name.clone();
-    let before = |other: &&Node| labels(other, ZONE) == zone && other.metadata.name < name;
-    let turn = nodes.iter().filter(before).count();
-    let control = CONTROL_PLANE.iter().any(|label| has(label));
+    let is_control = |node: &Node| {
+        let labels = &node.metadata.labels;
+        CONTROL_PLANE
+            .iter()
+            .any(|label| labels.contains_key(*label))
+    };
+    let control = is_control(node);
+    let before = |other: &&&Node| {
+        labels(other, ZONE) == zone && is_control(other) == control && other.metadata.name < name
+    };
+    let turn = chosen.iter().filter(before).count();
     (control, !has(UNBALANCED), turn, zone, name)
 }
 
@@ -137,7 +147,10 @@ mod tests {
         let nodes = [
             node(
                 "a",
-                &json!({"node-role.kubernetes.io/control-plane": ""}),
+                &json!({
+                    "node-role.kubernetes.io/control-plane": "",
+                    "topology.kubernetes.io/zone": "1",
+                }),
                 "True",
             ),
             node("b", &zone("1"), "True"),

@@ -53,9 +53,12 @@ impl Plan {
             }
         }
         if connections > 0 {
+            let (noun, end) = match connections {
+                1 => ("1 connection uses".to_owned(), "breaks"),
+                many => (format!("{many} connections use"), "break"),
+            };
             self.notes.push(format!(
-                "{connections} connections use these virtual servers and break when they are deleted; \
-                 list them with `ipvsadm -Lnc`"
+                "{noun} these virtual servers and {end} when they are deleted; see `ipvsadm -Lnc`"
             ));
         }
         let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));

@@ -220,7 +220,7 @@ impl Clean {
     /// Returns whether only kube-proxy writes [`FIREWALL`] here, or why it is kept; `Ok(false)` if it does not exist.
     fn firewall(&self, rules: &Ruleset<'_>) -> Result<bool, &'static str> {
         let there = rules.chain("filter", FIREWALL).is_some();
-        if self.mode != Mode::Iptables || self.keep == Some(Mode::Iptables) || !there {
+        if self.mode != Mode::Iptables || !there {
             return Ok(false);
         }
         let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
@@ -259,7 +259,7 @@ impl Clean {
         if self.keep == Some(Mode::Userspace) && table == "nat" && KUBELETS.contains(&chain) {
             return false;
         }
-        let canary = chain == CANARY && self.mode == Mode::Iptables && self.keep != Some(self.mode);
+        let canary = chain == CANARY && self.mode == Mode::Iptables;
         of.contains(&self.mode) && !self.keep.is_some_and(|keep| of.contains(&keep))
             || canary
             || firewall && (table, chain) == ("filter", FIREWALL)

@@ -254,11 +254,7 @@ pub(super) fn backend(node: &NodeSnapshot<'_>, family: Family) -> Backend {
         .and_then(|text| text.lines().find(|line| line.contains("enerated by ")));
     match heading {
         Some(line) if line.contains("-nft-save") || line.contains("(nf_tables)") => Backend::Nft,
-        Some(line)
-            if line.contains("-legacy-save") || line.contains("(legacy)") || of_two(line) =>
-        {
-            Backend::Legacy
-        }
+        Some(line) if of_two(line) => Backend::Legacy,
         _ => Backend::Plain,
     }
 }

@@ -80,15 +80,19 @@ impl<C: Cluster> Engine<'_, C> {
         let map = self
             .there(&Object::of_system(Resource::ConfigMap, name))
             .await?;
-        let set = self.there(&first_set()).await?;
+        let mut set = self.there(&first_set()).await?;
         let text = store.text_with(&fleet.plan.there)?;
         let copies = Copies::of(&map, &staged::original(&set), key, &text);
-        // Copies of an older text are useless.
+        // Copies of an older text are useless, and so is the label that the first DaemonSet excludes for them.
         if fleet
             .copies
             .as_ref()
             .is_some_and(|name| *name != copies.name)
         {
+            if let Some(command) = staged::widen(&set) {
+                self.apply(command).await?;
+                set = self.there(&first_set()).await?;
+            }
             self.delete_copies(fleet).await?;
         }
         fleet.copies = Some(copies.name.clone());
