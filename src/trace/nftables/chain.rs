@@ -449,7 +449,8 @@ fn unread(branch: Branch, what: &str, taken: &str) -> Vec<Next> {
         ),
         step => step,
     };
-    undecided(branch, what).into_iter().map(ends).collect()
+    let steps = undecided(branch, "whether an entry of the map fits");
+    steps.into_iter().map(ends).collect()
 }
 
 fn mangle(
