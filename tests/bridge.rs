@@ -135,6 +135,7 @@ fn a_mark_is_in_use_wherever_nftables_has_it() {
         "meta mark 0xfff-0x2001 accept",
         "meta mark 0x1000-0x1001 accept",
         "meta mark 0x1-0x1000 accept",
+        "meta mark 0x1001-0x2000 accept",
         "meta mark 0x1000 / 0x1000 accept",
         "meta mark vmap { 0x1000 : accept }",
         "meta mark vmap { 0x1000 : accept, 0x1001 : drop }",

@@ -393,9 +393,24 @@ fn packets_enter_with_the_marks_that_rules_of_nftables_look_for() {
             vec![0x10],
         ),
         (
-            "meta mark set meta mark & 0xffffffef",
-            "meta mark 0x10 drop",
+            "ip saddr 10.244.0.0/16 meta mark set meta mark & 0xffffffef",
+            "meta mark & 0x10 == 0x10 drop",
             vec![],
+        ),
+        (
+            "ip saddr 10.244.0.0/16 meta mark set ct mark & 0x20",
+            "meta mark & 0x10 == 0x10 drop",
+            vec![0x10],
+        ),
+        (
+            "meta mark set meta mark & 0xffffffdf | 0x20",
+            "meta mark & 0x10 == 0x10 drop",
+            vec![0x10],
+        ),
+        (
+            "meta mark set meta mark ^ 0x20",
+            "meta mark & 0x10 == 0x10 drop",
+            vec![0x10],
         ),
         ("", "meta mark 0x10-0x1f drop", vec![0x10]),
         ("", "meta mark & 0x30 != 0x0 drop", vec![0x30]),

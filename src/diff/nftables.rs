@@ -440,4 +440,29 @@ mod tests {
         );
         assert_eq!(shown(vec![prefix("fd00::", 8)]), "{ fd00::/8 }");
     }
+    #[test]
+    fn a_range_of_addresses_consists_of_prefixes() {
+        let of = |first: &str, last: &str| {
+            let [first, last] = [first, last].map(|text| Expr::Word(text.to_owned()));
+            let span = range(&Expr::Range(Box::new(first), Box::new(last))).unwrap();
+            let found = cidrs(span);
+            found
+                .iter()
+                .map(Cidr::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(
+            of("10.96.0.0", "10.97.127.255"),
+            "10.96.0.0/16 10.97.0.0/17"
+        );
+        assert_eq!(
+            of("10.0.0.1", "10.0.0.4"),
+            "10.0.0.1/32 10.0.0.2/31 10.0.0.4/32"
+        );
+        assert_eq!(of("0.0.0.0", "255.255.255.255"), "0.0.0.0/0");
+        assert_eq!(of("fd00::", "fd00::1:ffff"), "fd00::/111");
+        let all = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(of("::", all), "::/0");
+    }
 }

@@ -112,7 +112,6 @@ fn bits(have: &Value<'_>, right: &Expr) -> Likelihood {
     };
     match (have.number(), mask) {
         (Some(have), Some(mask)) => Likelihood::sure(have & mask != 0),
-        _ if matches!(have, Value::None) => Likelihood::NO,
         _ => Likelihood::unknown(""),
     }
 }
