@@ -307,8 +307,8 @@ fn range(expr: &Expr) -> Option<Span> {
         }
         Expr::Range(first, last) => {
             let (v6, first, _) = range(first)?;
-            let (_, _, last) = range(last)?;
-            Some((v6, first, last))
+            let (same, _, last) = range(last)?;
+            (v6 == same && first <= last).then_some((v6, first, last))
         }
         _ => None,
     }
@@ -440,17 +440,14 @@ mod tests {
         );
         assert_eq!(shown(vec![prefix("fd00::", 8)]), "{ fd00::/8 }");
     }
+
     #[test]
     fn a_range_of_addresses_consists_of_prefixes() {
         let of = |first: &str, last: &str| {
-            let [first, last] = [first, last].map(|text| Expr::Word(text.to_owned()));
-            let span = range(&Expr::Range(Box::new(first), Box::new(last))).unwrap();
-            let found = cidrs(span);
-            found
-                .iter()
-                .map(Cidr::to_string)
-                .collect::<Vec<_>>()
-                .join(" ")
+            let [first, last] = [first, last].map(|text| Box::new(Expr::Word(text.to_owned())));
+            let found = range(&Expr::Range(first, last)).map_or(Vec::new(), cidrs);
+            let found: Vec<_> = found.iter().map(Cidr::to_string).collect();
+            found.join(" ")
         };
         assert_eq!(
             of("10.96.0.0", "10.97.127.255"),
@@ -464,5 +461,8 @@ mod tests {
         assert_eq!(of("fd00::", "fd00::1:ffff"), "fd00::/111");
         let all = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         assert_eq!(of("::", all), "::/0");
+        for (first, last) in [("10.0.0.1", "10.0.0.0"), ("10.0.0.1", "fd00::")] {
+            assert_eq!(of(first, last), "", "{first} {last}");
+        }
     }
 }
