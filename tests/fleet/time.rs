@@ -188,23 +188,32 @@ fn fleet(staged: bool) -> Fleet {
     Fleet::parse(&state.to_string()).unwrap()
 }
 
-/// Returns the end of the preview of node `a`, how many seconds it took, and what was reported.
-fn previewed(cluster: &mut Still) -> (PreviewResult, i64, Vec<String>) {
-    let mut plan = fleet(false).plan;
-    plan.nodes.truncate(1);
-    let (stop, mut reports) = (Cell::new(false), Vec::new());
+/// Returns what `act` returns for an engine on `cluster`, and what was reported.
+fn with_engine<T>(
+    cluster: &mut Still,
+    act: impl FnOnce(&mut Engine<'_, Still>) -> T,
+) -> (T, Vec<String>) {
+    let (stop, mut reports) = (Rc::clone(&cluster.stop), Vec::new());
     let mut on_event = |event: Event<'_>| {
         if let Event::Reports(_, text) = event {
             reports.push(text.to_owned());
         }
     };
-    let mut engine = Engine {
-        cluster: &mut *cluster,
+    let done = act(&mut Engine {
+        cluster,
         saved: None,
         on_event: &mut on_event,
         stop: &stop,
-    };
-    let mut all = engine.previews(&plan).now_or_never().unwrap();
+    });
+    (done, reports)
+}
+
+/// Returns the end of the preview of node `a`, how many seconds it took, and what was reported.
+fn previewed(cluster: &mut Still) -> (PreviewResult, i64, Vec<String>) {
+    let mut plan = fleet(false).plan;
+    plan.nodes.truncate(1);
+    let previews = |engine: &mut Engine<'_, Still>| engine.previews(&plan).now_or_never().unwrap();
+    let (mut all, reports) = with_engine(cluster, previews);
     (all.remove(0).result, cluster.now().seconds, reports)
 }
 
@@ -340,14 +349,8 @@ fn interrupted_previews_are_deleted() {
         let object = pod::object(&plan, node, Job::Preview);
         cluster.put(&object, over(0, ""));
     }
-    let stop = Cell::new(false);
-    let mut engine = Engine {
-        cluster: &mut cluster,
-        saved: None,
-        on_event: &mut |_| {},
-        stop: &stop,
-    };
-    let cancelled = engine.cancel_previews(&plan).now_or_never();
+    let cancel = |engine: &mut Engine<'_, Still>| engine.cancel_previews(&plan).now_or_never();
+    let (cancelled, _) = with_engine(&mut cluster, cancel);
     assert_eq!(cancelled, Some(Ok(())));
     assert!(cluster.objects.is_empty());
 }
@@ -390,19 +393,8 @@ fn run(cluster: &mut Still, mut fleet: Fleet, task: &Task) -> (Ended, i64) {
 }
 
 fn go_on(cluster: &mut Still, mut fleet: Fleet) -> (Ended, i64) {
-    let (stop, mut reports) = (Rc::clone(&cluster.stop), Vec::new());
-    let mut on_event = |event: Event<'_>| {
-        if let Event::Reports(_, text) = event {
-            reports.push(text.to_owned());
-        }
-    };
-    let mut engine = Engine {
-        cluster: &mut *cluster,
-        saved: None,
-        on_event: &mut on_event,
-        stop: &stop,
-    };
-    let ended = engine.run(&mut fleet).now_or_never().unwrap();
+    let run = |engine: &mut Engine<'_, Still>| engine.run(&mut fleet).now_or_never().unwrap();
+    let (ended, reports) = with_engine(cluster, run);
     cluster.reports = reports;
     (ended, cluster.now().seconds)
 }

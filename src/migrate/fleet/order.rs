@@ -62,7 +62,7 @@ pub fn choose(
         fit(node, pods)?;
     }
     let unsorted = chosen.clone();
-    chosen.sort_by_key(|node| key(node, &unsorted));
+    chosen.sort_by_cached_key(|node| key(node, &unsorted));
     let mut names: Vec<String> = Vec::new();
     for node in chosen {
         if !names.contains(&node.metadata.name) {

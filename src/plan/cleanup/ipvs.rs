@@ -53,12 +53,13 @@ impl Plan {
             }
         }
         if connections > 0 {
-            let (noun, end) = match connections {
-                1 => ("1 connection uses".to_owned(), "breaks"),
-                many => (format!("{many} connections use"), "break"),
+            let (uses, breaks) = match connections {
+                1 => ("uses", "breaks"),
+                _ => ("use", "break"),
             };
             self.notes.push(format!(
-                "{noun} these virtual servers and {end} when they are deleted; see `ipvsadm -Lnc`"
+                "{} {uses} these virtual servers and {breaks} when they are deleted; see `ipvsadm -Lnc`",
+                number_of(connections, "connection")
             ));
         }
         let mut step = |title: String, (make, undo)| self.push(title, make, Undo::Do(undo));

@@ -1,5 +1,7 @@
 //! The tasks on the configuration: changed for all nodes, or in copies for some.
 
+use serde_json::Value;
+
 use super::{Cluster, Engine, Pace, TaskError};
 use crate::action::{Action, KubeCommand, Object, Only, Resource};
 use crate::apply::StepError;
@@ -89,11 +91,8 @@ impl<C: Cluster> Engine<'_, C> {
             .as_ref()
             .is_some_and(|name| *name != copies.name)
         {
-            if let Some(command) = staged::widen(&set) {
-                self.apply(command).await?;
-                set = self.there(&first_set()).await?;
-            }
-            self.delete_copies(fleet).await?;
+            self.end_copies(fleet, &set).await?;
+            set = self.there(&first_set()).await?;
         }
         fleet.copies = Some(copies.name.clone());
         self.save(fleet).await?;
@@ -105,12 +104,17 @@ impl<C: Cluster> Engine<'_, C> {
         Ok(())
     }
 
-    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
-        let set = self.there(&first_set()).await?;
-        if let Some(command) = staged::widen(&set) {
+    /// Restores the first DaemonSet, `set`, and deletes the copies.
+    async fn end_copies(&mut self, fleet: &Fleet, set: &Value) -> Result<(), TaskError> {
+        if let Some(command) = staged::widen(set) {
             self.apply(command).await?;
         }
-        self.delete_copies(fleet).await?;
+        self.delete_copies(fleet).await
+    }
+
+    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let set = self.there(&first_set()).await?;
+        self.end_copies(fleet, &set).await?;
         // The DaemonSet replaces its pods one at a time.
         let nodes = u64::try_from(fleet.plan.nodes.len()).unwrap_or(u64::MAX);
         let limit = fleet.plan.ready.saturating_mul(nodes);
