@@ -106,6 +106,20 @@ fn the_bit_is_one_that_no_rule_uses() {
     assert!(matches!(bit(&evidence), Err(Unbuildable::Unknown(_))));
 }
 
+#[test]
+fn the_bit_of_kube_proxy_is_taken_wherever_it_is() {
+    let mut evidence = recorded("seed-iptables");
+    let rules = evidence.text(Item::Iptables4).unwrap();
+    let rules = rules.replace("0x4000", "0x1000");
+    evidence.insert(Item::Iptables4, Ok(rules));
+    let config = "mode: iptables\nclusterCIDR: 10.244.0.0/16\niptables:\n  masqueradeBit: 12\n";
+    evidence.insert(Item::ProxyConfig, Ok(config.to_owned()));
+    let node = NodeSnapshot::new(&evidence);
+    let state = node.desired(Mode::Iptables).unwrap();
+    assert_eq!(state.mark, 0x1000);
+    assert_eq!(bit(&evidence).unwrap(), 0x40);
+}
+
 /// A set or map of nftables, as nft lists it.
 fn set(name: &str, types: &str, elements: &str) -> String {
     format!("\t{name} {{\n\t\ttype {types}\n\t\telements = {{ {elements} }}\n\t}}\n")

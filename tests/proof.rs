@@ -412,6 +412,11 @@ fn packets_enter_with_the_marks_that_rules_of_nftables_look_for() {
             "meta mark & 0x10 == 0x10 drop",
             vec![0x10],
         ),
+        (
+            "ip saddr 10.244.0.0/16 meta mark set meta mark << 2",
+            "meta mark & 0x10 == 0x10 drop",
+            vec![],
+        ),
         ("", "meta mark 0x10-0x1f drop", vec![0x10]),
         ("", "meta mark & 0x30 != 0x0 drop", vec![0x30]),
     ] {
@@ -429,6 +434,16 @@ fn packets_enter_with_the_marks_that_rules_of_nftables_look_for() {
         );
         assert_eq!(kept(&evidence), marks, "{set}; {drop}");
     }
+}
+
+/// Twenty rules, each of which may mark a packet or not, would be a million ways if equal ones were kept apart.
+#[test]
+fn ways_that_come_out_the_same_are_walked_once() {
+    let whole = evidence("seed-iptables");
+    let mark = "-A PREROUTING -m limit --limit 1/sec -j MARK --set-xmark 0x10/0x10\n";
+    let limited = with_rules(&whole, "mangle", &mark.repeat(20));
+    let drop = "-A FORWARD -m mark --mark 0x20/0x20 -j DROP";
+    assert_eq!(kept(&with_rules(&limited, "filter", drop)), [0x20]);
 }
 
 /// Returns seed-iptables with `count` external IPs of a Service that its rules do not serve.

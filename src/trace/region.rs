@@ -488,3 +488,36 @@ impl Asked<'_, IpAddr> {
         self.is_in(Cidr::host(IpAddr::from([255, 255, 255, 255])))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_keeps_the_values_that_share_it() {
+        const VALUES: u128 = 5;
+        let set = |bits: u128| Ranges::of(bit_numbers(bits).map(|at| (at, at)).collect());
+        for (now, values) in
+            (1..1 << VALUES).flat_map(|now| (0..1 << VALUES).map(move |of| (now, of)))
+        {
+            for at in bit_numbers(now) {
+                let seen = Seen::new(Region::default());
+                *seen.0.borrow_mut().of_mut(Field::Port) = set(now);
+                let asked = Asked::new(u16::try_from(at).unwrap(), Some((&seen, Field::Port)));
+                let found = asked.within(&set(values));
+                assert_eq!(found, values & (1 << at) != 0);
+                let share = if found { values } else { !values };
+                assert_eq!(
+                    seen.region().of(Field::Port),
+                    &set(now & share),
+                    "{now:b} {values:b} {at}"
+                );
+            }
+        }
+    }
+
+    /// Returns the bits that are set.
+    fn bit_numbers(bits: u128) -> impl Iterator<Item = u128> {
+        (0..128).filter(move |at| bits & (1 << at) != 0)
+    }
+}

@@ -91,7 +91,8 @@ impl Walker<'_, '_, '_> {
         }
     }
 
-    /// Records a routing decision; a packet without a route ends with a verdict and its reason.
+    /// Records a routing decision; a packet without a route ends with a verdict and its reason. A program on the node gets an
+    /// error whatever the reason, but IPVS drops packets from 127.0.0.0/8 without one.
     fn go_out(
         &self,
         mut branch: Branch,
@@ -118,9 +119,13 @@ impl Walker<'_, '_, '_> {
                     );
                     let reason =
                         "packets from 127.0.0.0/8 cannot leave the node (route_localnet is off)";
+                    let verdict = match branch.packet.virtual_server {
+                        None if hook == Hook::Output => Verdict::Reject,
+                        _ => Verdict::Drop,
+                    };
                     return Err(Box::new(Lost {
                         branch,
-                        verdict: Verdict::Drop,
+                        verdict,
                         reason: reason.to_owned(),
                     }));
                 }
@@ -134,7 +139,9 @@ impl Walker<'_, '_, '_> {
             }
             Decision::Nowhere(kind) => {
                 let (verdict, reason) = match kind.as_deref() {
-                    Some("blackhole") => (Verdict::Drop, "a blackhole route drops it".to_owned()),
+                    Some("blackhole") if hook != Hook::Output => {
+                        (Verdict::Drop, "a blackhole route drops it".to_owned())
+                    }
                     None => (Verdict::Reject, "the node has no route to it".to_owned()),
                     Some(other) => (
                         Verdict::Reject,

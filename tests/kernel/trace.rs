@@ -257,6 +257,9 @@ async fn the_kernel_agrees_about_policy_routing() {
         "route add prohibit 10.244.2.12/30 table 102",
         "rule add priority 400 from 10.244.1.200 to 10.244.2.0/24 lookup 103 suppress_prefixlength 30",
         "route add unreachable 10.244.2.8/29 table 103",
+        "rule add priority 50 iif lo lookup 104",
+        "route add blackhole 203.0.113.0/24 table 104",
+        "route add blackhole 10.244.2.12/30 table 104",
     ] {
         network.node.run(&format!("ip {line}"));
     }

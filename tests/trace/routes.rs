@@ -59,6 +59,7 @@ fn a_program_gets_the_error_of_a_route_behind_the_translation_but_tcp_tries_agai
         ("unreachable", Proto::Udp, Verdict::Reject),
         ("unreachable", Proto::Tcp, Verdict::Drop),
         ("blackhole", Proto::Tcp, Verdict::Drop),
+        ("blackhole", Proto::Udp, Verdict::Reject),
     ] {
         for name in ["seed-iptables", "seed-nftables"] {
             let mut evidence = recording(name);
@@ -137,6 +138,48 @@ fn a_loopback_address_does_not_leave_the_node() {
             ..from(Entry::Host, destination, 22, Proto::Tcp)
         };
         assert_eq!(outcomes(&evidence, &own)[0].reason, reason, "{destination}");
+    }
+}
+
+/// `connect` fails with `EINVAL`; what is forwarded vanishes.
+#[test]
+fn a_program_gets_an_error_where_a_forwarded_packet_is_dropped() {
+    let mut evidence = recording("seed-iptables");
+    with_routes(
+        &mut evidence,
+        r#"{"type":"blackhole","dst":"203.0.113.0/24"}"#,
+    );
+    for (entry, verdict, reason) in [
+        (
+            Entry::Host,
+            Verdict::Reject,
+            "a route of type blackhole rejects it",
+        ),
+        (Entry::Pod, Verdict::Drop, "a blackhole route drops it"),
+    ] {
+        for proto in [Proto::Tcp, Proto::Udp] {
+            let of = &outcomes(&evidence, &from(entry, "203.0.113.8", 80, proto))[0];
+            assert_eq!((of.verdict, of.reason.as_str()), (verdict, reason));
+        }
+    }
+}
+
+/// `ip_vs_nat_xmit` compares the source with 127.0.0.0/8 itself, and frees the packet.
+#[test]
+fn a_program_with_a_loopback_address_gets_an_error_unless_ipvs_sends_its_packet() {
+    for (name, entry, verdict) in [
+        ("seed-nftables", Entry::Host, Verdict::Reject),
+        ("seed-nftables", Entry::Pod, Verdict::Drop),
+        ("seed-ipvs", Entry::Host, Verdict::Drop),
+    ] {
+        let own = Flow {
+            source: Some([127, 0, 0, 1].into()),
+            ..from(entry, "10.96.0.10", 53, Proto::Udp)
+        };
+        for of in outcomes(&recording(name), &own) {
+            let reason = &of.reason;
+            assert_eq!(of.verdict, verdict, "{name} {entry:?}: {reason}");
+        }
     }
 }
 

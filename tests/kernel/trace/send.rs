@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use kpx::net::Proto;
 use kpx::node::conntrack;
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::network::{Network, Place, Source};
@@ -177,7 +178,7 @@ impl Connection {
         let late = self.socket.take_error().unwrap();
         let error = late.as_ref().or(self.error.as_ref())?;
         // What OUTPUT drops without an answer.
-        let dropped = error.kind() == io::ErrorKind::PermissionDenied;
+        let dropped = error.raw_os_error() == Some(Errno::EPERM as i32);
         Some(if dropped { Seen::Drop } else { Seen::Reject })
     }
 }
