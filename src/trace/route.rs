@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
+use super::packet::Link;
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
@@ -200,38 +201,52 @@ impl<'a> Router<'a> {
         Decision::Nowhere(None)
     }
 
-    /// Returns the link whose address `addr` is (empty if unknown), or `None` if it is not this host's.
-    ///
-    /// As `inet_addr_type` does, this asks the local table alone.
-    pub(crate) fn local_device(&self, addr: Asked<'_, IpAddr>) -> Result<Option<&'a str>, String> {
+    /// Returns the type of `addr`, as nft names it: `local`, `broadcast`, `multicast`, `anycast` or `unicast`. With a link, the addresses
+    /// of others are `unicast`, as for `inet_dev_addr_type`.
+    pub(crate) fn address_type(
+        &self,
+        addr: Asked<'_, IpAddr>,
+        link: Option<&Link>,
+    ) -> Result<&'a str, String> {
+        if addr.is_multicast() {
+            return Ok("multicast");
+        }
+        let shown = addr.shown();
+        let own = self.own(addr);
+        let own =
+            own.map_err(|gap| format!("whether {shown} is an address of this host: {gap}"))?;
+        Ok(match (own, link) {
+            (Some(_), Some(Link::Unknown)) => {
+                return Err(format!(
+                    "whether {shown} is an address of the packet's link"
+                ));
+            }
+            (Some((_, device)), Some(Link::Named(name))) if *device != **name => "unicast",
+            (Some((kind, _)), _) => kind,
+            (None, _) if shown.is_ipv4() && (addr.is_broadcast() || addr.is_unspecified()) => {
+                "broadcast"
+            }
+            (None, _) => "unicast",
+        })
+    }
+
+    /// Returns the type and the link (empty if unknown) that the local table has for `addr`; `None` if it has none.
+    fn own(&self, addr: Asked<'_, IpAddr>) -> Result<Option<(&'a str, &'a str)>, String> {
         if let Ok(routes) = self.node.routes() {
             let family = Family::of(addr.shown());
             let found = self.table(&routes.all, family, "local").find(addr);
-            let found = found.filter(|(route, _)| route.kind == "local");
             if found.is_some() || routes.all.iter().any(|route| route.table == "local") {
-                return Ok(found.map(|(route, _)| route.device.as_deref().unwrap_or_default()));
+                let device = |route: &'a Route| route.device.as_deref().unwrap_or_default();
+                return Ok(found.map(|(route, _)| (route.kind.as_str(), device(route))));
             }
         }
         if addr.is_loopback() {
-            return Ok(Some("lo"));
+            return Ok(Some(("local", "lo")));
         }
         let addresses = self.node.addresses().map_err(|gap| gap.to_string())?;
-        Ok(addresses
-            .all
-            .iter()
-            .find(|a| addr.is_address(a.addr.addr))
-            .map(|a| a.link.as_str()))
-    }
-
-    /// Returns whether packets to `addr` go to all hosts of a network, as `inet_addr_type` says; IPv6 has no such addresses.
-    pub(crate) fn is_broadcast(&self, addr: Asked<'_, IpAddr>) -> bool {
-        let of_network = || {
-            let routes = self.node.routes().ok()?;
-            let (route, _) = self.table(&routes.all, Family::V4, "local").find(addr)?;
-            Some(route.kind == "broadcast")
-        };
-        addr.shown().is_ipv4()
-            && (addr.is_broadcast() || addr.is_unspecified() || of_network() == Some(true))
+        let mut all = addresses.all.iter();
+        let found = all.find(|a| addr.is_address(a.addr.addr));
+        Ok(found.map(|a| ("local", a.link.as_str())))
     }
 
     /// Returns the address masquerading gives on `device` towards `gateway`, as `inet_select_addr` does.
@@ -267,14 +282,14 @@ impl<'a> Router<'a> {
     }
 
     fn without_routes(&self, destination: IpAddr, gap: &str) -> Decision {
-        match self.local_device(Asked::new(destination, None)) {
-            Ok(Some(_)) => {
+        match self.own(Asked::new(destination, None)) {
+            Ok(Some(("local", _))) => {
                 return Decision::Local {
                     source: Some(destination),
                 };
             }
             Err(reason) => return Decision::Unknown(reason),
-            Ok(None) => {}
+            Ok(_) => {}
         }
         let connected = self.node.addresses().ok().and_then(|addresses| {
             addresses

@@ -465,8 +465,11 @@ fn fib_tells_the_type_of_an_address_and_where_it_is() {
     let drops = |rule: &str| {
         let mut evidence = nftables(&format!("{rule} drop"));
         let routes = evidence.text(Item::Routes).unwrap();
-        let local = r#"[{"type":"local","dst":"172.17.0.1","dev":"docker0","table":"local"},"#;
-        let routes = routes.replacen('[', local, 1);
+        let local =
+            [("local", "172.17.0.1"), ("broadcast", "172.17.255.255")].map(|(kind, dst)| {
+                format!(r#"{{"type":"{kind}","dst":"{dst}","dev":"docker0","table":"local"}},"#)
+            });
+        let routes = routes.replacen('[', &format!("[{}", local.concat()), 1);
         evidence.insert(Item::Routes, Ok(routes));
         evidence
     };
@@ -482,6 +485,12 @@ fn fib_tells_the_type_of_an_address_and_where_it_is() {
         ("fib daddr . iif type unicast", "1"),
     ];
     check_flow(&rules, &to([172, 17, 0, 1]), drops);
+    let rules = [
+        ("fib daddr type broadcast", "1"),
+        ("fib daddr . iif type broadcast", "0"),
+        ("fib daddr . iif type unicast", "1"),
+    ];
+    check_flow(&rules, &to([172, 17, 255, 255]), drops);
     let multicast = [("fib daddr type multicast", "1")];
     check_flow(&multicast, &to([224, 0, 0, 1]), drops);
     for broadcast in [[255; 4], [0; 4], [10, 0, 2, 255]] {

@@ -237,41 +237,19 @@ fn addr_type(
     packet: &Packet,
     context: &Context<'_, '_>,
 ) -> Likelihood {
-    let local = match context.router.local_device(addr) {
-        Ok(local) => local,
-        Err(reason) => {
-            return Likelihood::unknown(format!(
-                "whether {} is an address of this host: {reason}",
-                addr.shown()
-            ));
-        }
-    };
     let passed = match limit {
         None => None,
         Some(Direction::In) => Some(&packet.input),
         Some(Direction::Out) => Some(&packet.output),
     };
-    let local = match (local, passed) {
-        (Some(_), None) => true,
-        (Some(device), Some(Link::Named(name))) => *device == **name,
-        (None, _) | (Some(_), Some(Link::None)) => false,
-        (Some(_), Some(Link::Unknown)) => {
-            return Likelihood::unknown(format!(
-                "whether {} is an address of the packet's link",
-                addr.shown()
-            ));
-        }
+    let kind = match context.router.address_type(addr, passed) {
+        Ok(kind) => kind,
+        Err(what) => return Likelihood::unknown(what),
     };
-    let bit = if local {
-        AddrType::LOCAL.0
-    } else if addr.is_multicast() {
-        1 << 5
-    } else if context.router.is_broadcast(addr) {
-        1 << 3
-    } else {
-        1 << 1
-    };
-    Likelihood::sure((want.value.0 & bit != 0) != want.inverted)
+    let named = |name: &&str| name.eq_ignore_ascii_case(kind);
+    let bit = AddrType::NAMES.iter().position(named);
+    let is = bit.is_some_and(|bit| want.value.0 & (1 << bit) != 0);
+    Likelihood::sure(is != want.inverted)
 }
 
 /// Returns whether the packet is in one of `states`.

@@ -229,17 +229,10 @@ fn fib(
         "oif" => Some(&packet.output),
         _ => None,
     });
-    let kind = match (context.router.local_device(addr), passed) {
-        (Err(reason), _) => {
-            return Value::Unknown(format!("whether {} is local: {reason}", addr.shown()));
-        }
-        (Ok(Some(device)), Some(Link::Named(name))) if *device != **name => "unicast",
-        (Ok(Some(_)), _) => "local",
-        (Ok(None), _) if addr.is_multicast() => "multicast",
-        (Ok(None), _) if context.router.is_broadcast(addr) => "broadcast",
-        (Ok(None), _) => "unicast",
-    };
-    Value::Word(kind.to_owned())
+    match context.router.address_type(addr, passed) {
+        Ok(kind) => Value::Word(kind.to_owned()),
+        Err(what) => Value::Unknown(what),
+    }
 }
 
 /// Reads flags of a TCP header, one or several.
