@@ -194,6 +194,42 @@ fn each_address_has_one_type() {
     }
 }
 
+/// `match_type6` of the kernel.
+#[test]
+fn an_address_of_ipv6_can_have_two_types() {
+    const LOCAL: &str = "fd00:10:0:2::15";
+    for (destination, rule, expected) in [
+        (LOCAL, "--dst-type LOCAL", "1"),
+        (LOCAL, "--dst-type UNICAST", "1"),
+        (LOCAL, "! --dst-type UNICAST", "0"),
+        (LOCAL, "--dst-type UNICAST,LOCAL", "1"),
+        (LOCAL, "--dst-type ANYCAST", "0"),
+        (LOCAL, "--dst-type UNSPEC", "0"),
+        ("fd00:10:0:2::", "--dst-type UNICAST", "1"),
+        ("fd00:10:0:2::", "--dst-type LOCAL", "0"),
+        ("2001:db8::8", "--dst-type LOCAL", "0"),
+        ("2001:db8::8", "--dst-type UNICAST", "1"),
+        ("2001:db8::8", "--dst-type UNICAST,LOCAL", "0"),
+        ("ff02::1", "--dst-type MULTICAST", "1"),
+        ("ff02::1", "--dst-type UNICAST", "0"),
+        ("ff02::1", "--dst-type UNICAST,MULTICAST", "0"),
+    ] {
+        let mut evidence = recording("dual-iptables");
+        let rules = evidence.text(Item::Iptables6).unwrap();
+        let drop = format!(
+            "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m addrtype {rule} -j DROP\nCOMMIT\n"
+        );
+        let rules = format!("{rules}{drop}");
+        evidence.insert(Item::Iptables6, Ok(rules));
+        let flow = Flow {
+            destination: destination.parse().unwrap(),
+            source: Some("2001:db8::7".parse().unwrap()),
+            ..flow(false)
+        };
+        assert_eq!(dropped(&evidence, &flow), expected, "{destination} {rule}");
+    }
+}
+
 /// Packets come in by eth0, here a bridge; its ports are unknown.
 #[test]
 fn a_packet_that_enters_by_a_bridge_has_an_unknown_port() {

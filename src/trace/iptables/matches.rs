@@ -246,9 +246,22 @@ fn addr_type(
         Ok(kind) => kind,
         Err(what) => return Likelihood::unknown(what),
     };
-    let named = |name: &&str| name.eq_ignore_ascii_case(kind);
-    let bit = AddrType::NAMES.iter().position(named);
-    let is = bit.is_some_and(|bit| want.value.0 & (1 << bit) != 0);
+    let wants = |kind: &str| {
+        let named = |name: &&str| name.eq_ignore_ascii_case(kind);
+        let bit = AddrType::NAMES.iter().position(named);
+        bit.is_some_and(|bit| want.value.0 & (1 << bit) != 0)
+    };
+    let is = match addr.shown() {
+        IpAddr::V4(_) => wants(kind),
+        // As in `match_type6`: an address of this host is UNICAST, too, and what a rule names has to hold together.
+        IpAddr::V6(_) => {
+            let mut routed = ["local", "anycast", "unreachable"].into_iter();
+            (!wants("multicast") || kind == "multicast")
+                && (!wants("unicast") || kind != "multicast")
+                && (!wants("unspec") || addr.is_unspecified())
+                && (!routed.clone().any(wants) || routed.any(|of| of == kind && wants(of)))
+        }
+    };
     Likelihood::sure(is != want.inverted)
 }
 
