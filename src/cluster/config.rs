@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::evidence::{Gap, Item};
@@ -285,7 +285,12 @@ pub struct ClientConnection {
 
 /// Parses a configuration as written, without filling in defaults.
 pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
-    serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
+    yaml(text).map_err(|what| Gap::Failed(Item::ProxyConfig, what))
+}
+
+/// Parses YAML or JSON. An error is one line, with the position in `text`.
+pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_yaml::from_str(text).map_err(|error| error.without_snippet().to_string())
 }
 
 impl ProxyConfig {
@@ -318,7 +323,7 @@ impl ProxyConfig {
 
     /// Reads YAML or JSON.
     pub fn parse(text: &str) -> Result<Self, Gap> {
-        serde_yaml::from_str(text).map_err(|e| Gap::Failed(Item::ProxyConfig, e.to_string()))
+        yaml(text).map_err(|what| Gap::Failed(Item::ProxyConfig, what))
     }
 
     /// Returns the configured mode: iptables if none is set, `None` if the value is not a mode.
@@ -472,6 +477,14 @@ mod tests {
         assert_eq!(config.cluster_cidr(Family::V6), "fd00::/48".parse().ok());
         assert_eq!(config.node_ports_at(Mode::Nftables), [NodePortsAt::Primary]);
         assert_eq!(config.node_ports_at(Mode::Iptables), [NodePortsAt::All]);
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_position() {
+        let text = "mode: \"\"\nportRange: \"\"# ours\n";
+        let what = "comments must be separated from other tokens by whitespace";
+        let gap = Gap::Failed(Item::ProxyConfig, format!("{what} at line 2, column 14"));
+        assert_eq!(ProxyConfig::parse(text).unwrap_err(), gap);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 use yaml_edit::{Document, Mapping, ScalarValue, YamlNode};
 
-use super::config::Mode;
+use super::config::{Mode, yaml};
 pub use arguments::set as set_arguments;
 
 /// The fields to set.
@@ -112,8 +112,7 @@ fn set_all(text: &str, fields: Vec<(&'static str, Value)>) -> Result<String, Edi
 
 /// Parses `text`, which must be one mapping of the right kind.
 fn read(text: &str) -> Result<Value, EditError> {
-    let value: Value =
-        serde_yaml::from_str(text).map_err(|e| EditError::Unreadable(e.to_string()))?;
+    let value: Value = yaml(text).map_err(EditError::Unreadable)?;
     let Value::Object(fields) = &value else {
         return Err(EditError::Foreign("it is not a mapping".to_owned()));
     };

@@ -381,7 +381,14 @@ fn the_status_of_a_pod_has_its_reasons() {
                 "Failed",
                 json!({"terminated": {"exitCode": 4, "reason": "Error"}}),
             ),
-            over(Some(4), "Error"),
+            over(Some(4), ""),
+        ),
+        (
+            container(
+                "Failed",
+                json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            ),
+            over(Some(137), "OOMKilled"),
         ),
         (
             pod(json!({"phase": "Failed", "reason": "Evicted", "message": "no memory"})),
@@ -451,15 +458,15 @@ fn an_error_repeats_the_last_lines_for_people() {
     let ended = |log: &str| {
         let finished = Finished {
             code: Some(4),
-            reason: "Error".to_owned(),
+            reason: "OOMKilled".to_owned(),
             log: log.to_owned(),
         };
         pod::ended(&finished)
     };
     let failed = |why: &str| pod::Ended::Failed(why.to_owned());
     let log = format!("a\nb\n\n{}  c\nd\n{}e\nf\n", verifies(), verifies());
-    assert_eq!(ended(&log), failed("exit status 4; Error; b c d e f"));
-    assert_eq!(ended(&verifies()), failed("exit status 4; Error"));
+    assert_eq!(ended(&log), failed("exit status 4; OOMKilled; b c d e f"));
+    assert_eq!(ended(&verifies()), failed("exit status 4; OOMKilled"));
 }
 
 #[test]

@@ -95,7 +95,7 @@ async fn a_lost_pod_is_created_again() {
         assert_eq!(world.leftovers(), [""; 0], "{job}");
         if job == "prepare" {
             for tells in [
-                "was lost (Evicted: The node was low on resource: memory.: Error; exit status 137); a new pod resumes",
+                "was lost (Evicted: The node was low on resource: memory.; exit status 137); a new pod resumes",
                 "was lost (OOMKilled; exit status 137)",
                 "was lost (it was deleted)",
             ] {

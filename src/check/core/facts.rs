@@ -6,7 +6,7 @@ use crate::backend::Mode;
 use crate::check::Question;
 use crate::check::core::text_of;
 use crate::check::drift::Drift;
-use crate::cluster::config::ProxyConfig;
+use crate::cluster::config::{self, ProxyConfig};
 use crate::cluster::{ConfigMap, Node};
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
@@ -139,7 +139,12 @@ impl Facts<'_> {
     /// Returns the configuration in kube-proxy's ConfigMap.
     pub fn config_map(&self) -> Result<ProxyConfig, Gap> {
         let text = self.config_map_text()?;
-        ProxyConfig::parse(text).map_err(|gap| Gap::Failed(Item::ConfigMaps, gap.to_string()))
+        config::yaml(text).map_err(|what| {
+            Gap::Failed(
+                Item::ConfigMaps,
+                format!("kube-proxy's configuration: {what}"),
+            )
+        })
     }
 
     /// Returns the file in kube-proxy's ConfigMap.

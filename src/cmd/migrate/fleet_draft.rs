@@ -9,7 +9,7 @@ use super::draft;
 use super::remote_cluster::RemoteCluster;
 use crate::cli::{ContinueArgs, MigrateArgs};
 use crate::cluster::Node;
-use crate::cluster::config::ProxyConfig;
+use crate::cluster::config::{self, ProxyConfig};
 use crate::cluster::edit::Fields;
 use crate::cluster::version;
 use crate::cmd::shared::failure::{Failure, Hint as _};
@@ -67,7 +67,8 @@ pub(super) async fn plan(
     if let Err(error @ Unwritable::ReadOnly { .. }) = store.configure(&alone) {
         return Err(with_page(unwritable(error)));
     }
-    let config = ProxyConfig::parse(store.text())?;
+    let config: ProxyConfig =
+        config::yaml(store.text()).map_err(|what| eyre!("{}: {what}", store.place()))?;
     let from = config
         .mode_asked()
         .ok_or_else(|| eyre!("{} has the unknown mode {:?}", store.place(), config.mode))?;

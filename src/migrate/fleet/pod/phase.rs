@@ -40,7 +40,9 @@ pub fn phase(pod: &Value) -> Phase {
                 &state["terminated"]["reason"],
             ];
             let reasons = reasons.map(word).into_iter();
-            let reasons: Vec<&str> = reasons.filter(|s| !s.is_empty()).collect();
+            // The exit status says it already.
+            let said = ["", "Error", "Completed"];
+            let reasons: Vec<&str> = reasons.filter(|reason| !said.contains(reason)).collect();
             Phase::Over(state["terminated"]["exitCode"].as_i64(), reasons.join(": "))
         }
         Some("Running") => Phase::Runs,
