@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_yaml::UserMessageFormatter;
 
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -290,7 +291,10 @@ pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
 
 /// Parses YAML or JSON. An error is one line, with the position in `text`.
 pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_yaml::from_str(text).map_err(|error| error.without_snippet().to_string())
+    serde_yaml::from_str(text).map_err(|error: serde_yaml::Error| {
+        let error = error.without_snippet();
+        error.render_with_formatter(&UserMessageFormatter)
+    })
 }
 
 impl ProxyConfig {
@@ -481,10 +485,23 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_with_its_position() {
-        let text = "mode: \"\"\nportRange: \"\"# ours\n";
-        let what = "comments must be separated from other tokens by whitespace";
-        let gap = Gap::Failed(Item::ProxyConfig, format!("{what} at line 2, column 14"));
-        assert_eq!(ProxyConfig::parse(text).unwrap_err(), gap);
+        for (line, column, what) in [
+            (
+                "portRange: \"\"# ours",
+                14,
+                "comments must be separated from other tokens by whitespace",
+            ),
+            (
+                "mode: ipvs",
+                1,
+                "duplicate mapping key: mode not allowed here",
+            ),
+        ] {
+            let text = format!("mode: \"\"\n{line}\n");
+            let what = format!("{what} at line 2, column {column}");
+            let gap = Gap::Failed(Item::ProxyConfig, what);
+            assert_eq!(ProxyConfig::parse(&text).unwrap_err(), gap);
+        }
     }
 
     #[test]

@@ -92,6 +92,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: coordinator,
     },
     Scenario {
+        name: "half-copied",
+        about: "the coordinator is killed before kube-proxy's copies are there, the ConfigMap is edited, resumed, rolled back",
+        run: half_copied,
+    },
+    Scenario {
         name: "asked",
         about: "the coordinator is asked to stop, and gives its Lease back",
         run: asked,
@@ -764,18 +769,23 @@ fn terminal(lab: &Lab, words: &[&str]) {
     assert!(status.success(), "{words:?}: {status}\n{all}{rest}");
 }
 
-/// Sets kube-proxy's mode as the controller of a `GitOps` repository does: the whole ConfigMap anew.
+/// Sets kube-proxy's mode as the controller of a `GitOps` repository does.
 fn commit(lab: &Lab, mode: &str) {
+    configure(lab, "mode", &format!("\"{mode}\""));
+}
+
+/// Sets a field of kube-proxy's configuration: the whole ConfigMap anew.
+fn configure(lab: &Lab, field: &str, value: &str) {
     let file = lab.folder.join("configmap.yaml");
     let text = lab.kubectl("-n kube-system get configmap kube-proxy -o yaml");
     let line = text
         .lines()
-        .find(|line| line.trim_start().starts_with("mode: "))
+        .find(|line| line.trim_start().starts_with(&format!("{field}: ")))
         .unwrap();
     let indent = &line[..line.len() - line.trim_start().len()];
     fs::write(
         &file,
-        text.replace(line, &format!("{indent}mode: \"{mode}\"")),
+        text.replace(line, &format!("{indent}{field}: {value}")),
     )
     .unwrap();
     lab.kubectl(&format!("replace -f {}", file.display()));
@@ -907,6 +917,58 @@ fn coordinator(lab: &Lab) -> String {
         laptop(lab, &go_on(STATIC, "rollback")).exits(0);
     });
     format!("2 kills, 2 rollouts; {}", report.all_new_ones_served())
+}
+
+/// The API server asks about each new DaemonSet at an address where nobody is, and creates it 3 s later.
+const SLOW: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: slow}
+webhooks:
+- name: slow.lab.local
+  rules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [daemonsets]}]
+  clientConfig: {url: "https://10.210.0.250/"}
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+"#;
+
+fn half_copied(lab: &Lab) -> String {
+    let affinity = || {
+        let path = "jsonpath='{.spec.template.spec.affinity}'";
+        lab.kubectl(&format!(
+            "-n kube-system get daemonset kube-proxy -o {path}"
+        ))
+    };
+    let before = affinity();
+    lab.apply(SLOW);
+    let start = by_copies(&["--staged"]);
+    let ((), report) = under_traffic(lab, || {
+        let mut command = lab.laptop("kpx", &words(&start));
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for("a narrowed DaemonSet", Duration::from_secs(60), || {
+            (affinity() != before).then_some(())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lab.kubectl("delete validatingwebhookconfiguration slow");
+        let sets = lab.kubectl("-n kube-system get daemonsets -o name");
+        assert_eq!(sets.trim(), "daemonset.apps/kube-proxy");
+        configure(lab, "oomScoreAdj", "-998");
+        laptop(lab, &go_on(STATIC, "resume")).exits(0);
+        healthy(lab, "nftables");
+        assert_eq!(affinity(), before);
+        laptop(lab, &go_on(STATIC, "rollback")).exits(0);
+    });
+    assert_eq!(affinity(), before);
+    assert!(configuration(lab).contains("oomScoreAdj: -998"));
+    configure(lab, "oomScoreAdj", "null");
+    format!("1 kill, 1 edit; {}", report.unharmed())
 }
 
 fn asked(lab: &Lab) -> String {
