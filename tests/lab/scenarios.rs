@@ -919,7 +919,7 @@ fn coordinator(lab: &Lab) -> String {
     format!("2 kills, 2 rollouts; {}", report.all_new_ones_served())
 }
 
-/// The API server asks about each new DaemonSet at an address where nobody is, and creates it 3 s later.
+/// The API server asks about each new DaemonSet at an address that no host has, and creates it 3 s later.
 const SLOW: &str = r#"
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

@@ -253,7 +253,8 @@ fn addr_type(
     };
     let is = match addr.shown() {
         IpAddr::V4(_) => wants(kind),
-        // As in `match_type6`: an address of this host is UNICAST, too, and what a rule names has to hold together.
+        // As in `match_type6`: an address of this host is UNICAST, too. A rule that names several types asks for all of them, and
+        // for one of those that routes decide.
         IpAddr::V6(_) => {
             let mut routed = ["local", "anycast", "unreachable"].into_iter();
             (!wants("multicast") || kind == "multicast")
