@@ -1,7 +1,7 @@
 # make test       from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, against this
-#                 machine's kernel as root, and those that need ip_vs on kernels of their own; a quarter of an hour
+#                 machine's kernel as root, and those that need ip_vs on kernels of their own; 25 minutes
 # make test-all   the same, and the tests that repeat what those prove over every recording, at every point of a change
-#                 and in every direction; three quarters of an hour
+#                 and in every direction; an hour
 # make test-fast  the part that needs neither root nor packages
 # make static     one static program, target/static/kpx, which runs on any node; for this machine's architecture, or for
 #                 STATIC_TARGET=TRIPLE; checked in an empty root (root; a few minutes)
