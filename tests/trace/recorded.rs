@@ -12,6 +12,7 @@ use kpx::proof::{Comparison, Fate, around};
 use kpx::trace::region::Ranges;
 use kpx::trace::{Entry, Flow, Outcome, Verdict};
 
+use super::routes::with_routes;
 use super::rules::{flow, iptables, nftables};
 use super::{recording, walk};
 
@@ -287,10 +288,8 @@ fn what_a_set_of_nftables_with_timeouts_has_is_left_open() {
 #[test]
 fn a_route_is_for_the_addresses_of_its_prefix() {
     let mut evidence = recording("seed-iptables");
-    let routes = evidence.text(Item::Routes).unwrap();
-    let blackhole = r#"[{"type":"blackhole","dst":"203.0.113.0/24"},"#;
-    let routes = routes.replacen('[', blackhole, 1);
-    evidence.insert(Item::Routes, Ok(routes));
+    let blackhole = r#"{"type":"blackhole","dst":"203.0.113.0/24"}"#;
+    with_routes(&mut evidence, blackhole);
     let flows = [[9, 9, 9, 9], [203, 0, 113, 8], [203, 0, 114, 8]].map(|destination| Flow {
         destination: destination.into(),
         ..flow(false)

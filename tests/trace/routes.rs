@@ -37,7 +37,7 @@ fn outcomes(evidence: &Evidence, flow: &Flow) -> Vec<Outcome> {
 }
 
 /// Puts `routes` in front of the others.
-fn with_routes(evidence: &mut Evidence, routes: &str) {
+pub(super) fn with_routes(evidence: &mut Evidence, routes: &str) {
     let all = evidence.text(Item::Routes).unwrap();
     let all = all.replacen('[', &format!("[{routes},"), 1);
     evidence.insert(Item::Routes, Ok(all));

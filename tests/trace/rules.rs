@@ -8,8 +8,9 @@ use kpx::net::Proto;
 use kpx::node::NodeSnapshot;
 use kpx::trace::{Entry, Flow, Hop, Verdict};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::routes::with_routes;
 use super::{recording, walk};
 
 /// From outside to default/nginx-svc.
@@ -500,13 +501,10 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
 fn fib_tells_the_type_of_an_address_and_where_it_is() {
     let drops = |rule: &str| {
         let mut evidence = nftables(&format!("{rule} drop"));
-        let routes = evidence.text(Item::Routes).unwrap();
-        let local =
-            [("local", "172.17.0.1"), ("broadcast", "172.17.255.255")].map(|(kind, dst)| {
-                format!(r#"{{"type":"{kind}","dst":"{dst}","dev":"docker0","table":"local"}},"#)
-            });
-        let routes = routes.replacen('[', &format!("[{}", local.concat()), 1);
-        evidence.insert(Item::Routes, Ok(routes));
+        for (kind, dst) in [("local", "172.17.0.1"), ("broadcast", "172.17.255.255")] {
+            let route = json!({"type": kind, "dst": dst, "dev": "docker0", "table": "local"});
+            with_routes(&mut evidence, &route.to_string());
+        }
         evidence
     };
     // The packet comes in through eth0, which has 10.0.2.15.
