@@ -18,29 +18,9 @@ use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{self, Change, HEALTHY, Ran, kpx, recordings, root, without};
+use crate::support::{Change, HEALTHY, Ran, broken, kpx, kpx_on, recordings, root, without};
 
 const MODES: [&str; 3] = ["iptables", "ipvs", "nftables"];
-
-/// Copies a recording like [`support::broken`], with forwarding on: recordings were taken before a pod network was set up.
-fn broken(name: &str, changes: &[(&str, Change<'_>)]) -> TempDir {
-    let dir = support::broken(name, changes);
-    let path = dir.path().join("node/sysctl.txt");
-    if let Ok(text) = fs::read_to_string(&path) {
-        let on = text.replace("ip_forward = 0", "ip_forward = 1");
-        let on = on.replace("conf.all.forwarding = 0", "conf.all.forwarding = 1");
-        fs::write(&path, on).unwrap();
-    }
-    dir
-}
-
-/// Runs kpx on a copy of the recording `name` with forwarding on.
-async fn kpx_on(name: &str, args: &[&str]) -> Ran {
-    let dir = broken(name, &[]);
-    let mut all = vec!["--from", dir.path().to_str().unwrap()];
-    all.extend_from_slice(args);
-    kpx(&all).await
-}
 
 async fn trace(name: &str, args: &[&str]) -> Ran {
     let mut all = vec!["trace"];
@@ -512,17 +492,18 @@ async fn a_drop_is_red_in_the_picture_and_named_with_its_rule() {
 
 #[tokio::test]
 async fn each_box_of_a_picture_is_joined_to_another() {
-    // On the recording itself, forwarding is off: every path ends behind its branch.
     for name in ["seed-iptables", "full-nftables", "ir16-foreign-drops"] {
         let target = if name.starts_with("full") {
             "203.0.113.11:443"
         } else {
             "default/nginx-svc"
         };
-        let path = root().join("testdata/nodes").join(name);
+        // Forwarding is off: every path ends behind its branch.
+        let off = |text: &str| text.replace("ip_forward = 1", "ip_forward = 0");
+        let dir = broken(name, &[("node/sysctl.txt", &off)]);
         let args = [
             "--from",
-            path.to_str().unwrap(),
+            dir.path().to_str().unwrap(),
             "trace",
             target,
             "-o",
@@ -963,7 +944,10 @@ async fn the_bridge_is_passed_through_as_long_as_its_lease_lasts() {
 async fn a_packet_that_the_node_does_not_forward_is_dropped_with_the_reason() {
     for name in ["seed-iptables", "seed-nftables"] {
         let args = ["trace", "default/nginx-svc", "-o", "json"];
-        let ran = support::kpx_on(name, &args).await;
+        let off = |text: &str| text.replace("ip_forward = 1", "ip_forward = 0");
+        let dir = broken(name, &[("node/sysctl.txt", &off)]);
+        let from = ["--from", dir.path().to_str().unwrap()];
+        let ran = kpx(&[&from[..], &args].concat()).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
         for trace in report["sources"].as_array().unwrap() {
             let is_host = trace["from"].as_str().unwrap().starts_with("the host");
@@ -974,7 +958,7 @@ async fn a_packet_that_the_node_does_not_forward_is_dropped_with_the_reason() {
                 rules.filter(|hop| hop["hook"] == "forward" && hop["subsystem"] != "routing");
             assert!(is_host || rules.next().is_none(), "{name}: {trace}");
         }
-        let ran = support::kpx_on(name, &args[..2]).await;
+        let ran = kpx(&[&from[..], &args[..2]].concat()).await;
         assert!(ran.out.contains("DROPPED: "), "{ran}");
         assert!(ran.out.contains("net.ipv4.ip_forward is 0"), "{ran}");
     }

@@ -47,8 +47,8 @@ fn with_routes(text: &str, routes: &[&str]) -> String {
     list.to_string()
 }
 
-fn forwarding(text: &str) -> String {
-    text.replace("net.ipv4.ip_forward = 0", "net.ipv4.ip_forward = 1")
+fn forwarding_off(text: &str) -> String {
+    text.replace("net.ipv4.ip_forward = 1", "net.ipv4.ip_forward = 0")
 }
 
 /// Changes every slice of Service `name`.
@@ -389,7 +389,6 @@ const CASES: &[Case] = &[
             ("node/ip-route.json", |text| {
                 with_routes(text, &[OTHER_PODS])
             }),
-            (SYSCTLS, forwarding),
         ],
         args: &["shop/cart"],
         cause: "wrong-node",
@@ -410,9 +409,12 @@ const CASES: &[Case] = &[
     Case {
         name: "forwarding-off",
         recording: "full-iptables",
-        changes: &[("node/ip-route.json", |text| {
-            with_routes(text, &[OWN_PODS, OTHER_PODS])
-        })],
+        changes: &[
+            ("node/ip-route.json", |text| {
+                with_routes(text, &[OWN_PODS, OTHER_PODS])
+            }),
+            (SYSCTLS, forwarding_off),
+        ],
         args: &["shop/cart"],
         cause: "forwarding-off",
     },
@@ -642,7 +644,6 @@ async fn a_service_that_works_names_what_was_not_seen() {
             ("node/ip-route.json", |text| {
                 with_routes(text, &[OWN_PODS, OTHER_PODS])
             }),
-            (SYSCTLS, forwarding),
             (RULES, |text| {
                 before(text, "[0:0] -A FORWARD", "[0:0] -A FORWARD -i eth0 -j DROP")
             }),
