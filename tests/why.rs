@@ -385,11 +385,9 @@ const CASES: &[Case] = &[
     Case {
         name: "wrong-node",
         recording: "full-iptables",
-        changes: &[
-            ("node/ip-route.json", |text| {
-                with_routes(text, &[OTHER_PODS])
-            }),
-        ],
+        changes: &[("node/ip-route.json", |text| {
+            with_routes(text, &[OTHER_PODS])
+        })],
         args: &["shop/cart"],
         cause: "wrong-node",
     },

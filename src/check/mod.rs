@@ -35,7 +35,7 @@ use crate::evidence::{Gap, Item};
 pub(crate) use self::core::ignore;
 pub use self::core::{
     Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
-    Unknown, drifted, first_sync_seconds, has_pod_network, is_as_complete, keep_persistent, run,
+    Unknown, drifted, first_sync_seconds, is_as_complete, keep_persistent, run,
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::drift::Drift;

@@ -10,6 +10,7 @@ pub(crate) mod migration;
 pub mod mode;
 pub mod modules;
 pub(crate) mod objects;
+mod pod_network;
 mod portals;
 pub(crate) mod processes;
 pub mod recent;
@@ -216,6 +217,43 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
+/// Functions that edit a section of a copy; a section that is not known stays so.
+macro_rules! edits {
+    ($($(#[$doc:meta])+ $name:ident: $section:ident: $type:ty;)+) => {
+        impl<'a> NodeSnapshot<'a> {
+            $($(#[$doc])+
+            pub(crate) fn $name(&mut self, edit: impl FnOnce(&mut $type)) {
+                // It is parsed first.
+                let known = self.$section().is_ok();
+                if let (true, Some(Ok(section))) = (known, self.$section.get_mut()) {
+                    edit(section);
+                }
+            })+
+        }
+    };
+}
+
+edits! {
+    /// Edits the nftables ruleset.
+    edit_nft: nft: nftables::model::Ruleset;
+    /// Edits the IP sets.
+    edit_ipset: ipset: Sets<'a>;
+    /// Edits the IPVS table.
+    edit_ipvs: ipvs: ipvs::model::Table;
+    /// Edits the addresses.
+    edit_addresses: addresses: Addresses;
+    /// Edits the links.
+    edit_links: links: Links;
+    /// Edits the routes.
+    edit_routes: routes: Routes;
+    /// Edits the routing policy rules.
+    edit_rules: rules: Rules;
+    /// Edits the kernel settings.
+    edit_sysctl: sysctl: Sysctl<'a>;
+    /// Edits the tracked connections.
+    edit_conntrack: conntrack: Conntrack;
+}
+
 fn counters_of(evidence: &Evidence, item: Item) -> Result<Counters, Gap> {
     counters::parse(item, evidence.text(item)?)
 }
@@ -304,6 +342,25 @@ impl<'a> NodeSnapshot<'a> {
             served: OnceLock::new(),
             named: None,
             desired: Box::default(),
+        }
+    }
+
+    /// Returns a copy that can be edited. It shares the cluster's objects, and parses the rest of the evidence again.
+    pub(crate) fn fork<'c>(&self) -> NodeSnapshot<'c>
+    where
+        'a: 'c,
+    {
+        NodeSnapshot {
+            services: self.services.clone(),
+            slices: self.slices.clone(),
+            nodes: self.nodes.clone(),
+            pods: self.pods.clone(),
+            service_cidrs: self.service_cidrs.clone(),
+            nft: self.nft.clone(),
+            ipvs: self.ipvs.clone(),
+            proxy_config: self.proxy_config.clone(),
+            named: self.named.clone(),
+            ..NodeSnapshot::new(self.evidence)
         }
     }
 

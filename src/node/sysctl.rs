@@ -22,6 +22,11 @@ impl<'a> Sysctl<'a> {
         self.0.get(key).copied()
     }
 
+    /// Sets `key` to `value`.
+    pub(crate) fn set(&mut self, key: &'a str, value: &'a str) {
+        self.0.insert(key, value);
+    }
+
     /// Iterates over the settings, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0.iter().map(|(&key, &value)| (key, value))

@@ -30,6 +30,8 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         when: branch.when,
         reason: reason.to_owned(),
         hops: branch.path.hops(),
+        bridged: branch.packet.bridged,
+        output: branch.packet.output,
     }
 }
 
@@ -59,6 +61,7 @@ pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
                 && o.masquerade == outcome.masquerade
                 && o.sticky == outcome.sticky
                 && o.source == outcome.source
+                && o.output == outcome.output
                 && o.reason == outcome.reason
         };
         match merged.iter_mut().find(same) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::packet::AsSent;
+use super::packet::{AsSent, Link};
 
 /// A netfilter hook.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -309,6 +309,20 @@ pub struct Outcome {
     pub reason: String,
     /// The hops, in order.
     pub hops: Vec<Rc<Hop>>,
+    /// The link by which it goes out.
+    pub(crate) output: Link,
+    /// Whether it goes from port to port of one bridge.
+    pub(crate) bridged: bool,
+}
+
+impl Outcome {
+    /// Returns the link by which it leaves the node, if known.
+    pub(crate) fn leaves_by(&self) -> Option<&str> {
+        match &self.output {
+            Link::Named(name) => Some(name),
+            Link::None | Link::Unknown => None,
+        }
+    }
 }
 
 /// A path under construction: the newest hop, and those before it.

@@ -17,7 +17,7 @@ mod notes;
 pub mod observed;
 pub(crate) mod packet;
 pub mod region;
-mod route;
+pub(crate) mod route;
 mod routing;
 pub(crate) mod sources;
 mod stage;
@@ -110,6 +110,8 @@ pub struct Chains<'a> {
 pub enum Rules<'a> {
     /// All of them, as they were saved.
     Saved(&'a Saved<'a>),
+    /// All of them, some of which are other chains than those saved; `None` for a chain that does not exist.
+    Edited(&'a Saved<'a>, BTreeMap<Need, Option<Chain<'a>>>),
     /// The chains read so far, by table and chain; `None` for a chain that does not exist.
     Parts(BTreeMap<Need, Option<Chain<'a>>>),
     /// Unknown.
@@ -207,6 +209,16 @@ impl<'a> Chains<'a> {
     fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
         match &self.rules {
             Rules::Saved(saved) => saved.chain(table, chain).map_err(Stop::Broken),
+            Rules::Edited(saved, chains) => {
+                let need = Need {
+                    table: table.to_owned(),
+                    chain: chain.to_owned(),
+                };
+                match chains.get(&need) {
+                    Some(found) => Ok(found.as_ref()),
+                    None => saved.chain(table, chain).map_err(Stop::Broken),
+                }
+            }
             Rules::Parts(parts) => {
                 let need = Need {
                     table: table.to_owned(),

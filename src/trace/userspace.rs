@@ -241,5 +241,7 @@ fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
         when,
         reason,
         hops,
+        output: second.output,
+        bridged: false,
     }
 }

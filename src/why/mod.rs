@@ -32,7 +32,7 @@ use cause::At;
 use findings::Names;
 use group::{Blamed, groups};
 
-use crate::check::{self, Check, Facts, Outcome, Severity};
+use crate::check::{Check, Outcome, Severity};
 use crate::cluster::{EndpointSlice, Service};
 use crate::desired::DesiredState;
 use crate::diff::{self, Diff};
@@ -113,7 +113,7 @@ impl<'n> Look<'n> {
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             desired,
             diff,
-            pod_network: check::has_pod_network(&Facts::new(node, None)),
+            pod_network: node.has_pod_network(),
             outcomes,
         })
     }

@@ -81,30 +81,3 @@ pub(in crate::check) fn address_proof(address: &Address) -> Proof {
 pub(in crate::check) fn is_node_local_dns(link: &str) -> bool {
     link.starts_with("nodelocaldns") || link == "node-local-dns"
 }
-
-/// Returns whether the node has a pod network; true if that is unknown.
-pub fn has_pod_network(facts: &Facts<'_>) -> bool {
-    let (Ok(links), Ok(routes)) = (facts.node.links(), facts.node.routes()) else {
-        return true;
-    };
-    let config = facts.node.proxy_config().ok();
-    let of_cluster = config.iter().flat_map(|c| c.cluster_cidr.split(','));
-    let node = facts.this_node().ok();
-    let of_node = node.iter().flat_map(|n| n.spec.pod_cidrs.iter());
-    let pods: Vec<Cidr> = of_cluster
-        .chain(of_node.map(String::as_str))
-        .filter_map(|text| text.trim().parse().ok())
-        .collect();
-    let leads_to_pods = |to: Cidr| {
-        let overlap = |pods: &Cidr| pods.contains(to.addr) || to.contains(pods.addr);
-        to.prefix > 0 && pods.iter().any(overlap)
-    };
-    links.all.iter().any(carries_pods) || routes.all.iter().any(|r| leads_to_pods(r.destination))
-}
-
-fn carries_pods(link: &Link) -> bool {
-    let kinds = ["veth", "ipvlan", "macvlan", "vxlan", "geneve", "wireguard"];
-    // Bridges and tunnels often have other purposes; network plugins use these names.
-    let names = ["cni", "cali", "cilium", "lxc", "flannel", "weave", "antrea"];
-    kinds.contains(&link.kind.as_str()) || names.iter().any(|name| link.name.starts_with(name))
-}

@@ -24,7 +24,6 @@ pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Fix, Proof};
-pub use links::has_pod_network;
 pub(in crate::check) use links::{
     PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
 };

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
-use crate::check::core::{has_pod_network, recorded, setting, sysctl_proof};
+use crate::check::core::{recorded, setting, sysctl_proof};
 use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -154,7 +154,7 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
             key: key.to_owned(),
             value: value.to_owned(),
         };
-        let finding = if has_pod_network(facts) {
+        let finding = if facts.node.has_pod_network() {
             let message = "forwarding is off: packets from and to pods are dropped";
             Finding::new(Severity::Error, key, message).evidence([seen])
         } else {

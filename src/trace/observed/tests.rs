@@ -165,6 +165,8 @@ fn outcome(verdict: Verdict, destination: &str, hops: Vec<Hop>) -> Outcome {
         when: Vec::new(),
         reason: String::new(),
         hops: hops.into_iter().map(Rc::new).collect(),
+        output: Link::None,
+        bridged: false,
     }
 }
 

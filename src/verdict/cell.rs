@@ -1,0 +1,306 @@
+//! The connections that are judged: each address of a Service port, from each kind of client.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Serialize, Serializer};
+
+use super::judge::{Judge, Question};
+use super::{Fate, Verdict};
+use crate::net::Family;
+use crate::node::NodeSnapshot;
+use crate::owner::{Port, Role};
+use crate::trace::mismatch::usable;
+use crate::trace::sources::{self, Pods, Source, SourceError};
+use crate::trace::{Entry, Flow, Outcome, World};
+
+/// Endpoints of a headless Service that connections are judged to.
+const MOST_ENDPOINTS: usize = 3;
+
+/// A kind of client.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Client {
+    /// A pod of this node.
+    Pod,
+    /// A pod of the Service itself, on this node.
+    Itself,
+    /// A process in the node's own network.
+    Host,
+    /// A pod of another node.
+    Elsewhere,
+    /// A machine outside the cluster.
+    Outside,
+}
+
+impl Client {
+    /// Every kind, in the order of reports.
+    pub const ALL: [Self; 5] = [
+        Self::Pod,
+        Self::Itself,
+        Self::Host,
+        Self::Elsewhere,
+        Self::Outside,
+    ];
+
+    /// Returns the kind of a client that is given by its place and address.
+    fn of(source: &Source, judge: &Judge<'_>) -> Self {
+        match source.entry {
+            Entry::Pod => Self::Pod,
+            Entry::Host => Self::Host,
+            Entry::Outside => match source.addr {
+                Some(addr) if judge.places.is_pod(addr) => Self::Elsewhere,
+                _ => Self::Outside,
+            },
+        }
+    }
+
+    /// Returns the name, as in `from pods`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Itself => "its own pods",
+            Self::Host => "the host",
+            Self::Elsewhere => "pods of other nodes",
+            Self::Outside => "outside",
+        }
+    }
+}
+
+/// Returns ` from` and the clients, or nothing.
+pub fn client_names(all: &[Client]) -> String {
+    let mut words: Vec<_> = Client::ALL
+        .into_iter()
+        .filter(|of| all.contains(of))
+        .collect();
+    words.dedup();
+    let words: Vec<_> = words.into_iter().map(Client::name).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [only] => format!(" from {only}"),
+        [first @ .., last] => format!(" from {} and {last}", first.join(", ")),
+    }
+}
+
+/// The role of an address.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Kind {
+    /// An address of the Service.
+    Address(Role),
+    /// The node's address with the NodePort.
+    NodePort,
+    /// An endpoint of a headless Service.
+    Endpoint,
+}
+
+impl Kind {
+    /// Returns the name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Address(Role::ClusterIp) => "cluster-ip",
+            Self::Address(Role::ExternalIp) => "external-ip",
+            Self::Address(Role::LoadBalancerIp) => "load-balancer-ip",
+            Self::NodePort => "node-port",
+            Self::Endpoint => "endpoint",
+        }
+    }
+
+    /// Returns whether `internalTrafficPolicy` applies, rather than `externalTrafficPolicy`.
+    pub const fn is_internal(self) -> bool {
+        matches!(self, Self::Address(Role::ClusterIp))
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// One address of a Service port.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'p> {
+    /// The Service port.
+    pub port: &'p Port,
+    /// The role of the address.
+    pub kind: Kind,
+    /// The address and port.
+    pub at: SocketAddr,
+}
+
+impl Target<'_> {
+    /// Returns the family of the address.
+    pub const fn family(&self) -> Family {
+        Family::of(self.at.ip())
+    }
+
+    /// Returns the address with its protocol: `10.96.0.10:53/udp`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.at, self.port.proto)
+    }
+}
+
+/// Connections from one client to one address, and the verdict on them.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The role of the address.
+    pub kind: Kind,
+    /// The kind of the client.
+    pub client: Client,
+    /// The client's name and address.
+    pub from: String,
+    /// The first packet.
+    pub flow: Flow,
+    /// The outcomes of the walk.
+    pub outcomes: Vec<Outcome>,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+impl Cell {
+    /// Returns what becomes of the connections.
+    pub const fn fate(&self) -> Fate {
+        self.verdict.fate
+    }
+
+    /// Returns the address and port.
+    pub const fn to(&self) -> SocketAddr {
+        SocketAddr::new(self.flow.destination, self.flow.port)
+    }
+}
+
+/// Returns the addresses of `port` in `family` on `node`: those of the Service, the node's own with the NodePort, or for a
+/// headless Service some endpoints.
+pub fn targets<'p>(node: &NodeSnapshot<'_>, port: &'p Port, family: Family) -> Vec<Target<'p>> {
+    let Some(number) = port.port else {
+        return Vec::new();
+    };
+    let target = |kind, at| Target { port, kind, at };
+    if port.addresses.is_empty() {
+        let all = usable(port, family).take(MOST_ENDPOINTS);
+        return all.map(|of| target(Kind::Endpoint, of.addr)).collect();
+    }
+    let ours = port
+        .addresses
+        .iter()
+        .filter(|(_, at)| Family::of(*at) == family);
+    let mut all: Vec<_> = ours
+        .map(|(role, addr)| target(Kind::Address(*role), SocketAddr::new(*addr, number)))
+        .collect();
+    // A Service has NodePorts only in its own families.
+    if !all.is_empty()
+        && let Some(number) = port.node_port
+        && let Some(own) = sources::own_address(node, family)
+    {
+        all.push(target(Kind::NodePort, SocketAddr::new(own, number)));
+    }
+    all
+}
+
+impl<'n> Judge<'n> {
+    /// Judges the connections to `target` from each kind of client that has a way to it, or from `source` alone.
+    ///
+    /// # Errors
+    ///
+    /// `source` is not a source.
+    pub fn cells(
+        &self,
+        world: &World<'_, '_>,
+        target: Target<'_>,
+        source: Option<&str>,
+    ) -> Result<Vec<Cell>, SourceError> {
+        let clients = self.clients(target, source)?;
+        let cells = clients
+            .into_iter()
+            .map(|(client, source)| self.cell(world, target, client, &source));
+        Ok(cells.collect())
+    }
+
+    fn cell(
+        &self,
+        world: &World<'_, '_>,
+        target: Target<'_>,
+        client: Client,
+        source: &Source,
+    ) -> Cell {
+        let flow = Flow {
+            entry: source.entry,
+            source: source.addr,
+            destination: target.at.ip(),
+            port: target.at.port(),
+            mark: 0,
+            proto: target.port.proto,
+            established: false,
+        };
+        // Rules that are read whole never need more.
+        let outcomes = world.walk(&flow).unwrap_or_default();
+        let question = Question {
+            flow: &flow,
+            port: Some(target.port),
+        };
+        let verdict = self.judge(question, &outcomes);
+        Cell {
+            kind: target.kind,
+            client,
+            from: source.name.clone(),
+            flow,
+            outcomes,
+            verdict,
+        }
+    }
+
+    /// Returns the clients that have a way to `target`: each kind with a typical address, or the one that is asked for.
+    fn clients(
+        &self,
+        target: Target<'_>,
+        asked: Option<&str>,
+    ) -> Result<Vec<(Client, Source)>, SourceError> {
+        let to = target.at.ip();
+        if let Some(text) = asked {
+            let slices = self.node.slices().map_or(&[][..], Vec::as_slice);
+            let source = sources::named(text, to, self.node, Pods::of(self.node, slices))?;
+            return Ok(vec![(Client::of(&source, self), source)]);
+        }
+        let usual = self.usual(target);
+        let is_inside = target.kind.is_internal() || target.kind == Kind::Endpoint;
+        let mut clients: Vec<_> = usual
+            .into_iter()
+            // No client outside the cluster has a route to these addresses.
+            .filter(|source| source.entry != Entry::Outside || !is_inside)
+            .map(|source| (Client::of(&source, self), source))
+            .collect();
+        if target.kind.is_internal() {
+            clients.extend(self.itself(target).map(|source| (Client::Itself, source)));
+        }
+        Ok(clients)
+    }
+
+    /// Returns a pod of this node, the host, and a client outside: one that the Service lets in, if it lets in some only.
+    fn usual(&self, target: Target<'_>) -> Vec<Source> {
+        let to = target.at.ip();
+        let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
+        // Slices of all Services take long to search, and are needed only if neither pods nor prefixes are known.
+        let usual = sources::usual(to, &backends, self.node, Pods::of(self.node, &[]));
+        if usual.iter().any(|source| source.entry == Entry::Pod) {
+            return usual;
+        }
+        let slices = self.node.slices().map_or(&[][..], Vec::as_slice);
+        sources::usual(to, &backends, self.node, Pods::of(self.node, slices))
+    }
+
+    /// Returns the first pod of the Service on this node as a client.
+    fn itself(&self, target: Target<'_>) -> Option<Source> {
+        let mut local = usable(target.port, target.family()).filter(|of| of.local == Some(true));
+        let endpoint = local.find(|of| self.places.own(of.addr.ip()).is_none())?;
+        let addr = endpoint.addr.ip();
+        let name = match &endpoint.pod {
+            Some(pod) => format!("a pod of the Service ({addr}, {pod})"),
+            None => format!("a pod of the Service ({addr})"),
+        };
+        Some(Source {
+            entry: Entry::Pod,
+            addr: Some(addr),
+            name,
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! Who has the destination of a packet in the end.
+
+use std::net::SocketAddr;
+
+use super::judge::{Judge, Question};
+use super::{Fault, Missing};
+use crate::evidence::{Gap, Item};
+use crate::net::{Family, Proto};
+use crate::owner::EndpointState;
+use crate::trace::{Effect, Outcome, Subsystem, Verdict};
+
+impl Judge<'_> {
+    /// Returns why the packet does not end at a live endpoint, unless it does.
+    pub(super) fn end(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let (addr, number) = outcome.destination;
+        let at = SocketAddr::new(addr, number);
+        if let Some(port) = question.port {
+            if let Some(who) = &port.left_to {
+                let why = format!(
+                    "kube-proxy does not serve {}: its label assigns it to {who}",
+                    port.name
+                );
+                return Some(Fault::Unknown(Missing::Other(why)));
+            }
+            if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
+                return match endpoint.state {
+                    Some(EndpointState::Ready | EndpointState::ServingTerminating) => {
+                        self.wrong_way(endpoint.local == Some(true), outcome)
+                    }
+                    Some(state) => Some(Fault::NotReady { address: at, state }),
+                    None => Some(self.without_objects(question)),
+                };
+            }
+        }
+        if self.ends_here(outcome) {
+            return self.at_the_node(question, outcome, at);
+        }
+        if let Some(fault) = self.service_address(question, outcome, at) {
+            return Some(fault);
+        }
+        if question.port.is_some_and(|port| port.endpoints.is_empty())
+            || self.node.slices().is_err()
+        {
+            let known = self
+                .node
+                .services()
+                .err()
+                .or_else(|| self.node.slices().err());
+            if known.is_some() {
+                return Some(self.without_objects(question));
+            }
+        }
+        self.somewhere(question, at, outcome)
+    }
+
+    /// Returns the fault of a packet whose Service or endpoints are not known.
+    fn without_objects(&self, question: Question<'_>) -> Fault {
+        let gap = self
+            .node
+            .services()
+            .err()
+            .or_else(|| self.node.slices().err());
+        let name = question
+            .port
+            .map(|port| port.name.to_string())
+            .unwrap_or_default();
+        Fault::Unknown(match gap {
+            Some(gap) => Missing::Gap {
+                what: "the endpoints are unknown",
+                gap,
+            },
+            None => Missing::Other(format!("the endpoints of {name} are unknown")),
+        })
+    }
+
+    /// Returns the fault of a packet that leaves the node although its endpoint runs on it.
+    fn wrong_way(&self, is_local: bool, outcome: &Outcome) -> Option<Fault> {
+        if !is_local || !self.pod_network || self.ends_here(outcome) {
+            return None;
+        }
+        let mut routed = outcome.hops.iter().rev();
+        let last = routed.find(|hop| hop.subsystem == Subsystem::Routing)?;
+        match &last.effect {
+            Effect::Out {
+                device,
+                gateway: Some(gateway),
+            } if self.places.own(*gateway).is_none() => {
+                let device = device.as_deref().unwrap_or("a link");
+                Some(Fault::WrongWay {
+                    address: outcome.destination.into(),
+                    way: format!("{device} via {gateway}"),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the fault of a packet that ends at the node itself, not at an endpoint.
+    fn at_the_node(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        at: SocketAddr,
+    ) -> Option<Fault> {
+        // Without its virtual servers, a packet to an address of kube-ipvs0 seems to end here.
+        if self.places.own(at.ip()).is_none()
+            && let Err(gap) = self.node.ipvs_or_none()
+            && !gap.is_absence()
+        {
+            return Some(Fault::Unknown(Missing::Gap {
+                what: "the virtual servers are unknown",
+                gap,
+            }));
+        }
+        let proto = question.flow.proto;
+        let unknown = |gap: Gap| {
+            let what = "whether something listens on the node is unknown";
+            Some(Fault::Unknown(Missing::Gap { what, gap }))
+        };
+        if !matches!(proto, Proto::Tcp | Proto::Udp) {
+            return unknown(Gap::Unsupported(
+                Item::Sockets,
+                format!("it has no {proto} sockets"),
+            ));
+        }
+        let sockets = match self.node.sockets() {
+            Ok(sockets) => sockets,
+            Err(gap) => return unknown(gap),
+        };
+        let Some(socket) = sockets.taking(proto, at.ip(), at.port()).next() else {
+            return match sockets.gaps.first() {
+                Some(gap) => unknown(gap.clone()),
+                None => Some(Fault::NothingListens { address: at }),
+            };
+        };
+        let is_service = question.port.is_some()
+            || !outcome.as_sent.destination
+            || self.places.service(at.ip()).is_some();
+        is_service.then(|| Fault::OtherProgram {
+            address: at,
+            program: socket.processes.first().map_or_else(
+                || "an unknown process".to_owned(),
+                |process| format!("{} (pid {})", process.name, process.pid),
+            ),
+        })
+    }
+
+    /// Returns the fault of a packet that leaves the node for an address of a Service.
+    fn service_address(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        at: SocketAddr,
+    ) -> Option<Fault> {
+        let service = self.places.service(at.ip());
+        if service.is_none() && !self.places.is_cluster_ip(at.ip()) {
+            return None;
+        }
+        // Without the virtual servers, it is unknown what translates it.
+        if let Err(gap) = self.node.ipvs_or_none()
+            && !gap.is_absence()
+            && self.node.configured_mode().ok() == Some(crate::backend::Mode::Ipvs)
+        {
+            return Some(Fault::Unknown(Missing::Gap {
+                what: "the virtual servers are unknown",
+                gap,
+            }));
+        }
+        let own = question.port.map(|port| port.name.to_string());
+        Some(Fault::Untranslated {
+            address: at,
+            service: service.map(str::to_owned).or(own),
+            again: !outcome.as_sent.destination,
+        })
+    }
+
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one that nobody is
+    /// known to have.
+    fn somewhere(
+        &self,
+        question: Question<'_>,
+        at: SocketAddr,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let holder = self.places.holder(at.ip());
+        let is_pod = self.places.is_pod(at.ip());
+        let beyond = || {
+            let out = outcome.leaves_by().map(str::to_owned);
+            Some(Fault::Unknown(Missing::Beyond { address: at, out }))
+        };
+        if let Some(holder) = holder {
+            return match question.port {
+                Some(_) => Some(Fault::NoEndpoint {
+                    address: at,
+                    holder: Some(holder.to_owned()),
+                }),
+                None if holder.starts_with("node ") => Some(Fault::Unknown(Missing::Other(
+                    format!("the packet leaves for {holder}, which is another machine"),
+                ))),
+                None => None,
+            };
+        }
+        if self.places.is_pod_here(at.ip()) == Some(true) {
+            return Some(match self.node.pods() {
+                Ok(_) => Fault::NoPod { address: at },
+                Err(gap) => Fault::Unknown(Missing::Gap {
+                    what: "the pods of the node are unknown",
+                    gap,
+                }),
+            });
+        }
+        match question.port {
+            None => beyond(),
+            Some(_) if outcome.verdict == Verdict::Unmatched && outcome.as_sent.destination => {
+                beyond()
+            }
+            Some(_) => Some(Fault::NoEndpoint {
+                address: at,
+                holder: (!is_pod)
+                    .then(|| format!("an {} address outside the cluster", Family::of(at.ip()))),
+            }),
+        }
+    }
+}

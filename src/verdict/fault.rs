@@ -1,0 +1,373 @@
+//! Why a connection does not work.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Fate;
+use crate::evidence::Gap;
+use crate::owner::EndpointState;
+
+/// Why packets with one outcome do not work.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// A rule, a policy or a virtual server stops the packet.
+    Stopped {
+        /// The position of its hop in the outcome.
+        hop: usize,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// How it ends, in words.
+        reason: String,
+    },
+    /// There is no route.
+    NoRoute {
+        /// The destination.
+        to: SocketAddr,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The node does not forward packets.
+    NotForwarded {
+        /// The sysctl.
+        key: &'static str,
+    },
+    /// Nothing translates the packet, although its destination is a Service address that no machine has.
+    Untranslated {
+        /// The Service address.
+        address: SocketAddr,
+        /// The Service, as `NAMESPACE/NAME`; `None` for an address of the Service range that no Service has.
+        service: Option<String>,
+        /// Whether another rule translated it to that address: a connection is translated once.
+        again: bool,
+    },
+    /// The destination is in the node's pod range, and no pod has it.
+    NoPod {
+        /// The destination.
+        address: SocketAddr,
+    },
+    /// The destination is no endpoint of the Service.
+    NoEndpoint {
+        /// The destination.
+        address: SocketAddr,
+        /// The pod, node or Service that has it, in words; `None` if unknown.
+        holder: Option<String>,
+    },
+    /// The endpoint does not take connections.
+    NotReady {
+        /// The endpoint.
+        address: SocketAddr,
+        /// Its state.
+        state: EndpointState,
+    },
+    /// The packet ends at the node itself, where nothing listens.
+    NothingListens {
+        /// The destination.
+        address: SocketAddr,
+    },
+    /// The packet ends at the node itself, where another program listens.
+    OtherProgram {
+        /// The destination.
+        address: SocketAddr,
+        /// The program.
+        program: String,
+    },
+    /// The endpoint runs on this node, but the route leads off the node.
+    WrongWay {
+        /// The endpoint.
+        address: SocketAddr,
+        /// The link and the gateway.
+        way: String,
+    },
+    /// The client is the endpoint, and its own address stays the source: it answers itself.
+    Hairpin {
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// The client is the endpoint, and its bridge port does not send a packet back.
+    HairpinPort {
+        /// The bridge.
+        bridge: String,
+    },
+    /// The reply goes from port to port of a bridge, past the rules that would translate it back.
+    BypassedReply {
+        /// The bridge.
+        bridge: String,
+        /// The sysctl that makes bridged packets pass the rules.
+        key: &'static str,
+    },
+    /// The endpoint runs elsewhere and sees the client's own address: it answers the client directly.
+    DirectReply {
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// Several nodes have the source of the packet: the reply goes to the endpoint's own node.
+    SharedSource {
+        /// The source.
+        source: IpAddr,
+    },
+    /// The source of the packet is no address of this node: the reply goes elsewhere.
+    ForeignSource {
+        /// The source.
+        source: IpAddr,
+    },
+    /// The packet leaves with the address of another link, to which the network beyond has no route.
+    OtherLink {
+        /// The source.
+        source: IpAddr,
+        /// Its link.
+        link: String,
+        /// The link by which the packet leaves.
+        out: String,
+    },
+    /// Tracked connections of the client still go to addresses that are no endpoints.
+    Stale {
+        /// The number of connections.
+        count: usize,
+        /// The addresses.
+        backends: Vec<SocketAddr>,
+    },
+    /// It is unknown.
+    Unknown(Missing),
+}
+
+/// What keeps a verdict open.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Missing {
+    /// Evidence that is missing.
+    Gap {
+        /// What it would show.
+        what: &'static str,
+        /// Why it is missing.
+        gap: Gap,
+    },
+    /// The packet leaves the node for an address that the cluster's objects do not have.
+    Beyond {
+        /// The address.
+        address: SocketAddr,
+        /// The link by which it leaves.
+        out: Option<String>,
+    },
+    /// The endpoint runs on another node, and it is unknown whether it knows a way back to the source.
+    WayBack {
+        /// The source.
+        source: IpAddr,
+        /// The link by which the packet leaves.
+        out: String,
+    },
+    /// Another reason, in words.
+    Other(String),
+}
+
+impl Fault {
+    /// Returns what becomes of a packet with this fault.
+    pub const fn fate(&self) -> Fate {
+        match self {
+            Self::Stopped { refused, .. } | Self::NoRoute { refused, .. } => {
+                if *refused {
+                    Fate::Refused
+                } else {
+                    Fate::Lost
+                }
+            }
+            Self::NothingListens { .. } => Fate::Refused,
+            Self::OtherProgram { .. }
+            | Self::NoEndpoint {
+                holder: Some(_), ..
+            } => Fate::Misled,
+            Self::NotForwarded { .. }
+            | Self::Untranslated { .. }
+            | Self::NoPod { .. }
+            | Self::NoEndpoint { .. }
+            | Self::NotReady { .. }
+            | Self::WrongWay { .. }
+            | Self::Hairpin { .. }
+            | Self::HairpinPort { .. }
+            | Self::BypassedReply { .. }
+            | Self::DirectReply { .. }
+            | Self::SharedSource { .. }
+            | Self::ForeignSource { .. }
+            | Self::OtherLink { .. }
+            | Self::Stale { .. } => Fate::Lost,
+            Self::Unknown(_) => Fate::Unknown,
+        }
+    }
+
+    /// Returns whether the packet arrives and only its reply is lost.
+    pub const fn is_of_reply(&self) -> bool {
+        matches!(
+            self,
+            Self::Hairpin { .. }
+                | Self::BypassedReply { .. }
+                | Self::DirectReply { .. }
+                | Self::SharedSource { .. }
+                | Self::ForeignSource { .. }
+                | Self::OtherLink { .. }
+        )
+    }
+
+    /// Returns its place on the way: a smaller number is met earlier.
+    pub const fn stage(&self) -> u8 {
+        match self {
+            Self::Stale { .. } => 0,
+            Self::Stopped { .. } => 1,
+            Self::NoRoute { .. } | Self::WrongWay { .. } => 2,
+            Self::NotForwarded { .. } => 3,
+            Self::Untranslated { .. }
+            | Self::NoPod { .. }
+            | Self::NoEndpoint { .. }
+            | Self::NotReady { .. }
+            | Self::NothingListens { .. }
+            | Self::OtherProgram { .. } => 4,
+            Self::HairpinPort { .. } => 5,
+            Self::Hairpin { .. }
+            | Self::BypassedReply { .. }
+            | Self::DirectReply { .. }
+            | Self::SharedSource { .. }
+            | Self::ForeignSource { .. }
+            | Self::OtherLink { .. } => 6,
+            Self::Unknown(_) => 7,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    /// Writes a sentence without its subject's name and without a full stop.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped { reason, .. } | Self::NoRoute { reason, .. } => f.write_str(reason),
+            Self::NotForwarded { key } => write!(f, "{key} is 0, so the node forwards no packets"),
+            Self::Untranslated {
+                address,
+                service,
+                again,
+            } => {
+                let owner = match service {
+                    Some(name) => format!("{address} is an address of Service {name}"),
+                    None => format!("{address} is in the Service range, but no Service has it"),
+                };
+                if *again {
+                    write!(
+                        f,
+                        "another rule translates the packet to {address}; a connection is translated once, so no rule of \
+                         kube-proxy applies any more ({owner})"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "no rule translates the packet, and {owner}: it leaves the node unchanged"
+                    )
+                }
+            }
+            Self::NoPod { address } => {
+                write!(
+                    f,
+                    "the rules lead to {address}, which is in this node's pod range, but no pod has the address"
+                )
+            }
+            Self::NoEndpoint {
+                address,
+                holder: Some(holder),
+            } => write!(
+                f,
+                "the rules lead to {address}, which is no endpoint of the Service but {holder}"
+            ),
+            Self::NoEndpoint {
+                address,
+                holder: None,
+            } => {
+                write!(
+                    f,
+                    "the rules lead to {address}, which is no endpoint of the Service"
+                )
+            }
+            Self::NotReady { address, state } => {
+                write!(f, "the rules lead to endpoint {address}, which is {state}")
+            }
+            Self::NothingListens { address } => {
+                write!(
+                    f,
+                    "the packet ends at the node itself, where nothing listens on {address}"
+                )
+            }
+            Self::OtherProgram { address, program } => {
+                write!(
+                    f,
+                    "the packet ends at the node itself, where {program} listens on {address}"
+                )
+            }
+            Self::WrongWay { address, way } => {
+                write!(
+                    f,
+                    "endpoint {address} runs on this node, but the route leads off the node, by {way}"
+                )
+            }
+            Self::Hairpin { address } => write!(
+                f,
+                "the reply is lost: the client is endpoint {address} itself, and its own address stays the source"
+            ),
+            Self::HairpinPort { bridge } => write!(
+                f,
+                "the client is the endpoint, and hairpin mode is off on its port of bridge {bridge}"
+            ),
+            Self::BypassedReply { bridge, key } => write!(
+                f,
+                "the reply is lost: it stays on bridge {bridge}, and {key} is not 1, so no rule translates it back"
+            ),
+            Self::DirectReply { address } => write!(
+                f,
+                "the reply is lost: endpoint {address} runs elsewhere and sees the client's own address, so it answers \
+                 the client directly, which discards the reply"
+            ),
+            Self::SharedSource { source } => write!(
+                f,
+                "the reply is lost: the packet leaves with source {source}, which every node has"
+            ),
+            Self::ForeignSource { source } => write!(
+                f,
+                "the reply is lost: the packet leaves with source {source}, which is no address of this node"
+            ),
+            Self::OtherLink { source, link, out } => write!(
+                f,
+                "the reply is lost: the packet leaves by {out} with {source}, which is the address of {link} and of no \
+                 Node, and nothing masquerades it"
+            ),
+            Self::Stale { count, backends } => {
+                let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "{} still {} to {}, which {} no longer an endpoint",
+                    crate::words::number_of(*count, "tracked connection"),
+                    if *count == 1 { "goes" } else { "go" },
+                    crate::trace::mismatch::listed(&all),
+                    if all.len() == 1 { "is" } else { "are" },
+                )
+            }
+            Self::Unknown(missing) => missing.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gap { what, gap } => write!(f, "{what}: {gap}"),
+            Self::Beyond { address, out } => {
+                let by = out
+                    .as_ref()
+                    .map_or_else(String::new, |out| format!(" by {out}"));
+                write!(
+                    f,
+                    "the packet leaves the node{by} for {address}, which no object of the cluster has"
+                )
+            }
+            Self::WayBack { source, out } => write!(
+                f,
+                "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \
+                 the reply returns"
+            ),
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The judge: it follows each outcome of a walk to its end, and the reply back.
+
+use std::net::SocketAddr;
+
+use super::place::Places;
+use super::{Fate, Fault, Missing, Verdict};
+use crate::evidence::{Gap, Item};
+use crate::net::{Family, Proto};
+use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::Port;
+use crate::trace::route::Router;
+use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Outcome};
+
+/// A connection that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q> {
+    /// Its first packet.
+    pub flow: &'q Flow,
+    /// The Service port that it is for; `None` if it is for no Service.
+    pub port: Option<&'q Port>,
+}
+
+/// Judges connections through one node.
+#[derive(Debug)]
+pub struct Judge<'n> {
+    pub(super) node: &'n NodeSnapshot<'n>,
+    pub(super) places: Places<'n>,
+    pub(super) router: Router<'n>,
+    /// Whether the node has a pod network: before, routes to pods prove nothing.
+    pub(super) pod_network: bool,
+    /// By family, the sysctl that turns forwarding off, if one does.
+    forwarding: [Result<Option<&'static str>, Gap>; 2],
+    /// What is not read of the rules, by family.
+    unread: [Option<Missing>; 2],
+}
+
+impl<'n> Judge<'n> {
+    /// Reads what all connections through `node` have in common.
+    pub fn new(node: &'n NodeSnapshot<'n>) -> Self {
+        Self {
+            node,
+            places: Places::new(node),
+            router: Router::new(node),
+            pod_network: node.has_pod_network(),
+            forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
+            unread: Family::BOTH.map(|family| unread(node, family)),
+        }
+    }
+
+    /// Returns whether the node has a pod network.
+    pub const fn has_pod_network(&self) -> bool {
+        self.pod_network
+    }
+
+    /// Returns what becomes of the connection, whose first packet has these `outcomes`.
+    pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
+        let faults = outcomes.iter().map(|outcome| self.fault(question, outcome));
+        let mut verdict = Verdict::new(outcomes, faults.collect());
+        if let Some(fault) = self.tracked(question, outcomes) {
+            let fate = match fault.fate() {
+                Fate::Unknown => Fate::Unknown,
+                // Other clients are not affected.
+                _ => Fate::Partly,
+            };
+            if verdict.fate == Fate::Works {
+                verdict.fate = fate;
+            }
+            verdict.beside = Some(fault);
+        }
+        verdict
+    }
+
+    fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        match outcome.verdict {
+            trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
+            trace::Verdict::Unknown | trace::Verdict::Mixed => {
+                Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
+            }
+            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => self
+                .end(question, outcome)
+                .or_else(|| self.not_forwarded(question, outcome))
+                .or_else(|| self.reply(question, outcome))
+                .or_else(|| self.gap(question, outcome).map(Fault::Unknown)),
+        }
+    }
+
+    /// Returns whether `outcome` ends at this node itself.
+    pub(super) fn ends_here(&self, outcome: &Outcome) -> bool {
+        outcome.verdict == trace::Verdict::Local || self.places.own(outcome.destination.0).is_some()
+    }
+
+    fn is_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> bool {
+        question.flow.entry != Entry::Host && !outcome.bridged && !self.ends_here(outcome)
+    }
+
+    fn not_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if !self.is_forwarded(question, outcome) {
+            return None;
+        }
+        let key = self.forwarding[index(question)].as_ref().ok()?.as_ref()?;
+        Some(Fault::NotForwarded { key })
+    }
+
+    /// Returns the evidence that is missing for a packet that works as far as it is read.
+    fn gap(&self, question: Question<'_>, outcome: &Outcome) -> Option<Missing> {
+        let gap = |what, gap: &Gap| Missing::Gap {
+            what,
+            gap: gap.clone(),
+        };
+        if let Some(missing) = &self.unread[index(question)] {
+            return Some(missing.clone());
+        }
+        if let Err(missing) = self.node.addresses() {
+            return Some(gap("the node's addresses are unknown", &missing));
+        }
+        if let Err(missing) = self.node.routes() {
+            return Some(gap("the routes are unknown", &missing));
+        }
+        if self.is_forwarded(question, outcome)
+            && let Err(missing) = &self.forwarding[index(question)]
+        {
+            return Some(gap("whether the node forwards packets is unknown", missing));
+        }
+        None
+    }
+
+    /// Returns tracked connections that take packets of the client past the rules to addresses that are no endpoints. A UDP
+    /// client that keeps sending never gets another entry.
+    fn tracked(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
+        let (flow, port) = (question.flow, question.port?);
+        if flow.proto != Proto::Udp || flow.established {
+            return None;
+        }
+        let at = SocketAddr::new(flow.destination, flow.port);
+        let is_endpoint = port.endpoints.iter().any(|of| of.addr == at);
+        if is_endpoint {
+            return None;
+        }
+        let source = outcomes.first().map(|outcome| outcome.sent_from);
+        let is_of_client = |entry: &crate::node::conntrack::Entry| {
+            let from = entry.original.source.ip();
+            entry.reply.source != at
+                && (Some(from) == source || self.entry_of(from) == flow.entry)
+                && port
+                    .endpoints
+                    .iter()
+                    .all(|of| of.addr != entry.reply.source)
+        };
+        match trace::tracked(self.node, flow, None, Some(port), is_of_client) {
+            Ok(tracked) if tracked.stale.is_empty() => None,
+            Ok(tracked) => Some(Fault::Stale {
+                count: tracked.count,
+                backends: tracked.stale,
+            }),
+            Err(gap) if gap.is_absence() => None,
+            Err(gap) => Some(Fault::Unknown(Missing::Gap {
+                what: "the tracked connections are unknown, and UDP packets follow them",
+                gap,
+            })),
+        }
+    }
+
+    /// Returns where packets from `addr` enter.
+    fn entry_of(&self, addr: std::net::IpAddr) -> Entry {
+        if self.places.own(addr).is_some() {
+            Entry::Host
+        } else if self.places.is_pod_here(addr) == Some(true) {
+            Entry::Pod
+        } else {
+            Entry::Outside
+        }
+    }
+}
+
+fn index(question: Question<'_>) -> usize {
+    usize::from(Family::of(question.flow.destination) == Family::V6)
+}
+
+/// Returns the fault of a packet that a rule, a virtual server or the routing ends.
+fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
+    let refused = outcome.verdict == trace::Verdict::Reject;
+    let reason = trace::why(outcome, question.port);
+    let ends = |hop: &std::rc::Rc<Hop>| {
+        matches!(
+            hop.effect,
+            Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }
+        )
+    };
+    match outcome.hops.iter().rposition(ends) {
+        Some(at) => {
+            // A program that sends a datagram gets EPERM for its own packet; TCP does not look, and tries again.
+            let is_own = question.flow.entry == Entry::Host
+                && matches!(outcome.hops[at].hook, Hook::Output | Hook::Postrouting);
+            Fault::Stopped {
+                hop: at,
+                refused: refused || is_own && question.flow.proto == Proto::Udp,
+                reason,
+            }
+        }
+        None => Fault::NoRoute {
+            to: outcome.destination.into(),
+            refused,
+            reason,
+        },
+    }
+}
+
+/// Returns the sysctl that turns forwarding off in `family`, if one does.
+fn forwarding_off(node: &NodeSnapshot<'_>, family: Family) -> Result<Option<&'static str>, Gap> {
+    let keys: &[&'static str] = match family {
+        Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
+        Family::V6 => &["net.ipv6.conf.all.forwarding"],
+    };
+    let sysctl = node.sysctl()?;
+    let found = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)));
+    match found {
+        Some((key, "0")) => Ok(Some(key)),
+        Some(_) => Ok(None),
+        None => {
+            let what = format!("it has no {}", keys[0]);
+            Err(Gap::Absent(Item::Sysctl, what))
+        }
+    }
+}
+
+/// Returns which rules of `family` may exist and are not read.
+fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
+    let missing = |what, gap: Gap| Some(Missing::Gap { what, gap });
+    let modules = node.modules().ok();
+    let loaded = modules.and_then(|all| all.loaded.as_ref());
+    let lacks = |name: &str| {
+        let builtin = modules.and_then(|all| all.builtin.as_ref());
+        loaded.is_some_and(|all| !all.contains_key(name))
+            && !builtin.is_some_and(|all| all.contains(name))
+    };
+    match node.nft() {
+        Ok(_) | Err(Gap::NotApplicable(_) | Gap::Absent(..)) => {}
+        Err(Gap::NotCollected(_)) if lacks("nf_tables") => {}
+        Err(gap) => return missing("the nftables rules are unknown", gap),
+    }
+    let in_use = node.saved(IptablesBackend::InUse, family).err();
+    if let Some(gap) = in_use.filter(|gap| !gap.is_absence()) {
+        return missing("the iptables rules are unknown", gap);
+    }
+    // Legacy tables exist once their module is loaded.
+    let tables = match family {
+        Family::V4 => [
+            "iptable_raw",
+            "iptable_mangle",
+            "iptable_nat",
+            "iptable_filter",
+        ],
+        Family::V6 => [
+            "ip6table_raw",
+            "ip6table_mangle",
+            "ip6table_nat",
+            "ip6table_filter",
+        ],
+    };
+    let has_legacy = loaded.is_some_and(|all| tables.iter().any(|name| all.contains_key(*name)));
+    let version = node.evidence().text(Item::IptablesVersion);
+    let uses_nft = version.is_ok_and(|text| text.contains("nf_tables"));
+    match node.saved(IptablesBackend::Legacy, family) {
+        Ok(_) => None,
+        Err(gap @ Gap::NotCollected(_)) if has_legacy && uses_nft => {
+            missing("the legacy iptables rules are unknown", gap)
+        }
+        Err(gap) if gap.is_absence() || matches!(gap, Gap::NotCollected(_)) => None,
+        Err(gap) => missing("the legacy iptables rules are unknown", gap),
+    }
+}

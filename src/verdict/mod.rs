@@ -1,0 +1,197 @@
+//! What becomes of a connection, from the client to a live endpoint and back: one function decides it for every command.
+//!
+//! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
+//! address, and does the reply come back? What is not read, or not modelled, never counts as working.
+
+mod cell;
+mod end;
+mod fault;
+mod judge;
+mod place;
+mod reply;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use cell::{Cell, Client, Kind, Target, client_names, targets};
+pub use fault::{Fault, Missing};
+pub use judge::{Judge, Question};
+
+use crate::trace::{Assumption, Outcome};
+
+/// What becomes of a connection; a greater one is worse.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// It reaches a live endpoint of the Service, and the reply returns.
+    Works,
+    /// Something on the way is not read or not modelled.
+    Unknown,
+    /// Some of its ways fail.
+    Partly,
+    /// Another program, Service or pod answers.
+    Misled,
+    /// The client gets an error at once.
+    Refused,
+    /// The packet or its reply disappears: the client times out.
+    Lost,
+}
+
+impl Fate {
+    /// Every fate, the best first.
+    pub const ALL: [Self; 6] = [
+        Self::Works,
+        Self::Unknown,
+        Self::Partly,
+        Self::Misled,
+        Self::Refused,
+        Self::Lost,
+    ];
+
+    /// Returns the name, as in JSON and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Unknown => "unknown",
+            Self::Partly => "partly",
+            Self::Misled => "misled",
+            Self::Refused => "refused",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// Returns whether connections certainly fail, all or some of them.
+    pub const fn fails(self) -> bool {
+        matches!(
+            self,
+            Self::Partly | Self::Misled | Self::Refused | Self::Lost
+        )
+    }
+
+    /// Returns the fate of several connections as one: theirs if they agree, and [`Fate::Partly`] if some of them fail.
+    /// A gap beside connections that work is a gap of the whole.
+    pub fn of_all(fates: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = fates.into_iter();
+        let Some(first) = all.next() else {
+            return Self::Unknown;
+        };
+        all.fold(first, |one, other| match (one, other) {
+            (a, b) if a == b => a,
+            (Self::Works | Self::Unknown, Self::Works | Self::Unknown) => Self::Unknown,
+            // All of them fail, each in its own way.
+            (a, b) if a.fails() && b.fails() && a != Self::Partly && b != Self::Partly => a.max(b),
+            _ => Self::Partly,
+        })
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The verdict on the connections of one client to one address.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What becomes of them.
+    pub fate: Fate,
+    /// What becomes of each outcome of the walk, in their order.
+    pub ways: Vec<Way>,
+    /// What keeps other packets of the client from the rules, or leaves open whether something does.
+    pub beside: Option<Fault>,
+}
+
+/// What becomes of the packets with one outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    /// The share of the packets: 0 to 1.
+    pub share: f64,
+    /// Why they do not work; `None` if they do.
+    pub fault: Option<Fault>,
+}
+
+impl Way {
+    /// Returns what becomes of the packets; never [`Fate::Partly`].
+    pub fn fate(&self) -> Fate {
+        self.fault.as_ref().map_or(Fate::Works, Fault::fate)
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict on packets with `outcomes`, of which each fails with the fault in `faults`, if any.
+    fn new(outcomes: &[Outcome], faults: Vec<Option<Fault>>) -> Self {
+        let pairs = outcomes.iter().zip(faults);
+        let ways: Vec<Way> = pairs
+            .map(|(outcome, fault)| Way {
+                share: outcome.probability,
+                fault,
+            })
+            .collect();
+        let fate = Fate::of_all(ways.iter().map(Way::fate));
+        let is_sure = |outcome: &Outcome| outcome.when.iter().all(is_decided);
+        let beside = None;
+        let mut verdict = Self { fate, ways, beside };
+        let differ = verdict
+            .ways
+            .iter()
+            .any(|way| way.fate() != verdict.ways[0].fate());
+        // Which of the ways a packet takes depends on an unknown condition.
+        if differ && !outcomes.iter().all(is_sure) {
+            verdict.fate = Fate::Unknown;
+        }
+        verdict
+    }
+
+    /// Returns the share of the packets that certainly fail: 0 to 1.
+    pub fn failing(&self) -> f64 {
+        let failing = self.ways.iter().filter(|way| way.fate().fails());
+        failing.map(|way| way.share).sum()
+    }
+
+    /// Returns the faults, each once, those of the most packets first.
+    pub fn faults(&self) -> Vec<&Fault> {
+        let mut faults: Vec<&Fault> = Vec::new();
+        let mut ways: Vec<&Way> = self.ways.iter().collect();
+        ways.sort_by_key(|way| std::cmp::Reverse(way.fate()));
+        let of_ways = ways.into_iter().filter_map(|way| way.fault.as_ref());
+        for fault in of_ways.chain(&self.beside) {
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+        faults
+    }
+}
+
+/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another.
+const fn is_decided(when: &Assumption) -> bool {
+    matches!(when, Assumption::Address { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fate::{Lost, Misled, Partly, Refused, Unknown, Works};
+    use super::*;
+
+    #[test]
+    fn the_fate_of_several_connections() {
+        for (fates, wanted) in [
+            (&[][..], Unknown),
+            (&[Works, Works], Works),
+            (&[Works, Unknown], Unknown),
+            (&[Unknown, Works, Unknown], Unknown),
+            (&[Lost, Lost], Lost),
+            (&[Lost, Refused], Lost),
+            (&[Refused, Misled], Refused),
+            (&[Works, Lost], Partly),
+            (&[Unknown, Lost], Partly),
+            (&[Lost, Refused, Works], Partly),
+            (&[Partly, Lost], Partly),
+        ] {
+            assert_eq!(Fate::of_all(fates.iter().copied()), wanted, "{fates:?}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Who has an address: this node, another one, a pod, a Service, or nobody.
+
+use std::cell::OnceCell;
+use std::net::IpAddr;
+
+use foldhash::HashMap;
+
+use crate::backend::ipvs::model::DUMMY;
+use crate::cluster::Node;
+use crate::evidence::Gap;
+use crate::net::{Cidr, Family};
+use crate::node::NodeSnapshot;
+use crate::owner;
+
+/// The addresses of the cluster, as seen from one node.
+#[derive(Debug)]
+pub(super) struct Places<'n> {
+    node: &'n NodeSnapshot<'n>,
+    /// The Node object of this node.
+    object: Option<&'n Node>,
+    /// The links of the node's own addresses, apart from those of kube-ipvs0.
+    own: HashMap<IpAddr, &'n str>,
+    /// The Services by their addresses.
+    services: HashMap<IpAddr, String>,
+    /// The ranges of cluster IPs.
+    service_ranges: Vec<Cidr>,
+    /// The ranges of this node's pods.
+    pub(super) pods_here: Vec<Cidr>,
+    /// The ranges of all pods.
+    pods_anywhere: Vec<Cidr>,
+    /// The pods and endpoints by their addresses.
+    holders: OnceCell<HashMap<IpAddr, String>>,
+}
+
+impl<'n> Places<'n> {
+    pub(super) fn new(node: &'n NodeSnapshot<'n>) -> Self {
+        let name = node.name().ok();
+        let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
+        let object = nodes
+            .iter()
+            .find(|of| Some(&of.metadata.name) == name.as_ref());
+        let addresses = node.addresses().map_or(&[][..], |all| all.all.as_slice());
+        let own = addresses.iter().filter(|at| at.link != DUMMY);
+        let mut services = HashMap::default();
+        for service in node.services().into_iter().flatten() {
+            let meta = &service.metadata;
+            for (_, addr) in owner::addresses(service) {
+                let name = || format!("{}/{}", meta.namespace, meta.name);
+                services.entry(addr).or_insert_with(name);
+            }
+        }
+        let config = node.proxy_config().ok();
+        let of_cluster = config
+            .into_iter()
+            .flat_map(|config| config.cluster_cidr.split(','));
+        let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+        Self {
+            node,
+            object,
+            own: own.map(|at| (at.addr.addr, at.link.as_str())).collect(),
+            services,
+            service_ranges: crate::diff::service_cidrs(node),
+            pods_here: object.map_or_else(Vec::new, pod_ranges),
+            pods_anywhere: nodes
+                .iter()
+                .flat_map(pod_ranges)
+                .chain(of_cluster)
+                .collect(),
+            holders: OnceCell::new(),
+        }
+    }
+
+    /// Returns the link that has `addr`, if it is an address of this node and not one of kube-ipvs0.
+    pub(super) fn own(&self, addr: IpAddr) -> Option<&'n str> {
+        if addr.is_loopback() {
+            return Some("lo");
+        }
+        self.own.get(&addr).copied()
+    }
+
+    /// Returns the Service with `addr`, as `NAMESPACE/NAME`.
+    pub(super) fn service(&self, addr: IpAddr) -> Option<&str> {
+        self.services.get(&addr).map(String::as_str)
+    }
+
+    /// Returns whether `addr` is in a range of cluster IPs.
+    pub(super) fn is_cluster_ip(&self, addr: IpAddr) -> bool {
+        self.service_ranges.iter().any(|range| range.contains(addr))
+    }
+
+    /// Returns whether `addr` is in the range of this node's pods; `None` if the range is unknown.
+    pub(super) fn is_pod_here(&self, addr: IpAddr) -> Option<bool> {
+        let mut ranges = self
+            .pods_here
+            .iter()
+            .filter(|range| range.family() == Family::of(addr))
+            .peekable();
+        ranges.peek()?;
+        Some(ranges.any(|range| range.contains(addr)))
+    }
+
+    /// Returns whether `addr` is in the range of any node's pods.
+    pub(super) fn is_pod(&self, addr: IpAddr) -> bool {
+        self.pods_anywhere.iter().any(|range| range.contains(addr))
+    }
+
+    /// Returns whether `addr` is an address of this node's Node object.
+    ///
+    /// # Errors
+    ///
+    /// The Node object is not known.
+    pub(super) fn is_of_node_object(&self, addr: IpAddr) -> Result<bool, Gap> {
+        let Some(object) = self.object else {
+            self.node.nodes()?;
+            return Err(Gap::Absent(
+                crate::evidence::Item::Nodes,
+                "no Node object for this node".to_owned(),
+            ));
+        };
+        let mut all = object.status.addresses.iter();
+        Ok(all.any(|at| at.address.parse() == Ok(addr)))
+    }
+
+    /// Returns who has `addr`, in words: a pod, an endpoint of a Service, or a node.
+    pub(super) fn holder(&self, addr: IpAddr) -> Option<&str> {
+        self.holders
+            .get_or_init(|| self.all_holders())
+            .get(&addr)
+            .map(String::as_str)
+    }
+
+    fn all_holders(&self) -> HashMap<IpAddr, String> {
+        let mut holders = HashMap::default();
+        for pod in self.node.pods().into_iter().flatten() {
+            let is_over = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
+            if pod.spec.host_network || is_over {
+                continue;
+            }
+            let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+            for addr in all
+                .chain(pod.status.pod_ip.as_deref())
+                .filter_map(|ip| ip.parse().ok())
+            {
+                let meta = &pod.metadata;
+                let name = || format!("pod {}/{}", meta.namespace, meta.name);
+                holders.entry(addr).or_insert_with(name);
+            }
+        }
+        for node in self.node.nodes().into_iter().flatten() {
+            let addresses = node
+                .status
+                .addresses
+                .iter()
+                .filter_map(|at| at.address.parse().ok());
+            for addr in addresses {
+                let name = || format!("node {}", node.metadata.name);
+                holders.entry(addr).or_insert_with(name);
+            }
+        }
+        for slice in self.node.slices().into_iter().flatten() {
+            let name = slice
+                .service()
+                .map(|(namespace, name)| format!("an endpoint of {namespace}/{name}"));
+            let Some(name) = name else {
+                continue;
+            };
+            let all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            for addr in all.filter_map(|text| text.parse().ok()) {
+                holders.entry(addr).or_insert_with(|| name.clone());
+            }
+        }
+        holders
+    }
+}
+
+fn pod_ranges(node: &Node) -> Vec<Cidr> {
+    let spec = &node.spec;
+    let all = spec.pod_cidrs.iter().chain(&spec.pod_cidr);
+    let mut ranges: Vec<Cidr> = all.filter_map(|text| text.parse().ok()).collect();
+    ranges.dedup();
+    ranges
+}
