@@ -5,7 +5,7 @@ use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{
     MODE, VERSION, if_recorded, is_served, kernel_proof, leaves, name_of, plain, with_flags,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::Service;
 use crate::cluster::config::written;
 use crate::cluster::release::Change;
@@ -225,7 +225,8 @@ fn default_mode(facts: &Facts<'_>) -> Verdict {
         )
     };
     Ok(vec![
-        Finding::new(severity, "mode", message).evidence([setting, kernel_proof(facts)?]),
+        Finding::new(severity, Subject::setting("mode"), message)
+            .evidence([setting, kernel_proof(facts)?]),
     ])
 }
 
@@ -252,7 +253,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
         value: found.version.to_string(),
     };
     Ok(vec![
-        Finding::new(Severity::Warning, "mode ipvs", message).evidence([seen]),
+        Finding::new(Severity::Warning, Mode::Ipvs, message).evidence([seen]),
     ])
 }
 
@@ -268,7 +269,7 @@ fn userspace(facts: &Facts<'_>) -> Verdict {
         Err(_) => ("kube-proxy's configuration", "mode"),
     };
     Ok(vec![
-        Finding::new(Severity::Warning, "mode userspace", message)
+        Finding::new(Severity::Warning, Mode::Userspace, message)
             .evidence([Proof::setting(source, key, mode)]),
     ])
 }
@@ -297,7 +298,7 @@ fn lost_settings(facts: &Facts<'_>) -> Verdict {
     }
     let message = "these settings have no effect in the target mode";
     Ok(vec![
-        Finding::new(Severity::Warning, "ipvs", message).evidence(seen),
+        Finding::new(Severity::Warning, Subject::setting("ipvs"), message).evidence(seen),
     ])
 }
 
@@ -315,7 +316,7 @@ fn unmaintained(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the distribution no longer maintains drivers that kube-proxy uses";
     Ok(vec![
-        Finding::new(Severity::Info, "kernel", message).evidence(seen),
+        Finding::new(Severity::Info, Subject::Kernel, message).evidence(seen),
     ])
 }
 
@@ -352,7 +353,12 @@ fn removed_fields(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the configuration has fields that kube-proxy no longer knows";
     Ok(vec![
-        Finding::new(Severity::Warning, "configuration", message).evidence(seen),
+        Finding::new(
+            Severity::Warning,
+            Subject::setting("configuration"),
+            message,
+        )
+        .evidence(seen),
     ])
 }
 
@@ -363,7 +369,7 @@ fn kernel_for_nftables(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the kernel is too old for the nftables mode, and the ipvs mode will be removed";
     Ok(vec![
-        Finding::new(Severity::Warning, "kernel", message).evidence([kernel_proof(facts)?]),
+        Finding::new(Severity::Warning, Subject::Kernel, message).evidence([kernel_proof(facts)?]),
     ])
 }
 
@@ -398,8 +404,7 @@ pub(in crate::check) fn addresses_proof(service: &Service) -> Proof {
 fn external_ips(facts: &Facts<'_>) -> Verdict {
     let with = with_external_ips(facts)?;
     let finding = |service: &Service, message: &str| {
-        let name = name_of(service);
-        Finding::new(Severity::Warning, name, message).evidence([addresses_proof(service)])
+        Finding::new(Severity::Warning, service, message).evidence([addresses_proof(service)])
     };
     if with.is_empty() || !facts.version()?.version.has(Change::ExternalIpsDeprecated) {
         return Ok(Vec::new());

@@ -3,10 +3,10 @@
 //! The comparison is made once. Every change belongs to exactly one check, and changes with one cause
 //! are one finding: a Service whose chain is missing is not repeated for each of its endpoints.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 
-use super::{Facts, Finding, Fix, Proof, Severity, Verdict};
+use super::{Advice, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::ipvs::print;
@@ -15,6 +15,7 @@ use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown}
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
+use crate::owner::PortName;
 
 mod classify;
 mod messages;
@@ -86,20 +87,31 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         changes, unknown, ..
     } = diff::compare(facts.node, mode, &families)?;
     let empty = empty_servers(facts.node);
-    let mut parts: BTreeMap<(&'static str, String), Vec<Change>> = BTreeMap::new();
-    for (id, subject, change) in classify::all(mode, changes, &empty) {
-        parts.entry((id, subject)).or_default().push(change);
+    let mut parts: BTreeMap<(&'static str, String), (Subject, Vec<Change>)> = BTreeMap::new();
+    for (id, place, change) in classify::all(mode, changes, &empty) {
+        let part = parts.entry((id, place.name));
+        let (_, part) = part.or_insert_with(|| (place.about, Vec::new()));
+        part.push(change);
     }
     let only = parts.len() == 1;
     let mut findings: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for ((id, subject), changes) in parts {
+    for ((id, name), (about, changes)) in parts {
         let (severity, message) = messages::words(id, &changes);
-        let mut finding = Finding::new(severity, subject, message);
+        let mut finding = Finding::new(severity, about, message)
+            .called(name)
+            .services(services(&changes));
         finding.evidence = changes.iter().map(proof).collect();
         finding.fix = fix(id, &changes, only);
         findings.entry(id).or_default().push(finding);
     }
     Ok(Taken { findings, unknown })
+}
+
+/// Returns the Services that `changes` concern; none if one of them concerns the whole node.
+fn services(changes: &[Change]) -> BTreeSet<ServiceRef> {
+    let of = |change: &Change| PortName::parse(change.service.as_deref()?).map(Into::into);
+    let all: Option<_> = changes.iter().map(of).collect();
+    all.unwrap_or_default()
 }
 
 /// Returns the virtual servers that have no real servers.
@@ -135,8 +147,10 @@ fn proof(change: &Change) -> Proof {
     }
 }
 
-/// The command that repairs every difference.
-pub(super) const REPAIR: &str = "kpx reconcile --apply";
+/// Returns the command that repairs every difference.
+pub(super) fn repair() -> Advice {
+    Advice::kpx(["reconcile", "--apply"])
+}
 
 /// Returns the fix of `changes`, which are one of several findings of drift unless they are the `only` ones: a command of a
 /// standard tool for a single object, or the repair of all differences; `None` for the check's own fix.
@@ -149,19 +163,15 @@ fn fix(id: &str, changes: &[Change], only: bool) -> Option<Fix> {
         _ => None,
     };
     Some(match single {
-        Some(_) => Fix {
-            text:
-                "Repair it by hand. If it comes back, restart kube-proxy on this node and read its log."
-                    .to_owned(),
-            command: single,
-        },
-        None => Fix {
-            text:
-                "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
-                 this node and read its log."
-                    .to_owned(),
-            command: Some(REPAIR.to_owned()),
-        },
+        Some(line) => Fix::on_node(
+            "Repair it by hand. If it comes back, restart kube-proxy on this node and read its log.",
+            line,
+        ),
+        None => Fix::new(
+            "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
+             this node and read its log.",
+            repair(),
+        ),
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::software::set_purpose;
 use crate::check::core::{DRIFT_NEEDS, MODE, RESTART, if_recorded, tool_version};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::diff::Layer;
 use crate::evidence::{Gap, Item, signs};
 
@@ -148,7 +148,7 @@ fn revisions(facts: &Facts<'_>) -> Verdict {
     }
     let message = "an ipset in use is too old to read the existing sets";
     Ok(vec![
-        Finding::new(Severity::Error, "ipset", message).evidence(seen),
+        Finding::new(Severity::Error, Subject::tool("ipset"), message).evidence(seen),
     ])
 }
 
@@ -163,7 +163,8 @@ fn ipset_version(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the node's ipset is too old to parse the members that kube-proxy writes";
     Ok(vec![
-        Finding::new(Severity::Warning, "ipset", message).evidence([Proof::Note(text)]),
+        Finding::new(Severity::Warning, Subject::tool("ipset"), message)
+            .evidence([Proof::Note(text)]),
     ])
 }
 
@@ -199,7 +200,11 @@ fn set_size(facts: &Facts<'_>) -> Verdict {
             what: "ipset",
             name: format!("{}: {count} members of at most {most}", set.name),
         };
-        findings.push(Finding::new(severity, set.name.to_string(), message).evidence([seen]));
+        findings.push(
+            Finding::new(severity, Subject::set(&*set.name), message)
+                .called(&*set.name)
+                .evidence([seen]),
+        );
     }
     Ok(findings)
 }

@@ -34,8 +34,9 @@ use crate::evidence::{Gap, Item};
 
 pub(crate) use self::core::ignore;
 pub use self::core::{
-    Facts, Finding, Fix, LEFTOVERS, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome, Proof,
-    Unknown, drifted, first_sync_seconds, is_as_complete, keep_persistent, run,
+    Advice, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome,
+    Proof, Prose, Reach, Rule, ServiceRef, Subject, Unknown, Way, Word, drifted,
+    first_sync_seconds, is_as_complete, keep_persistent, quoted, run, way,
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::drift::Drift;

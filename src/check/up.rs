@@ -4,7 +4,7 @@ use super::core::{MODE, VERSION, kernel_proof};
 use super::dp::{
     EXTERNAL_IPS_GATE, addresses_proof, is_too_old_for_nftables, removed_flags, with_external_ips,
 };
-use super::{Check, Facts, Finding, Proof, Severity, Verdict, When, kb, np};
+use super::{Check, Facts, Finding, Proof, Prose, Severity, Subject, Verdict, When, kb, np};
 use crate::backend::Mode;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::release::{Change, Goal, NEWEST, RECORDED, REMOVED_GATES, planned};
@@ -167,7 +167,10 @@ fn known_release(facts: &Facts<'_>) -> Verdict {
     let found = facts.version()?;
     let running = Proof::setting(found.source.to_string(), "version", found.version);
     let finding = |severity, message: String| {
-        Finding::new(severity, format!("release {}", goal.release), message).evidence([running])
+        let about = Subject::Release {
+            release: goal.release.to_string(),
+        };
+        Finding::new(severity, about, message).evidence([running])
     };
     if goal.version() <= found.version {
         let message = "this is no upgrade: kube-proxy runs this release or a newer one".to_owned();
@@ -206,16 +209,19 @@ fn mode_after(facts: &Facts<'_>) -> Verdict {
     if is_too_old_for_nftables(facts)? {
         let message = "kube-proxy changes to nftables mode, for which this kernel is too old: it does not start";
         return Ok(vec![
-            Finding::new(Severity::Error, "mode", message).evidence(seen),
+            Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
         ]);
     }
     let message = "kube-proxy changes from iptables to nftables mode, because no mode is set";
     Ok(vec![
-        Finding::new(Severity::Warning, "mode", message)
+        Finding::new(Severity::Warning, Subject::setting("mode"), message)
             .evidence(seen)
             .fix(
-                "Set `mode: iptables` before the upgrade. To use nftables, run `kpx doctor --to nftables`, and switch with \
-                 `kpx migrate --to nftables` before the upgrade, which keeps connections.",
+                Prose::from("Set `mode: iptables` before the upgrade. To use nftables, run ")
+                    .kpx(["doctor", "--to", "nftables"])
+                    .and(", and switch with ")
+                    .kpx(["migrate", "--to", "nftables"])
+                    .and(" before the upgrade, which keeps connections."),
             ),
     ])
 }
@@ -255,7 +261,7 @@ fn ipvs_after(facts: &Facts<'_>) -> Verdict {
     let gate = gate.map_or_else(|| "not set".to_owned(), |on| on.to_string());
     let seen = Proof::setting(CONFIG, format!("featureGates.{IPVS_GATE}"), gate);
     Ok(vec![
-        Finding::new(severity, "mode ipvs", message).evidence([seen]),
+        Finding::new(severity, Mode::Ipvs, message).evidence([seen]),
     ])
 }
 
@@ -286,8 +292,7 @@ fn external_ips_after(facts: &Facts<'_>) -> Verdict {
     Ok(with
         .into_iter()
         .map(|service| {
-            let name = format!("{}/{}", service.metadata.namespace, service.metadata.name);
-            Finding::new(severity, name, message.clone()).evidence([addresses_proof(service)])
+            Finding::new(severity, service, message.clone()).evidence([addresses_proof(service)])
         })
         .collect())
 }
@@ -329,7 +334,7 @@ fn gates_after(facts: &Facts<'_>) -> Verdict {
                 format!("kube-proxy does not start: {release} does not know this feature gate");
             let value = config.feature_gates[*name];
             let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
-            Finding::new(Severity::Error, *name, message).evidence([seen])
+            Finding::new(Severity::Error, Subject::setting(*name), message).evidence([seen])
         })
         .collect();
     match removed_flags(facts) {
@@ -355,7 +360,7 @@ fn bugs_after(facts: &Facts<'_>) -> Verdict {
     let mut findings: Vec<_> = brought
         .map(|bug| {
             let message = format!("the upgrade brings a known bug: {}", bug.what);
-            Finding::new(Severity::Warning, bug.key, message)
+            Finding::new(Severity::Warning, Subject::bug(bug.key), message)
                 .evidence(seen(bug))
                 .fix(bug.workaround)
         })
@@ -363,9 +368,13 @@ fn bugs_after(facts: &Facts<'_>) -> Verdict {
     let fixed = kb::here(facts)?.filter(|bug| !bug.is_in(goal.version(), after));
     findings.extend(fixed.map(|bug| {
         let message = format!("the upgrade fixes a known bug: {}", bug.what);
-        Finding::new(Severity::Info, bug.key, message)
+        Finding::new(Severity::Info, Subject::bug(bug.key), message)
             .evidence(seen(bug))
-            .fix("`kpx doctor --only KB01` tells whether the node shows it now.")
+            .fix(
+                Prose::default()
+                    .kpx(kb::SHOWS)
+                    .and(" tells whether the node shows it now."),
+            )
     }));
     Ok(findings)
 }

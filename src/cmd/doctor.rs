@@ -220,16 +220,17 @@ pub(super) async fn examine_case(
 fn reach_next(session: &Session, report: &mut DoctorReport) {
     let is_next = |of: &Option<String>| of.as_ref() == Some(&report.next);
     let mut fixes = report.findings.iter().map(|finding| &finding.fix);
-    if report.next.starts_with("kpx ") && fixes.any(|fix| is_next(&fix.command)) {
+    if report.next.starts_with("kpx ") && fixes.any(|fix| is_next(&fix.command())) {
         return;
     }
-    let mut next = Fix {
-        text: String::new(),
-        command: Some(std::mem::take(&mut report.next)),
+    let mut next = match report.next.strip_prefix("kpx ") {
+        Some(words) => Fix::kpx("", words.split(' ').map(str::to_owned)),
+        None if report.next.starts_with("kubectl ") => Fix::kubectl("", report.next.clone()),
+        None => Fix::on_node("", report.next.clone()),
     };
     reach(session, std::iter::once(&mut next));
-    report.next = next.command.unwrap_or_default();
-    if let Some(name) = session.name().filter(|_| !next.text.is_empty()) {
+    report.next = next.command().unwrap_or_default();
+    if let Some(name) = session.name().filter(|_| !next.text().is_empty()) {
         // It belongs on another machine.
         report.next.extend([" # on ", name]);
     }

@@ -108,12 +108,12 @@ fn fix(page: &mut Page, first: Option<&Broken>) {
     let Some(fix) = first.and_then(|of| of.fix.as_ref()) else {
         return;
     };
-    match &fix.command {
+    match fix.command() {
         Some(command) => {
             page.line(&format!("fix: {command}"));
-            page.para("  ", &fix.text);
+            page.para("  ", &fix.text());
         }
-        None => page.para("fix: ", &fix.text),
+        None => page.para("fix: ", &fix.text()),
     }
 }
 

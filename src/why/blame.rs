@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::endpoints::{lack, usable};
 use super::paths::{Kind, Target};
 use super::{Cause, Degree, Look};
-use crate::check::{Finding, Fix, Outcome as CheckOutcome};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, Subject};
 use crate::cluster::Service;
 use crate::evidence::Time;
 use crate::net::Family;
@@ -209,16 +209,13 @@ impl Look<'_> {
             _ => "takes",
         };
         let rule = mismatch::short(&hop.rule);
-        // The check's evidence has the rule as well.
-        let names_it = |text: &str| !hop.rule.is_empty() && text.contains(hop.rule.as_str());
         let findings = self.outcomes.iter().filter(|(check, _)| check.id == "IR16");
         let mut findings = findings.filter_map(|(_, outcome)| match outcome {
             CheckOutcome::Fail(findings) => Some(findings),
             _ => None,
         });
         let fix = findings.find_map(|all| {
-            let is_it =
-                |of: &&Finding| of.evidence.iter().any(|proof| names_it(&proof.to_string()));
+            let is_it = |of: &&Finding| matches!(&of.about, Subject::Rule(rule) if rule.is(hop));
             all.iter().find(is_it)?.fix.clone()
         });
         Cause::ForeignRule {
@@ -228,7 +225,7 @@ impl Look<'_> {
             rule,
             effect,
             software,
-            fix: fix.filter(|fix| fix.command.is_some()),
+            fix: fix.filter(|fix| fix.advice.is_some()),
         }
     }
 }

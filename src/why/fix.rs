@@ -10,19 +10,19 @@ impl Cause {
         let (full, _) = at.subject.split_once(':').unwrap_or((&at.subject, ""));
         let (namespace, name) = full.split_once('/').unwrap_or(("default", full));
         let edit = format!("kubectl -n {namespace} edit service {name}");
-        let with = |text: &str, command: String| {
-            Some(Fix {
-                text: text.to_owned(),
-                command: Some(command),
-            })
+        let with = |text: &'static str, line: String| Some(Fix::kubectl(text, line));
+        let kpx = |text: &'static str, words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned());
+            Some(Fix::kpx(text, words))
         };
+        let on_node = |text: &'static str, line: String| Some(Fix::on_node(text, line));
         match self {
             Self::NoService {
                 name, elsewhere, ..
             } => match elsewhere.first() {
-                Some(namespace) => with(
+                Some(namespace) => kpx(
                     "Use the Service's own namespace.",
-                    format!("kpx why {namespace}/{name}"),
+                    &["why", &format!("{namespace}/{name}")],
                 ),
                 None => with(
                     "Use the name of an existing Service, or create this one.",
@@ -40,9 +40,9 @@ impl Cause {
                     format!("kubectl -n {namespace} edit service {name}"),
                 )
             }
-            Self::ExternalName { .. } => with(
+            Self::ExternalName { .. } => kpx(
                 "Check that the alias resolves.",
-                format!("kpx resolve {name} --namespace {namespace}"),
+                &["resolve", name, "--namespace", namespace],
             ),
             Self::OtherProxy { .. } => with(
                 "If no other proxy serves the Service, remove the label.",
@@ -52,33 +52,32 @@ impl Cause {
                 "Look for events of the Service.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
-            Self::StaleConnections { end, .. } => with(
+            Self::StaleConnections { end, .. } => on_node(
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),
             ),
-            Self::ForeignRule { number: 0, .. } => with(
+            Self::ForeignRule { number: 0, .. } => kpx(
                 "Add a rule to the chain that accepts traffic of pods and Services.",
-                "kpx doctor --only IR16".to_owned(),
+                &["doctor", "--only", "IR16"],
             ),
             Self::ForeignRule { fix, effect, .. } => fix.clone().or_else(|| {
-                let command = match *effect {
-                    "drops" | "rejects" => "kpx doctor --only IR16".to_owned(),
-                    _ => format!("kpx trace {} -o wide", at.subject),
-                };
                 let text = "If the rule is not needed, delete it, also in the configuration that creates it.";
-                with(text, command)
+                match *effect {
+                    "drops" | "rejects" => kpx(text, &["doctor", "--only", "IR16"]),
+                    _ => kpx(text, &["trace", &at.subject, "-o", "wide"]),
+                }
             }),
-            Self::Finding { id, fix, .. } => fix
-                .clone()
-                .filter(|fix| fix.command.is_some())
-                .or_else(|| {
-                    let text = fix.as_ref().map_or("", |fix| &fix.text);
-                    with(text, format!("kpx explain {id}"))
-                }),
+            Self::Finding { id, fix, .. } => {
+                let own = fix.clone().filter(|fix| fix.advice.is_some());
+                own.or_else(|| {
+                    let text = fix.as_ref().map(|fix| fix.text.clone());
+                    Some(Fix::kpx(text.unwrap_or_default(), ["explain", id]))
+                })
+            }
             Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
-            Self::Rules { .. } | Self::StaleBackends { .. } | Self::Hairpin { .. } => with(
+            Self::Rules { .. } | Self::StaleBackends { .. } | Self::Hairpin { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
-                "kpx reconcile --apply".to_owned(),
+                &["reconcile", "--apply"],
             ),
             Self::NoEndpoints { lack } => Some(fix_endpoints(lack, namespace, name, &edit)),
             Self::NoLocalEndpoints { policy, .. } => with(
@@ -88,22 +87,22 @@ impl Cause {
                 ),
             ),
             Self::SourceRanges { .. } => with("Add the client's range to the Service.", edit),
-            Self::ForwardingOff { key } => with(
+            Self::ForwardingOff { key } => on_node(
                 "Turn forwarding on, also in /etc/sysctl.d.",
                 format!("sysctl -w {key}=1"),
             ),
-            Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => with(
+            Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => on_node(
                 "Repair the network plugin's routes; its pods run on every node.",
                 format!("ip route get {}", backend.ip()),
             ),
-            Self::HairpinPort { .. } => with(
+            Self::HairpinPort { .. } => kpx(
                 "Turn hairpin mode on in the network plugin's configuration.",
-                "kpx explain CN07".to_owned(),
+                &["explain", "CN07"],
             ),
             Self::UndeclaredPort { .. } => with("Correct targetPort.", edit),
-            Self::Unexplained { .. } => with(
+            Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
-                format!("kpx trace {} -o wide", at.subject),
+                &["trace", &at.subject, "-o", "wide"],
             ),
             Self::Probe { .. } => with(
                 "Read the log of the application.",
@@ -139,8 +138,5 @@ fn fix_endpoints(lack: &Lack, namespace: &str, name: &str, edit: &str) -> Fix {
             edit.to_owned(),
         ),
     };
-    Fix {
-        text: text.to_owned(),
-        command: Some(command),
-    }
+    Fix::kubectl(text, command)
 }

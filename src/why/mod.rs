@@ -29,7 +29,6 @@ pub use paths::{Client, Kind, Path};
 use asked::Found;
 use blame::Blame;
 use cause::At;
-use findings::Names;
 use group::{Blamed, groups};
 
 use crate::check::{Check, Outcome, Severity};
@@ -62,7 +61,6 @@ pub struct Look<'n> {
     families: Vec<Family>,
     services: &'n [Service],
     slices: &'n [EndpointSlice],
-    names: Names,
     worlds: [World<'n, 'n>; 2],
     desired: Option<&'n DesiredState>,
     diff: Result<Diff, Gap>,
@@ -109,7 +107,6 @@ impl<'n> Look<'n> {
             families: families.to_vec(),
             services,
             slices,
-            names: Names::of(services),
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             desired,
             diff,
@@ -173,7 +170,7 @@ impl<'n> Look<'n> {
         let name = asked::full(service);
         let mut answer = self.empty();
         answer.service = Some(name.clone());
-        answer.findings = findings::related(self.outcomes, &self.names, service);
+        answer.findings = findings::related(self.outcomes, service);
         if let Some(cause) = not_served(service) {
             let degree = match cause {
                 Cause::NoClusterIp => Degree::Breaks,

@@ -71,7 +71,7 @@ fn a_staged_node_is_compared_with_its_own_copy() {
     let file = file.replace("mode: \"iptables\"", "mode: \"ipvs\"");
     evidence.insert(Item::ProxyConfig, Ok(file));
     let found = finding(run(&evidence, "KP04", None));
-    assert!(found.fix.unwrap().text.contains("kpx migrate resume"));
+    assert!(found.fix.unwrap().text().contains("kpx migrate resume"));
     let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
     assert!(seen[0].contains("kube-proxy-kpx-0123abcd"), "{seen:?}");
 }
@@ -102,7 +102,7 @@ fn the_flag_that_overrides_the_name_is_read() {
         seen.iter().any(|of| of.contains("--hostname-override")),
         "{seen:?}"
     );
-    assert!(found.fix.unwrap().text.contains("--hostname-override"));
+    assert!(found.fix.unwrap().text().contains("--hostname-override"));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn virtual_servers_of_other_software_are_named_before_a_switch_to_ipvs() {
     );
     let found = finding(run(&evidence, "VS03", Some(Mode::Ipvs)));
     assert_eq!(found.severity, Severity::Warning);
-    let command = found.fix.unwrap().command.unwrap();
+    let command = found.fix.unwrap().command().unwrap();
     assert_eq!(
         command,
         "kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's|excludeCIDRs: null|excludeCIDRs: \
@@ -196,7 +196,7 @@ fn the_file_of_modules_lists_all_of_them() {
     );
     let found = finding(run(&evidence, "KM03", Some(Mode::Ipvs)));
     assert_eq!(
-        found.fix.unwrap().command.as_deref(),
+        found.fix.unwrap().command().as_deref(),
         Some("printf '%s\\n' ip_vs ip_vs_rr nf_conntrack > /etc/modules-load.d/kube-proxy.conf")
     );
 }
@@ -209,7 +209,7 @@ fn flushed_rules_can_be_written_back() {
     }
     let found = finding(run(&evidence, "KP01", None));
     let fix = found.fix.unwrap();
-    assert_eq!(fix.command.as_deref(), Some("kpx reconcile --apply"));
+    assert_eq!(fix.command().as_deref(), Some("kpx reconcile --apply"));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn external_ips_are_deprecated_by_release_and_ignored_without_their_gate() {
         found.message.ends_with("AllowServiceExternalIPs is off"),
         "{found:?}"
     );
-    assert!(found.fix.unwrap().text.contains("remove the gate"));
+    assert!(found.fix.unwrap().text().contains("remove the gate"));
 
     let config = evidence.text(Item::ProxyConfig).unwrap();
     let config = config.replace("IPs: false", "IPs: true");

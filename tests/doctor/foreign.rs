@@ -1,11 +1,14 @@
 //! IR16: rules of other software that drop traffic to Services, and rules that only seem to.
 
+use std::path::Path;
+
 use kpx::check::{self, Facts, Outcome};
 use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
+use serde_json::Value;
 
-use crate::support::{kpx_on, recordings, root};
+use crate::support::{broken, kpx, kpx_on, recordings, root};
 
 fn load(name: &str) -> Evidence {
     evidence::load(&root().join("testdata/nodes").join(name), ITEMS).unwrap()
@@ -63,7 +66,7 @@ fn a_policy_that_drops_traffic_of_pods_is_an_error() {
     assert_eq!(finding.severity, check::Severity::Error);
     let fix = finding.fix.as_ref().unwrap();
     assert!(
-        fix.command.is_none() && fix.text.contains("kpx trace"),
+        fix.command().is_none() && fix.text().contains("kpx trace"),
         "{fix:?}"
     );
 }
@@ -91,7 +94,7 @@ fn a_rule_for_one_pod_is_found() {
         panic!("one rule is one finding: {findings:?}");
     };
     assert_eq!(finding.severity, check::Severity::Error);
-    let fix = &finding.fix.as_ref().unwrap().text;
+    let fix = finding.fix.as_ref().unwrap().text();
     assert!(fix.contains("--source 10.244.1.77"), "{fix}");
 }
 
@@ -115,7 +118,7 @@ fn a_rule_that_comes_before_the_translation_is_a_warning() {
                 .contains("diverts traffic to default/nginx-svc"),
             "{finding:?}"
         );
-        let command = finding.fix.as_ref().unwrap().command.as_ref().unwrap();
+        let command = finding.fix.as_ref().unwrap().command().unwrap();
         assert!(
             command.contains("-t nat -D PREROUTING -d 10.97.54.248/32"),
             "{command}"
@@ -159,4 +162,52 @@ fn a_backend_that_cannot_be_read_is_not_empty() {
     let notes = kpx::trace::unread(&node, Family::V4);
     assert!(notes.len() == 1 && notes[0].contains(why), "{notes:?}");
     assert!(kpx::trace::unread(&node, Family::V6).is_empty());
+}
+
+/// Returns the JSON of kpx on the recording below `dir`.
+async fn kpx_in(dir: &Path, args: &[&str]) -> Value {
+    let ran = kpx(&[&["--from", dir.to_str().unwrap()], args].concat()).await;
+    serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran}"))
+}
+
+#[tokio::test]
+async fn a_rule_that_breaks_many_services_is_related_to_each_of_them() {
+    let drop = |text: &str| {
+        let (before, after) = text.split_once("*filter\n").unwrap();
+        let rule = "-A FORWARD -d 10.244.0.0/16 -p tcp -j DROP\n-A FORWARD ";
+        format!(
+            "{before}*filter\n{}",
+            after.replacen("-A FORWARD ", rule, 1)
+        )
+    };
+    let dir = broken("full-iptables", &[("node/iptables-save.txt", &drop)]);
+    let dir = dir.path();
+    let found = kpx_in(dir, &["doctor", "--only", "IR16", "-o", "json"]).await;
+    let finding = &found["findings"][0];
+    assert_eq!(finding["subject"], "iptables filter FORWARD rule 1");
+    assert_eq!(finding["about"]["kind"], "rule");
+    assert!(
+        finding["message"].as_str().unwrap().contains(" more"),
+        "the message does not name all"
+    );
+    let services = finding["services"].as_array().unwrap();
+    assert!(services.len() > 10, "{services:?}");
+    let names = |service: &Value| {
+        let part = |part: &str| service[part].as_str().unwrap().to_owned();
+        format!("{}/{}", part("namespace"), part("name"))
+    };
+    for service in ["shop/cart", "kube-system/kube-dns", "default/nginx-svc"] {
+        assert!(services.iter().any(|of| names(of) == service), "{service}");
+        let why = kpx_in(dir, &["why", service, "-o", "json"]).await;
+        let shown = kpx_in(dir, &["show", "services", service, "-o", "json"]).await;
+        let page = &shown["service"]["findings"]["found"];
+        for related in [&why["findings"], page] {
+            let related = related.as_array().unwrap();
+            let is_it = |of: &&Value| of["id"] == "IR16" && of["byName"] == true;
+            assert!(
+                related.iter().any(|of| is_it(&of)),
+                "{service}: {related:?}"
+            );
+        }
+    }
 }

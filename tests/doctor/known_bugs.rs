@@ -282,7 +282,7 @@ fn a_known_bug_shows_with_its_version_and_its_evidence_only() {
             (same.message, same.evidence.len()),
             (found.message, found.evidence.len())
         );
-        let fix = &found.fix.as_ref().unwrap().text;
+        let fix = found.fix.as_ref().unwrap().text();
         if case.fixed.is_empty() {
             assert!(fix.starts_with("No known version fixes it."), "{fix}");
             set_version(&mut evidence, "v1.36.2");
@@ -313,7 +313,7 @@ fn the_fix_names_the_version_and_the_thread() {
         "process_resident_memory_bytes 1.2884901888e+10",
     );
     let found = known(&evidence, "conntrack-memory").unwrap();
-    let fix = found.fix.unwrap().text;
+    let fix = found.fix.unwrap().text();
     assert!(
         fix.starts_with("Upgrade kube-proxy to v1.32.3 or newer."),
         "{fix}"

@@ -97,7 +97,7 @@ fn a_stopped_process_is_named_with_the_command_that_continues_it() {
         "{finding:?}"
     );
     let fix = finding.fix.unwrap();
-    assert_eq!(fix.command.as_deref(), Some("kill -CONT 4711"));
+    assert_eq!(fix.command().as_deref(), Some("kill -CONT 4711"));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_hung_process_is_restarted_by_deleting_its_pod() {
             .contains("process 4711 runs but does not answer"),
         "{finding:?}"
     );
-    let command = finding.fix.unwrap().command.unwrap();
+    let command = finding.fix.unwrap().command().unwrap();
     assert!(
         command.starts_with("kubectl -n kube-system delete pod kube-proxy-"),
         "{command}"
@@ -124,7 +124,7 @@ fn a_kube_proxy_that_is_absent_is_one_error() {
         finding.message.contains("does not run on this node"),
         "{finding:?}"
     );
-    let command = finding.fix.unwrap().command.unwrap();
+    let command = finding.fix.unwrap().command().unwrap();
     assert!(command.ends_with("spec.nodeName=node1"), "{command}");
 }
 

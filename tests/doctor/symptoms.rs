@@ -149,7 +149,7 @@ fn a_node_that_leaves_is_not_unhealthy() {
     let mut evidence = load("np08-leaving-node");
     let found = finding(run(&evidence, "KP05", None));
     assert_eq!(found.severity, Severity::Info);
-    assert!(found.fix.unwrap().text.contains("/livez"));
+    assert!(found.fix.unwrap().text().contains("/livez"));
     // Without the taint, kube-proxy does not see its Node.
     replace(
         &mut evidence,
@@ -251,7 +251,7 @@ fn node_ports_on_localhost_depend_on_the_release_and_its_settings() {
     assert_eq!(at("v1.36.2", words).severity, Severity::Error);
     let unset = at("v1.37.0", words);
     assert_eq!(unset.severity, Severity::Error);
-    assert!(unset.fix.unwrap().text.contains("[primary, localhost]"));
+    assert!(unset.fix.unwrap().text().contains("[primary, localhost]"));
     let both = format!("{words}\n{gate}");
     assert_eq!(at("v1.37.0", &both).severity, Severity::Info);
     // The gate is on by default since 1.38.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, connection_proof, is_served, name_of, service_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{MODE, connection_proof, is_served, service_proof};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -147,7 +147,11 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
             findings.push(
                 Finding::new(
                     Severity::Error,
-                    format!("{} {ip}", name_of(service)),
+                    Subject::ServiceAddress {
+                        service: service.into(),
+                        address: ip,
+                        port: None,
+                    },
                     message,
                 )
                 .evidence(seen),
@@ -215,7 +219,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     }
     let message = "clients connect to addresses of the Service range that no Service has: the nftables mode drops that";
     Ok(vec![
-        Finding::new(Severity::Info, "cluster IPs", message).evidence(strays),
+        Finding::new(Severity::Info, Subject::ServiceRange, message).evidence(strays),
     ])
 }
 
@@ -259,8 +263,7 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
                 .collect();
             if !seen.is_empty() {
                 let message = "the Service's address is in a range of pods or nodes";
-                findings
-                    .push(Finding::new(Severity::Error, name_of(service), message).evidence(seen));
+                findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
             }
         }
     }
@@ -284,12 +287,14 @@ fn not_served(facts: &Facts<'_>) -> Verdict {
                 let mut all = service.spec.cluster_ips.iter();
                 all.any(|text| text.parse().is_ok_and(|ip| Family::of(ip) == family))
             })
-            .map(service_proof)
             .collect();
         if !with.is_empty() {
             let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";
-            findings
-                .push(Finding::new(Severity::Warning, family.to_string(), message).evidence(with));
+            findings.push(
+                Finding::new(Severity::Warning, family, message)
+                    .evidence(with.iter().map(|service| service_proof(service)))
+                    .services(with),
+            );
         }
     }
     Ok(findings)

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, NFT, RULES};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::IptablesBackend;
@@ -130,6 +130,11 @@ fn api(facts: &Facts<'_>) -> Verdict {
     }
     let message = "packets from the node to the API server's Service do not reach an endpoint";
     Ok(vec![
-        Finding::new(Severity::Error, "default/kubernetes", message).evidence(lost),
+        Finding::new(
+            Severity::Error,
+            ServiceRef::new("default", "kubernetes"),
+            message,
+        )
+        .evidence(lost),
     ])
 }

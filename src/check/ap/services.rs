@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::backend::Mode;
-use crate::check::core::{MODE, is_served, name_of, recorded, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{MODE, is_served, name_of, recorded, service_proof, sysctl_proof};
+use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
 use crate::cluster::{EndpointSlice, Service};
 use crate::evidence::{Gap, Item};
+use crate::net::Proto;
 use crate::node::desired::NEEDS;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -138,7 +139,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         };
         let message = "the Service has no ready endpoint";
         findings.push(
-            Finding::new(Severity::Warning, name_of(service), message)
+            Finding::new(Severity::Warning, service, message)
                 .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))]),
         );
     }
@@ -153,17 +154,15 @@ fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
         .iter()
         .flat_map(|state| &state.ports)
         .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
-        .map(|port| format!("{}/{}", port.namespace, port.service))
+        .map(|port| ServiceRef::new(&port.namespace, &port.service))
         .collect();
     names.sort();
     names.dedup();
     let message =
         "internalTrafficPolicy is Local, but no endpoint is on this node: pods here get no reply";
-    let finding = |name: String| {
-        Finding::new(Severity::Info, name.clone(), message).evidence([Proof::Object {
-            what: "service",
-            name,
-        }])
+    let finding = |service: ServiceRef| {
+        let seen = Proof::object("service", service.to_string());
+        Finding::new(Severity::Info, service, message).evidence([seen])
     };
     Ok(names.into_iter().map(finding).collect())
 }
@@ -199,12 +198,16 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
                 continue;
             }
             let message = "no pod on this node has the endpoint's address";
-            let subject = format!(
-                "{}/{} {address}",
-                slice.metadata.namespace, slice.metadata.name
-            );
+            let (meta, service) = (&slice.metadata, slice.service());
+            let about = Subject::object("EndpointSlice", &meta.namespace, &meta.name);
+            let subject = format!("{about} {address}");
             let seen = Proof::object("pod", format!("{}/{}", pod.namespace, pod.name));
-            findings.push(Finding::new(Severity::Warning, subject, message).evidence([seen]));
+            findings.push(
+                Finding::new(Severity::Warning, about, message)
+                    .called(subject)
+                    .services(service.map(|(namespace, name)| ServiceRef::new(namespace, name)))
+                    .evidence([seen]),
+            );
         }
     }
     Ok(findings)
@@ -217,9 +220,8 @@ fn labelled(facts: &Facts<'_>) -> Verdict {
     Ok(services
         .filter_map(|service| {
             let value = service.metadata.labels.get(LABEL)?;
-            let name = name_of(service);
-            let seen = Proof::setting(name.clone(), LABEL, value);
-            Some(Finding::new(Severity::Info, name, message).evidence([seen]))
+            let seen = Proof::setting(name_of(service), LABEL, value);
+            Some(Finding::new(Severity::Info, service, message).evidence([seen]))
         })
         .collect())
 }
@@ -234,7 +236,6 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
                 .iter()
                 .any(|port| port.protocol == "SCTP")
         })
-        .map(|service| Proof::object("service", name_of(service)))
         .collect();
     if with.is_empty() {
         return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
@@ -247,8 +248,15 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
     }
     let message = "Services have SCTP ports, but the kernel does not track SCTP";
     Ok(vec![
-        Finding::new(Severity::Warning, "SCTP", message)
-            .evidence([sysctl_proof(key, "missing")])
-            .evidence(with),
+        Finding::new(
+            Severity::Warning,
+            Subject::Protocol {
+                protocol: Proto::Sctp,
+            },
+            message,
+        )
+        .evidence([sysctl_proof(key, "missing")])
+        .evidence(with.iter().map(|service| service_proof(service)))
+        .services(with),
     ])
 }

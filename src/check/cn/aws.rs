@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::MODE;
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Prose, Severity, Subject, Verdict, When, Word};
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 
@@ -57,7 +57,7 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
             "pods' traffic to Services leaves by the wrong link: the AWS VPC CNI is older than {OLDEST}"
         );
         findings.push(
-            Finding::new(Severity::Error, "aws-node", message)
+            Finding::new(Severity::Error, Subject::software("aws-node"), message)
                 .evidence([image("aws-node", &cni.image)]),
         );
     }
@@ -69,12 +69,23 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
     {
         let message = "network policies of the AWS VPC CNI were reported to fail after about a day in nftables mode";
         findings.push(
-            Finding::new(Severity::Info, "aws-eks-nodeagent", message)
-                .evidence([image("aws-eks-nodeagent", &agent.image)])
-                .fix(
-                    "The cause is unknown. Record the node now with `kpx snapshot`, again when a policy fails, and compare \
-                     with `kpx diff BUNDLE BUNDLE`.",
-                ),
+            Finding::new(
+                Severity::Info,
+                Subject::software("aws-eks-nodeagent"),
+                message,
+            )
+            .evidence([image("aws-eks-nodeagent", &agent.image)])
+            .fix(
+                Prose::from("The cause is unknown. Record the node now with ")
+                    .kpx(["snapshot"])
+                    .and(", again when a policy fails, and compare with ")
+                    .kpx([
+                        Word::from("diff"),
+                        Word::Value("BUNDLE"),
+                        Word::Value("BUNDLE"),
+                    ])
+                    .and("."),
+            ),
         );
     }
     Ok(findings)

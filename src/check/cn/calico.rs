@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Side};
 use crate::check::core::{MODE, NFT, RULES, name_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::IptablesBackend;
@@ -100,7 +100,8 @@ fn calico_plane(facts: &Facts<'_>) -> Verdict {
         "Calico writes its rules to {wrong}, which is not supported with the {target} mode"
     );
     Ok(vec![
-        Finding::new(Severity::Error, "Calico", message).evidence([Proof::Note(seen.to_owned())]),
+        Finding::new(Severity::Error, Subject::software("Calico"), message)
+            .evidence([Proof::Note(seen.to_owned())]),
     ])
 }
 
@@ -113,7 +114,7 @@ fn calico_ipvs(facts: &Facts<'_>) -> Verdict {
     }
     let message = "Calico's agent must rewrite its rules when kube-ipvs0 appears";
     Ok(vec![
-        Finding::new(Severity::Warning, "Calico", message)
+        Finding::new(Severity::Warning, Subject::software("Calico"), message)
             .evidence([Proof::Note("chains cali-… in iptables".to_owned())]),
     ])
 }
@@ -159,9 +160,13 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
             findings.push(
                 Finding::new(
                     Severity::Warning,
-                    format!("{} {port}", name_of(service)),
+                    Subject::NodePort {
+                        service: service.into(),
+                        number: port,
+                    },
                     message,
                 )
+                .called(format!("{} {port}", name_of(service)))
                 .evidence([seen]),
             );
         }

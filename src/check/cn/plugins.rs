@@ -6,9 +6,9 @@ use crate::backend::Mode;
 use crate::backend::iptables::model::{Invertible, Match, Target};
 use crate::check::core::{
     MODE, NFT, PODS, RULES, address_proof, bridges, ebpf_proxy, is_node_local_dns, kernel_proof,
-    link_proof, name_of, rule_proof, rules_in_use, runs_here, still_held,
+    link_proof, rule_proof, rules_in_use, runs_here, still_held,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item, Kernel};
 use crate::net::{Cidr, Family};
@@ -206,16 +206,18 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
         "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
     let finding = |link: &Link| {
         let device = &link.name;
-        Ok(Finding::new(Severity::Warning, device.clone(), message)
-            .evidence([
-                link_proof(link, "vxlan"),
-                kernel_proof(facts)?,
-                random.clone(),
-            ])
-            .fix_with(
-                "Switch the offload off; make it persistent with a udev rule.",
-                format!("ethtool -K {device} tx-checksum-ip-generic off"),
-            ))
+        Ok(
+            Finding::new(Severity::Warning, Subject::link(device), message)
+                .evidence([
+                    link_proof(link, "vxlan"),
+                    kernel_proof(facts)?,
+                    random.clone(),
+                ])
+                .fix(Fix::on_node(
+                    "Switch the offload off; make it persistent with a udev rule.",
+                    format!("ethtool -K {device} tx-checksum-ip-generic off"),
+                )),
+        )
     };
     vxlan.into_iter().map(finding).collect()
 }
@@ -242,7 +244,7 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
     let taken = taken_by_dns(facts)?.into_iter();
     let tracked = taken.filter(|(_, at)| !exempt(at.addr.addr));
     let finding = |(service, at): (&Service, &Address)| {
-        Finding::new(Severity::Warning, name_of(service), message).evidence([address_proof(at)])
+        Finding::new(Severity::Warning, service, message).evidence([address_proof(at)])
     };
     Ok(tracked.map(finding).collect())
 }
@@ -342,10 +344,15 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
                 _ => false,
             });
         if !leads {
-            let subject = format!("{}/{} {port}", pod.metadata.namespace, pod.metadata.name);
+            let about = Subject::object("Pod", &pod.metadata.namespace, &pod.metadata.name);
+            let subject = format!("{about} {port}");
             let message = "no rule leads from the hostPort to the pod";
             let seen = Proof::Note(format!("no rule in table nat translates to {ip}"));
-            findings.push(Finding::new(Severity::Error, subject, message).evidence([seen]));
+            findings.push(
+                Finding::new(Severity::Error, about, message)
+                    .called(subject)
+                    .evidence([seen]),
+            );
         }
     }
     Ok(findings)
@@ -369,8 +376,10 @@ fn hairpin(facts: &Facts<'_>) -> Verdict {
         let seen: Vec<_> = off.map(|port| link_proof(port, "hairpin off")).collect();
         if !seen.is_empty() {
             let message = "hairpin mode is off on these bridge ports: a pod cannot reach itself through its Service";
-            findings
-                .push(Finding::new(Severity::Warning, bridge.name.clone(), message).evidence(seen));
+            findings.push(
+                Finding::new(Severity::Warning, Subject::link(&bridge.name), message)
+                    .evidence(seen),
+            );
         }
     }
     if findings.is_empty() && !is_known {
@@ -384,7 +393,7 @@ fn local_dns(facts: &Facts<'_>) -> Verdict {
     let message =
         "NodeLocal DNS has the Service's address, which in ipvs mode is also on kube-ipvs0";
     let finding = |(service, at): (&Service, &Address)| {
-        Finding::new(Severity::Error, name_of(service), message).evidence([address_proof(at)])
+        Finding::new(Severity::Error, service, message).evidence([address_proof(at)])
     };
     Ok(taken_by_dns(facts)?.into_iter().map(finding).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::{Facts, Finding, Proof, Severity, Verdict};
+use crate::check::{Facts, Finding, Proof, Severity, Subject, Verdict};
 use crate::cluster::flags::Flags;
 use crate::cluster::{Container, DaemonSet, Pod};
 use crate::evidence::Gap;
@@ -75,7 +75,9 @@ pub(in crate::check) fn with_flags(
     }
     Ok(by_flag
         .into_iter()
-        .map(|(flag, seen)| Finding::new(Severity::Warning, flag, message).evidence(seen))
+        .map(|(flag, seen)| {
+            Finding::new(Severity::Warning, Subject::setting(flag), message).evidence(seen)
+        })
         .collect())
 }
 

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use super::advice::Fix;
+use super::subject::{ServiceRef, Subject};
 use crate::check::Severity;
 use crate::net::Family;
 use crate::words::number_of;
@@ -15,8 +17,12 @@ use crate::words::number_of;
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// The object that the finding is about: a sysctl, a Service, a chain.
+    /// The object that the finding is about.
+    pub about: Subject,
+    /// The name of that object, for people and ignore files.
     pub subject: String,
+    /// All Services that it concerns, sorted; none if it concerns the whole node.
+    pub services: Vec<ServiceRef>,
     /// What is wrong. Findings of a check with the same message are printed together.
     pub message: String,
     /// The facts that show it.
@@ -25,27 +31,35 @@ pub struct Finding {
     pub fix: Option<Fix>,
 }
 
-/// How to fix a finding.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Fix {
-    /// As a sentence.
-    pub text: String,
-    /// As a command of a standard tool, where one is safe.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-}
-
 impl Finding {
-    /// Returns a finding without evidence.
-    pub fn new(severity: Severity, subject: impl Into<String>, message: impl Into<String>) -> Self {
+    /// Returns a finding about `about`, without evidence; it concerns the Service that this names.
+    pub fn new(severity: Severity, about: impl Into<Subject>, message: impl Into<String>) -> Self {
+        let about = about.into();
         Self {
             severity,
-            subject: subject.into(),
+            subject: about.to_string(),
+            services: about.named_service().into_iter().cloned().collect(),
+            about,
             message: message.into(),
             evidence: Vec::new(),
             fix: None,
         }
+    }
+
+    /// Sets another name of the object.
+    #[must_use]
+    pub fn called(mut self, subject: impl Into<String>) -> Self {
+        self.subject = subject.into();
+        self
+    }
+
+    /// Adds Services that it concerns.
+    #[must_use]
+    pub fn services<S: Into<ServiceRef>>(mut self, services: impl IntoIterator<Item = S>) -> Self {
+        self.services.extend(services.into_iter().map(Into::into));
+        self.services.sort();
+        self.services.dedup();
+        self
     }
 
     /// Adds evidence.
@@ -55,23 +69,10 @@ impl Finding {
         self
     }
 
-    /// Sets the fix: a sentence.
+    /// Sets the fix.
     #[must_use]
-    pub fn fix(mut self, text: impl Into<String>) -> Self {
-        self.fix = Some(Fix {
-            text: text.into(),
-            command: None,
-        });
-        self
-    }
-
-    /// Sets the fix: a sentence and a command.
-    #[must_use]
-    pub fn fix_with(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
-        self.fix = Some(Fix {
-            text: text.into(),
-            command: Some(command.into()),
-        });
+    pub fn fix(mut self, fix: impl Into<Fix>) -> Self {
+        self.fix = Some(fix.into());
         self
     }
 }

@@ -156,7 +156,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Severity;
+    use crate::check::{Severity, Subject};
 
     fn refused(text: &str) -> String {
         Ignores::parse(text).unwrap_err().to_string()
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(lines, [2, 6]);
         let check = |id: &str| all().find(|check| check.id == id).unwrap();
         let hides = |id: &str, subject: &str, now: &str| {
-            let finding = Finding::new(Severity::Error, subject, "is wrong");
+            let finding = Finding::new(Severity::Error, Subject::setting(subject), "is wrong");
             ignores.hides(check(id), &finding, now.parse().unwrap())
         };
         let key = "net.ipv6.conf.all.forwarding";

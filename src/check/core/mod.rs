@@ -1,5 +1,6 @@
 //! The engine: what a check is given, what it returns, and what checks of several groups share.
 
+mod advice;
 mod config_fields;
 mod config_source;
 mod containers;
@@ -16,20 +17,23 @@ mod rules;
 mod run;
 mod running;
 mod settle;
+mod subject;
 mod syncs;
 mod versions;
 
+pub use advice::{Advice, Fix, Line, Prose, Reach, Way, Word, quoted, way};
 pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use facts::{Facts, MODE, ModeSource};
-pub use finding::{Finding, Fix, Proof};
+pub use finding::{Finding, Proof};
 pub(in crate::check) use links::{
     PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
 };
 pub use not_checked::NOT_CHECKED;
 pub(in crate::check) use objects::{
-    is_served, leaving, name_of, node_ports, proto_of, service_proof,
+    is_served, leaving, name_of, node_ports, proto_of, served_at, served_by, service_proof,
+    services_at,
 };
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use reads::{
@@ -42,6 +46,7 @@ pub(in crate::check) use rules::{
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{REPLACED, ebpf_proxy, is_replaced, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
+pub use subject::{Rule, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};

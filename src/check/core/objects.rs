@@ -1,11 +1,14 @@
 //! What checks read of API objects.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::check::{Facts, Proof};
-use crate::cluster::{Node, Service};
+use crate::backend::ipvs::model::Key;
+use crate::check::{Facts, Proof, ServiceRef};
+use crate::cluster::{Node, Service, ServicePort};
 use crate::evidence::Gap;
 use crate::net::Proto;
+use crate::owner;
 
 /// Returns the namespace and name of a Service.
 pub(in crate::check) fn name_of(service: &Service) -> String {
@@ -21,20 +24,63 @@ pub(in crate::check) fn proto_of(text: &str) -> Proto {
     }
 }
 
-/// Returns the Service of each NodePort, by protocol number and port.
-pub(in crate::check) fn node_ports(facts: &Facts<'_>) -> Result<BTreeMap<(u8, u16), String>, Gap> {
+/// Returns the Service port of each NodePort, by protocol number and port.
+pub(in crate::check) fn node_ports(
+    facts: &Facts<'_>,
+) -> Result<BTreeMap<(u8, u16), ServiceRef>, Gap> {
     let mut found = BTreeMap::new();
     for service in facts.node.services()? {
         for port in &service.spec.ports {
             if let Some(number) = port.node_port {
-                found.insert(
-                    (proto_of(&port.protocol).number(), number),
-                    name_of(service),
-                );
+                let key = (proto_of(&port.protocol).number(), number);
+                found.insert(key, port_of(service, port));
             }
         }
     }
     Ok(found)
+}
+
+/// Iterates over the Services that have the address `ip`.
+pub(in crate::check) fn services_at<'f>(
+    facts: &Facts<'f>,
+    ip: IpAddr,
+) -> impl Iterator<Item = &'f Service> {
+    let services = facts.node.services().into_iter().flatten();
+    services.filter(move |service| {
+        owner::addresses(service)
+            .iter()
+            .any(|(_, addr)| *addr == ip)
+    })
+}
+
+/// Returns the Service port that is served at `to`: as its address, or else as its NodePort.
+pub(in crate::check) fn served_at(
+    facts: &Facts<'_>,
+    to: SocketAddr,
+    proto: Proto,
+) -> Option<ServiceRef> {
+    let by_address = services_at(facts, to.ip()).find_map(|service| {
+        let mut ports = service.spec.ports.iter();
+        let is = |port: &&ServicePort| (port.port, proto_of(&port.protocol)) == (to.port(), proto);
+        ports.find(is).map(|port| port_of(service, port))
+    });
+    by_address.or_else(|| node_ports(facts).ok()?.remove(&(proto.number(), to.port())))
+}
+
+/// Returns the Service port that the virtual server `key` serves.
+pub(in crate::check) fn served_by(facts: &Facts<'_>, key: Key) -> Option<ServiceRef> {
+    match key {
+        Key::Address { proto, addr, port } => served_at(facts, SocketAddr::new(addr, port), proto),
+        Key::Fwmark { .. } => None,
+    }
+}
+
+fn port_of(service: &Service, port: &ServicePort) -> ServiceRef {
+    let name = Some(port.name.as_str()).filter(|name| !name.is_empty());
+    ServiceRef {
+        port: name.map(Into::into),
+        ..ServiceRef::from(service)
+    }
 }
 
 /// Returns whether kube-proxy serves the Service: it has a cluster IP and no label that excludes it.

@@ -52,10 +52,7 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
         Ok(Ok(mut findings)) => {
             for finding in &mut findings {
                 finding.evidence.sort();
-                finding.fix.get_or_insert_with(|| Fix {
-                    text: check.fix.to_owned(),
-                    command: None,
-                });
+                finding.fix.get_or_insert_with(|| Fix::from(check.fix));
             }
             findings.sort_by(|a, b| {
                 (b.severity, &a.subject, &a.message).cmp(&(a.severity, &b.subject, &b.message))
@@ -71,7 +68,7 @@ pub fn run(check: &Check, facts: &Facts<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Severity, Verdict};
+    use crate::check::{Severity, Subject, Verdict};
     use crate::evidence::{Evidence, Item};
     use crate::node::NodeSnapshot;
 
@@ -108,11 +105,15 @@ mod tests {
 
     #[test]
     fn a_finding_without_a_fix_gets_the_fix_of_its_check() {
-        let Outcome::Fail(findings) =
-            outcome(|_| Ok(vec![Finding::new(Severity::Error, "it", "is wrong")]))
-        else {
+        let Outcome::Fail(findings) = outcome(|_| {
+            Ok(vec![Finding::new(
+                Severity::Error,
+                Subject::Kernel,
+                "is wrong",
+            )])
+        }) else {
             panic!("it should fail");
         };
-        assert_eq!(findings[0].fix.as_ref().unwrap().text, "Fix it.");
+        assert_eq!(findings[0].fix.as_ref().unwrap().text(), "Fix it.");
     }
 }

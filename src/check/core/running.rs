@@ -1,7 +1,7 @@
 //! Which service proxies run on the node.
 
 use super::{by_family, if_recorded};
-use crate::check::{Facts, Finding, Proof, Severity, Verdict};
+use crate::check::{Facts, Finding, Proof, Severity, Subject, Verdict};
 use crate::cluster::Pod;
 use crate::evidence::Gap;
 use crate::node::processes::{Processes, kube_proxies};
@@ -68,6 +68,6 @@ pub(in crate::check) fn still_held(facts: &Facts<'_>, message: &str) -> Verdict 
         return Ok(Vec::new());
     }
     Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen),
+        Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen),
     ])
 }

@@ -1,13 +1,13 @@
 //! kube-proxy's syncs, from its metrics.
 
 use crate::backend::Mode;
-use crate::check::Proof;
+use crate::check::{Proof, Subject};
 use crate::net::Family;
 use crate::node::runtime::Metrics;
 
 /// Returns the subject of metrics of `family`.
-pub(in crate::check) fn family_or_proxy(family: Option<Family>) -> String {
-    family.map_or_else(|| "kube-proxy".to_owned(), |family| family.to_string())
+pub(in crate::check) fn family_or_proxy(family: Option<Family>) -> Subject {
+    family.map_or(Subject::Proxy, Subject::from)
 }
 
 /// Slow syncs.

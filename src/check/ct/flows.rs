@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, if_recorded};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{MODE, if_recorded, served_at};
+use crate::check::{
+    Check, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
@@ -99,7 +101,7 @@ pub(super) const CHECKS: &[Check] = &[
         commands: &["ipvsadm -Lnc | grep -c ESTABLISHED"],
         fix: "Drain the node first, or switch it when few connections are open.",
         incidents: &["measured with a real kube-proxy"],
-        needs: &[MODE, &[Item::IpvsConnections]],
+        needs: &[MODE, &[Item::IpvsConnections, Item::Services]],
         caused_by: &[],
         run: connections,
     },
@@ -209,22 +211,21 @@ fn connection(entry: &Entry) -> Proof {
 
 /// Returns a finding for each Service address with UDP flows that are stale for this reason.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
-    let mut by_port: BTreeMap<(String, SocketAddr), Vec<Proof>> = BTreeMap::new();
+    let mut by_port: BTreeMap<(ServiceRef, SocketAddr), Vec<Proof>> = BTreeMap::new();
     for of in stale_of(facts.node, mode, facts.owners())? {
         if of.why == why && of.entry.proto == Proto::Udp {
-            let name = format!("{}/{}", of.service.namespace, of.service.name);
             let to = of.entry.original.destination;
-            let seen = by_port.entry((name, to)).or_default();
+            let seen = by_port.entry((of.service.into(), to)).or_default();
             seen.push(connection(of.entry));
         }
     }
-    let finding = |((name, to), seen)| {
-        Finding::new(Severity::Error, format!("{name} {to}"), message)
+    let finding = |((service, to), seen): ((ServiceRef, SocketAddr), Vec<Proof>)| {
+        Finding::new(Severity::Error, Subject::service_at(service, to), message)
             .evidence(seen)
-            .fix_with(
+            .fix(Fix::kpx(
                 "Delete the entries; the next packet creates correct ones.",
-                "kpx reconcile --part conntrack --apply --yes".to_owned(),
-            )
+                ["reconcile", "--part", "conntrack", "--apply", "--yes"],
+            ))
     };
     Ok(by_port.into_iter().map(finding).collect())
 }
@@ -270,6 +271,12 @@ fn connections(facts: &Facts<'_>) -> Verdict {
     });
     let count = number_of(open.len(), "connection");
     Ok(vec![
-        Finding::new(Severity::Warning, count, message).evidence(seen),
+        Finding::new(Severity::Warning, Subject::Connections, message)
+            .called(count)
+            .services(
+                open.iter()
+                    .filter_map(|of| served_at(facts, of.server, of.proto)),
+            )
+            .evidence(seen),
     ])
 }

@@ -1,7 +1,7 @@
 //! The conntrack table: size, timeouts and losses.
 
 use crate::check::core::{if_recorded, number, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -85,12 +85,13 @@ fn table_full(facts: &Facts<'_>) -> Verdict {
         (Severity::Warning, "the conntrack table is filling up")
     };
     Ok(vec![
-        Finding::new(severity, format!("conntrack {percent} %"), message)
+        Finding::new(severity, Subject::Conntrack, message)
+            .called(format!("conntrack {percent} %"))
             .evidence([sysctl_proof(COUNT, count), sysctl_proof(MOST, most)])
-            .fix_with(
+            .fix(Fix::on_node(
                 "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
                 format!("sysctl -w {MOST}={}", most * 2),
-            ),
+            )),
     ])
 }
 
@@ -130,7 +131,8 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
             let message =
                 format!("the timeout is {have} s, but kube-proxy is configured for {want} s");
             findings.push(
-                Finding::new(Severity::Info, key, message).evidence([sysctl_proof(key, have)]),
+                Finding::new(Severity::Info, Subject::sysctl(key), message)
+                    .evidence([sysctl_proof(key, have)]),
             );
         }
     }
@@ -162,7 +164,9 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
             }
         }
         if !seen.is_empty() {
-            findings.push(Finding::new(Severity::Warning, names[0], message).evidence(seen));
+            findings.push(
+                Finding::new(Severity::Warning, Subject::counter(names[0]), message).evidence(seen),
+            );
         }
     }
     Ok(findings)

@@ -3,16 +3,33 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Change, ChangeKind, Delta, Layer, Mode, Object};
+use super::{Change, ChangeKind, Delta, Layer, Mode, Object, Subject};
 use crate::backend::ipset::{ElementKey, Member};
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::backend::iptables::names::SEP;
-use crate::backend::ipvs::model::Key;
+use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::backend::ipvs::print;
 use crate::backend::nftables::expect::TABLE;
+use crate::owner::PortName;
 
 /// Changes, each with its check and its subject: a Service, or the object where no Service is known.
-type Sorted = Vec<(&'static str, String, Change)>;
+type Sorted = Vec<(&'static str, Place, Change)>;
+
+/// The subject of a finding, with its name.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The subject.
+    pub(super) about: Subject,
+    /// Its name: changes of a check with the same name are one finding.
+    pub(super) name: String,
+}
+
+impl From<Subject> for Place {
+    fn from(about: Subject) -> Self {
+        let name = about.to_string();
+        Self { about, name }
+    }
+}
 
 /// Returns every change with its check and subject; `empty` are the virtual servers without real servers.
 pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sorted {
@@ -36,26 +53,55 @@ pub(super) fn all(mode: Mode, changes: Vec<Change>, empty: &HashSet<Key>) -> Sor
     found
 }
 
-fn subject(id: &str, change: &Change) -> String {
-    let object = match &change.object {
-        // The chain is the subject of a rule: the rest is evidence.
-        Object::IptablesRule { table, chain, .. } => format!("{table} chain {chain}"),
-        Object::NftablesRule { chain, .. } => format!("{TABLE} chain {chain}"),
-        Object::RealServer { server, .. } => format!("virtual server {}", print::name(*server)),
-        Object::Address(addr) => addr
-            .both()
-            .next()
-            .map(IpAddr::to_string)
-            .unwrap_or_default(),
-        Object::Member { set, .. } | Object::NftablesElement { set, .. } => format!("set {set}"),
-        other => other.to_string(),
-    };
-    match &change.service {
+fn subject(id: &str, change: &Change) -> Place {
+    let service = change.service.as_deref().and_then(PortName::parse);
+    match service {
         // What is configured in one place for all Services has that place as its subject.
-        Some(_) if ["IR01", "IR09", "IR11", "DV08", "NF01"].contains(&id) => object,
-        Some(service) => service.clone(),
-        None => object,
+        Some(_) if ["IR01", "IR09", "IR11", "DV08", "NF01"].contains(&id) => place(&change.object),
+        Some(service) => Subject::service(service).into(),
+        None => place(&change.object),
     }
+}
+
+/// Returns the place of `object`: the chain of a rule, the virtual server of a real server, the set of a member.
+fn place(object: &Object) -> Place {
+    let about = match object {
+        Object::IptablesRule { table, chain, .. } | Object::IptablesChain { table, chain, .. } => {
+            Subject::chain(None, table, chain)
+        }
+        Object::NftablesRule { chain, .. } | Object::NftablesChain { chain, .. } => {
+            Subject::chain(None, TABLE, chain)
+        }
+        Object::NftablesTable { family, .. } => {
+            Subject::table(None, format!("{} {TABLE}", family.nft_name()))
+        }
+        Object::Member { set, .. } | Object::NftablesElement { set, .. } => Subject::set(set),
+        Object::Set { name, .. } | Object::NftablesSet { name, .. } => Subject::set(name),
+        Object::Address(addr) => match addr.both().next() {
+            Some(addr) => Subject::from(*addr),
+            None => Subject::link(DUMMY),
+        },
+        Object::Sysctl { key, .. } => Subject::sysctl(*key),
+        Object::RealServer { server, .. } | Object::VirtualServer { key: server, .. } => {
+            return Place {
+                about: Subject::server(*server),
+                name: format!("virtual server {}", print::name(*server)),
+            };
+        }
+        Object::Portal { chain, .. } => {
+            return Place {
+                about: Subject::chain(None, "nat", chain),
+                name: object.to_string(),
+            };
+        }
+        Object::Link => {
+            return Place {
+                about: Subject::link(DUMMY),
+                name: object.to_string(),
+            };
+        }
+    };
+    about.into()
 }
 
 /// Gives all changes of one Service the check of the worst of them.
@@ -97,7 +143,7 @@ enum Cause {
 /// Adds the address and the set members of a virtual server that is missing or left over to that server's finding, and the
 /// members for an endpoint to its real server's.
 fn fold_addresses(found: &mut Sorted) {
-    let mut causes: HashMap<(ChangeKind, Cause), (&'static str, String)> = HashMap::new();
+    let mut causes: HashMap<(ChangeKind, Cause), (&'static str, Place)> = HashMap::new();
     for (id, subject, change) in found.iter() {
         let cause = match &change.object {
             Object::VirtualServer { key, .. } => {

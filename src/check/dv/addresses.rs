@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{
-    DRIFT_NEEDS, MODE, RESTART, address_proof, is_node_local_dns, name_of, split_addresses,
+    DRIFT_NEEDS, MODE, RESTART, address_proof, is_node_local_dns, name_of, service_proof,
+    services_at, split_addresses,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::cluster::Service;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::node::desired::NEEDS;
@@ -96,7 +98,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: "Configure NodeLocal DNS for the ipvs mode: only -localip 169.254.20.10, and the same address as the \
               kubelet's clusterDNS.",
         incidents: &["kubernetes/website#18716", "deliveryhero/helm-charts#663"],
-        needs: &[MODE, &[Item::Addresses]],
+        needs: &[MODE, &[Item::Addresses, Item::Services]],
         caused_by: &[],
         run: local_dns,
     },
@@ -218,13 +220,15 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
         if seen.len() < 2 {
             continue;
         }
-        seen.extend(services_with(facts, ip).map(|name| Proof::Object {
-            what: "service",
-            name,
-        }));
+        let services: Vec<_> = services_with(facts, ip).collect();
+        seen.extend(services.iter().map(|service| service_proof(service)));
         let message =
             "the address of a node is on kube-ipvs0: packets for that node never leave this one";
-        findings.push(Finding::new(Severity::Error, ip.to_string(), message).evidence(seen));
+        findings.push(
+            Finding::new(Severity::Error, ip, message)
+                .evidence(seen)
+                .services(services),
+        );
     }
     match nodes {
         // Without the Nodes, the check cannot pass.
@@ -233,7 +237,7 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn services_with<'a>(facts: &Facts<'a>, ip: IpAddr) -> impl Iterator<Item = String> + use<'a> {
+fn services_with<'a>(facts: &Facts<'a>, ip: IpAddr) -> impl Iterator<Item = &'a Service> {
     let services = facts.node.services().ok();
     let all = services.into_iter().flatten();
     all.filter(move |service| {
@@ -242,7 +246,6 @@ fn services_with<'a>(facts: &Facts<'a>, ip: IpAddr) -> impl Iterator<Item = Stri
         let mut of = service.spec.external_ips.iter().chain(ingress);
         of.any(|text| text.parse() == Ok(ip))
     })
-    .map(name_of)
 }
 
 fn local_dns(facts: &Facts<'_>) -> Verdict {
@@ -254,10 +257,10 @@ fn local_dns(facts: &Facts<'_>) -> Verdict {
         .filter(|other| is_node_local_dns(&other.link))
         .filter_map(|other| {
             let mine = ours.iter().find(|a| a.addr.addr == other.addr.addr)?;
-            let ip = mine.addr.addr.to_string();
             Some(
-                Finding::new(Severity::Error, ip, message)
-                    .evidence([address_proof(mine), address_proof(other)]),
+                Finding::new(Severity::Error, mine.addr.addr, message)
+                    .evidence([address_proof(mine), address_proof(other)])
+                    .services(services_at(facts, mine.addr.addr)),
             )
         })
         .collect())
@@ -282,16 +285,14 @@ fn proxy_protocol(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         let message = "the load balancer adds a PROXY header, but traffic from inside the cluster bypasses it";
-        findings.push(
-            Finding::new(Severity::Error, name_of(service), message).evidence([
-                Proof::Setting {
-                    source: name_of(service),
-                    key: key.clone(),
-                    value: value.clone(),
-                },
-                Proof::Note(format!("{} without ipMode Proxy", ours.join(", "))),
-            ]),
-        );
+        findings.push(Finding::new(Severity::Error, service, message).evidence([
+            Proof::Setting {
+                source: name_of(service),
+                key: key.clone(),
+                value: value.clone(),
+            },
+            Proof::Note(format!("{} without ipMode Proxy", ours.join(", "))),
+        ]));
     }
     Ok(findings)
 }
@@ -331,7 +332,7 @@ fn source(facts: &Facts<'_>) -> Verdict {
             };
             let message = "the node's own packets to Services get a Service's address as source, and no rule masquerades them";
             (!ours.is_empty()).then(|| {
-                Finding::new(severity, state.family.to_string(), message).evidence(ours)
+                Finding::new(severity, state.family, message).evidence(ours)
             })
         })
         .collect())
@@ -356,7 +357,7 @@ fn detected(facts: &Facts<'_>) -> Verdict {
         };
         let message = "an agent uses an address that all nodes have as this node's own";
         findings.push(
-            Finding::new(Severity::Warning, key.clone(), message).evidence([
+            Finding::new(Severity::Warning, Subject::setting(key), message).evidence([
                 Proof::setting("the Node", key, value),
                 Proof::Address {
                     link: (*link).to_owned(),

@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, if_recorded, is_node_local_dns};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::node::modules::filed;
 
@@ -114,7 +114,7 @@ fn link(facts: &Facts<'_>) -> Verdict {
     };
     let missing = Finding::new(
         Severity::Error,
-        DUMMY,
+        Subject::link(DUMMY),
         "the link for Service addresses in ipvs mode does not exist",
     )
     .evidence(seen("missing"));
@@ -132,7 +132,7 @@ fn link(facts: &Facts<'_>) -> Verdict {
         Some(link) if !link.kind.is_empty() && link.kind != "dummy" => vec![
             Finding::new(
                 Severity::Error,
-                DUMMY,
+                Subject::link(DUMMY),
                 "a link of another kind has the name of kube-proxy's dummy link",
             )
             .evidence(seen(&format!("kind {}", link.kind)))
@@ -172,7 +172,7 @@ fn managed(facts: &Facts<'_>) -> Verdict {
             };
             let message = format!("{by} manages the link and may remove its addresses");
             findings.push(
-                Finding::new(Severity::Warning, link.name.clone(), message)
+                Finding::new(Severity::Warning, Subject::link(&link.name), message)
                     .evidence([Proof::Note(format!("{file}: {line}"))]),
             );
         }
@@ -192,17 +192,17 @@ fn no_arp(facts: &Facts<'_>) -> Verdict {
     Ok(vec![
         Finding::new(
             Severity::Warning,
-            DUMMY,
+            Subject::link(DUMMY),
             "the link answers ARP: the flag NOARP is missing",
         )
         .evidence([Proof::Link {
             link: link.name.clone(),
             state: link.flags.join(","),
         }])
-        .fix_with(
+        .fix(Fix::on_node(
             "Set the flag again, and exclude the link from network managers.",
             format!("ip link set dev {DUMMY} arp off"),
-        ),
+        )),
     ])
 }
 
@@ -215,6 +215,6 @@ fn address_count(facts: &Facts<'_>) -> Verdict {
     let message = "the link has so many addresses that listing them is slow";
     let seen = Proof::Note(format!("{count} addresses"));
     Ok(vec![
-        Finding::new(Severity::Info, DUMMY, message).evidence([seen]),
+        Finding::new(Severity::Info, Subject::link(DUMMY), message).evidence([seen]),
     ])
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::iptables::model::{Chain, Ruleset};
 use crate::check::core::{VERSION, is_proxys, rules_in_use, version_in};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::release::Change;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
@@ -135,7 +135,7 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
             other.len(),
             name(idle)
         );
-        findings.push(Finding::new(Severity::Error, family.to_string(), message).evidence(other));
+        findings.push(Finding::new(Severity::Error, family, message).evidence(other));
     }
     match unread {
         Some(gap) if findings.is_empty() => Err(gap),
@@ -239,7 +239,8 @@ fn backends(facts: &Facts<'_>) -> Verdict {
         );
         let seen = Proof::Note(format!("KUBE-SERVICES is in {idle}, not in {used}"));
         findings.push(
-            Finding::new(Severity::Error, "iptables", message).evidence([tools.clone(), seen]),
+            Finding::new(Severity::Error, Subject::tool("iptables"), message)
+                .evidence([tools.clone(), seen]),
         );
     }
     if (hint_there && !hint && ours) || (hint && !hint_there && there && !ours) {
@@ -251,7 +252,10 @@ fn backends(facts: &Facts<'_>) -> Verdict {
         let message =
             format!("the kubelet uses the {kubelet} backend, but kube-proxy uses {proxy}");
         let seen = Proof::Note(format!("KUBE-IPTABLES-HINT is in {kubelet}"));
-        findings.push(Finding::new(Severity::Error, "kubelet", message).evidence([tools, seen]));
+        findings.push(
+            Finding::new(Severity::Error, Subject::software("kubelet"), message)
+                .evidence([tools, seen]),
+        );
     }
     Ok(findings)
 }
@@ -270,7 +274,7 @@ fn old_tools(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the node's iptables is too old to read the rules of kube-proxy's image";
     Ok(vec![
-        Finding::new(Severity::Warning, "iptables", message).evidence([
+        Finding::new(Severity::Warning, Subject::tool("iptables"), message).evidence([
             Proof::Note(version.to_owned()),
             Proof::setting(proxy.source.to_string(), "kube-proxy", proxy.version),
         ]),

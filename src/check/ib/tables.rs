@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Item, signs};
 use crate::words::number_of;
 
@@ -140,8 +140,8 @@ fn bare(facts: &Facts<'_>) -> Verdict {
                 .collect();
             if !seen.is_empty() {
                 let message = "a rule applies to every packet: it lost its conditions";
-                let subject = format!("{family} filter {name}");
-                findings.push(Finding::new(Severity::Error, subject, message).evidence(seen));
+                let about = Subject::chain(family, "filter", name);
+                findings.push(Finding::new(Severity::Error, about, message).evidence(seen));
             }
         }
     }
@@ -164,13 +164,14 @@ fn canaries(facts: &Facts<'_>) -> Verdict {
         }
         let message = "kube-proxy's canary chain is missing: the table was flushed";
         findings.extend(missing.into_iter().map(|table| {
-            let subject = format!("{family} table {table}");
-            Finding::new(Severity::Warning, subject, message).evidence([Proof::Chain {
-                family,
-                table: table.to_owned(),
-                chain: format!("{CANARY} missing"),
-                rules: 0,
-            }])
+            Finding::new(Severity::Warning, Subject::table(family, table), message).evidence([
+                Proof::Chain {
+                    family,
+                    table: table.to_owned(),
+                    chain: format!("{CANARY} missing"),
+                    rules: 0,
+                },
+            ])
         }));
     }
     Ok(findings)
@@ -200,9 +201,9 @@ fn duplicates(facts: &Facts<'_>) -> Verdict {
                     }
                 }
                 findings.extend(copies.into_iter().map(|(to, count)| {
-                    let subject = format!("{family} {} {}", table.name, chain.name);
+                    let about = Subject::chain(family, &*table.name, &*chain.name);
                     let message = "the jump to one of kube-proxy's chains is duplicated";
-                    Finding::new(Severity::Warning, subject, message).evidence([Proof::Rule {
+                    Finding::new(Severity::Warning, about, message).evidence([Proof::Rule {
                         family,
                         table: table.name.to_string(),
                         rule: format!("{} -j {to}, {count} times", chain.name),
@@ -226,7 +227,7 @@ fn lock(facts: &Facts<'_>) -> Verdict {
         .collect();
     if !without.is_empty() {
         let message = "kube-proxy's pod does not share the iptables lock with the node";
-        findings.push(Finding::new(Severity::Warning, "kube-proxy", message).evidence(without));
+        findings.push(Finding::new(Severity::Warning, Subject::Proxy, message).evidence(without));
     }
     let log = facts.node.evidence().text(Item::ProxyLog);
     if let Ok(log) = log {
@@ -236,7 +237,7 @@ fn lock(facts: &Facts<'_>) -> Verdict {
             let message = "another program holds the iptables lock for so long that kube-proxy's syncs wait or fail";
             let times = Proof::Note(format!("{} in the log", number_of(held.len(), "line")));
             findings.push(
-                Finding::new(Severity::Warning, "xtables.lock", message)
+                Finding::new(Severity::Warning, Subject::Lock, message)
                     .evidence([times, Proof::Log(last.trim().to_owned())]),
             );
         }
@@ -257,7 +258,7 @@ fn incompatible(facts: &Facts<'_>) -> Verdict {
             let message =
                 "iptables refuses to change the table, because it contains native nft rules";
             let ip = family.nft_name();
-            Finding::new(Severity::Error, format!("{family} table {name}"), message)
+            Finding::new(Severity::Error, Subject::table(family, &**name), message)
                 .evidence([Proof::object("nft-table", format!("{ip} {name}"))])
         }));
     }

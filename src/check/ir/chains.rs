@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, States, Target};
 use crate::check::core::{MODE, RULES, family_or_proxy, rule_proof, rules_in_use, slower_than};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -119,8 +119,8 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
                     chain: chain.name.to_string(),
                     rules: chain.rules.len(),
                 };
-                let subject = format!("{family} {} {}", table.name, chain.name);
-                findings.push(Finding::new(severity, subject, message).evidence([seen]));
+                let about = Subject::chain(family, &*table.name, &*chain.name);
+                findings.push(Finding::new(severity, about, message).evidence([seen]));
             }
         }
     }
@@ -146,9 +146,9 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
                     .map(|rule| rule_proof(family, table, chain, rule))
                     .collect();
                 if !seen.is_empty() {
-                    let subject = format!("{family} {} {}", table.name, chain.name);
+                    let about = Subject::chain(family, &*table.name, &*chain.name);
                     let message = "the chain has duplicate rules: another program writes to it";
-                    findings.push(Finding::new(Severity::Warning, subject, message).evidence(seen));
+                    findings.push(Finding::new(Severity::Warning, about, message).evidence(seen));
                 }
             }
         }
@@ -185,7 +185,7 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
                     counters.packets
                 ));
                 findings.push(
-                    Finding::new(Severity::Warning, family.to_string(), message)
+                    Finding::new(Severity::Warning, family, message)
                         .evidence([seen, rule_proof(family, table, chain, rule)]),
                 );
             }
@@ -210,9 +210,7 @@ fn many_rules(facts: &Facts<'_>) -> Verdict {
             if count > MOST {
                 let message = "kube-proxy has so many iptables rules that each sync takes seconds";
                 let seen = Proof::Note(format!("{count} rules in kube-proxy's chains"));
-                findings.push(
-                    Finding::new(Severity::Warning, family.to_string(), message).evidence([seen]),
-                );
+                findings.push(Finding::new(Severity::Warning, family, message).evidence([seen]));
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Rule, Table, Target};
 use crate::check::core::{MODE, RULES, if_recorded, is_open, rule_proof, rules_in_use};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::Item;
 use crate::node::modules::filed;
 
@@ -158,8 +158,8 @@ fn shadowed(facts: &Facts<'_>) -> Verdict {
                     "a rule of other software takes every packet before kube-proxy's chains",
                 )
             };
-            let subject = format!("{family} {name} {built_in}");
-            let finding = Finding::new(severity, subject, message);
+            let about = Subject::chain(family, name, built_in);
+            let finding = Finding::new(severity, about, message);
             findings.push(finding.evidence([rule_proof(family, table, chain, rule)]));
         }
     }
@@ -202,7 +202,7 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
     }
     let message = "other software uses the bit that marks packets for masquerading";
     Ok(vec![
-        Finding::new(Severity::Warning, format!("mark {bit:#x}"), message).evidence(seen),
+        Finding::new(Severity::Warning, Subject::Mark { mark: bit }, message).evidence(seen),
     ])
 }
 
@@ -222,18 +222,15 @@ fn flushes(facts: &Facts<'_>) -> Verdict {
         let (file, value) = setting.unwrap_or(("/etc/firewalld/firewalld.conf", "yes (default)"));
         let message = "a reload of firewalld also flushes kube-proxy's rules";
         findings.push(
-            Finding::new(Severity::Warning, "firewalld", message).evidence([Proof::setting(
-                file,
-                "FlushAllOnReload",
-                value,
-            )]),
+            Finding::new(Severity::Warning, Subject::software("firewalld"), message)
+                .evidence([Proof::setting(file, "FlushAllOnReload", value)]),
         );
     }
     let flush = lines.iter().find(|(_, line)| *line == "flush ruleset");
     if let Some((file, line)) = flush.filter(|_| enabled("nftables")) {
         let message = "a start of the service nftables also flushes kube-proxy's rules";
         findings.push(
-            Finding::new(Severity::Warning, "nftables", message)
+            Finding::new(Severity::Warning, Subject::software("nftables"), message)
                 .evidence([Proof::Note(format!("{file}: {line}"))]),
         );
     }

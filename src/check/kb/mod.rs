@@ -6,7 +6,7 @@ mod seen;
 use super::core::{MODE, VERSION};
 use super::ct::FLOWS;
 use super::drift::DRIFT;
-use super::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use super::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
 use crate::backend::Mode;
 use crate::cluster::release::{Goal, Span};
 use crate::cluster::version::Version;
@@ -60,6 +60,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: known_bugs,
 }];
 
+/// The arguments of kpx that show which known bugs the node has.
+pub(super) const SHOWS: [&str; 3] = ["doctor", "--only", "KB01"];
+
 /// A known bug of some versions of kube-proxy.
 #[derive(Debug)]
 pub(super) struct Bug {
@@ -78,7 +81,16 @@ pub(super) struct Bug {
     /// Issue or pull request: `OWNER/REPOSITORY#NUMBER`; empty if it was measured only.
     pub(super) thread: &'static str,
     /// Returns what the node shows of it; nothing if it does not show.
-    pub(super) seen: fn(&Facts<'_>) -> Result<Vec<Proof>, Gap>,
+    pub(super) seen: fn(&Facts<'_>) -> Result<Shown, Gap>,
+}
+
+/// What a node shows of a bug.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// The facts; none if it does not show.
+    pub(super) proofs: Vec<Proof>,
+    /// The Services that it concerns; none if it concerns the whole node.
+    pub(super) services: Vec<ServiceRef>,
 }
 
 impl Bug {
@@ -123,9 +135,9 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     let mut unknown = None;
     for bug in here(facts)? {
-        let proofs = match (bug.seen)(facts) {
-            Ok(proofs) if proofs.is_empty() => continue,
-            Ok(proofs) => proofs,
+        let shown = match (bug.seen)(facts) {
+            Ok(shown) if shown.proofs.is_empty() => continue,
+            Ok(shown) => shown,
             // A bundle without an item, or a part that does not apply, does not show the bug.
             Err(Gap::NotCollected(_) | Gap::NotApplicable(_) | Gap::Absent(..)) => continue,
             Err(gap) => {
@@ -136,8 +148,9 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
         let version = Proof::setting(found.source.to_string(), "version", found.version);
         let message = format!("known bug of kube-proxy {}: {}", found.version, bug.what);
         findings.push(
-            Finding::new(bug.severity, bug.key, message)
-                .evidence(proofs)
+            Finding::new(bug.severity, Subject::bug(bug.key), message)
+                .services(shown.services)
+                .evidence(shown.proofs)
                 .evidence([version])
                 .evidence(bug.thread())
                 .fix(bug.fix(found.version)),

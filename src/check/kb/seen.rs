@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Shown;
 use crate::backend::Mode;
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::{Datum, Verdict};
@@ -9,7 +10,7 @@ use crate::check::core::{
     connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
 };
 use crate::check::ct::{Why, stale_of};
-use crate::check::{Facts, Proof};
+use crate::check::{Facts, Proof, ServiceRef};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::desired::serves_localhost;
@@ -17,13 +18,33 @@ use crate::diff::{self, ChangeKind, Object};
 use crate::evidence::{Gap, Item, signs};
 use crate::net::{Cidr, Family, Proto};
 use crate::node::runtime::Metrics;
+use crate::owner::PortName;
 use crate::words::number_of;
 
-type Seen = Result<Vec<Proof>, Gap>;
+type Seen = Result<Shown, Gap>;
 
 const METRICS: &str = "kube-proxy's metrics";
 const FAILURES: &str = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total";
 const FULL_SYNC: &str = "kubeproxy_sync_full_proxy_rules_duration_seconds";
+
+impl From<Vec<Proof>> for Shown {
+    /// Returns facts that concern the whole node.
+    fn from(proofs: Vec<Proof>) -> Self {
+        Self {
+            proofs,
+            services: Vec::new(),
+        }
+    }
+}
+
+/// Returns the first of `found`, each a fact about a Service, how many more there are, and all their Services.
+fn some_of(found: impl IntoIterator<Item = (ServiceRef, Proof)>, what: &str) -> Shown {
+    let (services, proofs) = found.into_iter().unzip();
+    Shown {
+        proofs: some(proofs, what),
+        services,
+    }
+}
 
 /// Returns the first of `proofs`, and how many more there are.
 fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
@@ -40,10 +61,8 @@ fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
 fn udp(facts: &Facts<'_>, why: Why) -> Seen {
     let flows = stale_of(facts.node, None, facts.owners())?.into_iter();
     let flows = flows.filter(|of| of.why == why && of.entry.proto == Proto::Udp);
-    Ok(some(
-        flows.map(|of| connection_proof(of.entry)).collect(),
-        "flow",
-    ))
+    let flows = flows.map(|of| (of.service.into(), connection_proof(of.entry)));
+    Ok(some_of(flows, "flow"))
 }
 
 pub(super) fn stale_udp(facts: &Facts<'_>) -> Seen {
@@ -70,7 +89,7 @@ pub(super) fn udp_of_deleted_service(facts: &Facts<'_>) -> Seen {
             && ranges.iter().any(|range| range.contains(to.ip()))
             && owners.served_at(to, entry.proto).is_none()
     });
-    Ok(some(ended.map(connection_proof).collect(), "flow"))
+    Ok(some(ended.map(connection_proof).collect(), "flow").into())
 }
 
 pub(super) fn memory(facts: &Facts<'_>) -> Seen {
@@ -103,7 +122,7 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
     seen.extend(large.map(|sample| Proof::setting(METRICS, NAME, sample.value)));
     match (seen.is_empty(), pods, metrics) {
         (true, Err(gap), Err(_)) => Err(gap),
-        _ => Ok(seen),
+        _ => Ok(seen.into()),
     }
 }
 
@@ -116,11 +135,11 @@ fn slow(metrics: &Metrics<'_>, name: &str, most: f64) -> Vec<Proof> {
 
 pub(super) fn slow_conntrack(facts: &Facts<'_>) -> Seen {
     const NAME: &str = "kubeproxy_conntrack_reconciler_sync_duration_seconds";
-    Ok(slow(facts.node.metrics()?, NAME, 1.0))
+    Ok(slow(facts.node.metrics()?, NAME, 1.0).into())
 }
 
 pub(super) fn slow_full_sync(facts: &Facts<'_>) -> Seen {
-    Ok(slow(facts.node.metrics()?, FULL_SYNC, 60.0))
+    Ok(slow(facts.node.metrics()?, FULL_SYNC, 60.0).into())
 }
 
 pub(super) fn slow_full_sync_of_large_cluster(facts: &Facts<'_>) -> Seen {
@@ -134,15 +153,15 @@ pub(super) fn slow_full_sync_of_large_cluster(facts: &Facts<'_>) -> Seen {
         .map(|slice| slice.endpoints.len());
     let endpoints: usize = endpoints.sum();
     if seen.is_empty() || endpoints <= LARGE {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     seen.push(Proof::Note(number_of(endpoints, "endpoint")));
-    Ok(seen)
+    Ok(seen.into())
 }
 
 pub(super) fn reused_address(facts: &Facts<'_>) -> Seen {
     let here = facts.node_name();
-    let mut seen = Vec::new();
+    let (mut seen, mut services) = (Vec::new(), Vec::new());
     for slice in facts.node.slices()? {
         let mut first: BTreeMap<&str, bool> = BTreeMap::new();
         for endpoint in &slice.endpoints {
@@ -163,10 +182,15 @@ pub(super) fn reused_address(facts: &Facts<'_>) -> Seen {
                 );
                 let value = format!("{address} of a terminating and of a ready pod");
                 seen.push(Proof::setting(source, "endpoints", value));
+                let of = slice.service();
+                services.extend(of.map(|(namespace, name)| ServiceRef::new(namespace, name)));
             }
         }
     }
-    Ok(some(seen, "endpoint"))
+    Ok(Shown {
+        proofs: some(seen, "endpoint"),
+        services,
+    })
 }
 
 pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
@@ -177,7 +201,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
     };
     let families: Vec<_> = Family::BOTH.into_iter().filter(held).collect();
     if families.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     let found = diff::compare(facts.node, Mode::Iptables, &families)?;
     // Only chains with endpoints: the rules that lead to them may differ from release to release.
@@ -191,18 +215,25 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         };
         change.kind() == ChangeKind::Missing && of_endpoints(chain)
     });
-    let missing = missing.count();
-    Ok(match missing {
-        0 => Vec::new(),
-        count => vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
+    let missing: Vec<_> = missing.collect();
+    let names = missing
+        .iter()
+        .filter_map(|change| change.service.as_deref());
+    let services = names.filter_map(PortName::parse).map(Into::into);
+    Ok(match missing.len() {
+        0 => Shown::default(),
+        count => Shown {
+            proofs: vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
+            services: services.collect(),
+        },
     })
 }
 
 /// Returns the Services that kube-proxy serves and `wanted` chooses.
-fn services(facts: &Facts<'_>, wanted: fn(&Service) -> bool) -> Result<Vec<String>, Gap> {
+fn services(facts: &Facts<'_>, wanted: fn(&Service) -> bool) -> Result<Vec<ServiceRef>, Gap> {
     let all = facts.node.services()?.iter();
     let all = all.filter(|service| is_served(service) && wanted(service));
-    Ok(all.map(name_of).collect())
+    Ok(all.map(ServiceRef::from).collect())
 }
 
 fn is_local(service: &Service) -> bool {
@@ -211,13 +242,13 @@ fn is_local(service: &Service) -> bool {
 
 /// Returns the Services in `names`, if the chain KUBE-IPVS-FILTER exists and none of its rules names the set `set`: its name
 /// without the prefix, which differs by family.
-fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
+fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen {
     let mut seen = Vec::new();
     for (family, rules) in rules_in_use(facts)? {
         let Some(chain) = rules.chain("filter", "KUBE-IPVS-FILTER") else {
             continue;
         };
-        if !names.is_empty()
+        if !services.is_empty()
             && !chain
                 .rules
                 .iter()
@@ -228,10 +259,15 @@ fn not_let_pass(facts: &Facts<'_>, names: Vec<String>, set: &str) -> Seen {
             )));
         }
     }
-    if !seen.is_empty() {
-        seen.extend(names.into_iter().map(|name| Proof::object("service", name)));
+    if seen.is_empty() {
+        return Ok(Shown::default());
     }
-    Ok(some(seen, "Service"))
+    let proof = |service: &ServiceRef| Proof::object("service", service.to_string());
+    seen.extend(services.iter().map(proof));
+    Ok(Shown {
+        proofs: some(seen, "Service"),
+        services,
+    })
 }
 
 pub(super) fn health_checks_rejected(facts: &Facts<'_>) -> Seen {
@@ -264,7 +300,8 @@ pub(super) fn own_address_in_set(facts: &Facts<'_>) -> Seen {
     });
     Ok(held
         .map(|address| Proof::setting("set KUBE-IPVS-IPS", "the node's own address", address))
-        .collect())
+        .collect::<Vec<_>>()
+        .into())
 }
 
 pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
@@ -274,23 +311,23 @@ pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
         .map(|sample| Proof::setting(METRICS, FAILURES, sample.value))
         .collect();
     let Some(version) = newer_nft(facts)? else {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     };
     let sets = sets_of_others(facts)?;
     if failed.is_empty() || sets.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     let mut seen = some(sets, "set");
     seen.extend(failed);
     seen.push(Proof::Note(format!("the node's {version}")));
-    Ok(seen)
+    Ok(seen.into())
 }
 
 pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
     let log = facts.node.evidence().text(Item::KernelLog)?.lines();
     let stuck = log.filter(|line| signs::is_soft_lockup(line));
     let stuck = stuck.map(|line| Proof::Log(line.trim().to_owned()));
-    Ok(some(stuck.collect(), "line"))
+    Ok(some(stuck.collect(), "line").into())
 }
 
 pub(super) fn local_load_balancer_dropped(facts: &Facts<'_>) -> Seen {
@@ -315,24 +352,24 @@ pub(super) fn local_load_balancer_dropped(facts: &Facts<'_>) -> Seen {
             });
             if drops {
                 let value = format!("{ip} is dropped in map no-endpoint-services");
-                seen.push(Proof::setting(name_of(service), "load balancer", value));
+                let proof = Proof::setting(name_of(service), "load balancer", value);
+                seen.push((service.into(), proof));
             }
         }
     }
-    Ok(some(seen, "address"))
+    Ok(some_of(seen, "address"))
 }
 
 pub(super) fn local_by_interface(facts: &Facts<'_>) -> Seen {
     let mode = facts.configuration()?.detect_local_mode;
     Ok(match mode.as_str() {
-        "BridgeInterface" | "InterfaceNamePrefix" => {
-            vec![Proof::setting(
-                "kube-proxy's configuration",
-                "detectLocalMode",
-                mode,
-            )]
-        }
-        _ => Vec::new(),
+        "BridgeInterface" | "InterfaceNamePrefix" => vec![Proof::setting(
+            "kube-proxy's configuration",
+            "detectLocalMode",
+            mode,
+        )]
+        .into(),
+        _ => Shown::default(),
     })
 }
 
@@ -340,7 +377,7 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
     let tools = facts.node.evidence().text(Item::ProxyTools)?;
     let has = |end: &str| tools.lines().any(|path| path.ends_with(end));
     if !has("/nft") || has("/etc/protocols") {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     let served = services(facts, |_| true)?;
     let rules = facts.node.nft()?;
@@ -351,13 +388,17 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
         .filter_map(|table| table.set("service-ips"));
     let empty = maps.clone().next().is_some() && maps.all(|map| map.elements.is_empty());
     if served.is_empty() || !empty {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
-    Ok(vec![
+    let proofs = vec![
         Proof::object("map", "service-ips: no elements"),
         Proof::Note("/etc/protocols is not in kube-proxy's file system".to_owned()),
         Proof::Note(number_of(served.len(), "Service")),
-    ])
+    ];
+    Ok(Shown {
+        proofs,
+        services: served,
+    })
 }
 
 pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
@@ -370,7 +411,7 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
     };
     let asked = config.node_ports_at(Mode::Nftables).iter().any(loopback);
     if !asked || !serves_localhost(&config, facts.version()?.version) {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     let with = services(facts, |service| {
         let mut ports = service.spec.ports.iter();
@@ -378,15 +419,19 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
     })?;
     let listeners: Vec<_> = facts.node.metrics()?.of(NAME).collect();
     if with.is_empty() || listeners.is_empty() || listeners.iter().any(|of| of.value > 0.0) {
-        return Ok(Vec::new());
+        return Ok(Shown::default());
     }
     let words = config.node_port_addresses.join(", ");
-    Ok(vec![
+    let proofs = vec![
         Proof::setting("kube-proxy's configuration", "nodePortAddresses", words),
         Proof::setting(METRICS, NAME, 0),
         Proof::Note(format!(
             "{} with NodePorts",
             number_of(with.len(), "Service")
         )),
-    ])
+    ];
+    Ok(Shown {
+        proofs,
+        services: with,
+    })
 }

@@ -4,7 +4,7 @@ use super::modules::unread_modules;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{IPVS_TABLE, MODE};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item, signs};
 use crate::node::modules::{Modules, Standing};
 
@@ -163,7 +163,7 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
         module: "ip_vs".to_owned(),
         standing: standing.to_owned(),
     };
-    let finding = Finding::new(Severity::Error, "ip_vs", message)
+    let finding = Finding::new(Severity::Error, Subject::module("ip_vs"), message)
         .evidence([module])
         .evidence(refusal(facts).map(Proof::Log));
     Ok(vec![match modules.blocked.as_ref().and_then(|m| m.get("ip_vs")) {
@@ -246,7 +246,7 @@ fn module_there(facts: &Facts<'_>, module: &str, message: &str) -> Verdict {
         Standing::Unknown => return Err(Gap::NotCollected(Item::Modules)),
     };
     Ok(vec![
-        Finding::new(Severity::Error, module, message).evidence([Proof::Module {
+        Finding::new(Severity::Error, Subject::module(module), message).evidence([Proof::Module {
             module: module.to_owned(),
             standing: standing.to_owned(),
         }]),
@@ -264,6 +264,7 @@ fn stays_loaded(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the module is loaded and stays loaded: this does not mean that the mode is ipvs";
     Ok(vec![
-        Finding::new(Severity::Info, "ip_vs", message).evidence([Proof::module("ip_vs", "loaded")]),
+        Finding::new(Severity::Info, Subject::module("ip_vs"), message)
+            .evidence([Proof::module("ip_vs", "loaded")]),
     ])
 }

@@ -4,7 +4,7 @@ use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{MODE, OBSERVED, PODS, bridges, kernel_proof, link_proof, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::modules::Standing;
@@ -165,7 +165,7 @@ fn kernel_for_mode(facts: &Facts<'_>) -> Verdict {
     }
     let message = format!("the {mode} mode needs kernel {oldest} or newer");
     Ok(vec![
-        Finding::new(Severity::Error, "kernel", message).evidence([kernel_proof(facts)?]),
+        Finding::new(Severity::Error, Subject::Kernel, message).evidence([kernel_proof(facts)?]),
     ])
 }
 
@@ -199,7 +199,7 @@ fn rules(facts: &Facts<'_>, mode: Mode, of: impl Fn(&str) -> bool) -> Verdict {
     }
     let message = format!("the kernel lacks modules that the rules of the {mode} mode need");
     Ok(vec![
-        Finding::new(Severity::Error, "modules", message).evidence(absent),
+        Finding::new(Severity::Error, Subject::Modules, message).evidence(absent),
     ])
 }
 
@@ -232,7 +232,7 @@ fn legacy(facts: &Facts<'_>) -> Verdict {
     };
     let message = "iptables uses the legacy backend, but the kernel has no legacy tables";
     Ok(vec![
-        Finding::new(Severity::Error, "iptables", message).evidence([
+        Finding::new(Severity::Error, Subject::tool("iptables"), message).evidence([
             Proof::Note(version.to_owned()),
             Proof::module("ip_tables", standing),
         ]),
@@ -255,12 +255,12 @@ fn tracking(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the kernel does not track connections, but every mode needs that";
     Ok(vec![
-        Finding::new(Severity::Error, "nf_conntrack", message)
+        Finding::new(Severity::Error, Subject::module("nf_conntrack"), message)
             .evidence([sysctl_proof(key, "missing")])
-            .fix_with(
+            .fix(Fix::on_node(
                 "Load the module, and list it in /etc/modules-load.d so that it is loaded before kube-proxy starts.",
                 "modprobe nf_conntrack",
-            ),
+            )),
     ])
 }
 
@@ -277,20 +277,20 @@ fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
         value: value.unwrap_or("missing").to_owned(),
     };
     Ok(vec![
-        Finding::new(Severity::Error, bridges[0].name.clone(), message)
+        Finding::new(Severity::Error, Subject::link(&bridges[0].name), message)
             .evidence([seen])
             .evidence(
                 bridges
                     .iter()
                     .map(|link| link_proof(link, "a bridge of pods")),
             )
-            .fix_with(
+            .fix(Fix::on_node(
                 "Load the module and set the sysctl; make both persistent in /etc/modules-load.d and /etc/sysctl.d.",
                 match value {
                     // The sysctl exists if the module is loaded or built in; modprobe may not know a built-in one.
                     Some(_) => format!("sysctl -w {key}=1"),
                     None => format!("modprobe br_netfilter && sysctl -w {key}=1"),
                 },
-            ),
+            )),
     ])
 }

@@ -3,7 +3,7 @@
 use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::check::core::{MODE, containers, if_recorded, mounts, recorded, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::node::modules::{Modules, Standing};
 
@@ -150,12 +150,12 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
         .iter()
         .map(|name| Proof::module(*name, "loaded, in no file of modules-load.d"));
     Ok(vec![
-        Finding::new(Severity::Warning, "modules", message)
+        Finding::new(Severity::Warning, Subject::Modules, message)
             .evidence(seen)
-            .fix_with(
+            .fix(Fix::on_node(
                 "List all modules of the mode in one file of modules-load.d.",
                 command,
-            ),
+            )),
     ])
 }
 
@@ -202,7 +202,7 @@ fn tree(facts: &Facts<'_>) -> Verdict {
         .iter()
         .map(|name| Proof::module(name.as_str(), "not loaded"));
     Ok(vec![
-        Finding::new(severity, "modules", message)
+        Finding::new(severity, Subject::Modules, message)
             .evidence([Proof::Note(why)])
             .evidence(not_loaded),
     ])
@@ -222,7 +222,7 @@ fn loading(facts: &Facts<'_>) -> Verdict {
         .iter()
         .map(|name| Proof::module(name.as_str(), "not loaded"));
     Ok(vec![
-        Finding::new(Severity::Error, "modules", message)
+        Finding::new(Severity::Error, Subject::Modules, message)
             .evidence([sysctl_proof(KEY, 1)])
             .evidence(not_loaded),
     ])
@@ -240,7 +240,7 @@ fn modules_mount(facts: &Facts<'_>) -> Verdict {
     }
     let message = "kube-proxy's pod does not mount the node's modules, and cannot load any";
     Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message).evidence(without),
+        Finding::new(Severity::Warning, Subject::Proxy, message).evidence(without),
     ])
 }
 
@@ -255,14 +255,18 @@ fn tools(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     if !has("ipset") {
         let message = "kube-proxy does not find ipset, which the ipvs mode needs";
-        findings.push(Finding::new(Severity::Error, "ipset", message).evidence([missing("ipset")]));
+        findings.push(
+            Finding::new(Severity::Error, Subject::tool("ipset"), message)
+                .evidence([missing("ipset")]),
+        );
     }
     if !has("modprobe") {
         let standing = facts.node.modules()?.standing("ip_vs");
         if !matches!(standing, Standing::Loaded | Standing::BuiltIn) {
             let message = "kube-proxy does not find modprobe, and ip_vs is not loaded";
             findings.push(
-                Finding::new(Severity::Error, "modprobe", message).evidence([missing("modprobe")]),
+                Finding::new(Severity::Error, Subject::tool("modprobe"), message)
+                    .evidence([missing("modprobe")]),
             );
         }
     }

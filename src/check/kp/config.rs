@@ -4,8 +4,8 @@ use crate::backend::Mode;
 use crate::check::core::{
     COPY, MODE, OBSERVED, REPLACED, Source, if_recorded, is_replaced, leaves, plain, with_flags,
 };
-use crate::check::drift::REPAIR;
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::drift::repair;
+use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
 use crate::cluster::config::{go_duration, written};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -137,7 +137,8 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             let message = format!(
                 "the ConfigMap was set to {reported} {age} s ago, but the file on the node still has {configured}"
             );
-            let finding = Finding::new(Severity::Info, "mode", message).evidence(seen);
+            let finding =
+                Finding::new(Severity::Info, Subject::setting("mode"), message).evidence(seen);
             return Ok(vec![finding.fix(
                 "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
             )]);
@@ -146,7 +147,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart switches the mode"
         );
         return Ok(vec![
-            Finding::new(Severity::Error, "mode", message).evidence(seen),
+            Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
         ]);
     }
     let families = match facts.families()? {
@@ -173,14 +174,18 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         if reported.is_err() && is_replaced(facts)? {
             return Err(Gap::NotApplicable(REPLACED.to_owned()));
         }
-        let finding = Finding::new(Severity::Error, family.to_string(), message);
+        let finding = Finding::new(Severity::Error, family, message);
         let finding = finding.evidence(seen).evidence([kernel]);
         return Ok(vec![if held == "none" {
-            finding.fix_with(
-                "If the rules were flushed, `kpx reconcile` shows the missing ones, and --apply restores them now; kube-proxy \
-                 restores them at its next full sync. Find out in its log why it has not.",
-                REPAIR,
-            )
+            finding.fix(Fix::new(
+                Prose::from("If the rules were flushed, ")
+                    .kpx(["reconcile"])
+                    .and(
+                        " shows the missing ones, and --apply restores them now; kube-proxy restores them at its next full \
+                         sync. Find out in its log why it has not.",
+                    ),
+                repair(),
+            ))
         } else {
             finding.fix(
                 "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode.",
@@ -242,11 +247,13 @@ fn periods(facts: &Facts<'_>) -> Verdict {
     ] {
         if go_duration(text).is_some_and(|time| time.as_secs() > most) {
             findings.push(
-                Finding::new(Severity::Info, key, message).evidence([Proof::Setting {
-                    source: "kube-proxy's configuration".to_owned(),
-                    key: format!("{}.{key}", mode.section()),
-                    value: text.clone(),
-                }]),
+                Finding::new(Severity::Info, Subject::setting(key), message).evidence([
+                    Proof::Setting {
+                        source: "kube-proxy's configuration".to_owned(),
+                        key: format!("{}.{key}", mode.section()),
+                        value: text.clone(),
+                    },
+                ]),
             );
         }
     }
@@ -344,17 +351,21 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         let message = format!(
             "the ConfigMap was edited {age} s ago, and the kubelet has not written the edit to the node yet"
         );
-        let finding = Finding::new(Severity::Info, "kube-proxy", message).evidence(seen);
+        let finding = Finding::new(Severity::Info, Subject::Proxy, message).evidence(seen);
         return Ok(vec![finding.fix(
             "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
         )]);
     }
     let message =
         "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";
-    let finding = Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen);
+    let finding = Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen);
     Ok(vec![if map_name.starts_with(COPY) {
         finding.fix(
-            "kpx made this copy for a migration: finish it with `kpx migrate resume`, or undo it with `kpx migrate rollback`.",
+            Prose::from("kpx made this copy for a migration: finish it with ")
+                .kpx(["migrate", "resume"])
+                .and(", or undo it with ")
+                .kpx(["migrate", "rollback"])
+                .and("."),
         )
     } else {
         finding

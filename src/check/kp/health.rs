@@ -3,8 +3,9 @@
 use super::silence::silent;
 use crate::backend::Mode;
 use crate::check::core::{MODE, OBSERVED, family_or_proxy, leaving, slower_than};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item, Time};
+use crate::net::Family;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -175,13 +176,14 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                     | "CreateContainerConfigError"),
                 ) => {
                     let message = format!("kube-proxy does not run: its container is in {reason}");
-                    findings
-                        .push(Finding::new(Severity::Error, "kube-proxy", message).evidence(seen));
+                    findings.push(
+                        Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen),
+                    );
                 }
                 _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
                     let message = "kube-proxy's container failed and was restarted repeatedly";
                     findings.push(
-                        Finding::new(Severity::Warning, "kube-proxy", message).evidence(seen),
+                        Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen),
                     );
                 }
                 _ => {}
@@ -214,13 +216,17 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
         .filter(|(_, family)| !family.healthy)
         .map(|(name, family)| {
             let last = family.last_updated.as_deref().unwrap_or("never");
-            Finding::new(Severity::Error, name, message)
+            let about = name
+                .parse::<Family>()
+                .map_or_else(|_| Subject::setting(name), Subject::from);
+            Finding::new(Severity::Error, about, message)
                 .evidence(seen(format!("false, last written {last}")))
         })
         .collect();
     if findings.is_empty() && health.healthy == Some(false) {
         findings.push(
-            Finding::new(Severity::Error, "kube-proxy", message).evidence(seen("false".to_owned())),
+            Finding::new(Severity::Error, Subject::Proxy, message)
+                .evidence(seen("false".to_owned())),
         );
     }
     if findings.is_empty() && health.node_eligible == Some(false) {
@@ -237,19 +243,19 @@ fn not_eligible(facts: &Facts<'_>) -> Finding {
     match (leaving, node) {
         (Some(why), _) => {
             let message = "/healthz answers 503 because this node is about to be removed; kube-proxy is healthy";
-            Finding::new(Severity::Info, "node", message)
+            Finding::new(Severity::Info, Subject::Node { name: None }, message)
                 .evidence([eligible, why])
                 .fix("Nothing is to be repaired. Let probes and alerts for kube-proxy itself ask /livez.")
         }
         (None, Ok(_)) => {
             let message = "/healthz answers 503: kube-proxy does not see its Node object, so load balancers avoid the node";
-            Finding::new(Severity::Warning, "node", message)
+            Finding::new(Severity::Warning, Subject::Node { name: None }, message)
                 .evidence([eligible, Proof::Note("the Node is not about to be removed".to_owned())])
                 .fix("Compare the name in kube-proxy's log with `kubectl get nodes`, then restart kube-proxy.")
         }
         (None, Err(gap)) => {
             let message = "/healthz answers 503 to load balancers: the node is about to be removed, or unknown to kube-proxy";
-            Finding::new(Severity::Warning, "node", message)
+            Finding::new(Severity::Warning, Subject::Node { name: None }, message)
                 .evidence([eligible, Proof::Note(format!("the Node object is unknown: {gap}"))])
                 .fix("Run `kubectl describe node NAME`: the taint ToBeDeletedByClusterAutoscaler or a deletion explains it.")
         }

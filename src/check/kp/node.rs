@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, flags_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -118,7 +118,7 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
     Ok(blind
         .map(|state| {
             let message = "kube-proxy cannot detect local pods' traffic, and masquerades no traffic by source";
-            Finding::new(Severity::Warning, state.family.to_string(), message).evidence([
+            Finding::new(Severity::Warning, state.family, message).evidence([
                 Proof::Setting {
                     source: "kube-proxy's configuration".to_owned(),
                     key: "clusterCIDR".to_owned(),
@@ -164,10 +164,11 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     let names: Vec<_> = names.collect();
     let message = "kube-proxy uses this name, but no Node has it: no endpoint counts as local";
     let flag = key.starts_with("--");
-    let finding = Finding::new(Severity::Error, name, message).evidence([
-        Proof::setting(source, key, &value),
-        Proof::Note(format!("the Nodes are {}", listed(&names))),
-    ]);
+    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(name) }, message)
+        .evidence([
+            Proof::setting(source, key, &value),
+            Proof::Note(format!("the Nodes are {}", listed(&names))),
+        ]);
     Ok(vec![if flag {
         finding.fix(
             "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or remove the flag: it overrides \
@@ -218,12 +219,10 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         .map(|state| {
             let message =
                 "the Node has no address of this family, so kube-proxy uses the loopback address";
-            Finding::new(Severity::Warning, state.family.to_string(), message).evidence([
-                Proof::Object {
-                    what: "node",
-                    name: desired.node.clone(),
-                },
-            ])
+            Finding::new(Severity::Warning, state.family, message).evidence([Proof::Object {
+                what: "node",
+                name: desired.node.clone(),
+            }])
         })
         .collect())
 }
@@ -264,7 +263,8 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         let message =
             "the node's pods are not in clusterCIDR: their traffic is treated as external";
         findings.push(
-            Finding::new(Severity::Error, text.clone(), message)
+            Finding::new(Severity::Error, Subject::Prefix { prefix: pods }, message)
+                .called(text)
                 .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
         );
     }

@@ -4,7 +4,7 @@ use crate::backend::Mode;
 use crate::check::core::{
     MODE, NFT, VERSION, if_recorded, newer_nft, runs_here, sets_of_others, tool_version,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
@@ -151,7 +151,7 @@ fn skew(facts: &Facts<'_>) -> Verdict {
     }
     let message = "kube-proxy and the kubelet are more than three releases apart";
     Ok(vec![
-        Finding::new(Severity::Warning, "version", message).evidence([
+        Finding::new(Severity::Warning, Subject::setting("version"), message).evidence([
             Proof::Setting {
                 source: proxy.source.to_string(),
                 key: "kube-proxy".to_owned(),
@@ -177,7 +177,7 @@ fn no_recheck(facts: &Facts<'_>) -> Verdict {
         "this release does not re-check its virtual servers until a Service or endpoint changes";
     let seen = Proof::setting(found.source.to_string(), "version", version);
     Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message).evidence([seen]),
+        Finding::new(Severity::Warning, Subject::Proxy, message).evidence([seen]),
     ])
 }
 
@@ -193,7 +193,8 @@ fn nft_version(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the node's nft is too old to read kube-proxy's rules";
     Ok(vec![
-        Finding::new(Severity::Warning, "nft", message).evidence([Proof::Note(text)]),
+        Finding::new(Severity::Warning, Subject::tool("nft"), message)
+            .evidence([Proof::Note(text)]),
     ])
 }
 
@@ -216,7 +217,7 @@ fn unread_sets(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the nft in kube-proxy's image may crash on sets that the node's newer nft wrote";
     Ok(vec![
-        Finding::new(Severity::Warning, "nft", message)
+        Finding::new(Severity::Warning, Subject::tool("nft"), message)
             .evidence(sets)
             .evidence([
                 Proof::Note(format!("the node's {text}")),
@@ -268,7 +269,7 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
     }
     let message = "another service proxy runs next to kube-proxy";
     Ok(vec![
-        Finding::new(Severity::Error, "kube-proxy", message).evidence(seen),
+        Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen),
     ])
 }
 
@@ -290,10 +291,14 @@ fn pacing(facts: &Facts<'_>) -> Verdict {
     let message =
         "a rollout does not wait for a node's rules: the container has no readiness probe";
     let source = "DaemonSet kube-proxy";
+    let meta = &set.metadata;
+    let daemon_set = Subject::object("DaemonSet", &meta.namespace, &meta.name);
     Ok(vec![
-        Finding::new(Severity::Warning, source, message).evidence([
-            Proof::setting(source, "updateStrategy", strategy),
-            Proof::setting(source, "readinessProbe", "none"),
-        ]),
+        Finding::new(Severity::Warning, daemon_set, message)
+            .called(source)
+            .evidence([
+                Proof::setting(source, "updateStrategy", strategy),
+                Proof::setting(source, "readinessProbe", "none"),
+            ]),
     ])
 }

@@ -1,7 +1,9 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
-use crate::check::{Check, Facts, Finding, Outcome, Proof, Severity, Unknown, Verdict};
+use crate::check::{
+    Check, Facts, Finding, Fix, Line, Outcome, Proof, Severity, Subject, Unknown, Verdict,
+};
 use crate::evidence::{Evidence, Gap, Item};
 use crate::node::processes::Process;
 
@@ -13,9 +15,6 @@ const ANSWERS: &[Item] = &[
     Item::Configz,
     Item::ProxyTools,
 ];
-
-/// Subject of that error.
-const SUBJECT: &str = "kube-proxy process";
 
 /// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
 pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
@@ -40,11 +39,12 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if let Some(Process { pid, .. }) = stopped {
         let message =
             format!("process {pid} is stopped (state T): its rules are no longer updated");
-        let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
-        return Ok(vec![finding.fix_with(
+        let finding =
+            Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
+        return Ok(vec![finding.fix(Fix::on_node(
             "Continue the process, and find out what stopped it.",
             format!("kill -CONT {pid}"),
-        )]);
+        ))]);
     }
     let here = facts.node_name();
     if runs_here(facts)? {
@@ -53,12 +53,13 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             "{}runs but does not answer: it hangs, or listens on another address",
             which.unwrap_or_default()
         );
-        let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
+        let finding =
+            Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
         return Ok(vec![match pod(facts, here.as_deref()) {
-            Some(pod) => finding.fix_with(
+            Some(pod) => finding.fix(Fix::kubectl(
                 "Read the end of its log, then delete the pod: its DaemonSet creates another one.",
                 format!("kubectl -n kube-system delete pod {pod}"),
-            ),
+            )),
             None => finding.fix("Read the end of its log, then restart kube-proxy."),
         }]);
     }
@@ -71,14 +72,16 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         return Err(gap);
     }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
-    let finding = Finding::new(Severity::Error, SUBJECT, message).evidence([seen]);
-    let node = here.unwrap_or_else(|| "NODE".to_owned());
-    Ok(vec![finding.fix_with(
+    let finding = Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
+    let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
+    let line = match here {
+        Some(node) => Line::from(format!("{list}{node}")),
+        None => Line::with(format!("{list}NODE"), &["NODE"]),
+    };
+    Ok(vec![finding.fix(Fix::kubectl(
         "Find out why its pod does not run.",
-        format!(
-            "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName={node}"
-        ),
-    )])
+        line,
+    ))])
 }
 
 /// Returns the name of kube-proxy's pod on the node called `here`.

@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
 use crate::check::core::{LEFTOVERS, MODE, rules_in_use};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -148,7 +148,9 @@ fn rules_of(facts: &Facts<'_>, of: Mode) -> Verdict {
         counted(jumps, "jump")
     );
     Ok(vec![
-        Finding::new(Severity::Error, format!("{of} mode"), message).evidence(found),
+        Finding::new(Severity::Error, of, message)
+            .called(format!("{of} mode"))
+            .evidence(found),
     ])
 }
 
@@ -170,9 +172,14 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
             counted(sets, "IP set")
         );
         return Ok(vec![
-            Finding::new(Severity::Warning, "ipvs mode", message)
+            Finding::new(Severity::Warning, Mode::Ipvs, message)
+                .called("ipvs mode")
                 .evidence(found)
-                .fix("Run `kpx cleanup --mode ipvs` to see the plan, then add --apply to remove them."),
+                .fix(
+                    Prose::from("Run ")
+                        .kpx(["cleanup", "--mode", "ipvs"])
+                        .and(" to see the plan, then add --apply to remove them."),
+                ),
         ]);
     }
     let parts = [
@@ -198,7 +205,9 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
         parts.join(", ")
     );
     Ok(vec![
-        Finding::new(Severity::Error, "ipvs mode", message).evidence(found),
+        Finding::new(Severity::Error, Mode::Ipvs, message)
+            .called("ipvs mode")
+            .evidence(found),
     ])
 }
 
@@ -211,15 +220,15 @@ fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
             let name = format!("{} {}", table.family, table.name);
             let message = format!("the table is a leftover: the mode is {mode}");
             let command = format!("nft delete table {name}");
-            Finding::new(Severity::Warning, format!("table {name}"), message)
+            Finding::new(Severity::Warning, Subject::table(None, &*name), message)
                 .evidence([Proof::Object {
                     what: "nft-table",
                     name,
                 }])
-                .fix_with(
+                .fix(Fix::on_node(
                     "Delete the table: the running mode does not use it.",
                     command,
-                )
+                ))
         })
         .collect())
 }
@@ -255,8 +264,7 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
         if !seen.is_empty() {
             let message =
                 format!("rules of another mode than {mode} jump to a chain that both modes use");
-            findings
-                .push(Finding::new(Severity::Warning, family.to_string(), message).evidence(seen));
+            findings.push(Finding::new(Severity::Warning, family, message).evidence(seen));
         }
     }
     Ok(findings)

@@ -3,7 +3,7 @@
 use crate::action::ROUTE_PROTOCOL;
 use crate::bridge::{Held, TABLE};
 use crate::check::core::if_recorded;
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::node::routes::Route;
 use crate::words::number_of;
@@ -82,11 +82,17 @@ fn unfinished(facts: &Facts<'_>) -> Verdict {
         what: "migration",
         name: migration.id.clone(),
     };
-    let fix = "Finish it, or undo it with `kpx migrate rollback`.";
+    let fix = Prose::from("Finish it, or undo it with ")
+        .kpx(["migrate", "rollback"])
+        .and(".");
+    let about = Subject::Migration {
+        id: migration.id.clone(),
+    };
     Ok(vec![
-        Finding::new(Severity::Warning, subject, message)
+        Finding::new(Severity::Warning, about, message)
+            .called(subject)
             .evidence([seen])
-            .fix_with(fix, "kpx migrate resume".to_owned()),
+            .fix(Fix::kpx(fix, ["migrate", "resume"])),
     ])
 }
 
@@ -105,7 +111,7 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
         let names = tables.iter().map(|of| format!("{} {TABLE}", of.family));
         let seen = names.map(|name| Proof::object("nft-table", name));
         findings.push(
-            Finding::new(Severity::Error, "the bridge", bridge_message(&held)).evidence(seen),
+            Finding::new(Severity::Error, Subject::Bridge, bridge_message(&held)).evidence(seen),
         );
     }
     let routes = match if_recorded(facts.node.routes()) {
@@ -130,7 +136,7 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
         let seen = routes
             .iter()
             .map(|route| Proof::object("route", name(route)));
-        findings.push(Finding::new(Severity::Error, "kpx's routes", message).evidence(seen));
+        findings.push(Finding::new(Severity::Error, Subject::Routes, message).evidence(seen));
     }
     Ok(findings.into_iter().map(|of| with_fix(facts, of)).collect())
 }
@@ -156,11 +162,14 @@ fn is_kpx_route(route: &Route) -> bool {
 /// Adds the fix: end the migration, or remove a bridge without one.
 fn with_fix(facts: &Facts<'_>, finding: Finding) -> Finding {
     if facts.node.migration().is_ok_and(|of| !of.ended) {
-        let text = "Finish the migration, or undo it with `kpx migrate rollback`.";
-        finding.fix_with(text, "kpx migrate resume")
+        let text = Prose::from("Finish the migration, or undo it with ")
+            .kpx(["migrate", "rollback"])
+            .and(".");
+        finding.fix(Fix::kpx(text, ["migrate", "resume"]))
     } else {
-        let text =
-            "Remove the bridge and its routes, or keep it up to date with `kpx bridge follow`.";
-        finding.fix_with(text, "kpx bridge down --apply --yes")
+        let text = Prose::from("Remove the bridge and its routes, or keep it up to date with ")
+            .kpx(["bridge", "follow"])
+            .and(".");
+        finding.fix(Fix::kpx(text, ["bridge", "down", "--apply", "--yes"]))
     }
 }

@@ -7,7 +7,7 @@ use crate::check::core::{
     COPY, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof, mounted,
     runs_here, still_held, text_of,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::config::ProxyConfig;
 use crate::evidence::{Gap, Item, Time};
 use crate::words::number_of;
@@ -174,7 +174,7 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
     });
     let message = "kube-proxy has different modes on different nodes";
     Ok(vec![
-        Finding::new(Severity::Warning, "modes", message).evidence(seen),
+        Finding::new(Severity::Warning, Subject::Modes, message).evidence(seen),
     ])
 }
 
@@ -197,7 +197,7 @@ fn expected_sync(facts: &Facts<'_>) -> Verdict {
     let version = facts.version().ok();
     let version = version.map(|of| Proof::setting(of.source.to_string(), "version", of.version));
     Ok(vec![
-        Finding::new(Severity::Warning, "kube-proxy", message)
+        Finding::new(Severity::Warning, Subject::Proxy, message)
             .evidence([Proof::Note(number_of(endpoints, "endpoint"))])
             .evidence(version)
             .evidence(kernel_proof(facts)),

@@ -1,12 +1,12 @@
 //! Tracked connections to NodePorts.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, VERSION, connection_proof, leaving, node_ports};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
 use crate::cluster::config::NodePortsAt;
 use crate::cluster::release::Change;
 use crate::desired::{LOCALHOST_GATE, serves_localhost};
@@ -133,40 +133,48 @@ fn passing_through(facts: &Facts<'_>) -> Verdict {
     facts.node.slices()?;
     let owners = facts.owners();
     let entries = facts.node.conntrack()?.entries.iter();
-    let passing: Vec<_> = entries
-        .filter(|entry| {
+    let (services, passing): (Vec<_>, Vec<_>) = entries
+        .filter_map(|entry| {
             let to = entry.original.destination;
-            let Some((port, node_port)) = owners.served_at(to, entry.proto) else {
-                return false;
-            };
+            let (port, node_port) = owners.served_at(to, entry.proto)?;
             let external = node_port || !port.addresses.contains(&(Role::ClusterIp, to.ip()));
             let ended = matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
             let mut endpoints = port.endpoints.iter();
             let backend = endpoints.find(|of| of.addr == entry.reply.source);
-            external && !ended && backend.is_some_and(|of| of.local == Some(false))
+            let passes = external && !ended && backend.is_some_and(|of| of.local == Some(false));
+            passes.then_some((&port.name, entry))
         })
-        .collect();
+        .unzip();
+    let about = Subject::Node {
+        name: Some(node.metadata.name.clone()),
+    };
     if passing.is_empty() {
         return Ok(Vec::new());
     }
     let message = "the node is about to be removed, and load balancers' connections to other nodes pass through it";
     let count = number_of(passing.len(), "connection");
     Ok(vec![
-        Finding::new(Severity::Warning, node.metadata.name.clone(), message)
+        Finding::new(Severity::Warning, about, message)
+            .services(services)
             .evidence([why, Proof::Note(count)])
             .evidence(passing.into_iter().take(SHOWN).map(connection_proof)),
     ])
 }
 
 /// Returns the tracked connections to NodePorts at addresses that `at` selects.
-fn to_node_ports(facts: &Facts<'_>, at: impl Fn(IpAddr) -> bool) -> Result<Vec<Proof>, Gap> {
+fn to_node_ports(
+    facts: &Facts<'_>,
+    at: impl Fn(IpAddr) -> bool,
+) -> Result<Vec<(ServiceRef, Proof)>, Gap> {
     let ports = node_ports(facts)?;
     let entries = facts.node.conntrack()?.entries.iter();
-    let there = entries.filter(|entry| {
+    let there = entries.filter(|entry| at(entry.original.destination.ip()));
+    let there = there.filter_map(|entry| {
         let to = entry.original.destination;
-        ports.contains_key(&(entry.proto.number(), to.port())) && at(to.ip())
+        let of = ports.get(&(entry.proto.number(), to.port()))?;
+        Some((of.clone(), connection_proof(entry)))
     });
-    Ok(there.map(connection_proof).collect())
+    Ok(there.collect())
 }
 
 /// Returns a finding if clients use NodePorts on loopback addresses.
@@ -187,7 +195,9 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
     let mut seen: Vec<_> = counted
         .map(|sample| Proof::setting("kube-proxy's metrics", NAME, sample.value))
         .collect();
-    seen.extend(flows.iter().flatten().cloned());
+    let flows_seen = flows.iter().flatten();
+    let (services, flows_seen): (Vec<_>, Vec<_>) = flows_seen.cloned().unzip();
+    seen.extend(flows_seen);
     if seen.is_empty() {
         // Either source is enough, but one must be known.
         return match (counters.is_empty(), flows) {
@@ -196,7 +206,9 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
         };
     }
     let finding = |severity, message: &str| {
-        Finding::new(severity, "127.0.0.1", message).evidence(seen.iter().cloned())
+        Finding::new(severity, IpAddr::from(Ipv4Addr::LOCALHOST), message)
+            .services(&services)
+            .evidence(seen.iter().cloned())
     };
     let version = facts.version().ok().map(|found| found.version);
     let newer = version.filter(|version| version.has(Change::LocalhostNodePorts));
@@ -244,13 +256,20 @@ pub(in crate::check) fn secondary(facts: &Facts<'_>) -> Verdict {
         .map(|at| at.addr.addr)
         .filter(|ip| !ip.is_loopback() && !primary.contains(ip))
         .collect();
-    let seen = to_node_ports(facts, |to| others.contains(&to))?;
+    let there = to_node_ports(facts, |to| others.contains(&to))?;
+    let (services, seen): (Vec<_>, Vec<_>) = there.into_iter().unzip();
     if seen.is_empty() {
         return Ok(Vec::new());
     }
     let message = "clients use NodePorts on secondary addresses of the node, which the nftables mode does not serve";
     Ok(vec![
-        Finding::new(Severity::Error, "nodePortAddresses", message).evidence(seen),
+        Finding::new(
+            Severity::Error,
+            Subject::setting("nodePortAddresses"),
+            message,
+        )
+        .services(services)
+        .evidence(seen),
     ])
 }
 
@@ -273,9 +292,13 @@ fn client_ports(facts: &Facts<'_>) -> Verdict {
             findings.push(
                 Finding::new(
                     Severity::Warning,
-                    format!("{service} {}", from.port()),
+                    Subject::NodePort {
+                        service: service.clone(),
+                        number: from.port(),
+                    },
                     message,
                 )
+                .called(format!("{} {}", service.whole(), from.port()))
                 .evidence([connection_proof(entry)]),
             );
         }

@@ -1,10 +1,11 @@
 //! NodePorts, health check ports, and the sockets that listen on them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::backend::Mode;
-use crate::check::core::{MODE, VERSION, name_of, node_ports, proto_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{MODE, VERSION, node_ports, proto_of};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
@@ -145,9 +146,12 @@ fn taken(facts: &Facts<'_>) -> Verdict {
             && !proxys
         {
             let message = "a process of the node listens on the Service's NodePort";
-            let subject = format!("{service} port {port}");
+            let about = Subject::NodePort {
+                service: service.clone(),
+                number: port,
+            };
             findings.push(
-                Finding::new(Severity::Error, subject, message).evidence([socket_proof(socket)]),
+                Finding::new(Severity::Error, about, message).evidence([socket_proof(socket)]),
             );
         }
     }
@@ -179,9 +183,14 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             let proto = proto_of(proto.unwrap_or("TCP"));
             if let Some(service) = ports.get(&(proto.number(), number)) {
                 let message = "the pod's hostPort is also a NodePort";
-                let subject = format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
-                let seen = Proof::Note(format!("{proto} {number} is the NodePort of {service}"));
-                findings.push(Finding::new(Severity::Warning, subject, message).evidence([seen]));
+                let about = Subject::object("Pod", &pod.metadata.namespace, &pod.metadata.name);
+                let whole = service.whole();
+                let seen = Proof::Note(format!("{proto} {number} is the NodePort of {whole}"));
+                findings.push(
+                    Finding::new(Severity::Warning, about, message)
+                        .services([service])
+                        .evidence([seen]),
+                );
             }
         }
     }
@@ -206,7 +215,7 @@ fn families(facts: &Facts<'_>) -> Verdict {
             let message = "kube-proxy does not start: before 1.37 nodePortAddresses takes no words but primary alone";
             let seen = Proof::setting(found.source.to_string(), "version", found.version);
             return Ok(vec![
-                Finding::new(Severity::Error, "nodePortAddresses", message).evidence([setting(), seen])
+                Finding::new(Severity::Error, Subject::setting("nodePortAddresses"), message).evidence([setting(), seen])
                     .fix("Set nodePortAddresses to [\"primary\"] or to prefixes, or upgrade kube-proxy to 1.37."),
             ]);
         }
@@ -225,16 +234,22 @@ fn families(facts: &Facts<'_>) -> Verdict {
     }
     let services = facts.node.services()?.iter();
     let with = services.filter(|service| service.spec.ports.iter().any(|p| p.node_port.is_some()));
-    let used: BTreeSet<Family> = with
-        .flat_map(|service| &service.spec.cluster_ips)
-        .filter_map(|text| text.parse().ok().map(Family::of))
-        .collect();
-    let lacking = used.into_iter().filter(|family| !covers(*family));
+    let mut used: BTreeMap<Family, Vec<&Service>> = BTreeMap::new();
+    for service in with {
+        for text in &service.spec.cluster_ips {
+            if let Ok(addr) = text.parse() {
+                used.entry(Family::of(addr)).or_default().push(service);
+            }
+        }
+    }
+    let lacking = used.into_iter().filter(|(family, _)| !covers(*family));
     Ok(lacking
-        .map(|family| {
+        .map(|(family, services)| {
             let message =
                 "nodePortAddresses has no prefix of this IP family, which Services with NodePorts use";
-            Finding::new(Severity::Warning, family.to_string(), message).evidence([setting()])
+            Finding::new(Severity::Warning, family, message)
+                .services(services)
+                .evidence([setting()])
         })
         .collect())
 }
@@ -251,7 +266,7 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
                 && !labels.contains_key("service.kubernetes.io/service-proxy-name")
                 && !labels.contains_key("service.kubernetes.io/headless")
         })
-        .filter_map(|service| Some((name_of(service), service.spec.health_check_node_port?)))
+        .filter_map(|service| Some((service, service.spec.health_check_node_port?)))
         .filter(|(_, port)| *port != 0)
         .collect();
     if wanted.is_empty() {
@@ -273,10 +288,13 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
             })
             .map(socket_proof)
             .collect();
+        let about = Subject::HealthCheckPort {
+            service: service.into(),
+            number: port,
+        };
         if !others.is_empty() {
             let message = "another process than kube-proxy listens on the healthCheckNodePort";
-            let subject = format!("{service} port {port}");
-            findings.push(Finding::new(Severity::Error, subject, message).evidence(others));
+            findings.push(Finding::new(Severity::Error, about, message).evidence(others));
         } else if here().next().is_none() {
             all_sockets_read(facts)?;
             let message = "no process listens on the healthCheckNodePort: load balancers consider the node dead";
@@ -284,8 +302,7 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
                 socket: format!("tcp port {port}"),
                 process: "no listener".to_owned(),
             };
-            let subject = format!("{service} port {port}");
-            findings.push(Finding::new(Severity::Error, subject, message).evidence([seen]));
+            findings.push(Finding::new(Severity::Error, about, message).evidence([seen]));
         }
     }
     Ok(findings)

@@ -4,7 +4,7 @@ use crate::backend::Mode;
 use crate::backend::ipvs::requirements::conn_reuse_mode;
 use crate::backend::requirements::By;
 use crate::check::core::{IPVS_TABLE, MODE, number, recorded, setting, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 
 /// So many addresses or virtual servers are many.
@@ -168,12 +168,12 @@ fn must_be(facts: &Facts<'_>, severity: Severity, key: &str, want: &str, why: &s
         return Ok(Vec::new());
     }
     Ok(vec![
-        Finding::new(severity, key, why)
+        Finding::new(severity, Subject::sysctl(key), why)
             .evidence([sysctl_proof(key, value)])
-            .fix_with(
+            .fix(Fix::on_node(
                 "Set the sysctl, and find out what changed it: kube-proxy sets it only when it starts.",
                 format!("sysctl -w {key}={want}"),
-            ),
+            )),
     ])
 }
 
@@ -200,7 +200,7 @@ fn reuse(facts: &Facts<'_>) -> Verdict {
     if wanted.by != By::KubeProxy {
         let text = "Set the sysctl, and find out what changed it: kube-proxy does not set it on this kernel.";
         let fixes = findings.iter_mut().filter_map(|of| of.fix.as_mut());
-        fixes.for_each(|fix| text.clone_into(&mut fix.text));
+        fixes.for_each(|fix| fix.text = text.into());
     }
     Ok(findings)
 }
@@ -270,7 +270,8 @@ fn strict_arp(facts: &Facts<'_>) -> Verdict {
     let message =
         "the node answers ARP for every Service address, although other software announces them";
     Ok(vec![
-        Finding::new(Severity::Error, "ARP", message)
+        Finding::new(Severity::Error, Subject::setting("ipvs.strictARP"), message)
+            .called("ARP")
             .evidence(wrong)
             .evidence(note),
     ])
@@ -294,7 +295,8 @@ fn keepalive(facts: &Facts<'_>) -> Verdict {
         timeouts.tcp
     );
     Ok(vec![
-        Finding::new(Severity::Info, KEY, message).evidence([sysctl_proof(KEY, idle)]),
+        Finding::new(Severity::Info, Subject::sysctl(KEY), message)
+            .evidence([sysctl_proof(KEY, idle)]),
     ])
 }
 
@@ -306,8 +308,10 @@ fn estimation(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let message = "IPVS estimates rates of thousands of virtual servers every two seconds";
-    Ok(vec![Finding::new(Severity::Info, KEY, message).evidence([
-        sysctl_proof(KEY, 1),
-        Proof::Note(format!("{count} virtual servers")),
-    ])])
+    Ok(vec![
+        Finding::new(Severity::Info, Subject::sysctl(KEY), message).evidence([
+            sysctl_proof(KEY, 1),
+            Proof::Note(format!("{count} virtual servers")),
+        ]),
+    ])
 }

@@ -1,7 +1,7 @@
 //! Overflows of the neighbour tables.
 
 use crate::check::core::{by_family, if_recorded, number, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::counters::Counters;
@@ -75,20 +75,20 @@ fn overflow(
             "packets were dropped since boot because the neighbour table was full",
         )
     };
-    let finding = Finding::new(severity, family.to_string(), message)
+    let finding = Finding::new(severity, family, message)
         .evidence(
             [("table_fulls", count), ("entries", entries)]
                 .map(|(name, value)| Proof::setting(file, name, value)),
         )
         .evidence(most.map(|most| sysctl_proof(&key, most)));
     Ok(Some(match most {
-        Some(most) if severity == Severity::Warning => finding.fix_with(
+        Some(most) if severity == Severity::Warning => finding.fix(Fix::on_node(
             "Raise the sysctls, and write them to a file of /etc/sysctl.d to make them persistent.",
             format!(
                 "sysctl -w {settings}.gc_thresh2={most} {key}={}",
                 most.saturating_mul(2)
             ),
-        ),
+        )),
         _ => finding,
     }))
 }

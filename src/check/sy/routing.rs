@@ -1,9 +1,13 @@
 //! Sysctls of forwarding, routing and client ports.
 
+use std::collections::BTreeSet;
+
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
-use crate::check::core::{recorded, setting, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{node_ports, recorded, setting, sysctl_proof};
+use crate::check::{
+    Check, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::IptablesBackend;
@@ -156,16 +160,17 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
         };
         let finding = if facts.node.has_pod_network() {
             let message = "forwarding is off: packets from and to pods are dropped";
-            Finding::new(Severity::Error, key, message).evidence([seen])
+            Finding::new(Severity::Error, Subject::sysctl(key), message).evidence([seen])
         } else {
             let message = "forwarding is off, but no pod network is set up on this node, so nothing is lost yet";
             let note = "no link of a pod and no route to pod addresses".to_owned();
-            Finding::new(Severity::Warning, key, message).evidence([seen, Proof::Note(note)])
+            Finding::new(Severity::Warning, Subject::sysctl(key), message)
+                .evidence([seen, Proof::Note(note)])
         };
-        findings.push(finding.fix_with(
+        findings.push(finding.fix(Fix::on_node(
             "Set the sysctl, and write it to a file of /etc/sysctl.d to make it persistent.",
             format!("sysctl -w {key}=1"),
-        ));
+        )));
     }
     Ok(findings)
 }
@@ -188,7 +193,7 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     }
     let message = "packets for 127.0.0.0/8 from outside are accepted: no rule drops them";
     Ok(vec![
-        Finding::new(Severity::Warning, key, message).evidence([
+        Finding::new(Severity::Warning, Subject::sysctl(key), message).evidence([
             sysctl_proof(key, 1),
             Proof::Chain {
                 family: Family::V4,
@@ -203,11 +208,9 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
 fn local_ports(facts: &Facts<'_>) -> Verdict {
     const RANGE: &str = "net.ipv4.ip_local_port_range";
     const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
-    let services = facts.node.services()?;
-    let mut ports: Vec<u16> = services
-        .iter()
-        .flat_map(|service| &service.spec.ports)
-        .filter_map(|port| port.node_port)
+    let mut ports: Vec<(u16, ServiceRef)> = node_ports(facts)?
+        .into_iter()
+        .map(|((_, number), service)| (number, service))
         .collect();
     if ports.is_empty() {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
@@ -233,25 +236,25 @@ fn local_ports(facts: &Facts<'_>) -> Verdict {
                 bounds.is_some_and(|(from, to)| (from..=to).contains(&port))
             })
     };
-    ports.retain(|&port| (first..=last).contains(&port) && !is_reserved(port));
-    ports.sort_unstable();
-    ports.dedup();
+    ports.retain(|(port, _)| (first..=last).contains(port) && !is_reserved(*port));
     if ports.is_empty() {
         return Ok(Vec::new());
     }
-    let names: Vec<_> = ports.iter().take(5).map(ToString::to_string).collect();
+    let (numbers, services): (BTreeSet<u16>, Vec<_>) = ports.into_iter().unzip();
+    let names: Vec<_> = numbers.iter().take(5).map(ToString::to_string).collect();
     let message = "client sockets of the node may use the number of an allocated NodePort";
     Ok(vec![
-        Finding::new(Severity::Warning, RANGE, message)
+        Finding::new(Severity::Warning, Subject::sysctl(RANGE), message)
             .evidence([
                 sysctl_proof(RANGE, text),
                 sysctl_proof(RESERVED, reserved),
-                Proof::Note(format!("{} NodePorts in the range, for example {}", ports.len(), names.join(", "))),
+                Proof::Note(format!("{} NodePorts in the range, for example {}", numbers.len(), names.join(", "))),
             ])
-            .fix_with(
+            .services(services)
+            .fix(Fix::on_node(
                 "Reserve the NodePort range, and write the sysctl to a file of /etc/sysctl.d to make it persistent.",
                 format!("sysctl -w {RESERVED}=30000-32767"),
-            ),
+            )),
     ])
 }
 
@@ -277,15 +280,15 @@ fn reverse_path(facts: &Facts<'_>) -> Verdict {
             let message =
                 "the strict reverse path filter drops packets whose route back uses another link";
             findings.push(
-                Finding::new(Severity::Warning, link, message)
+                Finding::new(Severity::Warning, Subject::link(link), message)
                     .evidence([
                         sysctl_proof(&key, own),
                         sysctl_proof("net.ipv4.conf.all.rp_filter", of_all),
                     ])
-                    .fix_with(
+                    .fix(Fix::on_node(
                         "Set the sysctl to 2, now and in a file of /etc/sysctl.d.",
                         format!("sysctl -w {key}=2"),
-                    ),
+                    )),
             );
         }
     }
@@ -299,7 +302,7 @@ fn liberal(facts: &Facts<'_>) -> Verdict {
     }
     let message = "conntrack considers packets outside the TCP window invalid, and the nftables mode does not drop them";
     Ok(vec![
-        Finding::new(Severity::Warning, KEY, message).evidence([
+        Finding::new(Severity::Warning, Subject::sysctl(KEY), message).evidence([
             sysctl_proof(KEY, 0),
             Proof::setting(
                 "kube-proxy's configuration",

@@ -7,7 +7,7 @@ use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::check::core::Source;
 use crate::check::drift::DRIFT;
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
 use crate::diff::Layer;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -93,10 +93,13 @@ fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
     let list: Vec<_> = wanted.iter().map(String::as_str).collect();
     let list = format!("[{}]", list.join(", "));
     let message = "kube-proxy in ipvs mode deletes virtual servers of other software unless excludeCIDRs contains them";
-    let finding = Finding::new(Severity::Warning, "virtual servers", message).evidence(seen);
+    let finding = Finding::new(Severity::Warning, Subject::VirtualServers, message).evidence(seen);
     let when = "kube-proxy reads it when it starts in the new mode.";
     Ok(vec![match command(facts, &list) {
-        Some(command) => finding.fix_with(format!("Add their addresses to excludeCIDRs before the switch: {when}"), command),
+        Some(command) => finding.fix(Fix::kubectl(
+            format!("Add their addresses to excludeCIDRs before the switch: {when}"),
+            command,
+        )),
         None => finding.fix(format!(
             "Set ipvs.excludeCIDRs to {list} in kube-proxy's configuration before the switch: {when}"
         )),
@@ -130,7 +133,7 @@ fn cleared_servers(facts: &Facts<'_>) -> Verdict {
         .into_iter()
         .map(|key| {
             let name = print::name(key);
-            Finding::new(Severity::Error, name.clone(), message)
+            Finding::new(Severity::Error, Subject::server(key), message)
                 .evidence([Proof::object("virtual-server", name)])
                 .fix("Move the other software's virtual servers to another machine first, or keep this node in its mode.")
         })

@@ -1,15 +1,16 @@
 //! NodePorts in ipvs mode.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Match, Policy, States, Table, Target};
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::check::core::{
-    IPVS_TABLE, MODE, RULES, is_open, name_of, rule_proof, rules_in_use, split_addresses,
+    IPVS_TABLE, MODE, RULES, is_open, name_of, node_ports, rule_proof, rules_in_use,
+    split_addresses,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 
@@ -78,33 +79,31 @@ fn inner_addresses(facts: &Facts<'_>) -> Verdict {
         "docker", "br-", "cni", "cbr", "flannel", "tunl", "vxlan", "cali", "virbr",
     ];
     facts.only_in(&[Mode::Ipvs])?;
-    let numbers: BTreeSet<u16> = facts
-        .node
-        .services()?
-        .iter()
-        .flat_map(|service| &service.spec.ports)
-        .filter_map(|port| port.node_port)
-        .collect();
+    let node_ports = node_ports(facts)?;
     let (_, others) = split_addresses(facts)?;
-    let mut by_link: BTreeMap<&str, Vec<Proof>> = BTreeMap::new();
+    let mut by_link: BTreeMap<&str, Vec<(ServiceRef, Proof)>> = BTreeMap::new();
     for server in &facts.node.ipvs()?.servers {
-        let Key::Address { addr, port, .. } = server.key else {
+        let Key::Address { proto, addr, port } = server.key else {
             continue;
         };
         if let Some(at) = others.iter().find(|at| at.addr.addr == addr)
-            && numbers.contains(&port)
+            && let Some(service) = node_ports.get(&(proto.number(), port))
             && INNER.iter().any(|prefix| at.link.starts_with(prefix))
         {
-            by_link.entry(&at.link).or_default().push(Proof::Object {
-                what: "virtual-server",
-                name: print::name(server.key),
-            });
+            let seen = Proof::object("virtual-server", print::name(server.key));
+            let there = by_link.entry(&at.link).or_default();
+            there.push((service.clone(), seen));
         }
     }
     let message = "NodePorts are served on an inner address of the node";
     Ok(by_link
         .into_iter()
-        .map(|(link, seen)| Finding::new(Severity::Warning, link, message).evidence(seen))
+        .map(|(link, there)| {
+            let (services, seen): (Vec<_>, Vec<_>) = there.into_iter().unzip();
+            Finding::new(Severity::Warning, Subject::link(link), message)
+                .services(services)
+                .evidence(seen)
+        })
         .collect())
 }
 
@@ -134,8 +133,7 @@ fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
                 name: format!("{} has the NodePort {}", name_of(of), port.port),
             };
             let message = "a port of the Service has the same number as a NodePort: its clients are masqueraded";
-            findings
-                .push(Finding::new(Severity::Warning, name_of(service), message).evidence([seen]));
+            findings.push(Finding::new(Severity::Warning, service, message).evidence([seen]));
         }
     }
     Ok(findings)
@@ -225,7 +223,13 @@ fn input(facts: &Facts<'_>) -> Verdict {
             None => Proof::rule(family, "filter", "-P INPUT DROP"),
         };
         findings.push(
-            Finding::new(Severity::Error, format!("{family} INPUT"), message).evidence([seen]),
+            Finding::new(
+                Severity::Error,
+                Subject::chain(family, "filter", "INPUT"),
+                message,
+            )
+            .called(format!("{family} INPUT"))
+            .evidence([seen]),
         );
     }
     Ok(findings)

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
-use crate::check::core::{IPVS_TABLE, MODE, if_recorded};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Verdict, When};
+use crate::check::core::{IPVS_TABLE, MODE, if_recorded, served_by};
+use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
 use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item};
 use crate::words::number_of;
@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[
             MODE,
             IPVS_TABLE,
-            &[Item::IpvsConnections, Item::EndpointSlices],
+            &[Item::IpvsConnections, Item::EndpointSlices, Item::Services],
         ],
         caused_by: &["KM01"],
         run: drained,
@@ -110,7 +110,11 @@ fn drained(facts: &Facts<'_>) -> Verdict {
                     number_of(held, "connection")
                 ),
             );
-            findings.push(Finding::new(Severity::Warning, name, message).evidence([seen]));
+            findings.push(
+                Finding::new(Severity::Warning, Subject::server(server.key), message)
+                    .services(served_by(facts, server.key))
+                    .evidence([seen]),
+            );
         }
     }
     Ok(findings)
@@ -129,9 +133,9 @@ fn buckets(facts: &Facts<'_>) -> Verdict {
     }
     let message = "the table has more than eight connections per bucket";
     Ok(vec![
-        Finding::new(Severity::Warning, "connections", message).evidence([Proof::Note(format!(
-            "{count} connections in {size} buckets"
-        ))]),
+        Finding::new(Severity::Warning, Subject::Connections, message).evidence([Proof::Note(
+            format!("{count} connections in {size} buckets"),
+        )]),
     ])
 }
 
@@ -161,11 +165,13 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
         .map(|((key, want), have)| {
             let message =
                 format!("the IPVS timeout is {have} s, but kube-proxy is configured for {want} s");
-            Finding::new(Severity::Warning, key, message).evidence([Proof::Setting {
-                source: "IPVS".to_owned(),
-                key: key.to_owned(),
-                value: have.to_string(),
-            }])
+            Finding::new(Severity::Warning, Subject::setting(key), message).evidence([
+                Proof::Setting {
+                    source: "IPVS".to_owned(),
+                    key: key.to_owned(),
+                    value: have.to_string(),
+                },
+            ])
         })
         .collect())
 }

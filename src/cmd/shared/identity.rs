@@ -1,13 +1,13 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
-use std::ffi::OsString;
+use std::sync::Arc;
 
 use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
 use super::session::Session;
-use crate::check::Fix;
-use crate::cli::{BridgeAction, Cli, Command, MigratePart};
+use crate::check::{Fix, Reach, quoted};
+use crate::cli::{BridgeAction, Command, MigratePart};
 use crate::evidence::Gap;
 use crate::host;
 use crate::node::NodeSnapshot;
@@ -263,41 +263,24 @@ pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
 
 /// Makes `fixes` work on this machine, for the node and the cluster of `session`.
 pub(in crate::cmd) fn reach<'f>(session: &Session, fixes: impl Iterator<Item = &'f mut Fix>) {
-    let options = options_text(session);
-    let node = session.name();
-    // In a report of several nodes, each fix is below the names of its nodes.
-    let node = node.filter(|_| session.is_remote() && !session.one_of_several);
+    let reach = Arc::new(way_to(session));
     for fix in fixes {
-        reach_one(fix, &options, node);
+        fix.reached_by(&reach);
     }
 }
 
-/// Makes the command of `fix` work on this machine: with `options`, a kpx reaches the node and the cluster; the text says
-/// which other commands belong on `node`, another machine.
-fn reach_one(fix: &mut Fix, options: &str, node: Option<&str>) {
-    let Some(command) = &mut fix.command else {
-        return;
-    };
-    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
-    let parsed = match program {
-        "kubectl" => return,
-        "kpx" => {
-            Cli::parse_from_words(&command.split(' ').map(OsString::from).collect::<Vec<_>>()).ok()
-        }
-        _ => None,
-    };
-    match parsed.map(|cli| cli.command) {
-        Some(parsed) if reaches_others(&parsed) => {
-            if !options.is_empty() {
-                *command = format!("kpx {options} {rest}");
-            }
-        }
-        Some(parsed) if !reads(&parsed) => {}
-        _ => {
-            if let Some(node) = node {
-                fix.text.extend([" Run the command on ", node, "."]);
-            }
-        }
+/// Returns how commands reach the node and the cluster of `session` from this machine.
+fn way_to(session: &Session) -> Reach {
+    // In a report of several nodes, each fix is below the names of its nodes.
+    let node = session
+        .name()
+        .filter(|_| session.is_remote() && !session.one_of_several);
+    let options = options_text(session);
+    Reach {
+        to_read: options.clone(),
+        options,
+        node: node.map(str::to_owned),
+        ..Reach::default()
     }
 }
 
@@ -330,18 +313,10 @@ fn options(session: &Session) -> impl Iterator<Item = (&'static str, String)> {
         })
 }
 
-/// Quotes a word for a shell, where it needs that.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::{Advice, Way, Word, way};
     use crate::cmd::shared::failure::Verbosity;
     use crate::cmd::shared::session::parsed;
     use crate::evidence::{Evidence, Item};
@@ -474,56 +449,104 @@ mod tests {
         }
     }
 
+    /// The commands of kpx that fixes have, and where they run.
+    const ADVISED: &[(&str, Way)] = &[
+        ("bridge down --apply --yes", Way::OnNode),
+        ("bridge follow", Way::OnNode),
+        ("cleanup --mode ipvs", Way::Reads),
+        ("cleanup --mode ipvs --apply", Way::Changes),
+        ("diff", Way::Reads),
+        ("doctor --only KB01", Way::Reads),
+        ("doctor --to nftables", Way::Reads),
+        ("explain CT01", Way::Free),
+        ("migrate resume", Way::OnNode),
+        ("migrate resume --all-nodes", Way::Free),
+        ("migrate rollback", Way::OnNode),
+        ("migrate status", Way::Free),
+        ("migrate --to nftables", Way::Free),
+        ("migrate --to nftables --this-node", Way::OnNode),
+        ("preflight --to ipvs", Way::Reads),
+        ("preflight --to ipvs --load", Way::OnNode),
+        ("reconcile", Way::Reads),
+        ("reconcile --apply", Way::Changes),
+        ("reconcile --part conntrack --apply --yes", Way::Changes),
+        ("resolve a --namespace b", Way::Reads),
+        ("show services", Way::Reads),
+        ("snapshot", Way::Reads),
+        ("trace a/b --source host", Way::Reads),
+        ("why a/b", Way::Reads),
+    ];
+
+    #[test]
+    fn the_way_of_an_advised_command_is_that_of_the_parsed_one() {
+        for (line, expected) in ADVISED {
+            let words: Vec<Word> = line.split(' ').map(Word::from).collect();
+            assert_eq!(way(&words), *expected, "{line}");
+            let (cli, _) = parsed(&format!("kpx {line}").split(' ').collect::<Vec<_>>());
+            let command = cli.command;
+            let reaches = matches!(expected, Way::Reads | Way::Changes);
+            assert_eq!(reaches_others(&command), reaches, "{line}");
+            assert_eq!(
+                reads(&command) && !reaches_others(&command),
+                *expected == Way::OnNode,
+                "{line}"
+            );
+        }
+    }
+
     #[test]
     fn a_fix_reaches_the_node_from_another_machine() {
-        let reached = |command: &str, options: &str, node: Option<&str>| {
-            let mut fix = Fix {
-                text: "Do it.".to_owned(),
-                command: Some(command.to_owned()),
-            };
-            reach_one(&mut fix, options, node);
-            (fix.command.unwrap(), fix.text)
+        let reached = |advice: &Advice, options: &str, node: Option<&str>| {
+            let mut fix = Fix::new("Do it.", advice.clone());
+            fix.reached_by(&Arc::new(Reach {
+                options: options.to_owned(),
+                to_read: options.to_owned(),
+                node: node.map(str::to_owned),
+                ..Reach::default()
+            }));
+            (fix.command().unwrap(), fix.text())
         };
-        let own = ("kpx reconcile --apply", "sysctl -w a=1", "kubectl get pods");
-        for (command, options, node, expected) in [
-            (own.0, "", None, (own.0, "Do it.")),
+        let kpx = |line: &'static str| Advice::kpx(line.split(' '));
+        let own = kpx("reconcile --apply");
+        let sysctl = Advice::OnNode("sysctl -w a=1".into());
+        let pods = Advice::Anywhere("kubectl get pods".into());
+        let there = "Do it. Run the command on w1.";
+        for (advice, options, node, expected) in [
+            (&own, "", None, ("kpx reconcile --apply", "Do it.")),
             (
-                own.0,
+                &own,
                 "--node w1",
                 Some("w1"),
                 ("kpx --node w1 reconcile --apply", "Do it."),
             ),
-            (own.1, "--node w1", None, (own.1, "Do it.")),
+            (&sysctl, "--node w1", None, ("sysctl -w a=1", "Do it.")),
+            (&sysctl, "--node w1", Some("w1"), ("sysctl -w a=1", there)),
             (
-                own.1,
+                &pods,
                 "--node w1",
                 Some("w1"),
-                (own.1, "Do it. Run the command on w1."),
+                ("kubectl get pods", "Do it."),
             ),
-            (own.2, "--node w1", Some("w1"), (own.2, "Do it.")),
             (
-                "kpx bridge down",
+                &kpx("bridge down"),
                 "--node w1",
                 Some("w1"),
-                ("kpx bridge down", "Do it. Run the command on w1."),
+                ("kpx bridge down", there),
             ),
             (
-                "kpx preflight --to ipvs --load",
+                &kpx("preflight --to ipvs --load"),
                 "--node w1",
                 Some("w1"),
-                (
-                    "kpx preflight --to ipvs --load",
-                    "Do it. Run the command on w1.",
-                ),
+                ("kpx preflight --to ipvs --load", there),
             ),
             (
-                "kpx explain CT01",
+                &kpx("explain CT01"),
                 "--node w1",
                 Some("w1"),
                 ("kpx explain CT01", "Do it."),
             ),
         ] {
-            let (command, text) = reached(command, options, node);
+            let (command, text) = reached(advice, options, node);
             assert_eq!((command.as_str(), text.as_str()), expected);
         }
     }

@@ -34,7 +34,7 @@ const PLACEHOLDERS: &[&str] = &[
 /// Findings that one fix clears, or a finding without such a fix.
 pub(in crate::report) struct Block<'r> {
     /// The command that clears all of them, if there is one.
-    command: Option<&'r str>,
+    command: Option<String>,
     /// The findings, by message.
     groups: Vec<Vec<&'r Problem>>,
 }
@@ -78,10 +78,10 @@ fn groups(findings: &[Problem]) -> Vec<Vec<&Problem>> {
 }
 
 /// Returns the fix command that all findings of a group have.
-fn common<'r>(group: &[&'r Problem]) -> Option<&'r str> {
-    let first = group[0].fix.command.as_deref()?;
-    let same = |finding: &&Problem| finding.fix.command.as_deref() == Some(first);
-    group.iter().all(same).then_some(first)
+fn common(group: &[&Problem]) -> Option<String> {
+    let first = &group[0].fix;
+    let same = |finding: &&Problem| finding.fix.advice == first.advice;
+    first.command().filter(|_| group.iter().all(same))
 }
 
 /// Returns the command to run next: one of the worst findings' that clears the most or, without a fix command, that shows the
@@ -92,9 +92,8 @@ pub(super) fn next(blocks: &[Block<'_>]) -> Option<String> {
     let firsts = || worst().filter_map(|block| block.groups.first()?.first().copied());
     // The blocks whose fix clears several findings come first.
     worst()
-        .find_map(|block| block.command)
-        .map(str::to_owned)
-        .or_else(|| firsts().find_map(|finding| of_text(&finding.fix.text)))
+        .find_map(|block| block.command.clone())
+        .or_else(|| firsts().find_map(|finding| of_text(&finding.fix.text())))
         .or_else(|| firsts().find_map(shows))
         .or_else(|| {
             firsts()
@@ -136,8 +135,8 @@ impl<'r> Block<'r> {
     }
 
     /// Returns the command that clears all findings, if there are several.
-    pub(in crate::report) fn shared_fix(&self) -> Option<&'r str> {
-        self.command.filter(|_| self.count() > 1)
+    pub(in crate::report) fn shared_fix(&self) -> Option<&str> {
+        self.command.as_deref().filter(|_| self.count() > 1)
     }
 
     /// Returns the number of findings.
@@ -190,7 +189,7 @@ impl<'r> Block<'r> {
         let severity = self.severity();
         let mut ids: Vec<&str> = self.groups.iter().map(|group| group[0].id).collect();
         ids.dedup();
-        let text = match (self.command, self.groups.as_slice()) {
+        let text = match (&self.command, self.groups.as_slice()) {
             (_, [only]) => format!("{}: {}", subjects(only, 1), only[0].message),
             (Some(_), _) => self.clears(),
             (None, _) => number_of(self.count(), "finding"),
@@ -268,14 +267,25 @@ fn more(group: &[&Problem], page: &mut Page) {
 }
 
 /// Returns the text of each fix, once.
-pub(in crate::report) fn texts<'r>(group: &[&'r Problem]) -> Vec<&'r str> {
-    let mut texts: Vec<&str> = Vec::new();
-    for finding in group {
-        if !texts.contains(&finding.fix.text.as_str()) {
-            texts.push(&finding.fix.text);
+pub(in crate::report) fn texts(group: &[&Problem]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for text in group.iter().map(|finding| finding.fix.text()) {
+        if !texts.contains(&text) {
+            texts.push(text);
         }
     }
     texts
+}
+
+/// Returns the command of each fix, once.
+pub(in crate::report) fn commands(group: &[&Problem]) -> Vec<String> {
+    let mut commands = Vec::new();
+    for command in group.iter().filter_map(|finding| finding.fix.command()) {
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    commands
 }
 
 /// Adds each fix once, with the commands of all.
@@ -283,15 +293,7 @@ fn fixes(group: &[&Problem], page: &mut Page) {
     for (at, text) in texts(group).iter().take(FEW).enumerate() {
         page.para(lead(at, "fix"), text);
     }
-    let mut commands: Vec<&str> = Vec::new();
-    for finding in group {
-        if let Some(command) = finding.fix.command.as_deref()
-            && !commands.contains(&command)
-        {
-            commands.push(command);
-        }
-    }
-    for command in commands {
+    for command in commands(group) {
         // A command that is cut or wrapped cannot be copied.
         page.line(&format!("        $ {command}"));
     }

@@ -13,13 +13,13 @@ use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::backend::Mode;
-use crate::check::{Check, Finding, Fix, Outcome, Proof, Question, Severity};
+use crate::check::{Check, Finding, Fix, Outcome, Proof, Question, ServiceRef, Severity, Subject};
 use crate::cluster::release::Goal;
 use crate::evidence::Time;
 use crate::render::{Page, Report, Tone};
 
 pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
-pub(super) use blocks::{Block, blocks, texts};
+pub(super) use blocks::{Block, blocks, commands, texts};
 pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 pub(crate) use ignored::{EntryStatus, IgnoreEntry, IgnoreFile, Ignored};
 
@@ -112,8 +112,12 @@ pub(crate) struct Problem {
     pub name: &'static str,
     /// Its severity.
     pub severity: Severity,
-    /// The object that it is about.
+    /// The name of the object that it is about.
     pub subject: String,
+    /// The object that it is about.
+    pub about: Subject,
+    /// All Services that it concerns; none if it concerns the whole node.
+    pub services: Vec<ServiceRef>,
     /// What is wrong.
     pub message: String,
     /// The facts that show it.
@@ -233,12 +237,11 @@ impl DoctorReport {
                 name: check.name,
                 severity: finding.severity,
                 subject: finding.subject.clone(),
+                about: finding.about.clone(),
+                services: finding.services.clone(),
                 message: finding.message.clone(),
                 evidence: finding.evidence.clone(),
-                fix: finding.fix.clone().unwrap_or_else(|| Fix {
-                    text: check.fix.to_owned(),
-                    command: None,
-                }),
+                fix: finding.fix.clone().unwrap_or_else(|| check.fix.into()),
                 consequences: Vec::new(),
             }));
         }

@@ -4,7 +4,7 @@ use super::{Section, para, prose, said, table, typed, word};
 use crate::check;
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use crate::report::doctor::{Block, DoctorReport, Problem, Status, blocks, texts};
+use crate::report::doctor::{Block, DoctorReport, Problem, Status, blocks, commands, texts};
 use crate::report::explain::Explanation;
 use crate::words::number_of;
 
@@ -43,7 +43,7 @@ fn add(markup: &mut Markup, block: &Block<'_>) {
         markup.leaf("h3", &[], &block.clears());
         typed(markup, "Command of the fix", command);
         for text in texts(&groups.concat()) {
-            para(markup, text);
+            para(markup, &text);
         }
         for group in groups {
             problem(markup, "h4", group);
@@ -113,15 +113,10 @@ fn fixes(markup: &mut Markup, group: &[&Problem]) {
     for text in texts(group) {
         markup.element("p", &[], |markup| {
             markup.leaf("span", &[("class", "word")], "Fix: ");
-            prose(markup, text);
+            prose(markup, &text);
         });
     }
-    let mut commands: Vec<&str> = Vec::new();
-    for command in group.iter().filter_map(|of| of.fix.command.as_deref()) {
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    }
+    let commands = commands(group);
     if !commands.is_empty() {
         typed(markup, "Commands of the fix", &commands.join("\n"));
     }

@@ -55,10 +55,10 @@ impl Together for WhyOfNodes {
         let found = self.found.entry((Reverse(verdict), sentence));
         let (first, nodes) = found.or_insert_with(|| (fix.clone(), Nodes::default()));
         if let (Some(first), Some(fix)) = (first, fix)
-            && first.command != fix.command
+            && first.command() != fix.command()
         {
             // It is of one node alone.
-            first.command = None;
+            first.advice = None;
         }
         nodes.add(node);
     }
@@ -99,9 +99,9 @@ impl Together for WhyOfNodes {
             let nodes = cell(&answer.nodes, read, page);
             page.line(&format!("{} on {nodes}", page.paint(tone, word)));
             page.para("  ", &answer.sentence);
-            match answer.fix.as_ref().map(|fix| (&fix.command, &fix.text)) {
+            match answer.fix.as_ref().map(|fix| (fix.command(), fix)) {
                 Some((Some(command), _)) => page.line(&format!("  fix: {command}")),
-                Some((None, text)) => page.para("  fix: ", text),
+                Some((None, fix)) => page.para("  fix: ", &fix.text()),
                 None => {}
             }
         }

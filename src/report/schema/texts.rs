@@ -69,6 +69,15 @@ text!(crate::report::nodes::Nodes, "Nodes", {
     "type": "array",
     "items": {"type": "string"}
 });
+text!(crate::check::Fix, "Fix", {
+    "description": "How to fix a finding.",
+    "type": "object",
+    "properties": {
+        "text": {"description": "As sentences.", "type": "string"},
+        "command": {"description": "As a command, where one is safe.", "type": "string"}
+    },
+    "required": ["text"]
+});
 text!(crate::check::Proof, "Proof", {
     "description": "One fact that shows a finding: a text for people, and its parts, which depend on `kind`.",
     "type": "object",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::evidence::traced::Base;
-use crate::trace::packet::AsSent;
+use crate::trace::packet::{AsSent, Link};
 
 const OWN: &str = "kpx-trace";
 const CLIENT: &str = "10.0.0.1:4000";

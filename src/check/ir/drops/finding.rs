@@ -1,14 +1,20 @@
 //! The finding for a rule of other software that drops or diverts packets.
 
+use std::collections::BTreeSet;
+
 use super::{Act, Effects, Position};
-use crate::check::{Finding, Proof, Severity};
+use crate::check::{Finding, Fix, Proof, Prose, Rule, ServiceRef, Severity, Subject, Word};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::Maker;
-use crate::trace::mismatch;
+use crate::trace::{Subsystem, mismatch};
 
 /// Services that a finding names; it counts the others.
 const FEW: usize = 3;
+
+/// The fix of a rule without a known owner.
+const DELETE: &str =
+    "If the rule is not needed, delete it here and in the configuration that creates it.";
 
 /// Returns the finding for a rule.
 pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Effects) -> Finding {
@@ -17,13 +23,9 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
         Act::Reject => "rejects",
         Act::Divert { .. } => "diverts",
     };
-    let named: Vec<_> = effect
-        .services
-        .iter()
-        .take(FEW)
-        .map(String::as_str)
-        .collect();
-    let more = match effect.services.len().saturating_sub(FEW) {
+    let whole: BTreeSet<ServiceRef> = effect.services.iter().map(ServiceRef::whole).collect();
+    let named: Vec<_> = whole.iter().take(FEW).map(ToString::to_string).collect();
+    let more = match whole.len().saturating_sub(FEW) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -73,11 +75,23 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             .map(|when| Proof::Note(format!("depends on: {when}")));
         seen.extend(open);
     }
-    let see = effect.certain.values().next().map_or_else(
-        || "Trace a packet with `kpx trace NAMESPACE/SERVICE`.".to_owned(),
-        |(from, to)| format!("Trace a packet with `kpx trace {to} --source {from}`."),
-    );
-    let finding = Finding::new(severity, position.subject(node), message).evidence(seen);
+    let see = |text: String| {
+        let text = Prose::from(text).and(" Trace a packet with ");
+        match effect.certain.values().next() {
+            None => text.kpx([Word::from("trace"), Word::Value("NAMESPACE/SERVICE")]),
+            Some((from, to)) => text.kpx([
+                "trace".to_owned(),
+                to.to_string(),
+                "--source".to_owned(),
+                from.clone(),
+            ]),
+        }
+        .and(".")
+    };
+    let finding = Finding::new(severity, position.about(), message)
+        .called(position.subject(node))
+        .services(&effect.services)
+        .evidence(seen);
     if effect.certain.is_empty() {
         let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
         return finding.fix(text);
@@ -86,19 +100,14 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
         .deletion(node)
         .filter(|_| severity >= Severity::Warning);
     match (effect.maker, command) {
-        (Maker::Other(who), _) => finding.fix(format!(
-            "Change the rule in the configuration of {who}, which would otherwise restore it. {see}"
+        (Maker::Other(who), _) => finding.fix(see(format!(
+            "Change the rule in the configuration of {who}, which would otherwise restore it."
+        ))),
+        (_, Some(command)) => finding.fix(Fix::on_node(see(DELETE.to_owned()), command)),
+        (_, None) if position.number == 0 => finding.fix(see(
+            "Add a rule to the chain that accepts traffic of pods and Services.".to_owned(),
         )),
-        (_, Some(command)) => finding.fix_with(
-            format!("If the rule is not needed, delete it here and in the configuration that creates it. {see}"),
-            command,
-        ),
-        (_, None) if position.number == 0 => finding.fix(format!(
-            "Add a rule to the chain that accepts traffic of pods and Services. {see}"
-        )),
-        (_, None) => finding.fix(format!(
-            "If the rule is not needed, delete it here and in the configuration that creates it. {see}"
-        )),
+        (_, None) => finding.fix(see(DELETE.to_owned())),
     }
 }
 
@@ -126,6 +135,21 @@ impl Position {
             (false, Family::V4) => format!("iptables{back_end}"),
             (false, Family::V6) => format!("ip6tables{back_end}"),
         }
+    }
+
+    fn about(&self) -> Subject {
+        Subject::Rule(Rule {
+            family: self.family,
+            subsystem: match (self.nft, self.other) {
+                (true, _) => Subsystem::Nftables,
+                (false, true) => Subsystem::IptablesOther,
+                (false, false) => Subsystem::Iptables,
+            },
+            table: self.table.clone(),
+            chain: self.chain.clone(),
+            number: self.number,
+            rule: self.rule.clone(),
+        })
     }
 
     fn subject(&self, node: &NodeSnapshot<'_>) -> String {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
-use crate::check::{Check, Facts, Severity, Verdict, When};
+use crate::check::{Check, Facts, ServiceRef, Severity, Verdict, When};
 use crate::evidence::{Gap, IPTABLES};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -94,7 +94,7 @@ enum Act {
 struct Effects {
     act: Act,
     maker: Maker,
-    services: BTreeSet<String>,
+    services: BTreeSet<ServiceRef>,
     /// Packets that are certainly lost: by kind of source, the first source and its destination.
     certain: BTreeMap<&'static str, (String, SocketAddr)>,
     /// Unknown conditions that a drop depends on.
@@ -327,9 +327,7 @@ fn note(
         certain: BTreeMap::new(),
         open: BTreeSet::new(),
     });
-    effect
-        .services
-        .insert(format!("{}/{}", port.name.namespace, port.name.name));
+    effect.services.insert((&port.name).into());
     if open.is_empty() {
         let kind = match flow.entry {
             Entry::Pod => "pod",

@@ -1,0 +1,390 @@
+//! Fixes as types: a text with commands in it, and the command that carries it out. They become text when a report prints
+//! them, as [`Reach`] says.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+/// How to fix a finding.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fix {
+    /// As sentences.
+    pub text: Prose,
+    /// As a command, where one is safe.
+    pub advice: Option<Advice>,
+    /// How commands reach the node from where the report is read.
+    reach: Arc<Reach>,
+}
+
+/// Something to run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Advice {
+    /// A command of kpx: its arguments.
+    Kpx(Vec<Word>),
+    /// A command line for a shell on the node.
+    OnNode(Line),
+    /// A command line for a shell that reaches the cluster: kubectl.
+    Anywhere(Line),
+    /// An edit of an object.
+    Edit {
+        /// The kind, as kubectl takes it.
+        resource: &'static str,
+        /// The namespace.
+        namespace: String,
+        /// Name of the object.
+        name: String,
+    },
+}
+
+/// An argument of a command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Word {
+    /// A word as it is.
+    Text(Cow<'static, str>),
+    /// A word that stands for a value: `NAMESPACE/NAME`.
+    Value(&'static str),
+}
+
+/// A command line of a shell.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Line {
+    text: Cow<'static, str>,
+    /// The words in it that stand for values.
+    values: &'static [&'static str],
+}
+
+/// A text for people with commands in it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Prose(Vec<Part>);
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Part {
+    Text(Cow<'static, str>),
+    Command(Advice),
+}
+
+/// How commands reach a node and its cluster from where a report is read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reach {
+    /// The program that runs commands of kpx: `kpx`, or `kubectl kpx`.
+    pub program: &'static str,
+    /// The options that select the node and the cluster.
+    pub options: String,
+    /// The options that select what was read, too: a bundle.
+    pub to_read: String,
+    /// The node, if it is another machine.
+    pub node: Option<String>,
+}
+
+/// Where a command of kpx runs, and what it needs to reach the node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// It reads the node from anywhere.
+    Reads,
+    /// It changes the node from anywhere.
+    Changes,
+    /// It runs on the node only.
+    OnNode,
+    /// It needs no node.
+    Free,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self {
+            program: "kpx",
+            options: String::new(),
+            to_read: String::new(),
+            node: None,
+        }
+    }
+}
+
+impl Fix {
+    /// Returns a fix as a text alone.
+    pub fn said(text: impl Into<Prose>) -> Self {
+        Self {
+            text: text.into(),
+            advice: None,
+            reach: Arc::default(),
+        }
+    }
+
+    /// Returns a fix with something to run.
+    pub fn new(text: impl Into<Prose>, advice: Advice) -> Self {
+        Self {
+            advice: Some(advice),
+            ..Self::said(text)
+        }
+    }
+
+    /// Returns a fix with a command of kpx: its arguments.
+    pub fn kpx<W: Into<Word>>(text: impl Into<Prose>, words: impl IntoIterator<Item = W>) -> Self {
+        Self::new(text, Advice::kpx(words))
+    }
+
+    /// Returns a fix with a command line for a shell on the node.
+    pub fn on_node(text: impl Into<Prose>, line: impl Into<Line>) -> Self {
+        Self::new(text, Advice::OnNode(line.into()))
+    }
+
+    /// Returns a fix with a command line for a shell that reaches the cluster.
+    pub fn kubectl(text: impl Into<Prose>, line: impl Into<Line>) -> Self {
+        Self::new(text, Advice::Anywhere(line.into()))
+    }
+
+    /// Makes its commands reach the node from where the report is read.
+    pub fn reached_by(&mut self, reach: &Arc<Reach>) {
+        self.reach = Arc::clone(reach);
+    }
+
+    /// Returns the text as it is printed.
+    pub fn text(&self) -> String {
+        let mut text = self.reach.prose(&self.text);
+        let is_there = self.advice.as_ref().is_some_and(Advice::is_on_node);
+        if let Some(node) = self.reach.node.as_deref().filter(|_| is_there) {
+            text.extend([" Run the command on ", node, "."]);
+        }
+        text
+    }
+
+    /// Returns the command as it is printed.
+    pub fn command(&self) -> Option<String> {
+        self.advice
+            .as_ref()
+            .map(|advice| self.reach.command(advice))
+    }
+}
+
+impl From<Prose> for Fix {
+    fn from(text: Prose) -> Self {
+        Self::said(text)
+    }
+}
+
+impl From<&'static str> for Fix {
+    fn from(text: &'static str) -> Self {
+        Self::said(text)
+    }
+}
+
+impl From<String> for Fix {
+    fn from(text: String) -> Self {
+        Self::said(text)
+    }
+}
+
+impl Serialize for Fix {
+    /// Writes `{"text": …, "command": …}`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let command = self.command();
+        let mut object = serializer.serialize_struct("Fix", 1 + usize::from(command.is_some()))?;
+        object.serialize_field("text", &self.text())?;
+        if let Some(command) = command {
+            object.serialize_field("command", &command)?;
+        }
+        object.end()
+    }
+}
+
+impl Advice {
+    /// Returns a command of kpx with these arguments.
+    pub fn kpx<W: Into<Word>>(words: impl IntoIterator<Item = W>) -> Self {
+        Self::Kpx(words.into_iter().map(Into::into).collect())
+    }
+
+    /// Returns whether it runs on the node only.
+    fn is_on_node(&self) -> bool {
+        match self {
+            Self::Kpx(words) => way(words) == Way::OnNode,
+            Self::OnNode(_) => true,
+            Self::Anywhere(_) | Self::Edit { .. } => false,
+        }
+    }
+
+    /// Returns whether it can run as it is: no word stands for a value.
+    pub fn is_complete(&self) -> bool {
+        match self {
+            Self::Kpx(words) => words.iter().all(|word| matches!(word, Word::Text(_))),
+            Self::OnNode(line) | Self::Anywhere(line) => line.values.is_empty(),
+            Self::Edit { .. } => true,
+        }
+    }
+}
+
+impl Reach {
+    /// Returns `advice` as a command line.
+    pub fn command(&self, advice: &Advice) -> String {
+        match advice {
+            Advice::Kpx(words) => {
+                let options = match way(words) {
+                    Way::Reads => self.to_read.as_str(),
+                    Way::Changes => &self.options,
+                    Way::OnNode | Way::Free => "",
+                };
+                let given = [self.program, options];
+                let given = given.into_iter().filter(|word| !word.is_empty());
+                let given = given.map(str::to_owned);
+                given
+                    .chain(words.iter().map(Word::quoted))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            }
+            Advice::OnNode(line) | Advice::Anywhere(line) => line.text.to_string(),
+            Advice::Edit {
+                resource,
+                namespace,
+                name,
+            } => format!("kubectl -n {namespace} edit {resource} {name}"),
+        }
+    }
+
+    /// Returns `prose` with its commands as command lines.
+    pub fn prose(&self, prose: &Prose) -> String {
+        let parts = prose.0.iter().map(|part| match part {
+            Part::Text(text) => text.to_string(),
+            Part::Command(advice) => format!("`{}`", self.command(advice)),
+        });
+        parts.collect()
+    }
+}
+
+/// Returns where the command of kpx with the arguments `words` runs.
+pub fn way(words: &[Word]) -> Way {
+    let has = |word: &str| words.iter().any(|of| of.text() == Some(word));
+    let here = |is_here: bool, elsewhere| if is_here { Way::OnNode } else { elsewhere };
+    match words.first().and_then(Word::text).unwrap_or_default() {
+        "diff" | "doctor" | "report" | "resolve" | "show" | "snapshot" | "trace" | "why" => {
+            Way::Reads
+        }
+        "preflight" => here(has("--load") || has("--persist"), Way::Reads),
+        "cleanup" | "reconcile" if has("--apply") => Way::Changes,
+        "cleanup" | "reconcile" => Way::Reads,
+        "migrate" => {
+            let parts = ["finish", "prepare", "resume", "rollback"];
+            let is_of_node = parts.into_iter().any(has) && !has("--all-nodes");
+            here(is_of_node || has("--this-node"), Way::Free)
+        }
+        "bridge" | "render" | "serve" | "top" | "watch" => Way::OnNode,
+        _ => Way::Free,
+    }
+}
+
+impl fmt::Display for Advice {
+    /// Writes the command line where kpx itself runs on the node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Reach::default().command(self))
+    }
+}
+
+impl Prose {
+    /// Adds a text.
+    #[must_use]
+    pub fn and(mut self, text: impl Into<Cow<'static, str>>) -> Self {
+        self.0.push(Part::Text(text.into()));
+        self
+    }
+
+    /// Adds a command of kpx: its arguments.
+    #[must_use]
+    pub fn kpx<W: Into<Word>>(self, words: impl IntoIterator<Item = W>) -> Self {
+        self.command(Advice::kpx(words))
+    }
+
+    /// Adds a command.
+    #[must_use]
+    pub fn command(mut self, advice: Advice) -> Self {
+        self.0.push(Part::Command(advice));
+        self
+    }
+
+    /// Iterates over its commands.
+    pub fn commands(&self) -> impl Iterator<Item = &Advice> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Command(advice) => Some(advice),
+        })
+    }
+}
+
+impl fmt::Display for Prose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Reach::default().prose(self))
+    }
+}
+
+impl From<&'static str> for Prose {
+    fn from(text: &'static str) -> Self {
+        Self::default().and(text)
+    }
+}
+
+impl From<String> for Prose {
+    fn from(text: String) -> Self {
+        Self::default().and(text)
+    }
+}
+
+impl Word {
+    /// Returns the word, quoted for a shell where it needs that.
+    fn quoted(&self) -> String {
+        match self {
+            Self::Text(text) => quoted(text),
+            Self::Value(value) => (*value).to_owned(),
+        }
+    }
+
+    /// Returns the word, unless it stands for a value.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Value(_) => None,
+        }
+    }
+}
+
+impl From<&'static str> for Word {
+    fn from(word: &'static str) -> Self {
+        Self::Text(word.into())
+    }
+}
+
+impl From<String> for Word {
+    fn from(word: String) -> Self {
+        Self::Text(word.into())
+    }
+}
+
+impl Line {
+    /// Returns a command line in which `values` stand for values.
+    pub fn with(text: impl Into<Cow<'static, str>>, values: &'static [&'static str]) -> Self {
+        Self {
+            text: text.into(),
+            values,
+        }
+    }
+}
+
+impl From<&'static str> for Line {
+    fn from(text: &'static str) -> Self {
+        Self::with(text, &[])
+    }
+}
+
+impl From<String> for Line {
+    fn from(text: String) -> Self {
+        Self::with(text, &[])
+    }
+}
+
+/// Quotes a word for a shell, where it needs that.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,[]".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
