@@ -52,6 +52,7 @@ mod snapshot;
 mod support;
 mod trace;
 mod userspace;
+mod verdict;
 mod watch;
 mod why;
 mod wording;

@@ -111,6 +111,11 @@ pub fn modes_of(table: &str, chain: &str) -> &'static [Mode] {
     }
 }
 
+/// Returns whether `chain` is a built-in one, by its name.
+pub fn is_built_in(chain: &str) -> bool {
+    BUILT_IN.contains(&chain)
+}
+
 /// Returns who made `chain` of `table`.
 pub fn maker_of_chain(table: &str, chain: &str) -> Maker {
     if BUILT_IN.contains(&chain) {

@@ -15,7 +15,8 @@ use crate::net::Proto;
 use crate::report::nodes::WhyOfNodes;
 use crate::report::trace::ProbeRow;
 use crate::report::why::{Probed, WhyReport};
-use crate::why::{self, Answer, Asked, Cause, Client, Unanswered};
+use crate::verdict::{Client, Fate};
+use crate::why::{self, Answer, Asked, Cause, Unanswered};
 
 pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &WhyArgs) -> Result<u8, Failure> {
     if args.nodes.are_several() {
@@ -85,27 +86,29 @@ async fn probes(
     let paths = answer.paths.iter().filter(|of| of.client == from);
     let targets: Vec<_> = paths
         .filter(|of| of.protocol != Proto::Sctp && ports.insert((of.service.clone(), of.protocol)))
-        .map(|of| (of.to, of.protocol, of.works, of.outcomes.clone()))
+        .map(|of| (of.to, of.protocol, of.fate, of.cell.outcomes.clone()))
         .collect();
     let mut probes = Vec::new();
-    for (to, protocol, works, outcomes) in targets {
+    for (to, protocol, fate, outcomes) in targets {
         let row = probe::run(session, client, to, protocol, &outcomes).await?;
         // Many programs do not answer an empty datagram.
-        if fails(&row, protocol) && works == Some(true) {
-            answer.add(Cause::Probe {
+        if let (Some(failed), Fate::Works) = (failed(&row, protocol), fate) {
+            let cause = Cause::Probe {
                 address: to,
                 result: row.result.clone(),
-            });
+            };
+            answer.add(cause, failed);
         }
         probes.push(Probed { to, protocol, row });
     }
     Ok(probes)
 }
 
-fn fails(row: &ProbeRow, protocol: Proto) -> bool {
+/// Returns what becomes of connections such as that of a probe, if it failed.
+fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
     match row.result.as_str() {
-        "answered" => false,
-        "no answer" => protocol != Proto::Udp,
-        _ => true,
+        "answered" => None,
+        "no answer" => (protocol != Proto::Udp).then_some(Fate::Lost),
+        _ => Some(Fate::Refused),
     }
 }

@@ -131,6 +131,17 @@ pub fn against(node: &NodeSnapshot<'_>, desired: &DesiredState, families: &[Fami
     diff
 }
 
+/// Returns the changes that bring the live state of `node` to `state` of `desired`, even if kube-proxy is about to make them.
+pub(crate) fn changes_to(
+    node: &NodeSnapshot<'_>,
+    desired: &DesiredState,
+    state: &FamilyState,
+) -> Vec<Change> {
+    let mut changes = Diff::part(node, desired, state).changes;
+    changes.sort_by_cached_key(Change::order);
+    changes
+}
+
 /// Returns the Service IP ranges that kube-proxy knows: those that the node's nftables tables have, or else those of the
 /// cluster's `ServiceCIDR` objects.
 pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {

@@ -217,15 +217,17 @@ impl<'a> NodeSnapshot<'a> {
     }
 }
 
-/// Functions that edit a section of a copy; a section that is not known stays so.
+/// Functions that edit a section of a copy. One that the node does not have begins empty; one that is not known stays so.
 macro_rules! edits {
     ($($(#[$doc:meta])+ $name:ident: $section:ident: $type:ty;)+) => {
         impl<'a> NodeSnapshot<'a> {
             $($(#[$doc])+
             pub(crate) fn $name(&mut self, edit: impl FnOnce(&mut $type)) {
                 // It is parsed first.
-                let known = self.$section().is_ok();
-                if let (true, Some(Ok(section))) = (known, self.$section.get_mut()) {
+                if self.$section().is_err_and(|gap| gap.is_absence()) {
+                    self.$section = OnceLock::from(Ok(Default::default()));
+                }
+                if let Some(Ok(section)) = self.$section.get_mut() {
                     edit(section);
                 }
             })+
@@ -238,8 +240,6 @@ edits! {
     edit_nft: nft: nftables::model::Ruleset;
     /// Edits the IP sets.
     edit_ipset: ipset: Sets<'a>;
-    /// Edits the IPVS table.
-    edit_ipvs: ipvs: ipvs::model::Table;
     /// Edits the addresses.
     edit_addresses: addresses: Addresses;
     /// Edits the links.
@@ -252,6 +252,18 @@ edits! {
     edit_sysctl: sysctl: Sysctl<'a>;
     /// Edits the tracked connections.
     edit_conntrack: conntrack: Conntrack;
+}
+
+impl NodeSnapshot<'_> {
+    /// Edits the IPVS table of a copy.
+    pub(crate) fn edit_ipvs(&mut self, edit: impl FnOnce(&mut ipvs::model::Table)) {
+        if self.ipvs().is_err() && self.ipvs_or_none().is_ok() {
+            self.ipvs = OnceLock::from(Ok(NO_TABLE.clone()));
+        }
+        if let Some(Ok(table)) = self.ipvs.get_mut() {
+            edit(table);
+        }
+    }
 }
 
 fn counters_of(evidence: &Evidence, item: Item) -> Result<Counters, Gap> {

@@ -119,6 +119,23 @@ pub struct Port {
     pub endpoints: Vec<Endpoint>,
 }
 
+impl Port {
+    /// Returns the port `number` of an address that no Service has.
+    pub fn nobody(number: u16, proto: Proto) -> Self {
+        Self {
+            name: PortName::default(),
+            proto,
+            port: Some(number),
+            kind: None,
+            left_to: None,
+            addresses: BTreeSet::new(),
+            node_port: None,
+            health_check_port: None,
+            endpoints: Vec::new(),
+        }
+    }
+}
+
 /// An endpoint of a service port.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {

@@ -294,7 +294,7 @@ fn may_end_elsewhere(found: &Difference) -> bool {
             let Assumption::Answer { question, .. } = of else {
                 return false;
             };
-            matches!(question, Question::RouteBack(_))
+            matches!(question, Question::RouteBack { .. })
         };
         way.verdict == Verdict::Unknown || !way.when.iter().all(is_route_back)
     };

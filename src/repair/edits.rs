@@ -14,6 +14,7 @@ use crate::net::{Cidr, Family};
 use crate::node::links::Address;
 use crate::node::routes::Route;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::software;
 use crate::trace::{Chains, Need, Rules, World};
 use crate::verdict::Judge;
 
@@ -74,6 +75,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::RemovePolicyRule(rule) => self
                 .copy
                 .edit_rules(|all| all.all.retain(|of| of != rule.as_ref())),
+            Repair::RemoveAddress(addr) => self.remove_address(*addr),
             Repair::RoutePodsHere(range) => self.copy.edit_routes(|all| {
                 all.all.retain(|of| {
                     !range.contains(of.destination.addr) || of.destination.prefix < range.prefix
@@ -214,8 +216,22 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     self.copy.edit_sysctl(|all| all.set(key, want));
                 }
             }
-            // Its addresses and the ports of portals have differences of their own.
-            Object::Link | Object::Portal { .. } => {}
+            Object::Link => self.add_dummy(),
+            // Only kube-proxy knows the ports of portals.
+            Object::Portal { .. } => {}
+        }
+    }
+
+    /// Adds kube-ipvs0 with all its addresses, which are no differences of their own.
+    fn add_dummy(&mut self) {
+        let node = self.node;
+        let Ok(desired) = node.desired(Mode::Ipvs) else {
+            return;
+        };
+        let state = desired.family(self.family);
+        let wanted = state.and_then(|state| backend::ipvs::expect::expect(desired, state).ok());
+        for addr in wanted.into_iter().flat_map(|wanted| wanted.addresses) {
+            self.add_address(addr);
         }
     }
 
@@ -352,6 +368,15 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     /// Returns the edited copy, and its rules of iptables.
     fn finish(mut self) -> (NodeSnapshot<'c>, Vec<Chains<'n>>) {
         for (need, rules) in std::mem::take(&mut self.rules) {
+            if self.chain(IptablesBackend::InUse, &need).is_none() {
+                // A table that nobody used yet is not saved, nor are its built-in chains.
+                let made = Chain {
+                    policy: software::is_built_in(&need.chain).then_some(Policy::Accept),
+                    ..Chain::user(need.chain.clone())
+                };
+                self.of_store(IptablesBackend::InUse)
+                    .insert(need.clone(), Some(made));
+            }
             if let Some(chain) = self.chain(IptablesBackend::InUse, &need) {
                 chain.rules = edited(&chain.rules, rules.iter().map(|(at, delta)| (*at, *delta)));
             }

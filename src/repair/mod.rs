@@ -5,7 +5,7 @@
 mod edits;
 mod lists;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub use edits::with;
 
@@ -27,6 +27,8 @@ pub enum Repair {
     RemoveRoute(Box<Route>),
     /// A routing policy rule is removed.
     RemovePolicyRule(Box<PolicyRule>),
+    /// An address is removed from kube-ipvs0.
+    RemoveAddress(IpAddr),
     /// The pods of this node are reached by a link of theirs.
     RoutePodsHere(Cidr),
     /// The tracked connections to an address end.

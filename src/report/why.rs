@@ -8,8 +8,8 @@ use super::trace::ProbeRow;
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::net::Proto;
 use crate::render::{Page, Report, Tone};
-use crate::trace;
-use crate::why::{Answer, Broken, Client, EndpointRow, Path, Verdict};
+use crate::verdict::{Client, Fate};
+use crate::why::{Answer, Degree, EndpointRow, Path};
 
 /// Endpoints listed before the rest is counted.
 const MOST_SHOWN: usize = 10;
@@ -46,21 +46,23 @@ impl Report for WhyReport {
 
     fn page(&self, page: &mut Page) {
         let answer = &self.answer;
-        let (word, tone) = word(answer.verdict);
-        let lead = format!("{}: ", page.paint(tone, word));
+        let lead = format!("{}: ", headline(page, answer.fate));
         page.hang(&lead, "  ", &answer.sentence);
-        fix(page, answer.causes.first());
+        fixes(page, answer);
         if !answer.paths.is_empty() {
             page.line("");
             paths(page, &answer.paths);
         }
         endpoints(page, &answer.endpoints);
         let mut lines: Vec<(&str, String)> = Vec::new();
-        for broken in answer.causes.iter().skip(1) {
+        let told = usize::from(
+            answer
+                .causes
+                .first()
+                .is_some_and(|of| of.sentence == answer.sentence),
+        );
+        for broken in answer.causes.iter().skip(told) {
             lines.push(("also:  ", broken.sentence.clone()));
-        }
-        for broken in &answer.limits {
-            lines.push(("limit: ", broken.sentence.clone()));
         }
         for finding in &answer.findings {
             let severity = finding.severity.name();
@@ -76,44 +78,67 @@ impl Report for WhyReport {
         for probe in &self.probes {
             lines.push(("probe: ", probe.row.message.clone()));
         }
-        if answer.verdict != Verdict::Works {
-            lines.push(("not seen: ", answer.unseen.join(", ")));
-        }
         page.line("");
         for (lead, text) in lines {
             page.hang(lead, "  ", &text);
         }
+        page.hang(
+            "",
+            "  ",
+            &format!("not checked: {}", answer.unseen.join(", ")),
+        );
     }
 
     fn exit(&self) -> u8 {
-        match self.answer.verdict {
-            Verdict::Works => CLEAN,
-            Verdict::Broken | Verdict::Suspect => FOUND,
-            Verdict::NotServed | Verdict::Unknown => UNKNOWN,
-        }
+        exit(self.answer.fate)
     }
 }
 
-pub(super) const fn word(verdict: Verdict) -> (&'static str, Tone) {
-    match verdict {
-        Verdict::Works => ("WORKS", Tone::Good),
-        Verdict::NotServed => ("NOT SERVED", Tone::Unclear),
-        Verdict::Unknown => ("UNKNOWN", Tone::Unclear),
-        Verdict::Suspect => ("SUSPECT", Tone::Doubtful),
-        Verdict::Broken => ("BROKEN", Tone::Bad),
+/// Returns the exit status of a command that asks about connections.
+pub(crate) const fn exit(fate: Fate) -> u8 {
+    match fate {
+        Fate::Works => CLEAN,
+        Fate::Unknown => UNKNOWN,
+        Fate::Partly | Fate::Misled | Fate::Refused | Fate::Lost => FOUND,
     }
 }
 
-fn fix(page: &mut Page, first: Option<&Broken>) {
-    let Some(fix) = first.and_then(|of| of.fix.as_ref()) else {
-        return;
-    };
-    match fix.command() {
-        Some(command) => {
-            page.line(&format!("fix: {command}"));
-            page.para("  ", &fix.text());
+/// Returns `fate` as the first word of a page.
+pub(crate) fn headline(page: &Page, fate: Fate) -> String {
+    page.paint(tone(fate), &fate.name().to_ascii_uppercase())
+}
+
+pub(crate) const fn tone(fate: Fate) -> Tone {
+    match fate {
+        Fate::Works => Tone::Good,
+        Fate::Unknown => Tone::Unclear,
+        Fate::Partly => Tone::Doubtful,
+        Fate::Misled | Fate::Refused | Fate::Lost => Tone::Bad,
+    }
+}
+
+/// Adds the fixes of the causes that surely break the connections, each command once.
+fn fixes(page: &mut Page, answer: &Answer) {
+    let mut told: Vec<String> = Vec::new();
+    let first = answer.fix.iter();
+    let others = answer
+        .causes
+        .iter()
+        .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
+    for fix in first.chain(others.filter_map(|of| of.fix.as_ref())) {
+        let command = fix.command();
+        let key = command.clone().unwrap_or_else(|| fix.text());
+        if told.contains(&key) {
+            continue;
         }
-        None => page.para("fix: ", &fix.text()),
+        told.push(key);
+        match command {
+            Some(command) => {
+                page.line(&format!("fix: {command}"));
+                page.para("  ", &fix.text());
+            }
+            None => page.para("fix: ", &fix.text()),
+        }
     }
 }
 
@@ -126,7 +151,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
             targets.push(path);
         }
     }
-    let clients = Client::ALL;
+    let clients = [Client::Pod, Client::Itself, Client::Host, Client::Outside];
     let rows: Vec<Vec<String>> = targets
         .iter()
         .map(|target| {
@@ -134,9 +159,13 @@ fn paths(page: &mut Page, paths: &[Path]) {
             row.extend(clients.map(|client| {
                 let mut of = paths.iter();
                 let of = of.find(|of| {
-                    of.client == client && of.to == target.to && of.protocol == target.protocol
+                    let client_of = match of.client {
+                        Client::Elsewhere => Client::Outside,
+                        other => other,
+                    };
+                    client_of == client && of.to == target.to && of.protocol == target.protocol
                 });
-                of.map_or_else(String::new, |path| end(path.works, path.verdict).to_owned())
+                of.map_or_else(String::new, end)
             }));
             row
         })
@@ -154,17 +183,11 @@ fn paths(page: &mut Page, paths: &[Path]) {
     );
 }
 
-/// Returns how packets end, of which `works` says whether all reach an endpoint.
-pub(super) const fn end(works: Option<bool>, verdict: trace::Verdict) -> &'static str {
-    match (works, verdict) {
-        (Some(true), _) => "ok",
-        (None, _) => "unknown",
-        (Some(false), trace::Verdict::Drop) => "dropped",
-        (Some(false), trace::Verdict::Reject) => "rejected",
-        (Some(false), trace::Verdict::Local) => "to the host",
-        (Some(false), trace::Verdict::Unmatched) => "no rule",
-        (Some(false), trace::Verdict::Deliver) => "lost",
-        (Some(false), trace::Verdict::Mixed | trace::Verdict::Unknown) => "partly",
+/// Returns what becomes of connections in one word, with the share of those that fail.
+fn end(path: &Path) -> String {
+    match path.fate {
+        Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),
+        fate => fate.name().to_owned(),
     }
 }
 

@@ -234,7 +234,12 @@ pub enum Verdict {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Question {
     /// Whether the route back leads through the link of the packet, as `-m rpfilter` asks.
-    RouteBack(String),
+    RouteBack {
+        /// The condition, as text.
+        text: String,
+        /// Whether the condition holds if the route leads elsewhere.
+        inverted: bool,
+    },
     /// Any other condition, as text.
     Other(String),
 }
@@ -261,14 +266,28 @@ pub enum Assumption {
 impl Question {
     /// Returns the condition in full: `whether …`.
     pub(crate) fn text(&self) -> String {
-        let (Self::RouteBack(text) | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. } | Self::Other(text)) = self;
         text.clone()
+    }
+}
+
+impl Assumption {
+    /// Returns whether the packet would have come in by another link than that of its return route. The walk puts packets where
+    /// their return route is.
+    pub(crate) fn is_astray(&self) -> bool {
+        match self {
+            Self::Answer {
+                question: Question::RouteBack { inverted, .. },
+                holds,
+            } => holds == inverted,
+            Self::Answer { .. } | Self::Address { .. } => false,
+        }
     }
 }
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::RouteBack(text) | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. } | Self::Other(text)) = self;
         f.write_str(text.strip_prefix("whether ").unwrap_or(text))
     }
 }

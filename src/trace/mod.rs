@@ -204,6 +204,30 @@ impl World<'_, '_> {
     }
 }
 
+/// A walker of many packets through one world: what it looks up once, it keeps.
+#[derive(Debug)]
+pub struct Walks<'w, 'n, 'r> {
+    world: &'w World<'n, 'r>,
+    walker: walk::Walker<'w, 'n, 'r>,
+}
+
+impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
+    /// Returns a walker of packets of `family`.
+    pub fn new(world: &'w World<'n, 'r>, family: Family) -> Self {
+        let walker = walk::Walker::recording(world, family);
+        Self { world, walker }
+    }
+
+    /// Follows the first packet of `flow`, as [`World::walk`] does over rules that are read whole.
+    pub fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+        match self.walker.walk(flow) {
+            Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
+            // A chain that cannot be parsed makes all rules unknown.
+            Err(_) => self.world.walk(flow).unwrap_or_default(),
+        }
+    }
+}
+
 impl<'a> Chains<'a> {
     /// Returns `chain` of `table`; `None` where there is none.
     fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {

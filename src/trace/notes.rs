@@ -12,7 +12,7 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::{Port, Role};
+use crate::owner::Port;
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -34,45 +34,13 @@ pub fn notes(
                 "kube-proxy ignores {}: its label service-proxy-name assigns it to {who}",
                 port.name
             ));
-        } else {
-            mismatch::backends(port, outcomes, &mut notes);
-            not_local(node, flow, outcomes, port, &mut notes);
         }
     }
-    mismatch::routes(node, service, outcomes, &mut notes);
     affinity(node, flow, outcomes, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);
-    nobody_listens(node, flow, outcomes, &mut notes);
+    listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
     notes
-}
-
-/// Adds a note on a packet from outside that mode ipvs sends to another node although the policy is Local: other modes drop it.
-fn not_local(
-    node: &NodeSnapshot<'_>,
-    flow: &Flow,
-    outcomes: &[Outcome],
-    port: &Port,
-    notes: &mut Vec<String>,
-) {
-    let cluster_ip = port
-        .addresses
-        .contains(&(Role::ClusterIp, flow.destination));
-    if flow.entry != Entry::Outside || cluster_ip || !mismatch::is_unanswered(port, outcomes) {
-        return;
-    }
-    let (namespace, name) = (&*port.name.namespace, &*port.name.name);
-    let mut services = node.services().map_or(&[][..], Vec::as_slice).iter();
-    let is_local = services.any(|of| {
-        let is = of.metadata.namespace == namespace && of.metadata.name == name;
-        is && of.spec.external_traffic_policy.as_deref() == Some("Local")
-    });
-    if is_local {
-        notes.push(format!(
-            "externalTrafficPolicy of {namespace}/{name} is Local, and no endpoint is on this node: the packet keeps the client's \
-             address on another node, so the client discards the reply"
-        ));
-    }
 }
 
 fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
@@ -253,35 +221,21 @@ fn conntrack(
     }
 }
 
-fn nobody_listens(
-    node: &NodeSnapshot<'_>,
-    flow: &Flow,
-    outcomes: &[Outcome],
-    notes: &mut Vec<String>,
-) {
+/// Adds who listens at the node's own address.
+fn listens(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
     let ends_here = |outcome: &&Outcome| outcome.verdict == Verdict::Local;
     let Some(outcome) = outcomes.iter().find(ends_here) else {
         return;
     };
     let (addr, port) = outcome.destination;
-    match node.sockets() {
-        Ok(sockets) => match sockets.taking(flow.proto, addr, port).next() {
-            None => notes.push(format!(
-                "nothing on this host listens on {}/{}",
-                SocketAddr::new(addr, port),
-                flow.proto
-            )),
-            Some(socket) => {
-                let holder = socket.processes.first().map_or_else(
-                    || "an unknown process".to_owned(),
-                    |process| format!("{} (pid {})", process.name, process.pid),
-                );
-                notes.push(format!("{holder} listens on it"));
-            }
-        },
-        Err(gap) => notes.push(format!(
-            "unknown whether a process listens on port {port}: {gap}"
-        )),
+    let sockets = node.sockets().ok();
+    let socket = sockets.and_then(|all| all.taking(flow.proto, addr, port).next());
+    if let Some(socket) = socket {
+        let holder = socket.processes.first().map_or_else(
+            || "an unknown process".to_owned(),
+            |process| format!("{} (pid {})", process.name, process.pid),
+        );
+        notes.push(format!("{holder} listens on it"));
     }
 }
 

@@ -322,20 +322,25 @@ fn host() -> Source {
     }
 }
 
-/// A free address of a pod prefix: near its end, where addresses are assigned last.
-fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
-    let last = match prefix.normal().addr {
+/// Returns the address of `prefix` that is `before` its last one.
+pub(crate) fn near_the_end(prefix: Cidr, before: u8) -> Option<IpAddr> {
+    Some(match prefix.normal().addr {
         IpAddr::V4(a) => IpAddr::V4(
             (a.to_bits() | u32::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
-                .checked_sub(1)?
+                .checked_sub(before.into())?
                 .into(),
         ),
         IpAddr::V6(a) => IpAddr::V6(
             (a.to_bits() | u128::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
-                .checked_sub(1)?
+                .checked_sub(before.into())?
                 .into(),
         ),
-    };
+    })
+}
+
+/// A free address of a pod prefix: near its end, where addresses are assigned last.
+fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
+    let last = near_the_end(prefix, 1)?;
     (!backends.contains(&last)).then(|| Source {
         entry: Entry::Pod,
         addr: Some(last),

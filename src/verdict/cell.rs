@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use super::judge::{Judge, Question};
 use super::{Fate, Verdict};
-use crate::net::Family;
+use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::owner::{Port, Role};
 use crate::trace::mismatch::usable;
 use crate::trace::sources::{self, Pods, Source, SourceError};
-use crate::trace::{Entry, Flow, Outcome, World};
+use crate::trace::{Entry, Flow, Outcome, Walks};
 
 /// Endpoints of a headless Service that connections are judged to.
 const MOST_ENDPOINTS: usize = 3;
@@ -128,7 +128,12 @@ pub struct Target<'p> {
     pub at: SocketAddr,
 }
 
-impl Target<'_> {
+impl<'p> Target<'p> {
+    /// Returns the Service port; `None` for an address that no Service has.
+    pub fn asked(&self) -> Option<&'p Port> {
+        (!self.port.name.name.is_empty()).then_some(self.port)
+    }
+
     /// Returns the family of the address.
     pub const fn family(&self) -> Family {
         Family::of(self.at.ip())
@@ -205,20 +210,21 @@ impl<'n> Judge<'n> {
     /// `source` is not a source.
     pub fn cells(
         &self,
-        world: &World<'_, '_>,
+        walks: &Walks<'_, '_, '_>,
         target: Target<'_>,
         source: Option<&str>,
     ) -> Result<Vec<Cell>, SourceError> {
         let clients = self.clients(target, source)?;
         let cells = clients
             .into_iter()
-            .map(|(client, source)| self.cell(world, target, client, &source));
+            .map(|(client, source)| self.cell(walks, target, client, &source));
         Ok(cells.collect())
     }
 
-    fn cell(
+    /// Judges the connections from one client to `target`.
+    pub(crate) fn cell(
         &self,
-        world: &World<'_, '_>,
+        walks: &Walks<'_, '_, '_>,
         target: Target<'_>,
         client: Client,
         source: &Source,
@@ -232,11 +238,10 @@ impl<'n> Judge<'n> {
             proto: target.port.proto,
             established: false,
         };
-        // Rules that are read whole never need more.
-        let outcomes = world.walk(&flow).unwrap_or_default();
+        let outcomes = walks.walk(&flow);
         let question = Question {
             flow: &flow,
-            port: Some(target.port),
+            port: target.asked(),
         };
         let verdict = self.judge(question, &outcomes);
         Cell {
@@ -250,7 +255,7 @@ impl<'n> Judge<'n> {
     }
 
     /// Returns the clients that have a way to `target`: each kind with a typical address, or the one that is asked for.
-    fn clients(
+    pub(crate) fn clients(
         &self,
         target: Target<'_>,
         asked: Option<&str>,
@@ -262,7 +267,8 @@ impl<'n> Judge<'n> {
             return Ok(vec![(Client::of(&source, self), source)]);
         }
         let usual = self.usual(target);
-        let is_inside = target.kind.is_internal() || target.kind == Kind::Endpoint;
+        let is_inside =
+            target.kind.is_internal() || target.kind == Kind::Endpoint && target.asked().is_some();
         let mut clients: Vec<_> = usual
             .into_iter()
             // No client outside the cluster has a route to these addresses.
@@ -277,6 +283,46 @@ impl<'n> Judge<'n> {
 
     /// Returns a pod of this node, the host, and a client outside: one that the Service lets in, if it lets in some only.
     fn usual(&self, target: Target<'_>) -> Vec<Source> {
+        let mut usual = self.ordinary(target);
+        let is_balancer = matches!(
+            target.kind,
+            Kind::Address(Role::ExternalIp | Role::LoadBalancerIp)
+        );
+        let outside = usual
+            .iter_mut()
+            .find(|source| source.entry == Entry::Outside);
+        if let (true, Some(outside)) = (is_balancer, outside)
+            && let Some(addr) = self.let_in(target, outside.addr)
+        {
+            outside.addr = Some(addr);
+            outside.name = format!("outside ({addr})");
+        }
+        usual
+    }
+
+    /// Returns an address from which the Service lets clients in, unless `addr` is one.
+    fn let_in(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<IpAddr> {
+        let name = &target.port.name;
+        let mut services = self.node.services().ok()?.iter();
+        let service = services.find(|of| {
+            *of.metadata.name == *name.name && *of.metadata.namespace == *name.namespace
+        })?;
+        let ranges = service.spec.load_balancer_source_ranges.iter();
+        let ranges: Vec<Cidr> = ranges
+            .filter_map(|text| text.trim().parse().ok())
+            .filter(|range: &Cidr| range.family() == target.family())
+            .collect();
+        if ranges
+            .iter()
+            .any(|range| addr.is_some_and(|addr| range.contains(addr)))
+        {
+            return None;
+        }
+        let first = ranges.first()?;
+        sources::near_the_end(*first, u8::from(!first.is_host()))
+    }
+
+    fn ordinary(&self, target: Target<'_>) -> Vec<Source> {
         let to = target.at.ip();
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
         // Slices of all Services take long to search, and are needed only if neither pods nor prefixes are known.

@@ -6,7 +6,7 @@ use super::judge::{Judge, Question};
 use super::{Fault, Missing};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
-use crate::owner::EndpointState;
+use crate::owner::{Endpoint, EndpointState};
 use crate::trace::{Effect, Outcome, Subsystem, Verdict};
 
 impl Judge<'_> {
@@ -24,9 +24,9 @@ impl Judge<'_> {
             }
             if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
                 return match endpoint.state {
-                    Some(EndpointState::Ready | EndpointState::ServingTerminating) => {
-                        self.wrong_way(endpoint.local == Some(true), outcome)
-                    }
+                    Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
+                        .wrong_way(endpoint.local == Some(true), outcome)
+                        .or_else(|| self.undeclared(endpoint)),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
                     None => Some(self.without_objects(question)),
                 };
@@ -51,6 +51,21 @@ impl Judge<'_> {
             }
         }
         self.somewhere(question, at, outcome)
+    }
+
+    /// Returns the doubt about an endpoint whose pod declares other ports alone.
+    fn undeclared(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let pod = endpoint.pod.as_deref()?;
+        let declared = self.places.declared_ports(pod)?;
+        let number = endpoint.addr.port();
+        if declared.is_empty() || declared.contains(&number) {
+            return None;
+        }
+        Some(Fault::Unknown(Missing::Undeclared {
+            pod: pod.to_owned(),
+            port: number,
+            declared: declared.into_iter().collect(),
+        }))
     }
 
     /// Returns the fault of a packet whose Service or endpoints are not known.

@@ -149,6 +149,15 @@ pub enum Missing {
         /// The link by which it leaves.
         out: Option<String>,
     },
+    /// The pod of the endpoint declares other ports alone.
+    Undeclared {
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// The port of the endpoint.
+        port: u16,
+        /// The ports that it declares.
+        declared: Vec<u16>,
+    },
     /// The endpoint runs on another node, and it is unknown whether it knows a way back to the source.
     WayBack {
         /// The source.
@@ -194,41 +203,19 @@ impl Fault {
         }
     }
 
-    /// Returns whether the packet arrives and only its reply is lost.
-    pub const fn is_of_reply(&self) -> bool {
+    /// Returns whether it rests on a rule that does not exist: one that is not read may.
+    pub const fn may_be_unread(&self) -> bool {
         matches!(
             self,
-            Self::Hairpin { .. }
+            Self::Untranslated { again: false, .. }
+                | Self::NothingListens { .. }
+                | Self::OtherProgram { .. }
+                | Self::Hairpin { .. }
                 | Self::BypassedReply { .. }
                 | Self::DirectReply { .. }
                 | Self::SharedSource { .. }
-                | Self::ForeignSource { .. }
                 | Self::OtherLink { .. }
         )
-    }
-
-    /// Returns its place on the way: a smaller number is met earlier.
-    pub const fn stage(&self) -> u8 {
-        match self {
-            Self::Stale { .. } => 0,
-            Self::Stopped { .. } => 1,
-            Self::NoRoute { .. } | Self::WrongWay { .. } => 2,
-            Self::NotForwarded { .. } => 3,
-            Self::Untranslated { .. }
-            | Self::NoPod { .. }
-            | Self::NoEndpoint { .. }
-            | Self::NotReady { .. }
-            | Self::NothingListens { .. }
-            | Self::OtherProgram { .. } => 4,
-            Self::HairpinPort { .. } => 5,
-            Self::Hairpin { .. }
-            | Self::BypassedReply { .. }
-            | Self::DirectReply { .. }
-            | Self::SharedSource { .. }
-            | Self::ForeignSource { .. }
-            | Self::OtherLink { .. } => 6,
-            Self::Unknown(_) => 7,
-        }
     }
 }
 
@@ -360,6 +347,18 @@ impl fmt::Display for Missing {
                 write!(
                     f,
                     "the packet leaves the node{by} for {address}, which no object of the cluster has"
+                )
+            }
+            Self::Undeclared {
+                pod,
+                port,
+                declared,
+            } => {
+                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
+                write!(
+                    f,
+                    "whether pod {pod} listens on port {port} is unknown: it declares {}",
+                    crate::trace::mismatch::listed(&declared)
                 )
             }
             Self::WayBack { source, out } => write!(

@@ -47,9 +47,27 @@ impl<'n> Judge<'n> {
         }
     }
 
+    /// Says that the rules of `family` are read in parts, of which those that `unread` names could not be read.
+    pub fn reads_parts(&mut self, family: Family, unread: Option<&String>) {
+        let of = &mut self.unread[usize::from(family == Family::V6)];
+        let is_of_iptables = |missing: &Missing| matches!(missing, Missing::Gap { gap: Gap::NotCollected(item), .. } if crate::evidence::IPTABLES.contains(item));
+        if of.as_ref().is_some_and(is_of_iptables) {
+            *of = None;
+        }
+        if let Some(unread) = unread {
+            *of = Some(Missing::Other(unread.clone()));
+        }
+    }
+
     /// Returns whether the node has a pod network.
     pub const fn has_pod_network(&self) -> bool {
         self.pod_network
+    }
+
+    /// Returns the sysctl that turns forwarding off in `family`, if one does.
+    pub fn forwarding_off(&self, family: Family) -> Option<&'static str> {
+        let of = &self.forwarding[usize::from(family == Family::V6)];
+        of.as_ref().ok().copied().flatten()
     }
 
     /// Returns what becomes of the connection, whose first packet has these `outcomes`.
@@ -76,12 +94,24 @@ impl<'n> Judge<'n> {
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
                 Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
             }
-            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => self
-                .end(question, outcome)
-                .or_else(|| self.not_forwarded(question, outcome))
-                .or_else(|| self.reply(question, outcome))
-                .or_else(|| self.gap(question, outcome).map(Fault::Unknown)),
+            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
+                let fault = self
+                    .end(question, outcome)
+                    .or_else(|| self.not_forwarded(question, outcome))
+                    .or_else(|| self.reply(question, outcome));
+                match fault {
+                    Some(fault) if !fault.may_be_unread() => Some(fault),
+                    // A rule that was not read may translate the packet, or its source.
+                    fault => self.unread(question).map(Fault::Unknown).or(fault),
+                }
+                .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
+            }
         }
+    }
+
+    /// Returns which rules may exist and are not read.
+    fn unread(&self, question: Question<'_>) -> Option<Missing> {
+        self.unread[index(question)].clone()
     }
 
     /// Returns whether `outcome` ends at this node itself.
@@ -97,7 +127,7 @@ impl<'n> Judge<'n> {
         if !self.is_forwarded(question, outcome) {
             return None;
         }
-        let key = self.forwarding[index(question)].as_ref().ok()?.as_ref()?;
+        let key = self.forwarding_off(Family::of(question.flow.destination))?;
         Some(Fault::NotForwarded { key })
     }
 
@@ -107,14 +137,20 @@ impl<'n> Judge<'n> {
             what,
             gap: gap.clone(),
         };
-        if let Some(missing) = &self.unread[index(question)] {
-            return Some(missing.clone());
-        }
         if let Err(missing) = self.node.addresses() {
             return Some(gap("the node's addresses are unknown", &missing));
         }
         if let Err(missing) = self.node.routes() {
             return Some(gap("the routes are unknown", &missing));
+        }
+        let is_relayed = |hop: &std::rc::Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
+        if outcome.hops.iter().any(is_relayed) {
+            let what = "whether kube-proxy listens on the ports of its portals is unknown";
+            let sockets = self.node.sockets();
+            let missing = sockets.map_or_else(Some, |all| all.gaps.first().cloned());
+            if let Some(missing) = missing {
+                return Some(gap(what, &missing));
+            }
         }
         if self.is_forwarded(question, outcome)
             && let Err(missing) = &self.forwarding[index(question)]
@@ -158,6 +194,28 @@ impl<'n> Judge<'n> {
                 gap,
             })),
         }
+    }
+
+    /// Returns whether `missing` is missing for every connection of `family`.
+    pub fn lacks(&self, missing: &Missing, family: Family) -> bool {
+        let at = usize::from(family == Family::V6);
+        if self.unread[at].as_ref() == Some(missing) {
+            return true;
+        }
+        let Missing::Gap { gap, .. } = missing else {
+            return false;
+        };
+        let node = self.node;
+        let gaps = [
+            node.addresses().err(),
+            node.routes().err(),
+            node.links().err(),
+            node.sysctl().err(),
+            node.conntrack().err(),
+            node.pods().err(),
+            self.forwarding[at].as_ref().err().cloned(),
+        ];
+        gaps.iter().flatten().any(|of| of == gap)
     }
 
     /// Returns where packets from `addr` enter.
@@ -238,10 +296,6 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
         Err(Gap::NotCollected(_)) if lacks("nf_tables") => {}
         Err(gap) => return missing("the nftables rules are unknown", gap),
     }
-    let in_use = node.saved(IptablesBackend::InUse, family).err();
-    if let Some(gap) = in_use.filter(|gap| !gap.is_absence()) {
-        return missing("the iptables rules are unknown", gap);
-    }
     // Legacy tables exist once their module is loaded.
     let tables = match family {
         Family::V4 => [
@@ -258,6 +312,11 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
         ],
     };
     let has_legacy = loaded.is_some_and(|all| tables.iter().any(|name| all.contains_key(*name)));
+    match node.saved(IptablesBackend::InUse, family) {
+        Ok(_) => {}
+        Err(gap) if gap.is_absence() => {}
+        Err(gap) => return missing("the iptables rules are unknown", gap),
+    }
     let version = node.evidence().text(Item::IptablesVersion);
     let uses_nft = version.is_ok_and(|text| text.contains("nf_tables"));
     match node.saved(IptablesBackend::Legacy, family) {

@@ -9,6 +9,7 @@ mod fault;
 mod judge;
 mod place;
 mod reply;
+mod survey;
 
 use std::fmt;
 
@@ -17,8 +18,9 @@ use serde::Serialize;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, Question};
+pub use survey::{Brief, Standing, Surveyed, Tally, survey};
 
-use crate::trace::{Assumption, Outcome};
+use crate::trace::{Assumption, Outcome, Question as Condition};
 
 /// What becomes of a connection; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -123,26 +125,34 @@ impl Way {
 impl Verdict {
     /// Returns the verdict on packets with `outcomes`, of which each fails with the fault in `faults`, if any.
     fn new(outcomes: &[Outcome], faults: Vec<Option<Fault>>) -> Self {
+        let is_possible = |outcome: &&Outcome| !outcome.when.iter().any(Assumption::is_astray);
         let pairs = outcomes.iter().zip(faults);
         let ways: Vec<Way> = pairs
             .map(|(outcome, fault)| Way {
                 share: outcome.probability,
-                fault,
+                fault: fault.filter(|_| is_possible(&outcome)),
             })
             .collect();
-        let fate = Fate::of_all(ways.iter().map(Way::fate));
-        let is_sure = |outcome: &Outcome| outcome.when.iter().all(is_decided);
-        let beside = None;
-        let mut verdict = Self { fate, ways, beside };
-        let differ = verdict
-            .ways
+        let possible: Vec<_> = outcomes
             .iter()
-            .any(|way| way.fate() != verdict.ways[0].fate());
-        // Which of the ways a packet takes depends on an unknown condition.
-        if differ && !outcomes.iter().all(is_sure) {
-            verdict.fate = Fate::Unknown;
+            .zip(&ways)
+            .filter(|(outcome, _)| is_possible(outcome))
+            .collect();
+        let fates = || possible.iter().map(|(_, way)| way.fate());
+        let differ = fates().any(|fate| Some(fate) != fates().next());
+        let is_open = possible
+            .iter()
+            .any(|(outcome, _)| !outcome.when.iter().all(is_decided));
+        Self {
+            // Which of the ways a packet takes depends on an unknown condition.
+            fate: if differ && is_open {
+                Fate::Unknown
+            } else {
+                Fate::of_all(fates())
+            },
+            ways,
+            beside: None,
         }
-        verdict
     }
 
     /// Returns the share of the packets that certainly fail: 0 to 1.
@@ -166,9 +176,17 @@ impl Verdict {
     }
 }
 
-/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another.
+/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another, and the
+/// walk puts packets where their return route is.
 const fn is_decided(when: &Assumption) -> bool {
-    matches!(when, Assumption::Address { .. })
+    matches!(
+        when,
+        Assumption::Address { .. }
+            | Assumption::Answer {
+                question: Condition::RouteBack { .. },
+                ..
+            }
+    )
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Who has an address: this node, another one, a pod, a Service, or nobody.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use foldhash::HashMap;
 
 use crate::backend::ipvs::model::DUMMY;
-use crate::cluster::Node;
+use crate::cluster::{Node, Pod};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
@@ -30,6 +31,8 @@ pub(super) struct Places<'n> {
     pods_anywhere: Vec<Cidr>,
     /// The pods and endpoints by their addresses.
     holders: OnceCell<HashMap<IpAddr, String>>,
+    /// The ports that pods declare, by their names.
+    declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
 }
 
 impl<'n> Places<'n> {
@@ -67,6 +70,7 @@ impl<'n> Places<'n> {
                 .chain(of_cluster)
                 .collect(),
             holders: OnceCell::new(),
+            declared: OnceCell::new(),
         }
     }
 
@@ -119,6 +123,25 @@ impl<'n> Places<'n> {
         };
         let mut all = object.status.addresses.iter();
         Ok(all.any(|at| at.address.parse() == Ok(addr)))
+    }
+
+    /// Returns the ports that the containers of `pod`, as `NAMESPACE/NAME`, declare; `None` if the pod is not known.
+    pub(super) fn declared_ports(&self, pod: &str) -> Option<BTreeSet<u16>> {
+        let declared = self.declared.get_or_init(|| {
+            let pods = self.node.pods().into_iter().flatten();
+            let of = |pod: &Pod| {
+                let meta = &pod.metadata;
+                let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
+                let numbers =
+                    ports.filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok());
+                (
+                    format!("{}/{}", meta.namespace, meta.name),
+                    numbers.collect(),
+                )
+            };
+            pods.map(of).collect()
+        });
+        declared.get(pod).cloned()
     }
 
     /// Returns who has `addr`, in words: a pod, an endpoint of a Service, or a node.

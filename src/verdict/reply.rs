@@ -119,11 +119,19 @@ impl Judge<'_> {
 
     /// Returns the fault of a bridged packet to its own sender: the bridge sends it back only by a port with hairpin mode.
     fn hairpin_port(&self, outcome: &Outcome) -> Option<Fault> {
+        let links = match self.node.links() {
+            Ok(links) => links,
+            Err(gap) => {
+                return Some(Fault::Unknown(Missing::Gap {
+                    what: "whether the client's link is a bridge port without hairpin mode is unknown",
+                    gap,
+                }));
+            }
+        };
         if !outcome.bridged {
             return None;
         }
         let bridge = outcome.leaves_by()?;
-        let links = self.node.links().ok()?;
         let ports = links
             .all
             .iter()

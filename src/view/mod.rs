@@ -37,6 +37,7 @@ use crate::net::Family;
 use crate::node::NodeSnapshot;
 pub(crate) use crate::node::mode::{Kind, Leftover};
 use crate::owner::{Owners, Port, Source};
+use crate::trace;
 use mode::{InForce, Relevant};
 
 /// A view of the live state.
@@ -97,9 +98,8 @@ impl View {
     /// Returns the items that the view reads.
     pub fn needs(self) -> Vec<Item> {
         let (own, names): (&[Item], &[Item]) = match self {
-            Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => {
-                (&[], NAMES)
-            }
+            Self::Services => (&[], NAMES),
+            Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => (&[], NAMES),
             Self::Nodeports | Self::Portals => (
                 &[
                     Item::Tcp4,
@@ -134,7 +134,15 @@ impl View {
                 &[],
             ),
         };
-        own.iter().chain(names).chain(MODE).copied().collect()
+        let all = own.iter().chain(names).chain(MODE);
+        match self {
+            Self::Services => all
+                .chain(trace::NEEDS)
+                .chain(trace::NOTES_NEEDS)
+                .copied()
+                .collect(),
+            _ => all.copied().collect(),
+        }
     }
 
     /// Returns whether the view names Services.
@@ -161,9 +169,9 @@ impl Query<'_> {
         if self.may_be_page() {
             let sections = [View::Nodeports, View::Affinity, View::Conntrack];
             items.extend(sections.into_iter().flat_map(View::needs));
-            items.sort();
-            items.dedup();
         }
+        items.sort();
+        items.dedup();
         items
     }
 
@@ -193,7 +201,7 @@ impl Query<'_> {
 /// What every view is made from.
 #[derive(Clone, Copy)]
 pub(crate) struct Joined<'j, 'e> {
-    pub(crate) node: &'j NodeSnapshot<'e>,
+    pub(crate) node: &'e NodeSnapshot<'e>,
     pub(crate) owners: &'j Owners,
     pub(crate) query: Query<'j>,
     pub(crate) relevant: &'j Relevant,
@@ -296,7 +304,7 @@ impl Shown {
 }
 
 /// Returns the view of `node` that `query` asks for.
-pub(crate) fn show(node: &NodeSnapshot<'_>, query: Query<'_>) -> Shown {
+pub(crate) fn show<'n>(node: &'n NodeSnapshot<'n>, query: Query<'_>) -> Shown {
     let mut gaps = Gaps::default();
     let owners = Owners::new(node);
     let relevant = Relevant::new(node);

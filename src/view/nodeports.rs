@@ -115,14 +115,14 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
 }
 
 /// The listening sockets of the node.
-pub(super) struct Look<'n> {
+pub(super) struct Look<'q, 'n> {
     sockets: Option<&'n Sockets>,
     proxies: BTreeSet<u32>,
-    query: Query<'n>,
+    query: Query<'q>,
 }
 
-impl<'n> Look<'n> {
-    pub(super) fn new(joined: Joined<'n, '_>, gaps: &mut Gaps) -> Self {
+impl<'q, 'n> Look<'q, 'n> {
+    pub(super) fn new(joined: Joined<'q, 'n>, gaps: &mut Gaps) -> Self {
         let sockets = gaps.take(joined.node.sockets());
         for gap in sockets.iter().flat_map(|sockets| &sockets.gaps) {
             gaps.add(gap.clone());

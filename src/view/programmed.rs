@@ -32,11 +32,11 @@ pub(crate) struct Dest {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Handling {
-    /// Forwards them to an endpoint.
-    Forwards,
-    /// Forwards those from this node and its pods, and rejects others.
+    /// Translates them to an endpoint.
+    Translates,
+    /// Translates those from this node and its pods, and rejects others.
     RejectsOutside,
-    /// Forwards those from this node and its pods, and drops others.
+    /// Translates those from this node and its pods, and drops others.
     DropsOutside,
     /// Rejects them.
     Rejects,
@@ -54,7 +54,7 @@ impl Handling {
         match (has(Does::Forward), has(Does::Reject), has(Does::Drop)) {
             (true, true, _) => Self::RejectsOutside,
             (true, false, true) => Self::DropsOutside,
-            (true, false, false) => Self::Forwards,
+            (true, false, false) => Self::Translates,
             (false, true, _) => Self::Rejects,
             (false, false, true) => Self::Drops,
             (false, false, false) if has(Does::Nothing) => Self::Unmatched,

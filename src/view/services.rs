@@ -1,13 +1,14 @@
 //! Services, and what the node does with their packets.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
 use crate::net::{Family, Proto};
-use crate::owner::{EndpointState, PortName, Role, Source};
+use crate::owner::{EndpointState, Port, PortName, Role, Source};
+use crate::verdict::{Brief, Client, Fate, Kind, survey};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
@@ -23,6 +24,10 @@ pub(crate) struct Row {
     pub(crate) endpoints: Counts,
     /// The proxy that serves the Service instead of kube-proxy.
     pub(crate) left_to: Option<Box<str>>,
+    /// What becomes of connections to the port; `null` if the cluster's objects do not show who serves it.
+    pub(crate) fate: Option<Fate>,
+    /// The same for each address and kind of client.
+    pub(crate) connections: Vec<Connection>,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
 }
@@ -33,6 +38,38 @@ pub(crate) struct Row {
 pub(crate) struct Address {
     pub(crate) address: IpAddr,
     pub(crate) role: Role,
+}
+
+/// Connections from one kind of client to one address.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Connection {
+    pub(crate) to: SocketAddr,
+    pub(crate) kind: Kind,
+    pub(crate) client: Client,
+    pub(crate) fate: Fate,
+    /// The share of connections that certainly fail: 0 to 1.
+    pub(crate) failing: f64,
+    /// Why they fail, or why that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// Whether the Service's own settings keep the client out.
+    pub(crate) by_design: bool,
+}
+
+impl Connection {
+    fn of(brief: &Brief) -> Self {
+        Self {
+            to: brief.to,
+            kind: brief.kind,
+            client: brief.client,
+            fate: brief.fate,
+            failing: brief.failing,
+            reason: brief.fault.as_ref().map(ToString::to_string),
+            by_design: brief.by_design,
+        }
+    }
 }
 
 /// Numbers of endpoints.
@@ -60,7 +97,10 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
         joined.query.wants(Some(port), &names)
     });
-    let rows = wanted.map(|port| {
+    let wanted: Vec<Port> = wanted.cloned().collect();
+    let families: Vec<Family> = joined.query.families().collect();
+    let surveyed = survey(joined.node, &wanted, &families);
+    let rows = wanted.iter().zip(&surveyed).map(|(port, surveyed)| {
         let addresses = port.addresses.iter();
         let addresses: Vec<_> = addresses
             .filter(|(_, addr)| joined.query.takes(Family::of(*addr)))
@@ -90,6 +130,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                 local: count(|e| e.local == Some(true)).filter(|_| local_known),
             },
             left_to: port.left_to.clone(),
+            fate: (by_api && port.left_to.is_none()).then(|| surveyed.fate()),
+            connections: surveyed.cells.iter().map(Connection::of).collect(),
             programmed,
         }
     });

@@ -1,4 +1,4 @@
-//! The answer: its verdict, sentence and fix, derived from the causes.
+//! The answer: its fate, sentence and fix, derived from the verdicts and the causes.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,11 @@ use serde::Serialize;
 use super::cause::{At, Cause, Degree};
 use super::endpoints::EndpointRow;
 use super::findings::Related;
-use super::paths::{Client, Path};
+use super::paths::Path;
 use crate::check::Fix;
 use crate::evidence::Time;
 use crate::owner::EndpointState;
+use crate::verdict::{Client, Fate, client_names};
 use crate::words::number_of;
 
 /// What no evidence of a node shows.
@@ -31,8 +32,8 @@ pub struct Answer {
     pub node: Option<String>,
     /// The Service, as `NAMESPACE/NAME`; `None` if there is none.
     pub service: Option<String>,
-    /// The verdict.
-    pub verdict: Verdict,
+    /// What becomes of the connections that were asked about.
+    pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
     /// The fix of the first cause.
@@ -40,9 +41,7 @@ pub struct Answer {
     pub fix: Option<Fix>,
     /// The causes, in the order in which a packet meets them.
     pub causes: Vec<Broken>,
-    /// Restrictions that keep some clients out, as configured.
-    pub limits: Vec<Broken>,
-    /// Packets from each client to each address.
+    /// Connections from each client to each address.
     pub paths: Vec<Path>,
     /// Endpoints of the Service.
     pub endpoints: Vec<EndpointRow>,
@@ -54,24 +53,7 @@ pub struct Answer {
     pub unseen: &'static [&'static str],
 }
 
-/// The verdict on a Service; a greater one is worse.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Every path that kpx sees leads to an endpoint.
-    Works,
-    /// kube-proxy does not serve it.
-    NotServed,
-    /// Data is missing.
-    Unknown,
-    /// The rules are right, but something else probably breaks it.
-    Suspect,
-    /// It is broken.
-    Broken,
-}
-
-/// A cause, with the packets that it breaks.
+/// A cause, with the connections that it breaks.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -81,9 +63,11 @@ pub struct Broken {
     pub cause: Cause,
     /// How sure it is.
     pub degree: Degree,
+    /// Whether the Service's own settings ask for it.
+    pub by_design: bool,
     /// The Service port, or the Service if several ports are affected.
     pub subject: String,
-    /// The clients whose packets fail.
+    /// The clients whose connections fail.
     pub from: Vec<Client>,
     /// The addresses at which they fail.
     pub to: Vec<String>,
@@ -103,8 +87,7 @@ pub struct Broken {
 impl Answer {
     /// Returns every fix.
     pub fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
-        let broken = self.causes.iter_mut().chain(&mut self.limits);
-        let broken = broken.filter_map(|of| of.fix.as_mut());
+        let broken = self.causes.iter_mut().filter_map(|of| of.fix.as_mut());
         let related = self.findings.iter_mut().filter_map(|of| of.fix.as_mut());
         self.fix.iter_mut().chain(broken).chain(related)
     }
@@ -114,6 +97,7 @@ impl Broken {
     pub(super) fn new(cause: Cause, degree: Degree, at: At) -> Self {
         Self {
             degree,
+            by_design: cause.is_by_design(),
             owner: cause.owner().map(str::to_owned),
             sentence: cause.sentence(&at),
             fix: cause.fix(&at),
@@ -125,15 +109,16 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then the earliest.
-    pub(super) fn rank(&self) -> (Degree, u8) {
-        (self.degree, self.cause.stage())
+    /// Returns the key that causes are sorted by: those that surely break the Service first, then what nobody asked for, then
+    /// the earliest.
+    pub(super) fn rank(&self) -> (Degree, bool, u8) {
+        (self.degree, self.by_design, self.cause.stage())
     }
 }
 
 impl Answer {
-    /// Adds a cause that was found later, such as one of a real connection.
-    pub fn add(&mut self, cause: Cause) {
+    /// Adds the cause of a real connection that failed, although the evidence shows nothing.
+    pub fn add(&mut self, cause: Cause, fate: Fate) {
         let subject = match self.paths.first() {
             Some(first) if self.paths.iter().all(|path| path.service == first.service) => {
                 first.service.clone()
@@ -147,40 +132,41 @@ impl Answer {
         };
         self.causes.push(Broken::new(cause, Degree::Breaks, at));
         self.settle_as(&subject);
+        self.fate = fate;
+        if let Some(first) = self.causes.first() {
+            self.sentence.clone_from(&first.sentence);
+            self.fix.clone_from(&first.fix);
+        }
     }
 
-    pub(super) fn settle(&mut self) {
-        let subject = self.service.clone().unwrap_or_default();
-        self.settle_as(&subject);
-    }
-
-    /// Derives the verdict, the sentence and the fix from the causes.
+    /// Derives the fate, the sentence and the fix from the connections and the causes.
     pub(super) fn settle_as(&mut self, subject: &str) {
         self.causes.sort_by_key(Broken::rank);
         let first = self.causes.first();
-        let is_open = self.paths.iter().any(|path| path.works.is_none());
-        self.verdict = match first.map(|of| of.degree) {
-            Some(Degree::Breaks) => Verdict::Broken,
-            Some(Degree::Suspect) => Verdict::Suspect,
-            Some(Degree::NotServed) => Verdict::NotServed,
-            Some(Degree::Limit) | None if is_open || self.paths.is_empty() => Verdict::Unknown,
-            Some(Degree::Limit) | None => Verdict::Works,
+        self.fate = if self.paths.is_empty() {
+            match first.map(|of| of.degree) {
+                Some(Degree::Breaks) => Fate::Refused,
+                Some(Degree::NotServed | Degree::Suspect) | None => Fate::Unknown,
+            }
+        } else {
+            Fate::of_all(self.paths.iter().map(|path| path.fate))
         };
-        self.sentence = match first {
+        let told = first.filter(|_| self.fate != Fate::Works);
+        self.fix = told.and_then(|of| of.fix.clone());
+        self.sentence = match told {
             Some(first) => first.sentence.clone(),
             None => self.without_cause(subject),
         };
-        self.fix = first.and_then(|of| of.fix.clone());
     }
 
     /// Returns the sentence for a Service without a cause.
     fn without_cause(&self, subject: &str) -> String {
         let node = self.node.as_deref().unwrap_or("this node");
-        if self.verdict == Verdict::Unknown {
+        if self.fate != Fate::Works {
             let reason = self
                 .unknown
                 .first()
-                .map_or("nothing to trace", String::as_str);
+                .map_or("there is nothing to judge", String::as_str);
             return format!("kpx cannot tell whether {subject} works on {node}: {reason}");
         }
         let ready = self.endpoints.iter().filter(|of| {
@@ -192,16 +178,11 @@ impl Answer {
         let mut ready: Vec<SocketAddr> = ready.map(|of| of.address).collect();
         ready.sort_unstable();
         ready.dedup();
-        let fine = self.paths.iter().filter(|path| path.works == Some(true));
-        let from: Vec<Client> = fine.map(|path| path.client).collect();
+        let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
         let endpoints = number_of(ready.len(), "endpoint");
-        let [head @ .., last] = UNSEEN else {
-            return String::new();
-        };
+        let from = client_names(&from);
         format!(
-            "{subject} works on {node} as far as kpx can see: packets{} reach {endpoints}; kpx cannot see {} or {last}",
-            Client::list(&from),
-            head.join(", ")
+            "{subject} works on {node}: connections{from} reach {endpoints}, and replies return"
         )
     }
 }

@@ -63,6 +63,20 @@ impl Asked {
 pub(super) struct Found<'s> {
     pub(super) service: &'s Service,
     pub(super) only: Option<Only>,
+    pub(super) at: At,
+}
+
+/// The addresses that a target asks about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum At {
+    /// All of the Service.
+    All,
+    /// One of the Service.
+    Address(IpAddr),
+    /// The NodePort at this address of the node, or at its usual one.
+    NodePort(Option<IpAddr>),
+    /// An endpoint.
+    Endpoint(IpAddr),
 }
 
 /// The ports that a target selects.
@@ -132,12 +146,15 @@ pub(super) fn find<'s>(
             if let Some(service) = services.iter().find(has) {
                 let port = port.map(|port| port.to_string());
                 let word = port.clone().unwrap_or_default();
-                return select(service, port.map(Only::Named), &word);
+                let found = select(service, port.map(Only::Named), &word)?;
+                let at = At::Address(*addr);
+                return Ok(Found { at, ..found });
             }
             if let Some(found) = port.and_then(|port| by_node_port(services, port))
                 && local(*addr)
             {
-                return Ok(found);
+                let at = At::NodePort(Some(*addr));
+                return Ok(Found { at, ..found });
             }
             by_endpoint(services, slices, *addr, *port).ok_or(Cause::NoAddress {
                 address: *addr,
@@ -158,7 +175,8 @@ fn select<'s>(service: &'s Service, only: Option<Only>, word: &str) -> Result<Fo
     // ExternalName Services need no ports.
     let ports = &service.spec.ports;
     if ports.is_empty() || ports.iter().any(fits) {
-        return Ok(Found { service, only });
+        let at = At::All;
+        return Ok(Found { service, only, at });
     }
     Err(Cause::NoPort {
         service: full(service),
@@ -173,6 +191,7 @@ fn by_node_port(services: &[Service], number: u16) -> Option<Found<'_>> {
     Some(Found {
         service: services.iter().find(has)?,
         only: Some(Only::NodePort(number)),
+        at: At::NodePort(None),
     })
 }
 
@@ -195,6 +214,7 @@ fn by_endpoint<'s>(
         Some(Found {
             service: services.iter().find(is_owner)?,
             only: Some(Only::Endpoint(addr, port)),
+            at: At::Endpoint(addr),
         })
     })
 }

@@ -1,21 +1,27 @@
-//! The cause on one path: why packets with an outcome do not reach an endpoint.
+//! The causes of connections that fail: from the sets of repairs that make them work.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use super::endpoints::{lack, usable};
-use super::paths::{Kind, Target};
+use super::paths::Path;
+use super::search::{Candidate, Sets, What};
 use super::{Cause, Degree, Look};
+use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Subject};
 use crate::cluster::Service;
+use crate::diff::Change;
 use crate::evidence::Time;
 use crate::net::Family;
 use crate::owner::Port;
 use crate::owner::software::Maker;
-use crate::trace::mismatch::{self, Stray};
-use crate::trace::why::{self, Refusal};
-use crate::trace::{Effect, Hop, Outcome, Verdict};
+use crate::repair::{Edit, Repair};
+use crate::trace::why;
+use crate::trace::{Effect, Hop, Subsystem, mismatch};
+use crate::verdict::{Cell, Fault, Kind, Target};
 
 /// A cause on one path.
+#[derive(Clone, Debug)]
 pub(super) struct Blame {
     pub(super) cause: Cause,
     pub(super) degree: Degree,
@@ -30,66 +36,183 @@ impl Blame {
             since: None,
         }
     }
+
+    pub(super) fn suspects(cause: Cause) -> Self {
+        Self {
+            degree: Degree::Suspect,
+            ..Self::breaks(cause)
+        }
+    }
 }
 
 impl Look<'_> {
-    /// Returns why a packet with this `outcome` does not reach an endpoint.
-    pub(super) fn blame(&self, service: &Service, target: Target<'_>, outcome: &Outcome) -> Blame {
-        match outcome.verdict {
-            Verdict::Drop | Verdict::Reject => match why::decisive(outcome) {
-                Some(hop) => self.refused(service, target, outcome, hop),
-                None => Blame::breaks(self.lost(target, outcome)),
-            },
-            _ if usable(target.port, target.family).next().is_none() => {
-                self.lacking(service, target)
-            }
-            _ => self.wrong_rules(target, outcome),
-        }
-    }
-
-    /// Returns why the rule or virtual server at `hop` refuses the packet.
-    fn refused(
+    /// Returns why the connections of `cell` fail, in path order; `known` are the repairs found for other connections.
+    pub(super) fn causes(
         &self,
         service: &Service,
         target: Target<'_>,
-        outcome: &Outcome,
-        hop: &Hop,
-    ) -> Blame {
-        match why::refusal(outcome, hop) {
-            Some(Refusal::NoRealServer | Refusal::NoEndpoints | Refusal::NoLocalEndpoints) => {
-                if usable(target.port, target.family).next().is_none() {
-                    return self.lacking(service, target);
+        cell: &Cell,
+        known: &mut Vec<Sets>,
+    ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
+        let sets = self.search(service, target.port, cell, known);
+        if sets.is_empty() {
+            return (vec![Blame::breaks(unexplained(cell))], Vec::new());
+        }
+        let repairs = sets
+            .iter()
+            .map(|set| set.iter().flat_map(|of| of.repairs.clone()).collect());
+        let repairs = repairs.collect();
+        let mut blames = Vec::new();
+        for set in &sets {
+            for blame in self.of_set(service, target, cell, set) {
+                if blames
+                    .iter()
+                    .all(|other: &Blame| other.cause != blame.cause)
+                {
+                    blames.push(blame);
                 }
-                let local = is_local(service, target.kind);
-                let mut here = usable(target.port, target.family);
-                if local && !here.any(|of| of.local == Some(true)) {
-                    return Self::not_local(service, target);
-                }
-                self.wrong_rules(target, outcome)
             }
-            Some(Refusal::SourceRanges) => Blame {
-                since: service.metadata.last_edit(),
+        }
+        if !known.iter().any(|other| same(other, &sets)) {
+            known.push(sets);
+        }
+        (blames, repairs)
+    }
+
+    /// Returns the causes that a set of repairs removes.
+    fn of_set(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        set: &[Candidate],
+    ) -> Vec<Blame> {
+        let mut blames = Vec::new();
+        let changes: Vec<&Change> = set
+            .iter()
+            .filter(|of| of.what == What::Rules)
+            .flat_map(|of| &of.repairs)
+            .filter_map(|repair| match repair {
+                Repair::Program(change) => Some(change.as_ref()),
+                _ => None,
+            })
+            .collect();
+        blames.extend(self.rules(&changes).map(Blame::breaks));
+        for candidate in set {
+            blames.extend(self.of_candidate(service, target, cell, candidate));
+        }
+        blames.sort_by_key(|blame| blame.cause.stage());
+        blames
+    }
+
+    fn of_candidate(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        candidate: &Candidate,
+    ) -> Option<Blame> {
+        let faults = cell.verdict.faults();
+        let since = service.metadata.last_edit();
+        let backend = || {
+            cell.outcomes
+                .first()
+                .map_or(cell.to(), |of| of.destination.into())
+        };
+        Some(match &candidate.what {
+            // They are one cause.
+            What::Rules => return None,
+            What::Foreign(hop) => Blame::breaks(self.foreign(hop, &faults)),
+            What::Leftover(hop, mode) => Blame::breaks(Cause::Leftover {
+                mode: *mode,
+                object: format!(
+                    "rule {} of chain {} in table {}",
+                    hop.number, hop.chain, hop.table
+                ),
+            }),
+            What::LeftAddress(addr) => Blame::breaks(Cause::Leftover {
+                mode: Mode::Ipvs,
+                object: format!("address {addr} of kube-ipvs0"),
+            }),
+            What::Sysctl(key) => {
+                let bridge = faults.iter().find_map(|fault| match fault {
+                    Fault::BypassedReply { bridge, key: of } if of == key => Some(bridge.clone()),
+                    _ => None,
+                });
+                Blame::breaks(match bridge {
+                    Some(bridge) => Cause::BypassedReply { bridge, key },
+                    None => Cause::ForwardingOff { key },
+                })
+            }
+            What::Route(route) => Blame::breaks(Cause::Route {
+                route: route.clone(),
+                backend: backend(),
+            }),
+            What::PodRoute => Blame::breaks(pod_route(&faults)?),
+            What::Tracked => {
+                let (count, backends) = faults.iter().find_map(|fault| match fault {
+                    Fault::Stale { count, backends } => Some((*count, backends.clone())),
+                    _ => None,
+                })?;
+                Blame::breaks(Cause::StaleConnections {
+                    count,
+                    address: cell.to(),
+                    protocol: cell.flow.proto.to_string(),
+                    backends,
+                    end: crate::trace::end_tracked(&cell.flow),
+                })
+            }
+            What::Hairpin(bridge) => Blame::breaks(Cause::HairpinPort {
+                bridge: bridge.clone(),
+            }),
+            What::Edit(Edit::Endpoint) => self.lacking(service, target.port, target.family()),
+            What::Edit(Edit::Policies) => not_local(service, target, since),
+            What::Edit(Edit::SourceRanges) => Blame {
+                since,
                 ..Blame::breaks(Cause::SourceRanges {
                     ranges: service.spec.load_balancer_source_ranges.clone(),
                 })
             },
-            Some(Refusal::NoService | Refusal::NoPort) => self.wrong_rules(target, outcome),
-            None => match why::maker(hop) {
-                Maker::Other(_) | Maker::Unknown | Maker::Kubelet => {
-                    Blame::breaks(self.foreign(hop))
-                }
-                Maker::Kernel if hop.number == 0 => Blame::breaks(self.foreign(hop)),
-                Maker::KubeProxy | Maker::Both | Maker::Kernel => self.wrong_rules(target, outcome),
-            },
+            What::Edit(Edit::ClusterCidr) => Blame::breaks(Cause::NotMasqueraded {
+                reply: faults.first()?.to_string(),
+            }),
+        })
+    }
+
+    /// Returns why connections to an address of no Service fail.
+    pub(super) fn plain_causes(&self, path: &Path) -> Vec<Blame> {
+        let port = Port::nobody(path.to.port(), path.protocol);
+        let sets = self.search(&Service::default(), &port, &path.cell, &[]);
+        let foreign = sets.iter().flatten().filter_map(|of| match &of.what {
+            What::Foreign(hop) => {
+                let faults = path.cell.verdict.faults();
+                Some(Blame::breaks(self.foreign(hop, &faults)))
+            }
+            _ => None,
+        });
+        let found: Vec<_> = foreign.collect();
+        // A translation to an address that cannot answer fails with the rule and is a question without it.
+        let translation = path
+            .cell
+            .outcomes
+            .iter()
+            .flat_map(|of| &of.hops)
+            .find(|hop| {
+                matches!(hop.effect, Effect::Dnat { .. })
+                    && matches!(why::maker(hop), Maker::Other(_) | Maker::Unknown)
+            });
+        match (found.is_empty(), translation) {
+            (false, _) => found,
+            (true, Some(hop)) => {
+                let faults = path.cell.verdict.faults();
+                vec![Blame::breaks(self.foreign(hop, &faults))]
+            }
+            (true, None) => vec![Blame::breaks(unexplained(&path.cell))],
         }
     }
 
-    /// Returns why there is no endpoint at all.
-    pub(super) fn lacking(&self, service: &Service, target: Target<'_>) -> Blame {
-        self.lacking_of(service, target.port, target.family)
-    }
-
-    pub(super) fn lacking_of(&self, service: &Service, port: &Port, family: Family) -> Blame {
+    /// Returns why `port` has no usable endpoint of `family`.
+    pub(super) fn lacking(&self, service: &Service, port: &Port, family: Family) -> Blame {
         let mut ports = service.spec.ports.iter();
         let of_service = ports.find(|of| of.name == *port.name.port);
         let target = of_service.and_then(|of| of.target_port.as_ref());
@@ -101,68 +224,7 @@ impl Look<'_> {
         }
     }
 
-    pub(super) fn not_local(service: &Service, target: Target<'_>) -> Blame {
-        let nodes: BTreeSet<String> = usable(target.port, target.family)
-            .filter_map(|of| of.node.as_deref().map(str::to_owned))
-            .collect();
-        let policy = if target.kind.is_internal() {
-            "internalTrafficPolicy"
-        } else {
-            "externalTrafficPolicy"
-        };
-        Blame {
-            since: service.metadata.last_edit(),
-            ..Blame::breaks(Cause::NoLocalEndpoints {
-                policy,
-                nodes: nodes.into_iter().collect(),
-            })
-        }
-    }
-
-    /// Returns the cause of a packet that no rule refuses: it has no route.
-    fn lost(&self, target: Target<'_>, outcome: &Outcome) -> Cause {
-        let stray = self.stray(target, std::slice::from_ref(outcome));
-        stray.unwrap_or_else(|| Cause::Unexplained {
-            reason: outcome.reason.clone(),
-        })
-    }
-
-    pub(super) fn stray(&self, target: Target<'_>, outcomes: &[Outcome]) -> Option<Cause> {
-        let mut strays = mismatch::strays(self.node, Some(target.port), outcomes).into_iter();
-        strays.next().map(|(backend, stray)| match stray {
-            Stray::NoRoute(reason) => Cause::NoRoute { backend, reason },
-            Stray::Away(way) => Cause::WrongNode { backend, way },
-        })
-    }
-
-    /// Returns the rule of other software that takes packets before kube-proxy's rules.
-    pub(super) fn taken(&self, target: Target<'_>, outcomes: &[Outcome]) -> Option<Cause> {
-        let diff = self.diff.as_ref().ok()?;
-        let reasons = mismatch::reasons(diff, target.port, target.at.ip(), outcomes);
-        reasons.taken.map(|(hop, _)| self.foreign(hop))
-    }
-
-    /// Returns the difference of the rules that explains `outcome`, or the rule that takes the packet before them.
-    fn wrong_rules(&self, target: Target<'_>, outcome: &Outcome) -> Blame {
-        let unexplained = || Cause::Unexplained {
-            reason: why::why(outcome, Some(target.port)),
-        };
-        let Ok(diff) = &self.diff else {
-            return Blame::breaks(unexplained());
-        };
-        let reasons = mismatch::reasons(
-            diff,
-            target.port,
-            target.at.ip(),
-            std::slice::from_ref(outcome),
-        );
-        if let Some((hop, _)) = reasons.taken {
-            return Blame::breaks(self.foreign(hop));
-        }
-        Blame::breaks(self.rules(&reasons.changes).unwrap_or_else(unexplained))
-    }
-
-    fn rules(&self, changes: &[&crate::diff::Change]) -> Option<Cause> {
+    fn rules(&self, changes: &[&Change]) -> Option<Cause> {
         let first = changes.first()?;
         let health = self.node.health().ok();
         let synced = health.and_then(|health| health.last_updated.as_deref()?.parse().ok());
@@ -176,7 +238,7 @@ impl Look<'_> {
     }
 
     /// Returns the fix of the doctor's finding on a portal: kpx cannot compute its rule.
-    fn portal_fix(&self, change: &crate::diff::Change) -> Option<Fix> {
+    fn portal_fix(&self, change: &Change) -> Option<Fix> {
         let mut findings = self
             .outcomes
             .iter()
@@ -194,7 +256,7 @@ impl Look<'_> {
         findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
     }
 
-    fn foreign(&self, hop: &Hop) -> Cause {
+    fn foreign(&self, hop: &Hop, faults: &[&Fault]) -> Cause {
         let software = match why::maker(hop) {
             Maker::Other(who) => Some(who.to_owned()),
             Maker::Kubelet => Some("the kubelet".to_owned()),
@@ -205,6 +267,8 @@ impl Look<'_> {
             Effect::Reject { .. } => "rejects",
             Effect::Accept => "accepts",
             Effect::Dnat { .. } => "translates",
+            Effect::Snat { .. } | Effect::Masquerade { .. } => "replaces the source of",
+            Effect::Mark { .. } => "marks",
             Effect::Untrack => "untracks",
             _ => "takes",
         };
@@ -225,6 +289,8 @@ impl Look<'_> {
             rule,
             effect,
             software,
+            other_back_end: hop.subsystem == Subsystem::IptablesOther,
+            then: faults.iter().find_map(|fault| follows(hop, fault)),
             fix: fix.filter(|fix| fix.advice.is_some()),
         }
     }
@@ -239,4 +305,112 @@ pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
         &spec.external_traffic_policy
     };
     policy.as_deref() == Some("Local")
+}
+
+/// Returns what becomes of packets behind `hop`, which lets them pass.
+fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
+    if matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
+        return None;
+    }
+    match fault {
+        Fault::Stopped { .. } => None,
+        Fault::Untranslated {
+            address,
+            service,
+            again: true,
+        } => {
+            let owner = service.as_ref().map_or_else(
+                || "in the Service range".to_owned(),
+                |name| format!("an address of Service {name}"),
+            );
+            Some(format!(
+                "to {address}, {owner}: a connection is translated once, so kube-proxy's rules no longer apply"
+            ))
+        }
+        Fault::Untranslated { again: false, .. } => None,
+        Fault::NoEndpoint { address, .. } => {
+            Some(format!("to {address}, which is no endpoint of the Service"))
+        }
+        other => Some(format!("({other})")),
+    }
+}
+
+fn not_local(service: &Service, target: Target<'_>, since: Option<Time>) -> Blame {
+    let family = target.family();
+    let policy = if target.kind.is_internal() {
+        "internalTrafficPolicy"
+    } else {
+        "externalTrafficPolicy"
+    };
+    let nodes: BTreeSet<String> = usable(target.port, family)
+        .filter_map(|of| of.node.as_deref().map(str::to_owned))
+        .collect();
+    Blame {
+        since,
+        ..Blame::breaks(Cause::NoLocalEndpoints {
+            policy,
+            here: usable(target.port, family).any(|of| of.local == Some(true)),
+            fields: local_fields(service),
+            nodes: nodes.into_iter().collect(),
+        })
+    }
+}
+
+/// Returns the fields of `service` that are Local.
+fn local_fields(service: &Service) -> Vec<&'static str> {
+    let spec = &service.spec;
+    let fields = [
+        ("internalTrafficPolicy", &spec.internal_traffic_policy),
+        ("externalTrafficPolicy", &spec.external_traffic_policy),
+    ];
+    let local = fields
+        .into_iter()
+        .filter(|(_, of)| of.as_deref() == Some("Local"));
+    local.map(|(name, _)| name).collect()
+}
+
+/// Returns the cause of a wrong or missing route to this node's pods.
+fn pod_route(faults: &[&Fault]) -> Option<Cause> {
+    faults.iter().find_map(|fault| match fault {
+        Fault::WrongWay { address, way } => Some(Cause::WrongNode {
+            backend: *address,
+            way: way.clone(),
+        }),
+        Fault::NoRoute { to, reason, .. } => Some(Cause::NoRoute {
+            backend: *to,
+            reason: reason.clone(),
+        }),
+        _ => None,
+    })
+}
+
+/// Returns the cause of connections that no known repair helps: their worst fault.
+fn unexplained(cell: &Cell) -> Cause {
+    let faults = cell.verdict.faults();
+    let no_route = faults.iter().find_map(|fault| match fault {
+        Fault::NoRoute { to, reason, .. } => Some((*to, reason.clone())),
+        _ => None,
+    });
+    match no_route {
+        Some((backend, reason)) => Cause::NoRoute { backend, reason },
+        None => Cause::Unexplained {
+            reason: faults.first().map_or_else(String::new, ToString::to_string),
+            backend: SocketAddr::from(
+                cell.outcomes
+                    .first()
+                    .map_or((cell.flow.destination, cell.flow.port), |of| of.destination),
+            ),
+        },
+    }
+}
+
+/// Returns whether two lists of sets repair the same.
+fn same(a: &Sets, b: &Sets) -> bool {
+    let repairs = |sets: &Sets| -> Vec<Repair> {
+        sets.iter()
+            .flatten()
+            .flat_map(|of| of.repairs.clone())
+            .collect()
+    };
+    a.len() == b.len() && repairs(a) == repairs(b)
 }

@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::endpoints::Lack;
-use super::paths::Client;
+use crate::backend::Mode;
 use crate::check::Fix;
 use crate::evidence::Time;
 use crate::trace::mismatch::listed;
+use crate::verdict::{Client, client_names};
 use crate::words::number_of;
 
 /// The label that assigns a Service to another proxy.
@@ -92,9 +93,21 @@ pub enum Cause {
         effect: &'static str,
         /// The software; `None` if unknown.
         software: Option<String>,
+        /// Whether it is in the back end of iptables that is not in use.
+        other_back_end: bool,
+        /// What becomes of the packets behind it, unless it ends them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        then: Option<String>,
         /// The fix of the doctor's finding for this rule.
         #[serde(skip)]
         fix: Option<Fix>,
+    },
+    /// A rule or an address that another mode of kube-proxy left behind takes the packets.
+    Leftover {
+        /// The mode.
+        mode: Mode,
+        /// The rule or address, in words.
+        object: String,
     },
     /// Rules, virtual servers or sets of kube-proxy are missing or wrong.
     Rules {
@@ -111,21 +124,21 @@ pub enum Cause {
         #[serde(skip)]
         fix: Option<Fix>,
     },
-    /// The rules send connections to addresses that are not endpoints.
-    StaleBackends {
-        /// The addresses.
-        backends: Vec<SocketAddr>,
-    },
     /// The Service port has no usable endpoint.
     NoEndpoints {
         /// The reason.
         #[serde(flatten)]
         lack: Lack,
     },
-    /// The traffic policy is Local, and this node has no endpoint.
+    /// The traffic policy is Local, and this node has no endpoint, or other endpoints are out of reach.
     NoLocalEndpoints {
         /// The field: `internalTrafficPolicy` or `externalTrafficPolicy`.
         policy: &'static str,
+        /// Whether this node has an endpoint.
+        here: bool,
+        /// The fields that are Local.
+        #[serde(skip)]
+        fields: Vec<&'static str>,
         /// The nodes that have endpoints.
         nodes: Vec<String>,
     },
@@ -153,10 +166,24 @@ pub enum Cause {
         /// The link and gateway.
         way: String,
     },
-    /// A pod reaches itself through the Service with its own address as source.
-    Hairpin {
-        /// The endpoint.
+    /// A route or a routing policy rule ends the packets, or sends them elsewhere.
+    Route {
+        /// The route or rule, in words.
+        route: String,
+        /// The destination of the packets.
         backend: SocketAddr,
+    },
+    /// Bridged packets bypass the rules, so replies are not translated back.
+    BypassedReply {
+        /// The bridge.
+        bridge: String,
+        /// The sysctl that is off.
+        key: &'static str,
+    },
+    /// kube-proxy does not masquerade the packets, because it does not know which come from pods.
+    NotMasqueraded {
+        /// What becomes of the reply.
+        reply: String,
     },
     /// The bridge does not send a packet back through the port by which it came.
     HairpinPort {
@@ -170,22 +197,12 @@ pub enum Cause {
         /// The ports that the pods declare.
         declared: Vec<u16>,
     },
-    /// A finding of the doctor that a trace cannot show.
-    Finding {
-        /// The check.
-        id: &'static str,
-        /// The object that it is about.
-        object: String,
-        /// The message.
-        message: String,
-        /// The fix.
-        #[serde(skip)]
-        fix: Option<Fix>,
-    },
     /// The packets end otherwise than at an endpoint, and nothing above explains it.
     Unexplained {
         /// How they end.
         reason: String,
+        /// Where they end.
+        backend: SocketAddr,
     },
     /// A real connection fails although every rule on its path is right.
     Probe {
@@ -207,8 +224,6 @@ pub enum Degree {
     NotServed,
     /// It probably breaks the Service.
     Suspect,
-    /// It is configured like this, and keeps some clients out.
-    Limit,
 }
 
 /// The place and the time of a cause.
@@ -239,18 +254,27 @@ impl Cause {
             | Self::NoClusterIp => 1,
             Self::StaleConnections { .. } => 2,
             Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
-            Self::Rules { common: true, .. } => 4,
-            Self::Rules { .. } | Self::StaleBackends { .. } => 5,
+            Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
+            Self::Rules { .. } => 5,
             Self::SourceRanges { .. } => 6,
             Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
-            Self::NoRoute { .. } | Self::WrongNode { .. } => 8,
+            Self::NoRoute { .. } | Self::WrongNode { .. } | Self::Route { .. } => 8,
             Self::ForwardingOff { .. } => 9,
             Self::ForeignRule { .. } => 10,
-            Self::Hairpin { .. } | Self::HairpinPort { .. } => 11,
+            Self::HairpinPort { .. } | Self::BypassedReply { .. } | Self::NotMasqueraded { .. } => {
+                11
+            }
             Self::Unexplained { .. } => 12,
-            Self::Finding { .. } => 13,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
         }
+    }
+
+    /// Returns whether the Service's own settings ask for it.
+    pub const fn is_by_design(&self) -> bool {
+        matches!(
+            self,
+            Self::SourceRanges { .. } | Self::NoLocalEndpoints { .. }
+        )
     }
 
     /// Returns the owner of the rules at fault; `None` if no rule is.
@@ -260,10 +284,10 @@ impl Cause {
                 Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
             }
             Self::Rules { .. }
-            | Self::StaleBackends { .. }
+            | Self::Leftover { .. }
             | Self::NoLocalEndpoints { .. }
             | Self::SourceRanges { .. }
-            | Self::Hairpin { .. } => Some("kube-proxy"),
+            | Self::NotMasqueraded { .. } => Some("kube-proxy"),
             _ => None,
         }
     }
@@ -344,14 +368,29 @@ impl Cause {
                 chain,
                 number,
                 effect,
+                other_back_end,
+                then,
                 ..
             } => format!(
-                "{fails}: rule {number} of chain {chain} in table {table} {effect} the packets{}{owner}",
-                match *effect {
-                    "drops" | "rejects" => "",
-                    _ => " before kube-proxy's rules translate them",
+                "{fails}: rule {number} of chain {chain} in table {table}{} {effect} the packets{}{owner}",
+                if *other_back_end {
+                    " of the other iptables back end"
+                } else {
+                    ""
+                },
+                match (then, *effect) {
+                    (Some(then), _) => format!(" {then}"),
+                    (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
+                        " before kube-proxy's rules translate them".to_owned()
+                    }
+                    (None, _) => String::new(),
                 }
             ),
+            Self::Leftover { mode, object } => {
+                format!(
+                    "{fails}: {object}, which mode {mode} left behind, takes the packets{owner}"
+                )
+            }
             Self::Rules {
                 difference,
                 more,
@@ -367,13 +406,14 @@ impl Cause {
                 });
                 format!("{fails}: {difference}{more}{synced}{owner}")
             }
-            Self::StaleBackends { backends } => format!(
-                "{fails}: the rules lead to {}, which {} not a ready endpoint{owner}",
-                addresses(backends),
-                if backends.len() == 1 { "is" } else { "are" },
-            ),
             Self::NoEndpoints { lack } => no_endpoints(lack, at, &since),
-            Self::NoLocalEndpoints { policy, nodes } => {
+            Self::NoLocalEndpoints {
+                policy, here: true, ..
+            } => format!(
+                "{fails}: {policy} is Local, and the rules send these clients to endpoints of other nodes, too, whose \
+                 replies do not return by {node}{since}{owner}"
+            ),
+            Self::NoLocalEndpoints { policy, nodes, .. } => {
                 let nodes = match nodes.as_slice() {
                     [] => "other nodes".to_owned(),
                     names => listed(names),
@@ -395,28 +435,26 @@ impl Cause {
             Self::WrongNode { backend, way } => format!(
                 "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
             ),
-            Self::Hairpin { backend } => format!(
-                "a pod of {subject} on {node} cannot reach itself through the Service: the source of its packets to {backend} is not translated, so it answers itself directly{owner}"
+            Self::Route { route, backend } => {
+                format!("{fails}: {route} of {node} ends or diverts the packets to {backend}")
+            }
+            Self::HairpinPort { bridge } => {
+                format!("{fails}: hairpin mode is off on ports of bridge {bridge}")
+            }
+            Self::BypassedReply { bridge, key } => format!(
+                "{fails}: bridged packets bypass the rules on bridge {bridge} ({key} is not 1), so replies are lost"
             ),
-            Self::HairpinPort { bridge } => format!(
-                "a pod of {subject} on {node} probably cannot reach itself through the Service: hairpin mode is off on ports of bridge {bridge}"
-            ),
+            Self::NotMasqueraded { reply } => {
+                format!("{fails}: {reply}{owner}")
+            }
             Self::UndeclaredPort { port, declared } => {
                 let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
                 format!(
-                    "the rules of {subject} are right, but its targetPort {port} is probably wrong: its pods declare {}",
+                    "targetPort {port} of {subject} is probably wrong: its pods declare {}",
                     listed(&declared)
                 )
             }
-            Self::Finding {
-                id,
-                object,
-                message,
-                ..
-            } => format!(
-                "the rules of {subject} are right on {node}, but check {id} reports {object}: {message}"
-            ),
-            Self::Unexplained { reason } => format!("{fails}: {reason}"),
+            Self::Unexplained { reason, .. } => format!("{fails}: {reason}"),
             Self::Probe { address, result } => format!(
                 "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),
@@ -441,7 +479,7 @@ fn fails(at: &At) -> String {
         [] => String::new(),
         to => format!(" ({})", listed(to)),
     };
-    let from = Client::list(&at.from);
+    let from = client_names(&at.from);
     format!("{} {verb} on {node}{from}{to}", at.subject)
 }
 

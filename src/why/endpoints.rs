@@ -1,12 +1,12 @@
 //! Endpoints of a Service port: their states, and why there are none.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::{Endpoint, EndpointSlice, Pod, Service};
+use crate::cluster::{Endpoint, EndpointPort, EndpointSlice, Metadata, Pod, Service};
 use crate::evidence::Time;
 use crate::net::Family;
 use crate::owner::{EndpointState, Port};
@@ -84,6 +84,39 @@ pub(super) fn slices_of<'s>(
     slices
         .iter()
         .filter(move |slice| slice.service() == Some((namespace, name)))
+}
+
+/// The port of an endpoint that is only assumed.
+pub(super) const NEW_PORT: u16 = 8080;
+
+/// Returns a slice with a ready endpoint of `port` at `addr` on the node called `here`.
+pub(super) fn slice(
+    service: &Service,
+    port: &Port,
+    addr: IpAddr,
+    here: Option<&str>,
+) -> EndpointSlice {
+    let meta = &service.metadata;
+    let label = "kubernetes.io/service-name".to_owned();
+    EndpointSlice {
+        metadata: Metadata {
+            name: format!("{}-assumed", meta.name),
+            namespace: meta.namespace.clone(),
+            labels: [(label, meta.name.clone())].into_iter().collect(),
+            ..Metadata::default()
+        },
+        address_type: Family::of(addr).to_string(),
+        endpoints: vec![Endpoint {
+            addresses: vec![addr.to_string()],
+            node_name: here.map(str::to_owned),
+            ..Endpoint::default()
+        }],
+        ports: vec![EndpointPort {
+            name: Some(port.name.port.to_string()),
+            protocol: Some(port.proto.to_string().to_ascii_uppercase()),
+            port: Some(NEW_PORT),
+        }],
+    }
 }
 
 /// Returns why a port of `service` with this `targetPort` has no usable endpoint of `family`, and since when.

@@ -67,26 +67,32 @@ impl Cause {
                     _ => kpx(text, &["trace", &at.subject, "-o", "wide"]),
                 }
             }),
-            Self::Finding { id, fix, .. } => {
-                let own = fix.clone().filter(|fix| fix.advice.is_some());
-                own.or_else(|| {
-                    let text = fix.as_ref().map(|fix| fix.text.clone());
-                    Some(Fix::kpx(text.unwrap_or_default(), ["explain", id]))
-                })
-            }
+            Self::Leftover { mode, .. } => kpx(
+                "Remove what the other mode left behind.",
+                &["cleanup", "--mode", mode.name(), "--apply"],
+            ),
             Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
-            Self::Rules { .. } | Self::StaleBackends { .. } | Self::Hairpin { .. } => kpx(
+            Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
             ),
             Self::NoEndpoints { lack } => Some(fix_endpoints(lack, namespace, name, &edit)),
+            Self::NoLocalEndpoints { policy, here: true, .. } => with(
+                "Let pods use the cluster IP, or set the policy to Cluster.",
+                format!(
+                    "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"
+                ),
+            ),
             Self::NoLocalEndpoints { policy, .. } => with(
                 "Send clients to a node with an endpoint, run an endpoint on every node, or set the policy to Cluster.",
                 format!(
                     "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"
                 ),
             ),
-            Self::SourceRanges { .. } => with("Add the client's range to the Service.", edit),
+            Self::SourceRanges { .. } => with(
+                "Add the range of these clients to loadBalancerSourceRanges (pods and nodes need it, too), or let them use the cluster IP.",
+                edit,
+            ),
             Self::ForwardingOff { key } => on_node(
                 "Turn forwarding on, also in /etc/sysctl.d.",
                 format!("sysctl -w {key}=1"),
@@ -94,6 +100,19 @@ impl Cause {
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => on_node(
                 "Repair the network plugin's routes; its pods run on every node.",
                 format!("ip route get {}", backend.ip()),
+            ),
+            Self::Route { backend, .. } => on_node(
+                "Remove the route or rule where it is configured, if the node does not need it.",
+                format!("ip route get {}", backend.ip()),
+            ),
+            Self::BypassedReply { key, .. } => on_node(
+                "Let bridged packets pass the rules, also in /etc/sysctl.d; the module br_netfilter must be loaded.",
+                format!("modprobe br_netfilter && sysctl -w {key}=1"),
+            ),
+            Self::NotMasqueraded { .. } => with(
+                "Set clusterCIDR to the range of the pods in kube-proxy's configuration, then restart kube-proxy. Until then, a \
+                 route for the Service range with the right source helps.",
+                "kubectl -n kube-system edit configmap kube-proxy".to_owned(),
             ),
             Self::HairpinPort { .. } => kpx(
                 "Turn hairpin mode on in the network plugin's configuration.",

@@ -2,8 +2,8 @@
 
 use super::blame::Blame;
 use super::cause::{Cause, Degree};
-use super::paths::Client;
 use crate::evidence::Time;
+use crate::verdict::Client;
 
 /// A cause on one path of one port.
 pub(super) struct Blamed {

@@ -2,14 +2,15 @@
 
 use serde::Serialize;
 
-use super::{Answer, Broken, Verdict};
+use super::{Answer, Broken};
+use crate::verdict::Fate;
 
 /// The answers of several nodes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Merged {
-    /// The worst verdict.
-    pub verdict: Verdict,
+    /// What becomes of the connections of all nodes.
+    pub fate: Fate,
     /// The answer in one sentence.
     pub sentence: String,
     /// The causes, the first one first, each with its nodes.
@@ -45,8 +46,8 @@ pub fn merge(answers: &[Answer]) -> Merged {
         }
     }
     causes.sort_by_key(|of| of.broken.rank());
-    let worst = answers.iter().max_by_key(|of| of.verdict);
-    let works = answers.iter().filter(|of| of.verdict == Verdict::Works);
+    let worst = answers.iter().max_by_key(|of| of.fate);
+    let works = answers.iter().filter(|of| of.fate == Fate::Works);
     let sentence = match (causes.first(), worst) {
         (Some(first), _) => match first.nodes.as_slice() {
             [_] | [] => first.broken.sentence.clone(),
@@ -60,7 +61,7 @@ pub fn merge(answers: &[Answer]) -> Merged {
         (None, None) => "no node answered".to_owned(),
     };
     Merged {
-        verdict: worst.map_or(Verdict::Unknown, |of| of.verdict),
+        fate: Fate::of_all(answers.iter().map(|of| of.fate)),
         sentence,
         works: works.count(),
         causes,

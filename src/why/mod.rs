@@ -1,7 +1,7 @@
 //! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
 //!
-//! Packets are traced to every address of the Service from every kind of client. Every path that does not lead to an endpoint
-//! has a typed cause; the cause that a packet meets first is the answer.
+//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
+//! fail is what, repaired, makes them work; it is typed, and told with its owner and its fix.
 
 mod answer;
 mod asked;
@@ -13,34 +13,36 @@ mod fix;
 mod group;
 mod merge;
 mod paths;
+mod search;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
-pub use answer::{Answer, Broken, UNSEEN, Verdict};
+pub use answer::{Answer, Broken, UNSEEN};
 pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree};
 pub use endpoints::{EndpointRow, Lack};
 pub use findings::Related;
 pub use merge::{Merged, OnNodes, merge};
-pub use paths::{Client, Kind, Path};
+pub use paths::Path;
 
-use asked::Found;
+use asked::{At as AskedAt, Found};
 use blame::Blame;
 use cause::At;
 use group::{Blamed, groups};
+use search::Sets;
 
-use crate::check::{Check, Outcome, Severity};
+use crate::check::{Check, Outcome};
 use crate::cluster::{EndpointSlice, Service};
-use crate::desired::DesiredState;
 use crate::diff::{self, Diff};
 use crate::evidence::{Gap, Item};
-use crate::net::Family;
+use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Port};
 use crate::trace::sources::SourceError;
-use crate::trace::{self, Assumption, World};
+use crate::trace::{self, Entry, Flow, Walks, World};
+use crate::verdict::{self, Cell, Client, Fate, Judge, Kind, Target};
 
 /// A question that cannot be answered.
 #[derive(Debug, Error)]
@@ -62,9 +64,8 @@ pub struct Look<'n> {
     services: &'n [Service],
     slices: &'n [EndpointSlice],
     worlds: [World<'n, 'n>; 2],
-    desired: Option<&'n DesiredState>,
+    judge: Judge<'n>,
     diff: Result<Diff, Gap>,
-    pod_network: bool,
     outcomes: &'n [(&'static Check, Outcome)],
 }
 
@@ -99,7 +100,6 @@ impl<'n> Look<'n> {
         let services = node.services().map_err(Unanswered::Objects)?;
         let slices = node.slices().map_err(Unanswered::Objects)?;
         let mode = node.configured_mode();
-        let desired = mode.as_ref().ok().and_then(|mode| node.desired(*mode).ok());
         let diff = mode.and_then(|mode| diff::compare(node, mode, families));
         Ok(Self {
             node,
@@ -108,9 +108,8 @@ impl<'n> Look<'n> {
             services,
             slices,
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
-            desired,
+            judge: Judge::new(node),
             diff,
-            pod_network: node.has_pod_network(),
             outcomes,
         })
     }
@@ -125,19 +124,18 @@ impl<'n> Look<'n> {
         let local = |addr| self.is_own(addr);
         match asked::find(asked, self.services, self.slices, local) {
             Ok(found) => self.explain(&found, source),
-            Err(cause) => {
-                let mut answer = self.empty();
-                let at = self.at(String::new());
-                answer.causes.push(Broken::new(cause, Degree::Breaks, at));
-                answer.settle();
-                Ok(answer)
-            }
+            Err(cause) => self.without_service(asked, cause, source),
         }
     }
 
     fn is_own(&self, addr: IpAddr) -> bool {
         let known = self.node.addresses();
         addr.is_loopback() || known.is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == addr))
+    }
+
+    /// Returns a walker of packets of `family`.
+    fn walks(&self, family: Family) -> Walks<'_, 'n, 'n> {
+        Walks::new(&self.worlds[usize::from(family == Family::V6)], family)
     }
 
     fn at(&self, subject: String) -> At {
@@ -148,15 +146,75 @@ impl<'n> Look<'n> {
         }
     }
 
+    /// Explains a target that no Service has: what becomes of a connection to it is still a question.
+    fn without_service(
+        &self,
+        asked: &Asked,
+        cause: Cause,
+        source: Option<&str>,
+    ) -> Result<Answer, Unanswered> {
+        let mut answer = self.empty();
+        let degree = match cause {
+            Cause::NoAddress { .. } => Degree::Suspect,
+            _ => Degree::Breaks,
+        };
+        let name = match asked {
+            Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
+            _ => String::new(),
+        };
+        if let Asked::Address(addr, Some(port)) = asked {
+            self.plain(SocketAddr::new(*addr, *port), source, &name, &mut answer)?;
+        }
+        answer
+            .causes
+            .push(Broken::new(cause, degree, self.at(name.clone())));
+        answer.settle_as(&name);
+        Ok(answer)
+    }
+
+    /// Judges connections to an address that no Service has, and adds why they fail.
+    fn plain(
+        &self,
+        at: SocketAddr,
+        source: Option<&str>,
+        name: &str,
+        answer: &mut Answer,
+    ) -> Result<(), Unanswered> {
+        let nobody = Port::nobody(at.port(), Proto::Tcp);
+        let target = Target {
+            port: &nobody,
+            kind: Kind::Endpoint,
+            at,
+        };
+        for (client, source) in self.judge.clients(target, source)? {
+            let cell = self
+                .judge
+                .cell(&self.walks(Family::of(at.ip())), target, client, &source);
+            let path = Path::new(name.to_owned(), cell);
+            if path.fate.fails() {
+                for blame in self.plain_causes(&path) {
+                    let place = At {
+                        from: vec![path.client],
+                        ..self.at(name.to_owned())
+                    };
+                    answer
+                        .causes
+                        .push(Broken::new(blame.cause, blame.degree, place));
+                }
+            }
+            answer.paths.push(path);
+        }
+        Ok(())
+    }
+
     fn empty(&self) -> Answer {
         Answer {
             node: self.name.clone(),
             service: None,
-            verdict: Verdict::Unknown,
+            fate: Fate::Unknown,
             sentence: String::new(),
             fix: None,
             causes: Vec::new(),
-            limits: Vec::new(),
             paths: Vec::new(),
             endpoints: Vec::new(),
             findings: Vec::new(),
@@ -178,24 +236,32 @@ impl<'n> Look<'n> {
             };
             answer
                 .causes
-                .push(Broken::new(cause, degree, self.at(name)));
-            answer.settle();
+                .push(Broken::new(cause, degree, self.at(name.clone())));
+            answer.settle_as(&name);
             return Ok(answer);
         }
-        let slices: Vec<_> = endpoints::slices_of(service, self.slices).collect();
-        let mut ports = owner::ports_of(service, &slices, self.name.as_deref());
-        ports.retain(|port| {
-            found.only.as_ref().is_none_or(|only| {
-                let number = port.port.unwrap_or_default();
-                let endpoints = port.endpoints.iter().map(|of| of.addr);
-                only.selects(&port.name.port, number, port.node_port, endpoints)
-            })
-        });
+        let ports = self.ports(found);
         let mut blames = Vec::new();
+        let mut known: Vec<Sets> = Vec::new();
+        let families = self.families_of(service);
+        let families: Vec<_> = families
+            .into_iter()
+            .map(|family| (family, self.walks(family)))
+            .collect();
         for port in &ports {
             answer.endpoints.extend(endpoints::rows(port));
-            for family in self.families_of(service) {
-                self.port(service, port, family, source, &mut answer, &mut blames)?;
+            for (family, walks) in &families {
+                let family = *family;
+                let targets = self.targets(port, family, found);
+                let mut paths = Vec::new();
+                for target in &targets {
+                    let cells = self.judge.cells(walks, *target, source)?;
+                    paths.extend(cells.into_iter().map(|cell| (*target, cell)));
+                }
+                if found.at == AskedAt::All {
+                    keep_ways(&mut paths);
+                }
+                blames.extend(self.port(service, port, family, paths, &mut known, &mut answer));
             }
         }
         self.unknown(&mut answer);
@@ -211,19 +277,59 @@ impl<'n> Look<'n> {
                 since: group.since,
                 ..self.at(subject)
             };
-            let broken = Broken::new(group.cause, group.degree, at);
-            match group.degree {
-                Degree::Limit => answer.limits.push(broken),
-                _ => answer.causes.push(broken),
-            }
+            answer
+                .causes
+                .push(Broken::new(group.cause, group.degree, at));
         }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,
         };
-        self.suspects(&subject, &mut answer);
         answer.settle_as(&subject);
         Ok(answer)
+    }
+
+    /// Returns the ports that are asked for.
+    fn ports(&self, found: &Found<'_>) -> Vec<Port> {
+        let slices: Vec<_> = endpoints::slices_of(found.service, self.slices).collect();
+        let mut ports = owner::ports_of(found.service, &slices, self.name.as_deref());
+        ports.retain(|port| {
+            found.only.as_ref().is_none_or(|only| {
+                let number = port.port.unwrap_or_default();
+                let endpoints = port.endpoints.iter().map(|of| of.addr);
+                only.selects(&port.name.port, number, port.node_port, endpoints)
+            })
+        });
+        ports
+    }
+
+    /// Returns the addresses that are asked for.
+    fn targets<'p>(&self, port: &'p Port, family: Family, found: &Found<'_>) -> Vec<Target<'p>> {
+        let mut all = verdict::targets(self.node, port, family);
+        match found.at {
+            AskedAt::All => {}
+            AskedAt::Address(addr) => {
+                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort)
+            }
+            AskedAt::NodePort(addr) => {
+                all.retain(|of| of.kind == Kind::NodePort);
+                if let Some(addr) = addr {
+                    all.iter_mut().for_each(|of| of.at.set_ip(addr));
+                }
+                all.retain(|of| Family::of(of.at.ip()) == family);
+            }
+            AskedAt::Endpoint(addr) => {
+                let its = endpoints::usable(port, family).filter(|of| of.addr.ip() == addr);
+                all = its
+                    .map(|of| Target {
+                        port,
+                        kind: Kind::Endpoint,
+                        at: of.addr,
+                    })
+                    .collect();
+            }
+        }
+        all
     }
 
     /// Returns the families in which `service` has addresses or, if it is headless, endpoints.
@@ -253,73 +359,68 @@ impl<'n> Look<'n> {
         families
     }
 
-    /// Traces the packets to one port in one family, and adds what breaks them.
+    /// Adds the connections to one port in one family, and returns the causes of those that fail.
     fn port(
         &self,
         service: &Service,
         port: &Port,
         family: Family,
-        source: Option<&str>,
+        cells: Vec<(Target<'_>, Cell)>,
+        known: &mut Vec<Sets>,
         answer: &mut Answer,
-        blames: &mut Vec<Blamed>,
-    ) -> Result<(), Unanswered> {
+    ) -> Vec<Blamed> {
         let name = port.name.to_string();
+        let mut blames: Vec<Blamed> = Vec::new();
         for blame in self.stale(port, family) {
             blames.push(Blamed::of(&name, blame));
         }
-        let paths = self.paths(service, port, family, source)?;
-        // Without addresses there is nothing to trace: a headless Service without endpoints.
-        if paths.is_empty() && endpoints::usable(port, family).next().is_none() {
-            blames.push(Blamed::of(&name, self.lacking_of(service, port, family)));
+        // Without addresses there is nothing to judge: a headless Service without endpoints.
+        if cells.is_empty() && endpoints::usable(port, family).next().is_none() {
+            blames.push(Blamed::of(&name, self.lacking(service, port, family)));
         }
-        for (path, found) in paths {
-            let reaches = |to| endpoints::usable(port, family).any(|of| of.addr == to);
-            let partly = path.backends.iter().any(|to| reaches(*to));
-            for blame in found {
-                blames.push(Blamed {
-                    port: name.clone(),
-                    // Forwarding concerns every packet.
-                    partly: partly && !matches!(blame.cause, Cause::ForwardingOff { .. }),
-                    client: Some(path.client),
-                    to: Some(path.target()),
-                    blame,
-                });
+        for (target, cell) in cells {
+            let mut path = Path::new(name.clone(), cell);
+            if path.fate.fails() {
+                let (causes, repairs) = self.causes(service, target, &path.cell, known);
+                path.repairs = repairs;
+                path.by_design = causes.iter().all(|of| of.cause.is_by_design());
+                for blame in causes {
+                    blames.push(Blamed {
+                        port: name.clone(),
+                        partly: path.fate == Fate::Partly,
+                        client: Some(path.client),
+                        to: Some(path.target()),
+                        blame,
+                    });
+                }
             }
             answer.paths.push(path);
         }
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
         if let Some((port, declared)) = endpoints::undeclared(port, family, pods) {
             let cause = Cause::UndeclaredPort { port, declared };
-            let degree = Degree::Suspect;
-            let since = None;
-            blames.push(Blamed::of(
-                &name,
-                Blame {
-                    cause,
-                    degree,
-                    since,
-                },
-            ));
+            blames.push(Blamed::of(&name, Blame::suspects(cause)));
         }
-        Ok(())
+        blames
     }
 
     /// Adds the data that is missing.
     fn unknown(&self, answer: &mut Answer) {
-        for path in answer.paths.iter().filter(|path| path.works.is_none()) {
-            let whens = path.outcomes.iter().flat_map(|of| &of.when);
+        for path in answer
+            .paths
+            .iter()
+            .filter(|path| path.fate == Fate::Unknown)
+        {
+            let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
             let whens = whens.map(|when| match when {
-                Assumption::Answer { question, .. } => question.to_string(),
-                Assumption::Address { .. } => when.to_string(),
+                trace::Assumption::Answer { question, .. } => question.to_string(),
+                trace::Assumption::Address { .. } => when.to_string(),
             });
-            let reasons = path
-                .outcomes
-                .iter()
-                .filter(|of| of.verdict == trace::Verdict::Unknown)
-                .map(|of| of.reason.clone());
-            for reason in whens.chain(reasons) {
+            let faults = path.cell.verdict.faults();
+            let faults = faults.iter().map(ToString::to_string);
+            for reason in faults.chain(whens) {
                 let client = path.client.name();
-                let text = format!("packets from {client} to {}: {reason}", path.target());
+                let text = format!("connections from {client} to {}: {reason}", path.target());
                 if !answer.unknown.contains(&text) {
                     answer.unknown.push(text);
                 }
@@ -335,7 +436,7 @@ impl<'n> Look<'n> {
                 "the rules were not compared with the cluster's Services: {gap}"
             )),
         }
-        if !self.pod_network {
+        if !self.judge.has_pod_network() {
             answer.unknown.push(
                 "no pod network is set up on this node: routes to pods were not checked".to_owned(),
             );
@@ -345,35 +446,56 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Adds findings that a trace cannot show, if nothing else explains why the Service does not work.
-    fn suspects(&self, subject: &str, answer: &mut Answer) {
-        let is_hairpin = |of: &&Related| of.id == "CN07";
-        let calls_itself = answer.paths.iter().any(|of| of.client == Client::Itself);
-        let mut causes = Vec::new();
-        for (check, outcome) in self.outcomes {
-            if check.id == "CN07"
-                && calls_itself
-                && let Outcome::Fail(findings) = outcome
-            {
-                causes.extend(findings.iter().map(|of| Cause::HairpinPort {
-                    bridge: of.subject.clone(),
-                }));
-            }
+    /// Returns the tracked connections of TCP and SCTP to the addresses of `port` that go to addresses which are no endpoints:
+    /// new connections are not affected.
+    fn stale(&self, port: &Port, family: Family) -> Vec<Blame> {
+        let mut blames = Vec::new();
+        if port.proto == Proto::Udp {
+            return blames;
         }
-        if answer.causes.is_empty() {
-            let errors = answer.findings.iter();
-            let errors = errors.filter(|of| of.severity == Severity::Error && !is_hairpin(of));
-            causes.extend(errors.map(|of| Cause::Finding {
-                id: of.id,
-                object: of.subject.clone(),
-                message: of.message.clone(),
-                fix: of.fix.clone(),
+        for target in verdict::targets(self.node, port, family) {
+            let flow = Flow {
+                entry: Entry::Host,
+                source: None,
+                destination: target.at.ip(),
+                port: target.at.port(),
+                mark: 0,
+                proto: port.proto,
+                established: true,
+            };
+            let is_open = |entry: &crate::node::conntrack::Entry| {
+                entry.state.as_deref() == Some("ESTABLISHED")
+                    && entry.reply.source != target.at
+                    && port
+                        .endpoints
+                        .iter()
+                        .all(|of| of.addr != entry.reply.source)
+            };
+            let Ok(tracked) = trace::tracked(self.node, &flow, None, Some(port), is_open) else {
+                return blames;
+            };
+            if target.kind == Kind::Endpoint || tracked.stale.is_empty() {
+                continue;
+            }
+            blames.push(Blame::suspects(Cause::StaleConnections {
+                count: tracked.count,
+                address: target.at,
+                protocol: port.proto.to_string(),
+                backends: tracked.stale,
+                end: trace::end_tracked(&flow),
             }));
         }
-        let broken = causes
-            .into_iter()
-            .map(|cause| Broken::new(cause, Degree::Suspect, self.at(subject.to_owned())));
-        answer.causes.extend(broken);
+        blames
+    }
+}
+
+/// Drops connections from elsewhere to addresses that their own node translates, if there are others.
+fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
+    let has_way = |(target, cell): &(Target<'_>, Cell)| {
+        !target.kind.is_internal() || !matches!(cell.client, Client::Elsewhere | Client::Outside)
+    };
+    if paths.iter().any(has_way) {
+        paths.retain(has_way);
     }
 }
 

@@ -3,7 +3,7 @@
 mod live;
 mod observe;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
@@ -13,6 +13,7 @@ use observe::Seen;
 
 use super::Io;
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::identity::reach;
 use super::shared::nodes;
 use super::shared::output::Extra;
 use super::shared::probe;
@@ -28,12 +29,13 @@ use crate::owner::{self, Owner, Owners, Port};
 use crate::report::nodes::TraceOfNodes;
 use crate::report::trace::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
 use crate::trace::mismatch;
-use crate::trace::sources::{self, Pods, Source};
+use crate::trace::sources::{self, Source};
 use crate::trace::target::{Found, Target, TargetError};
-use crate::trace::{
-    self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes, why,
-};
+use crate::trace::why::owner as owner_of;
+use crate::trace::{self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes};
+use crate::verdict::{self, Judge, Kind, Question};
 use crate::view::near::{meant, nearest};
+use crate::why::{self, Asked, Degree};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
 fn needs() -> impl Iterator<Item = Item> {
@@ -60,9 +62,48 @@ pub(super) async fn run(
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
 }
 
+/// Traces to each of several `ports` of a Service.
+async fn each_port(
+    session: &Session,
+    args: &TraceArgs,
+    ports: &[String],
+) -> Result<TraceReport, Failure> {
+    let mut reports = Vec::new();
+    for port in ports {
+        let args = TraceArgs {
+            target: format!("{}:{port}", args.target),
+            ..args.clone()
+        };
+        reports.push(Box::pin(trace_on(session, &args, None)).await?);
+    }
+    let mut reports = reports.into_iter();
+    let mut first = reports
+        .next()
+        .ok_or_else(|| eyre!("the Service has no ports"))?;
+    first.ports = reports.collect();
+    Ok(first)
+}
+
+/// Returns the ports of the Service `target`, if it has several and the target names none.
+fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<String>> {
+    let Target::Service {
+        namespace,
+        name,
+        port: None,
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let ports = &services.find(is_it)?.spec.ports;
+    (ports.len() > 1).then(|| ports.iter().map(|port| port.name.clone()).collect())
+}
+
 /// Returns the items that a trace over completely read rules reads.
 pub(super) fn whole_needs() -> impl Iterator<Item = Item> {
-    needs().chain(IPTABLES.iter().copied())
+    let more = [Item::Modules];
+    needs().chain(IPTABLES.iter().copied()).chain(more)
 }
 
 /// Traces from the usual sources to `target`.
@@ -123,11 +164,15 @@ async fn trace_on(
         Some(other) => other.snapshot().called(session.name_in(&evidence)),
         None => node,
     };
+    if let Some(ports) = several_ports(&node, &target).filter(|_| seen.is_none()) {
+        return each_port(session, args, &ports).await;
+    }
     let (found, mut owners, proto) = aim(session, &node, args, &target)?;
     let at = service(&node, &owners, found, proto);
+    let mut judge = Judge::new(&node);
     let sources = match seen {
         Some(seen) => vec![seen.source(&node)?],
-        None => chosen(args.source.as_deref(), found.addr, &node, at)?,
+        None => chosen(&judge, args.source.as_deref(), found, at)?,
     };
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
@@ -137,6 +182,7 @@ async fn trace_on(
             ..flow(source, found, proto, args.established)
         })
         .collect();
+    let is_in_parts = begun.is_some();
     let Walked {
         walks,
         unread,
@@ -149,22 +195,34 @@ async fn trace_on(
         owners = Owners::new(&node);
     }
     let service = service(&node, &owners, found, proto);
+    if is_in_parts {
+        judge.reads_parts(family, unread.first());
+    }
+    let judged: Vec<_> = flows
+        .iter()
+        .zip(&walks)
+        .map(|(flow, walk)| {
+            let question = Question {
+                flow,
+                port: service,
+            };
+            judge.judge(question, walk)
+        })
+        .collect();
     // Only the API has the desired state; names in the rules cannot show that the rules are wrong.
-    let told = service.filter(|_| owners.source == owner::Source::Api && owners.gaps.is_empty());
-    let causes = match told {
-        Some(port)
-            if assumed.is_none() && walks.iter().any(|walk| mismatch::is_odd(port, walk)) =>
-        {
-            why_not(session, &node, port, found.addr, &walks).await?
-        }
-        _ => Vec::new(),
+    let is_told = owners.source == owner::Source::Api && owners.gaps.is_empty();
+    let fails = judged.iter().any(|verdict| verdict.fate.fails());
+    let causes = if fails && is_told && assumed.is_none() {
+        why_not(session, SocketAddr::new(found.addr, found.port), args).await?
+    } else {
+        Vec::new()
     };
     let mut traces: Vec<_> = sources
         .iter()
         .zip(&flows)
-        .zip(&walks)
-        .map(|((source, flow), outcomes)| {
-            trace(&node, source, flow, outcomes, &owners, service, told)
+        .zip(walks.iter().zip(&judged))
+        .map(|((source, flow), (outcomes, judged))| {
+            trace(&node, source, flow, outcomes, judged, &owners, service)
         })
         .collect();
     if let Some(first) = traces.first_mut() {
@@ -208,39 +266,47 @@ fn aim(
     Ok((found, owners, proto))
 }
 
-/// Compares the node with the desired state, for a packet that does not reach the endpoints.
+/// Returns why connections to `at` fail, and how to fix that.
 async fn why_not(
     session: &Session,
-    node: &NodeSnapshot<'_>,
-    port: &Port,
-    at: IpAddr,
-    walks: &[Vec<Outcome>],
+    at: SocketAddr,
+    args: &TraceArgs,
 ) -> Result<Vec<String>, Failure> {
-    let mode = match node.configured_mode() {
-        Ok(mode) => mode,
-        Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
+    let mut items = why::needs();
+    items.sort();
+    items.dedup();
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
+    let asked = Asked::Address(at.ip(), Some(at.port()));
+    let answer = why::why(
+        &node,
+        &asked,
+        session.families(),
+        args.source.as_deref(),
+        &[],
+    );
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Ok(vec![format!("the cause is unknown: {error}")]),
     };
-    let evidence = session.gather(&diff::needs(mode)).await?;
-    let whole = session.node(&evidence);
-    let compared = match diff::compare(&whole, mode, session.families()) {
-        Ok(compared) => compared,
-        Err(gap) => return Ok(vec![format!("not compared with the desired state: {gap}")]),
-    };
-    let mut causes = Vec::new();
-    for outcomes in walks.iter().filter(|walk| mismatch::is_odd(port, walk)) {
-        for cause in mismatch::causes(&compared, port, at, outcomes) {
-            if !causes.contains(&cause) {
-                causes.push(cause);
-            }
-        }
-    }
-    Ok(causes)
+    reach(session, answer.fixes_mut());
+    let causes = answer
+        .causes
+        .iter()
+        .filter(|of| of.degree == Degree::Breaks);
+    let mut notes: Vec<String> = causes.map(|of| format!("why: {}", of.sentence)).collect();
+    let fix = answer.fix.as_ref().filter(|_| !notes.is_empty());
+    notes.extend(fix.map(|fix| match fix.command() {
+        Some(command) => format!("fix: {command}"),
+        None => format!("fix: {}", fix.text()),
+    }));
+    Ok(notes)
 }
 
 /// Returns whether `owners` has every chain and backend on the paths.
 fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
     walks.iter().flatten().all(|outcome| {
-        let gone = |hop: &Rc<Hop>| matches!(why::owner(owners, hop), Owner::Gone(_));
+        let gone = |hop: &Rc<Hop>| matches!(owner_of(owners, hop), Owner::Gone(_));
         let backend = || owners.endpoint(outcome.destination.into(), proto);
         !outcome.hops.iter().any(gone)
             && (outcome.verdict != Verdict::Deliver || backend().is_some())
@@ -364,30 +430,30 @@ fn protocol(owners: &Owners, found: Found) -> Proto {
         .unwrap_or(Proto::Tcp)
 }
 
-/// The sources to trace from: the given one, or the three usual ones.
+/// The sources to trace from: the given one, or those with a way to the target.
 fn chosen(
+    judge: &Judge<'_>,
     asked: Option<&str>,
-    target: IpAddr,
-    node: &NodeSnapshot<'_>,
+    found: Found,
     service: Option<&Port>,
 ) -> Result<Vec<Source>, Failure> {
-    // Both of these have no pod.
-    let slices = match asked {
-        Some("host" | "external") => &[],
-        _ => node.slices().map_or(&[][..], Vec::as_slice),
+    let nobody = Port::nobody(found.port, Proto::Tcp);
+    let port = service.unwrap_or(&nobody);
+    let role = port.addresses.iter().find(|(_, at)| *at == found.addr);
+    let kind = match role {
+        Some((role, _)) => Kind::Address(*role),
+        None if service.is_some() => Kind::NodePort,
+        None => Kind::Endpoint,
     };
-    let pods = Pods::of(node, slices);
-    if let Some(text) = asked {
-        let source = sources::named(text, target, node, pods)
-            .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
-        return Ok(vec![source]);
-    }
-    let backends: Vec<_> = service
-        .iter()
-        .flat_map(|port| &port.endpoints)
-        .map(|e| e.addr.ip())
-        .collect();
-    Ok(sources::usual(target, &backends, node, pods))
+    let target = verdict::Target {
+        port,
+        kind,
+        at: SocketAddr::new(found.addr, found.port),
+    };
+    let clients = judge
+        .clients(target, asked)
+        .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+    Ok(clients.into_iter().map(|(_, source)| source).collect())
 }
 
 fn trace(
@@ -395,9 +461,9 @@ fn trace(
     source: &Source,
     flow: &Flow,
     outcomes: &[Outcome],
+    judged: &verdict::Verdict,
     owners: &Owners,
     service: Option<&Port>,
-    told: Option<&Port>,
 ) -> SourceTrace {
     let sent = outcomes.first().map(|outcome| outcome.sent_from);
     let packet = PacketRow {
@@ -412,7 +478,13 @@ fn trace(
         None => format!("{} ({})", source.name, packet.source),
         Some(_) => source.name.clone(),
     };
-    let mut notes = notes(node, flow, outcomes, told);
+    let kind = source
+        .name
+        .split(" (")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let mut notes = notes(node, flow, outcomes, service);
     if flow.mark != 0 {
         notes.insert(0, format!("the packet enters with mark {:#x}", flow.mark));
     }
@@ -420,7 +492,15 @@ fn trace(
         notes.extend(mismatch::other_port(owners, flow));
     }
     let outcomes = trace::forwarded(node, flow, outcomes);
-    SourceTrace::new(name, packet, &outcomes, notes, owners, service)
+    SourceTrace::new(
+        (name, kind),
+        packet,
+        &outcomes,
+        judged,
+        notes,
+        owners,
+        service,
+    )
 }
 
 fn report(
@@ -451,6 +531,7 @@ fn report(
         service,
         first,
         sources: traces,
+        ports: Vec::new(),
         probe: None,
         live: None,
     })

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Nodes, Together, cell};
-use crate::render::{Page, Tone};
-use crate::report::trace::{SourceTrace, TraceReport};
-use crate::trace::Verdict;
+use crate::render::Page;
+use crate::report::trace::{SourceTrace, TraceReport, all};
+use crate::report::why::tone;
+use crate::verdict::Fate;
 
 /// Groups of nodes on which the packets end alike.
 #[derive(Debug, Default, Serialize)]
@@ -17,7 +18,7 @@ pub(crate) struct TraceOfNodes {
     /// The groups, the smallest first.
     pub groups: Vec<Group>,
     #[serde(skip)]
-    found: BTreeMap<Vec<PathRow>, (bool, Nodes)>,
+    found: BTreeMap<Vec<PathRow>, Nodes>,
 }
 
 /// Nodes on which the packets end alike.
@@ -28,9 +29,6 @@ pub(crate) struct Group {
     pub nodes: Nodes,
     /// The end of the packets, by their source.
     pub paths: Vec<PathRow>,
-    /// Whether a verdict is unknown.
-    #[serde(skip)]
-    unknown: bool,
 }
 
 /// The end of the packets of some sources.
@@ -39,67 +37,53 @@ pub(crate) struct Group {
 pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,
-    /// The verdict: `deliver`, `reject`, …
-    pub verdict: &'static str,
-    /// The reasons, and the backends of delivered packets.
+    /// What becomes of the connections.
+    pub fate: Fate,
+    /// The service port, if the target has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Why they fail, or the backends.
     pub outcomes: Vec<String>,
-}
-
-/// What is kept of a node's report.
-#[derive(Debug)]
-pub(crate) struct Part {
-    paths: Vec<PathRow>,
-    unknown: bool,
 }
 
 impl Together for TraceOfNodes {
     type Of = TraceReport;
-    type Part = Part;
+    type Part = Vec<PathRow>;
 
-    fn part(report: TraceReport) -> Part {
-        let TraceReport { first, sources, .. } = report;
-        let sources = if sources.is_empty() {
-            vec![first]
-        } else {
-            sources
-        };
-        let unknown = sources.iter().any(|of| of.verdict == Verdict::Unknown);
+    fn part(report: TraceReport) -> Vec<PathRow> {
+        let has_several = !report.ports.is_empty();
         let mut paths: Vec<PathRow> = Vec::new();
-        for source in sources {
-            // The address behind the kind of source is that of the node.
-            let from = source
-                .from
-                .split(" (")
-                .next()
-                .unwrap_or_default()
-                .to_owned();
-            let (verdict, outcomes) = (name(source.verdict), outcomes(&source));
-            let same = |of: &&mut PathRow| of.verdict == verdict && of.outcomes == outcomes;
-            match paths.iter_mut().find(same) {
-                Some(path) => path.from.push(from),
-                None => paths.push(PathRow {
-                    from: vec![from],
-                    verdict,
-                    outcomes,
-                }),
+        for report in std::iter::once(&report).chain(&report.ports) {
+            let service = report.service.as_ref().filter(|_| has_several);
+            let port = service.map(|of| of.port.clone());
+            for source in all(report) {
+                // The address behind the kind of source is that of the node.
+                let from = source.kind.clone();
+                let (fate, outcomes) = (source.fate, outcomes(source));
+                let same = |of: &&mut PathRow| {
+                    (of.fate, &of.port, &of.outcomes) == (fate, &port, &outcomes)
+                };
+                match paths.iter_mut().find(same) {
+                    Some(path) => path.from.push(from),
+                    None => paths.push(PathRow {
+                        from: vec![from],
+                        fate,
+                        port: port.clone(),
+                        outcomes,
+                    }),
+                }
             }
         }
-        Part { paths, unknown }
+        paths
     }
 
-    fn add(&mut self, node: &Arc<str>, part: Part) {
-        let (unknown, nodes) = self.found.entry(part.paths).or_default();
-        *unknown |= part.unknown;
-        nodes.add(node);
+    fn add(&mut self, node: &Arc<str>, part: Vec<PathRow>) {
+        self.found.entry(part).or_default().add(node);
     }
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let groups = found.map(|(paths, (unknown, nodes))| Group {
-            nodes,
-            paths,
-            unknown,
-        });
+        let groups = found.map(|(paths, nodes)| Group { nodes, paths });
         self.groups = groups.collect();
         self.groups
             .sort_by(|a, b| (a.nodes.len(), &a.paths).cmp(&(b.nodes.len(), &b.paths)));
@@ -113,15 +97,13 @@ impl Together for TraceOfNodes {
         for group in &self.groups {
             page.line("");
             let nodes = cell(&group.nodes, read, page);
-            let tone = if group.unknown {
-                Tone::Unclear
-            } else {
-                Tone::Strong
-            };
-            page.para("", &page.paint(tone, &nodes));
+            let worst = Fate::of_all(group.paths.iter().map(|path| path.fate));
+            page.para("", &page.paint(tone(worst), &nodes));
             for path in &group.paths {
                 let from = path.from.join(", ");
-                page.para("  ", &format!("from {from}: {}", path.verdict));
+                let port = path.port.as_ref();
+                let port = port.map_or_else(String::new, |port| format!("{port} "));
+                page.para("  ", &format!("{port}from {from}: {}", path.fate));
                 for outcome in &path.outcomes {
                     page.para("    ", outcome);
                 }
@@ -145,25 +127,15 @@ fn outcomes(source: &SourceTrace) -> Vec<String> {
             });
             let masquerade = if of.masquerade { ", masqueraded" } else { "" };
             match backend {
-                Some(backend) => format!("{backend}{masquerade}"),
-                None => format!("{}: {}", name(of.verdict), of.reason),
+                Some(backend) => match &of.fault {
+                    Some(fault) => format!("{backend}{masquerade}: {fault}"),
+                    None => format!("{backend}{masquerade}"),
+                },
+                None => of.fault.clone().unwrap_or_else(|| of.reason.clone()),
             }
         })
         .collect();
     texts.sort();
     texts.dedup();
     texts
-}
-
-/// Returns the name of a verdict, as in JSON.
-const fn name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Deliver => "deliver",
-        Verdict::Reject => "reject",
-        Verdict::Drop => "drop",
-        Verdict::Local => "local",
-        Verdict::Unmatched => "unmatched",
-        Verdict::Unknown => "unknown",
-        Verdict::Mixed => "mixed",
-    }
 }

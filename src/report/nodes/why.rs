@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::{Nodes, Together, cell};
 use crate::check::Fix;
 use crate::render::Page;
-use crate::report::why::{WhyReport, word};
-use crate::why::Verdict;
+use crate::report::why::{WhyReport, headline};
+use crate::verdict::Fate;
 
 /// The answers for one target, the worst first.
 #[derive(Debug, Default, Serialize)]
@@ -19,7 +19,7 @@ pub(crate) struct WhyOfNodes {
     /// The answers: the worst verdict first, and then that of the fewest nodes.
     pub answers: Vec<Answered>,
     #[serde(skip)]
-    found: BTreeMap<(Reverse<Verdict>, String), (Option<Fix>, Nodes)>,
+    found: BTreeMap<(Reverse<Fate>, String), (Option<Fix>, Nodes)>,
 }
 
 /// An answer, and the nodes that give it.
@@ -28,8 +28,8 @@ pub(crate) struct WhyOfNodes {
 pub(crate) struct Answered {
     /// The nodes.
     pub nodes: Nodes,
-    /// The verdict.
-    pub verdict: Verdict,
+    /// What becomes of the connections.
+    pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
     /// The fix of the first cause.
@@ -39,7 +39,7 @@ pub(crate) struct Answered {
 
 impl Together for WhyOfNodes {
     type Of = WhyReport;
-    type Part = (Verdict, String, Option<Fix>);
+    type Part = (Fate, String, Option<Fix>);
 
     fn part(report: WhyReport) -> Self::Part {
         let answer = report.answer;
@@ -48,11 +48,11 @@ impl Together for WhyOfNodes {
             Some(node) => answer.sentence.replacen(&format!(" on {node}"), "", 1),
             None => answer.sentence,
         };
-        (answer.verdict, sentence, answer.fix)
+        (answer.fate, sentence, answer.fix)
     }
 
-    fn add(&mut self, node: &Arc<str>, (verdict, sentence, fix): Self::Part) {
-        let found = self.found.entry((Reverse(verdict), sentence));
+    fn add(&mut self, node: &Arc<str>, (fate, sentence, fix): Self::Part) {
+        let found = self.found.entry((Reverse(fate), sentence));
         let (first, nodes) = found.or_insert_with(|| (fix.clone(), Nodes::default()));
         if let (Some(first), Some(fix)) = (first, fix)
             && first.command() != fix.command()
@@ -65,39 +65,34 @@ impl Together for WhyOfNodes {
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let answers = found.map(|((Reverse(verdict), sentence), (fix, nodes))| Answered {
+        let answers = found.map(|((Reverse(fate), sentence), (fix, nodes))| Answered {
             nodes,
-            verdict,
+            fate,
             sentence,
             fix,
         });
         self.answers = answers.collect();
         self.answers
-            .sort_by_key(|answer| (Reverse(answer.verdict), answer.nodes.len()));
+            .sort_by_key(|answer| (Reverse(answer.fate), answer.nodes.len()));
     }
 
     fn states(&self) -> Vec<(usize, &'static str)> {
-        let count = |verdict: Verdict| {
-            let answers = self.answers.iter().filter(|of| of.verdict == verdict);
+        let count = |fate: Fate| {
+            let answers = self.answers.iter().filter(|of| of.fate == fate);
             answers.map(|of| of.nodes.len()).sum()
         };
-        let states = [
-            (Verdict::Broken, "broken"),
-            (Verdict::Suspect, "suspect"),
-            (Verdict::Unknown, "unknown"),
-            (Verdict::NotServed, "not served"),
-            (Verdict::Works, "working"),
-        ];
-        let counted = states.map(|(verdict, name)| (count(verdict), name));
+        let mut states = Fate::ALL;
+        states.reverse();
+        let counted = states.map(|fate| (count(fate), fate.name()));
         counted.into()
     }
 
     fn page(&self, read: usize, page: &mut Page) {
         for answer in &self.answers {
             page.line("");
-            let (word, tone) = word(answer.verdict);
             let nodes = cell(&answer.nodes, read, page);
-            page.line(&format!("{} on {nodes}", page.paint(tone, word)));
+            let fate = headline(page, answer.fate);
+            page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
             match answer.fix.as_ref().map(|fix| (fix.command(), fix)) {
                 Some((Some(command), _)) => page.line(&format!("  fix: {command}")),

@@ -56,7 +56,7 @@ text!(crate::owner::PortName, "PortName", {
     "type": "string",
     "pattern": "^[^/]+/[^/]+$"
 });
-text!(crate::why::Kind, "Kind", {
+text!(crate::verdict::Kind, "Kind", {
     "enum": ["cluster-ip", "external-ip", "load-balancer-ip", "node-port", "endpoint"]
 });
 text!(crate::backend::requirements::Condition, "Condition", {

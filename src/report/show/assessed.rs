@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::render::Page;
-use crate::report::{diff, why};
+use crate::report::diff;
+use crate::verdict::{Client, Fate};
 use crate::view::service::assessed::{Assessed, Drift, End, Findings, Traced};
-use crate::why::Client;
 use crate::words::number_of;
 
 /// Differences listed before the rest is counted.
@@ -24,7 +24,7 @@ pub(super) fn page(of: &Assessed, page: &mut Page) {
         let label = match traced.client {
             Client::Pod | Client::Itself => "from a pod",
             Client::Host => "from the node",
-            Client::Outside => "from outside",
+            Client::Elsewhere | Client::Outside => "from outside",
         };
         line(label, &end(traced), page);
     }
@@ -105,22 +105,13 @@ fn one_end(end: &End) -> String {
     let backends: Vec<_> = end.backends.iter().map(SocketAddr::to_string).collect();
     let backends = names(&backends);
     let to = names(&end.to);
-    if end.works == Some(true) {
-        return match end.backends.as_slice() {
-            [] => format!("{to} is answered"),
-            _ => format!("{to} → {backends}"),
-        };
-    }
-    let place = end.at.as_ref().filter(|_| !end.is_place_named);
-    let place = place.map_or_else(String::new, |place| format!(" in {place}"));
-    let reason = end.reason.as_ref();
-    let reason = reason.map_or_else(String::new, |why| format!(" ({why})"));
-    let partly = match end.backends.as_slice() {
-        [] => String::new(),
-        _ => format!(", others → {backends}"),
+    let lead = match (end.fate, end.backends.as_slice()) {
+        (fate, []) => format!("{to}: {fate}"),
+        (Fate::Works, _) => format!("{to} → {backends}: works"),
+        (fate, _) => format!("{to} → {backends}: {fate}"),
     };
-    let word = why::end(end.works, end.verdict);
-    format!("{to}: {word}{place}{reason}{partly}")
+    let reason = end.reason.as_ref();
+    reason.map_or(lead.clone(), |why| format!("{lead} ({why})"))
 }
 
 /// Returns the first names, and how many more there are.

@@ -18,7 +18,7 @@ pub(super) fn in_words(programmed: &Programmed) -> String {
     }
     let all = programmed.targets.len();
     let parts = counts.iter();
-    let parts = parts.filter(|((_, state), _)| *state != Some(Handling::Forwards));
+    let parts = parts.filter(|((_, state), _)| *state != Some(Handling::Translates));
     let parts =
         parts.map(|((_, state), &count)| format!("{count} of {all} {}", verb(*state, count == 1)));
     parts.collect::<Vec<_>>().join("; ")
@@ -27,8 +27,8 @@ pub(super) fn in_words(programmed: &Programmed) -> String {
 /// Returns the verb for one destination or for several.
 const fn verb(state: Option<Handling>, one: bool) -> &'static str {
     match (state, one) {
-        (Some(Handling::Forwards), true) => "forwards",
-        (Some(Handling::Forwards), false) => "forward",
+        (Some(Handling::Translates), true) => "translates",
+        (Some(Handling::Translates), false) => "translate",
         (Some(Handling::RejectsOutside), true) => "rejects from outside",
         (Some(Handling::RejectsOutside), false) => "reject from outside",
         (Some(Handling::DropsOutside), true) => "drops from outside",

@@ -1,9 +1,10 @@
 //! Services.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::programmed::in_words;
 use crate::render::Page;
+use crate::verdict::{Client, Fate, client_names};
 use crate::view::programmed::Programmed;
 use crate::view::services::Row;
 
@@ -13,7 +14,7 @@ pub(super) const COLUMNS: [(&str, u8); 9] = [
     ("ADDRESS", 0),
     ("NODEPORT", 0),
     ("READY", 0),
-    ("TRAFFIC", 0),
+    ("VERDICT", 0),
     ("LEFTOVERS", 1),
     ("LOCAL", 5),
     ("TYPE", 6),
@@ -24,17 +25,7 @@ pub(super) const COLUMNS: [(&str, u8); 9] = [
 pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     let cells = rows.iter().map(|row| {
         let known = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
-        let in_force: Vec<_> = row.programmed.iter().filter(|of| !of.leftover).collect();
-        let several = in_force.len() > 1;
-        let traffic = in_force.iter().map(|of| {
-            if several {
-                format!("{}: {}", of.mode, in_words(of))
-            } else {
-                in_words(of)
-            }
-        });
         let left_to = row.left_to.as_ref().map(|who| format!("served by {who}"));
-        let traffic: Vec<String> = traffic.chain(left_to).collect();
         let left = row.programmed.iter().filter(|of| of.leftover);
         let left: Vec<&str> = left.map(|of| of.mode.name()).collect();
         let objects = row.programmed.iter().flat_map(Programmed::objects);
@@ -46,7 +37,7 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
             address(row, wide),
             node_port.unwrap_or_else(|| "-".to_owned()),
             format!("{ready}/{total}"),
-            traffic.join("; "),
+            left_to.unwrap_or_else(|| verdict(row)),
             left.join(","),
             known(row.endpoints.local),
             row.r#type.as_deref().unwrap_or("?").to_owned(),
@@ -54,6 +45,33 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
         ]
     });
     cells.collect()
+}
+
+/// Returns what becomes of connections, with the clients and addresses that fail: `lost for pods`.
+fn verdict(row: &Row) -> String {
+    let Some(fate) = row.fate else {
+        return "unknown".to_owned();
+    };
+    let failing: Vec<_> = row
+        .connections
+        .iter()
+        .filter(|of| of.fate.fails())
+        .collect();
+    let is_all = failing.len() == row.connections.len();
+    if failing.is_empty() || is_all && fate != Fate::Partly {
+        return fate.to_string();
+    }
+    let worst = Fate::of_all(failing.iter().map(|of| of.fate));
+    let clients: Vec<Client> = failing.iter().map(|of| of.client).collect();
+    let addresses: BTreeSet<_> = failing.iter().map(|of| of.kind.name()).collect();
+    let all: BTreeSet<_> = row.connections.iter().map(|of| of.kind.name()).collect();
+    let at = if addresses.len() < all.len() {
+        let names: Vec<&str> = addresses.into_iter().collect();
+        format!(" at {}", names.join(", "))
+    } else {
+        String::new()
+    };
+    format!("{worst}{}{at}", client_names(&clients))
 }
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::human::{MOST_SHOWN, all, tone};
-use super::steps::{Step, branch, effect, ending, past, percent, place, steps};
+use super::steps::{Step, branch, effect, ending, percent, place, steps};
 use super::{HopRow, OutcomeRow, SourceTrace, TraceReport};
 use crate::render::{Style, Tone};
 use crate::trace::Effect;
+use crate::verdict::Fate;
 
 /// Backends that a picture has a node for each; more share a node where that is asked for.
 const MOST_APART: usize = 3;
@@ -101,11 +102,11 @@ impl Graph {
         }
         let text = match trace.outcomes.as_slice() {
             [one] => ending(one, trace),
-            _ => past(trace.verdict).to_owned(),
+            _ => trace.fate.name().to_owned(),
         };
         if !ended || trace.outcomes.iter().all(|o| o.backend.is_some()) {
             let node = self.node(text, true);
-            self.nodes[node].tone = Some(tone(trace.verdict));
+            self.nodes[node].tone = Some(tone(trace.fate));
             self.join(&mut at, node);
         }
     }
@@ -113,7 +114,9 @@ impl Graph {
     /// Adds the outcomes behind the branch `from`; returns those whose packets go on.
     fn endings(&mut self, trace: &SourceTrace, from: usize) -> Vec<(usize, String)> {
         let mut on = Vec::new();
-        let is_plain = |outcome: &OutcomeRow| outcome.backend.is_some() && outcome.when.is_empty();
+        let is_plain = |outcome: &OutcomeRow| {
+            outcome.backend.is_some() && outcome.when.is_empty() && outcome.fate == Fate::Works
+        };
         let plain: Vec<_> = trace.outcomes.iter().filter(|o| is_plain(o)).collect();
         let folds = self.folds && plain.len() > MOST_APART;
         if folds {
@@ -138,7 +141,7 @@ impl Graph {
             let end = Node {
                 text,
                 end: true,
-                tone: Some(tone(outcome.verdict)),
+                tone: Some(tone(outcome.fate)),
                 rule: stop(trace, at),
             };
             let is_same = |(other, _, _): &&mut (Node, f64, bool)| *other == end;

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use super::live;
-use super::steps::{Step, branch, effect, ending, for_whom, past, percent, place, steps};
+use super::steps::{Step, branch, effect, ending, for_whom, percent, place, steps};
 use super::{HopRow, SourceTrace, TraceReport};
 use crate::backend::Mode;
 use crate::render::{Page, Tone, wrap};
 use crate::trace::Verdict;
+use crate::verdict::Fate;
 
 /// Outcomes listed before the rest is counted.
 pub(super) const MOST_SHOWN: usize = 10;
@@ -26,8 +27,8 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
             page.line("");
         }
         let trace = group[0];
-        let word = past(trace.verdict).to_ascii_uppercase();
-        headline(page, &word, tone(trace.verdict), &sentence(report, trace));
+        let word = trace.fate.name().to_ascii_uppercase();
+        headline(page, &word, tone(trace.fate), &sentence(report, trace));
         page.para("  from ", &names(group));
     }
     if let Some(text) = simulated(report) {
@@ -60,10 +61,14 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
         page.line("");
         page.para("Probe: ", &probe.message);
     }
+    for port in &report.ports {
+        page.line("");
+        self::page(port, page);
+    }
 }
 
 /// Returns the traces of all sources.
-pub(super) fn all(report: &TraceReport) -> &[SourceTrace] {
+pub(crate) fn all(report: &TraceReport) -> &[SourceTrace] {
     if report.sources.is_empty() {
         std::slice::from_ref(&report.first)
     } else {
@@ -97,20 +102,19 @@ fn headline(page: &mut Page, word: &str, tone: Tone, text: &str) {
     }
 }
 
-pub(super) const fn tone(verdict: Verdict) -> Tone {
-    match verdict {
-        Verdict::Deliver | Verdict::Local => Tone::Good,
-        Verdict::Reject | Verdict::Drop => Tone::Bad,
-        Verdict::Unmatched | Verdict::Mixed => Tone::Doubtful,
-        Verdict::Unknown => Tone::Unclear,
-    }
-}
+pub(super) use crate::report::why::tone;
 
 /// Groups sources whose packets have the same outcomes.
 pub(super) fn alike(all: &[SourceTrace]) -> Vec<Vec<&SourceTrace>> {
     let mut groups: Vec<Vec<&SourceTrace>> = Vec::new();
     for trace in all {
-        let same = |group: &&mut Vec<&SourceTrace>| group[0].outcomes == trace.outcomes;
+        let same = |group: &&mut Vec<&SourceTrace>| {
+            (
+                &group[0].outcomes,
+                &group[0].fault,
+                group[0].packet.destination,
+            ) == (&trace.outcomes, &trace.fault, trace.packet.destination)
+        };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(trace),
             None => groups.push(vec![trace]),
@@ -138,36 +142,39 @@ pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
     let service = name
         .as_ref()
         .map_or(target.clone(), |name| format!("{name} ({target})"));
-    let outcomes = &trace.outcomes;
-    let reason = outcomes
-        .first()
-        .map_or("unknown", |outcome| outcome.reason.as_str());
-    match trace.verdict {
-        Verdict::Deliver => {
-            let kept = match (
-                outcomes.iter().all(|o| o.masquerade),
-                outcomes.iter().any(|o| o.masquerade),
-            ) {
-                (true, _) => "its source is rewritten",
-                (false, true) => "its source is rewritten for some backends",
-                (false, false) => "its source is kept",
-            };
-            let to = match outcomes.as_slice() {
-                [only] => match &only.backend {
-                    Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
-                    None => "its one backend".to_owned(),
-                },
-                all => format!("one of {} backends{}", all.len(), shares(trace)),
-            };
-            format!("{service} reaches {to}; {kept}")
-        }
-        Verdict::Mixed => format!("{service}: {}", parts(trace)),
-        // The Service's name is not repeated if the reason begins with it.
-        _ => match name.and_then(|name| reason.strip_prefix(&name)) {
-            Some(rest) => format!("{service}{rest}"),
-            None => format!("{service}: {reason}"),
-        },
+    // The Service's name is not repeated if the reason begins with it.
+    let because = |reason: &str| match name.as_ref().and_then(|name| reason.strip_prefix(name)) {
+        Some(rest) => format!("{service}{rest}"),
+        None => format!("{service}: {reason}"),
+    };
+    match (trace.fate, &trace.fault) {
+        (Fate::Works, _) => format!("{service} {}", reaches(trace)),
+        (Fate::Partly, _) => format!("{service}: {}", parts(trace)),
+        (_, Some(fault)) => because(fault),
+        (_, None) => because("some ways of the packet depend on unknown conditions"),
     }
+}
+
+/// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source is kept`.
+fn reaches(trace: &SourceTrace) -> String {
+    let outcomes = &trace.outcomes;
+    let kept = match (
+        outcomes.iter().all(|o| o.masquerade),
+        outcomes.iter().any(|o| o.masquerade),
+    ) {
+        (true, _) => "its source is rewritten",
+        (false, true) => "its source is rewritten for some backends",
+        (false, false) => "its source is kept",
+    };
+    let to = match outcomes.as_slice() {
+        [only] => match &only.backend {
+            Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
+            None if only.verdict == Verdict::Local => "a program on the node".to_owned(),
+            None => "its destination".to_owned(),
+        },
+        all => format!("one of {} backends{}", all.len(), shares(trace)),
+    };
+    format!("reaches {to}; {kept}")
 }
 
 /// Returns the share of packets of each of several backends: `, 25% each`.
@@ -181,27 +188,33 @@ fn shares(trace: &SourceTrace) -> String {
     }
 }
 
-/// Returns the share of packets of each verdict: `50% delivered, 50% dropped`.
+/// Returns the share of packets of each fate, with a reason: `50% work, 50% lost (…)`.
 fn parts(trace: &SourceTrace) -> String {
-    let all = [
-        Verdict::Deliver,
-        Verdict::Reject,
-        Verdict::Drop,
-        Verdict::Local,
-        Verdict::Unmatched,
-        Verdict::Unknown,
-    ];
-    let part = |verdict: Verdict| {
-        let of = || trace.outcomes.iter().filter(move |o| o.verdict == verdict);
-        let share: f64 = of().map(|o| o.probability).sum();
-        let first = of().next()?;
-        let why = match verdict {
-            Verdict::Deliver => String::new(),
-            _ => format!(" ({})", first.reason),
+    let mut told: Vec<(Fate, Option<&str>, f64)> = Vec::new();
+    for outcome in &trace.outcomes {
+        let fault = outcome.fault.as_deref();
+        match told
+            .iter_mut()
+            .find(|(fate, of, _)| (*fate, *of) == (outcome.fate, fault))
+        {
+            Some((.., share)) => *share += outcome.probability,
+            None => told.push((outcome.fate, fault, outcome.probability)),
+        }
+    }
+    told.sort_by_key(|(fate, ..)| *fate);
+    let parts = told.iter().map(|(fate, fault, share)| {
+        let why = fault.map_or_else(String::new, |fault| format!(" ({fault})"));
+        let word = match fate {
+            Fate::Works => "work",
+            fate => fate.name(),
         };
-        Some(format!("{} {}{why}", percent(share), past(verdict)))
-    };
-    let parts: Vec<_> = all.into_iter().filter_map(part).collect();
+        format!("{} {word}{why}", percent(*share))
+    });
+    let mut parts: Vec<String> = parts.collect();
+    // What concerns tracked connections is no way of the packet.
+    if trace.outcomes.iter().all(|of| of.fate == Fate::Works) {
+        parts.extend(trace.fault.clone());
+    }
     parts.join(", ")
 }
 

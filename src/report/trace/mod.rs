@@ -11,15 +11,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::{CLEAN, FOUND, UNKNOWN};
+use super::{FOUND, UNKNOWN, why as connection};
 use crate::backend::Mode;
 use crate::net::Proto;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
 use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
+use crate::verdict::{self, Fate};
 
 pub(crate) use graph::{dot, mermaid};
+pub(crate) use human::all;
 use live::Agreement;
 pub(crate) use live::Observation;
 pub(crate) use svg::{PICTURE, picture, svg};
@@ -41,6 +43,9 @@ pub(crate) struct TraceReport {
     /// Every source's trace; empty when there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceTrace>,
+    /// The traces to the further ports of a Service, if the target names no port.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<TraceReport>,
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeRow>,
@@ -74,11 +79,19 @@ pub(crate) struct ProbeRow {
 pub(crate) struct SourceTrace {
     /// `pod`, `host` or `outside`, with the address.
     pub from: String,
+    /// The same without the address.
+    #[serde(skip)]
+    pub kind: String,
     /// The packet.
     pub packet: PacketRow,
-    /// The verdict.
+    /// What becomes of the connection.
+    pub fate: Fate,
+    /// Why it fails, or why that is unknown; absent if it works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// The end of the first packet.
     pub verdict: Verdict,
-    /// The possible ends, the most probable first.
+    /// The possible ends of the first packet, the most probable first.
     pub outcomes: Vec<OutcomeRow>,
     /// The hops of every outcome.
     pub hops: Vec<HopRow>,
@@ -117,8 +130,13 @@ pub(crate) struct ServiceRow {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OutcomeRow {
-    /// The verdict.
+    /// The end of the packet.
     pub verdict: Verdict,
+    /// What becomes of a connection with this end.
+    pub fate: Fate,
+    /// Why it fails or may fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// The probability: 0 to 1.
     pub probability: f64,
     /// The backend it goes to.
@@ -197,26 +215,35 @@ pub(crate) struct HopRow {
 impl SourceTrace {
     /// Builds the report of a walk.
     pub(crate) fn new(
-        from: String,
+        (from, kind): (String, String),
         packet: PacketRow,
         outcomes: &[Outcome],
+        judged: &verdict::Verdict,
         notes: Vec<String>,
         owners: &Owners,
         service: Option<&Port>,
     ) -> Self {
         let proto = packet.protocol;
-        let rows = outcomes.iter().map(|outcome| OutcomeRow {
-            verdict: outcome.verdict,
-            probability: outcome.probability,
-            backend: (outcome.verdict == Verdict::Deliver)
-                .then(|| backend(owners, service, outcome.destination, proto)),
-            masquerade: outcome.masquerade,
-            reason: why(outcome, service),
-            when: outcome.when.iter().map(ToString::to_string).collect(),
-        });
+        let rows = outcomes
+            .iter()
+            .zip(&judged.ways)
+            .map(|(outcome, way)| OutcomeRow {
+                verdict: outcome.verdict,
+                fate: way.fate(),
+                fault: way.fault.as_ref().map(ToString::to_string),
+                probability: outcome.probability,
+                backend: (outcome.verdict == Verdict::Deliver)
+                    .then(|| backend(owners, service, outcome.destination, proto)),
+                masquerade: outcome.masquerade,
+                reason: why(outcome, service),
+                when: outcome.when.iter().map(ToString::to_string).collect(),
+            });
         Self {
             from,
+            kind,
             packet,
+            fate: judged.fate,
+            fault: judged.faults().first().map(ToString::to_string),
             verdict: trace::overall(outcomes),
             outcomes: rows.collect(),
             hops: together(outcomes, owners),
@@ -314,7 +341,7 @@ impl TraceReport {
     /// Returns the notes of all sources, each once.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
-        for note in human::all(self).iter().flat_map(|trace| &trace.notes) {
+        for note in all(self).iter().flat_map(|trace| &trace.notes) {
             if !notes.contains(note) {
                 notes.push(note.clone());
             }
@@ -331,16 +358,14 @@ impl Report for TraceReport {
     }
 
     fn exit(&self) -> u8 {
-        let unknown = |trace: &SourceTrace| trace.verdict == Verdict::Unknown;
         match self.live.as_ref().map(|live| live.result) {
             Some(Agreement::Differs) => return FOUND,
             Some(Agreement::NotSeen) => return UNKNOWN,
             Some(Agreement::Agrees | Agreement::Unpredicted) | None => {}
         }
-        if unknown(&self.first) || self.sources.iter().any(unknown) {
-            UNKNOWN
-        } else {
-            CLEAN
-        }
+        let all = std::iter::once(self).chain(&self.ports);
+        connection::exit(Fate::of_all(
+            all.flat_map(human::all).map(|trace| trace.fate),
+        ))
     }
 }

@@ -207,6 +207,9 @@ pub(super) fn ending(outcome: &OutcomeRow, trace: &SourceTrace) -> String {
     if let Some(state) = backend.condition.filter(|_| backend.ready == Some(false)) {
         text.extend(["  (", &state.to_string(), ")"]);
     }
+    if outcome.fate.fails() && outcome.verdict == Verdict::Deliver {
+        text.extend(["  (", outcome.fate.name(), ")"]);
+    }
     if outcome.masquerade && trace.outcomes.iter().any(|o| !o.masquerade) {
         text.push_str("  (source rewritten)");
     }

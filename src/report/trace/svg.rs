@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use super::graph::{Graph, Node};
 use super::human::{alike, all, names, sentence, simulated, tone};
-use super::steps::past;
 use super::{SourceTrace, TraceReport};
 use crate::render::markup::{Markup, visible};
 use crate::render::{Style, Tone, palette, wrap};
@@ -137,7 +136,7 @@ impl Drawing {
     fn of(report: &TraceReport, group: &[&SourceTrace], style: Style, top: usize) -> Self {
         let trace = group[0];
         let graph = Graph::folded(trace, &names(group), style);
-        let word = past(trace.verdict).to_uppercase();
+        let word = trace.fate.name().to_uppercase();
         let answer = format!("{word}: {}", visible(&sentence(report, trace)));
         let mut caption = wrap(&answer, CAPTION);
         caption.extend(
@@ -175,7 +174,7 @@ impl Drawing {
         let texts: Vec<String> = texts.collect();
         Self {
             caption,
-            tone: tone(trace.verdict),
+            tone: tone(trace.fate),
             top,
             bottom: y - BELOW,
             width,

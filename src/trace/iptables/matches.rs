@@ -155,9 +155,12 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Limit { options, .. } => {
             Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
         }
-        Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack(format!(
-            "whether `-m rpfilter {options}` finds the return route by the same link"
-        ))),
+        Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack {
+            text: format!(
+                "whether `-m rpfilter {options}` finds the return route by the same link"
+            ),
+            inverted: options.split(' ').any(|word| word == "--invert"),
+        }),
         Match::Socket(options) => Likelihood::unknown(format!(
             "whether `-m socket {options}` finds a local socket"
         )),

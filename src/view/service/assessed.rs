@@ -12,10 +12,9 @@ use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::PortName;
-use crate::trace::Verdict;
-use crate::trace::why::{decisive, refusal};
+use crate::verdict::{Client, Fate};
 use crate::view::services::Row;
-use crate::why::{Answer, Asked, Client, Look, Path, Related};
+use crate::why::{Answer, Asked, Look, Path, Related};
 
 /// The clients whose packets are traced.
 const CLIENTS: [Client; 3] = [Client::Pod, Client::Host, Client::Outside];
@@ -87,18 +86,12 @@ pub(crate) struct Traced {
 pub(crate) struct End {
     /// `ADDRESS:PORT/PROTOCOL`
     pub(crate) to: Vec<String>,
-    /// Whether all connections reach an endpoint; `null` if unknown.
-    pub(crate) works: Option<bool>,
-    pub(crate) verdict: Verdict,
+    /// What becomes of the connections.
+    pub(crate) fate: Fate,
     /// The endpoints that packets are sent to.
     pub(crate) backends: Vec<SocketAddr>,
-    /// The chain or virtual server that drops or rejects them.
-    pub(crate) at: Option<String>,
-    /// Why they reach no endpoint.
+    /// Why they fail, or why that is unknown.
     pub(crate) reason: Option<String>,
-    /// Whether the reason names the chain, as it does for rules of other software.
-    #[serde(skip)]
-    pub(crate) is_place_named: bool,
 }
 
 impl Page {
@@ -151,7 +144,7 @@ impl Assessed {
         let mut traces = self.traces.iter();
         !self.drift.unknown.is_empty()
             || self.findings.found.is_none()
-            || traces.any(|of| of.is_unknown || of.ends.iter().any(|end| end.works.is_none()))
+            || traces.any(|of| of.is_unknown || of.ends.iter().any(|end| end.fate == Fate::Unknown))
     }
 }
 
@@ -213,10 +206,9 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
     let mut from = None;
     for path in ours().filter(|path| path.client == client) {
         from.get_or_insert_with(|| path.from.clone());
-        let end = End::of(path, answer);
+        let end = End::of(path);
         let is_same = |of: &&mut End| {
-            (of.works, of.verdict, &of.backends, &of.at, &of.reason)
-                == (end.works, end.verdict, &end.backends, &end.at, &end.reason)
+            (of.fate, &of.backends, &of.reason) == (end.fate, &end.backends, &end.reason)
         };
         match ends.iter_mut().find(is_same) {
             Some(same) => same.to.extend(end.to),
@@ -236,7 +228,7 @@ fn traced(client: Client, answer: Result<&Answer, &String>, ports: &BTreeSet<Str
         return Traced::nothing(client, why, is_unknown);
     }
     // Those that work come last.
-    ends.sort_by_key(|end| end.works);
+    ends.sort_by_key(|end| std::cmp::Reverse(end.fate));
     Traced {
         client,
         from,
@@ -259,34 +251,12 @@ impl Traced {
 }
 
 impl End {
-    fn of(path: &Path, answer: &Answer) -> Self {
-        let target = path.target();
-        let is_failed = path.works == Some(false);
-        let ends = path.outcomes.iter().filter(|_| is_failed);
-        let ends = ends.filter_map(|of| Some((of, decisive(of)?)));
-        let mut ends = ends.filter(|(_, hop)| !hop.chain.is_empty());
-        let end = ends.next();
-        let at = end.map(|(_, hop)| format!("{} {}", hop.table, hop.chain));
-        // A packet that is sent to an endpoint may be lost all the same.
-        let by_cause = || {
-            let blamed = answer.causes.iter().filter(|_| is_failed);
-            let mut blamed =
-                blamed.filter(|of| of.from.contains(&path.client) && of.to.contains(&target));
-            blamed.next().map(|of| of.sentence.clone())
-        };
-        let missing = || {
-            let prefix = format!("packets from {} to {target}: ", path.client.name());
-            let mut unknown = answer.unknown.iter();
-            unknown.find_map(|text| text.strip_prefix(&prefix).map(str::to_owned))
-        };
+    fn of(path: &Path) -> Self {
         Self {
-            to: vec![target.clone()],
-            works: path.works,
-            verdict: path.verdict,
+            to: vec![path.target()],
+            fate: path.fate,
             backends: path.backends.clone(),
-            at,
-            is_place_named: end.is_some_and(|(of, hop)| refusal(of, hop).is_none()),
-            reason: path.reason.clone().or_else(by_cause).or_else(missing),
+            reason: path.reason.clone(),
         }
     }
 }

@@ -298,7 +298,7 @@ fn note(
         matches!(
             when,
             Assumption::Answer {
-                question: Question::RouteBack(_),
+                question: Question::RouteBack { .. },
                 ..
             }
         )

@@ -1,0 +1,277 @@
+//! The verdict on all Services of a node, in one pass.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+
+use foldhash::HashMap;
+
+use super::cell::{Cell, Client, Kind, targets};
+use super::judge::Judge;
+use super::{Fate, Fault};
+use crate::cluster::Service;
+use crate::net::{Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::owner::{Port, PortName};
+use crate::trace::mismatch::usable;
+use crate::trace::why::{Refusal, refusal};
+use crate::trace::{Walks, World};
+
+/// The verdict on one Service port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Surveyed {
+    /// The Service port.
+    pub name: PortName,
+    /// Its protocol.
+    pub proto: Proto,
+    /// The verdicts on connections to each of its addresses from each kind of client.
+    pub cells: Vec<Brief>,
+    /// Whether any endpoint may get connections.
+    pub has_endpoints: bool,
+    /// The proxy that serves it instead of kube-proxy.
+    pub left_to: Option<Box<str>>,
+}
+
+/// The verdict on connections from one kind of client to one address, without the packets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    /// The kind of the client.
+    pub client: Client,
+    /// The role of the address.
+    pub kind: Kind,
+    /// The address and port.
+    pub to: SocketAddr,
+    /// What becomes of the connections.
+    pub fate: Fate,
+    /// The share of them that certainly fail: 0 to 1.
+    pub failing: f64,
+    /// Why they fail, or why that is unknown.
+    pub fault: Option<Fault>,
+    /// Whether the Service's own settings keep the client out.
+    pub by_design: bool,
+}
+
+/// How a Service stands as a whole.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Standing {
+    /// All connections work.
+    Works,
+    /// Its own settings keep some clients out; all others work.
+    Restricted,
+    /// Another proxy serves it.
+    NotServed,
+    /// Something is not known.
+    Unknown,
+    /// No endpoint may get connections.
+    NoEndpoints,
+    /// Connections fail.
+    Fails,
+}
+
+impl Surveyed {
+    /// Returns what becomes of the connections as a whole.
+    pub fn fate(&self) -> Fate {
+        Fate::of_all(self.cells.iter().map(|cell| cell.fate))
+    }
+
+    /// Returns how the Service port stands.
+    pub fn standing(&self) -> Standing {
+        let any = |is: &dyn Fn(&Brief) -> bool| self.cells.iter().any(is);
+        if self.left_to.is_some() {
+            Standing::NotServed
+        } else if !self.has_endpoints {
+            Standing::NoEndpoints
+        } else if any(&|cell| cell.fate.fails() && !cell.by_design) {
+            Standing::Fails
+        } else if self.cells.is_empty() || any(&|cell| cell.fate == Fate::Unknown) {
+            Standing::Unknown
+        } else if any(&|cell| cell.by_design) {
+            Standing::Restricted
+        } else {
+            Standing::Works
+        }
+    }
+}
+
+/// How many ports a thread takes at once.
+const STRIDE: usize = 32;
+
+/// Judges connections to every address of `ports` in `families`, from each kind of client, side by side on all processors.
+pub fn survey<'n>(
+    node: &'n NodeSnapshot<'n>,
+    ports: &[Port],
+    families: &[Family],
+) -> Vec<Surveyed> {
+    let mut services: HashMap<(&str, &str), &Service> = HashMap::default();
+    for service in node.services().into_iter().flatten() {
+        let meta = &service.metadata;
+        services.insert((&meta.namespace, &meta.name), service);
+    }
+    let worlds = families
+        .iter()
+        .map(|family| (*family, World::whole(node, *family)));
+    let worlds: Vec<_> = worlds.collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let judge = Judge::new(node);
+        let walks = worlds
+            .iter()
+            .map(|(family, world)| (*family, Walks::new(world, *family)));
+        let walks: Vec<_> = walks.collect();
+        let mut done = Vec::new();
+        loop {
+            let from = next.fetch_add(STRIDE, Ordering::Relaxed);
+            let Some(some) = ports.get(from..).filter(|some| !some.is_empty()) else {
+                return done;
+            };
+            for (at, port) in some.iter().enumerate().take(STRIDE) {
+                let name = (&*port.name.namespace, &*port.name.name);
+                let service = services.get(&name).copied();
+                done.push((from + at, one(&judge, &walks, service, port)));
+            }
+        }
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    let mut done = thread::scope(|scope| {
+        let more = (1..threads.min(ports.len().div_ceil(STRIDE))).map(|_| scope.spawn(work));
+        let more: Vec<_> = more.collect();
+        let mut done = work();
+        for thread in more {
+            match thread.join() {
+                Ok(others) => done.extend(others),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, surveyed)| surveyed).collect()
+}
+
+fn one(
+    judge: &Judge<'_>,
+    walks: &[(Family, Walks<'_, '_, '_>)],
+    service: Option<&Service>,
+    port: &Port,
+) -> Surveyed {
+    let mut cells = Vec::new();
+    let mut has_endpoints = false;
+    for (family, walks) in walks {
+        has_endpoints |= usable(port, *family).next().is_some();
+        if port.left_to.is_some() {
+            continue;
+        }
+        for target in targets(judge.node, port, *family) {
+            // Only a source on the command line can be wrong.
+            let judged = judge.cells(walks, target, None).unwrap_or_default();
+            cells.extend(judged.into_iter().map(|cell| brief(service, port, cell)));
+        }
+    }
+    Surveyed {
+        name: port.name.clone(),
+        proto: port.proto,
+        cells,
+        has_endpoints,
+        left_to: port.left_to.clone(),
+    }
+}
+
+fn brief(service: Option<&Service>, port: &Port, cell: Cell) -> Brief {
+    let by_design = cell.fate().fails() && is_by_design(service, port, &cell);
+    Brief {
+        client: cell.client,
+        kind: cell.kind,
+        to: cell.to(),
+        fate: cell.fate(),
+        failing: cell.verdict.failing(),
+        fault: cell.verdict.faults().first().map(|fault| (*fault).clone()),
+        by_design,
+    }
+}
+
+/// Returns whether every way of `cell` that fails does so because the Service's own settings ask for it: source ranges, or a
+/// Local policy.
+fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
+    let Some(spec) = service.map(|service| &service.spec) else {
+        return false;
+    };
+    let policy = if cell.kind.is_internal() {
+        &spec.internal_traffic_policy
+    } else {
+        &spec.external_traffic_policy
+    };
+    let is_local = policy.as_deref() == Some("Local");
+    let family = Family::of(cell.flow.destination);
+    let is_here = usable(port, family).any(|of| of.local == Some(true));
+    let mut failing = cell
+        .outcomes
+        .iter()
+        .zip(&cell.verdict.ways)
+        .filter(|(_, way)| way.fate().fails());
+    failing.all(|(outcome, way)| match &way.fault {
+        Some(Fault::Stopped { hop, .. }) => match refusal(outcome, &outcome.hops[*hop]) {
+            Some(Refusal::SourceRanges) => true,
+            Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => is_local && !is_here,
+            _ => false,
+        },
+        // Mode ipvs sends such packets on; and traffic from pods bypasses the policy.
+        Some(Fault::DirectReply { .. } | Fault::SharedSource { .. }) => is_local,
+        _ => false,
+    })
+}
+
+/// The Services by how they stand, each by its worst port.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// The Services that stand like this, as `NAMESPACE/NAME`, with the clients whose connections fail.
+    pub services: BTreeMap<Standing, Vec<(String, Vec<Client>)>>,
+    /// Why some are unknown, the first reason.
+    pub unknown: Option<String>,
+}
+
+impl Tally {
+    /// Returns how the Services of `ports` stand.
+    pub fn of(ports: &[Surveyed]) -> Self {
+        let mut services: BTreeMap<String, (Standing, Vec<Client>)> = BTreeMap::new();
+        let mut unknown = None;
+        for port in ports {
+            let name = format!("{}/{}", port.name.namespace, port.name.name);
+            let (worst, clients) = services
+                .entry(name)
+                .or_insert((Standing::Works, Vec::new()));
+            *worst = (*worst).max(port.standing());
+            let failing = port
+                .cells
+                .iter()
+                .filter(|cell| cell.fate.fails() && !cell.by_design);
+            clients.extend(failing.map(|cell| cell.client));
+            let mut open = port.cells.iter().filter(|cell| cell.fate == Fate::Unknown);
+            unknown = unknown.or_else(|| Some(open.next()?.fault.as_ref()?.to_string()));
+        }
+        let mut tally = Self {
+            services: BTreeMap::new(),
+            unknown,
+        };
+        for (name, (standing, mut clients)) in services {
+            clients.sort_unstable();
+            clients.dedup();
+            tally
+                .services
+                .entry(standing)
+                .or_default()
+                .push((name, clients));
+        }
+        tally
+    }
+
+    /// Returns the number of Services that stand like this.
+    pub fn count(&self, standing: Standing) -> usize {
+        self.services.get(&standing).map_or(0, Vec::len)
+    }
+
+    /// Returns the number of all Services.
+    pub fn total(&self) -> usize {
+        self.services.values().map(Vec::len).sum()
+    }
+}

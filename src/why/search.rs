@@ -1,0 +1,610 @@
+//! The cause by repair: the smallest set of repairs with which the connection works.
+//!
+//! Each candidate is something that differs from what kube-proxy would program, something of other software on the way, a setting,
+//! a route, or a field of the Service. What changes nothing when it is repaired is no cause, however broken it looks.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use super::blame::is_local;
+use super::endpoints::{self, usable};
+use super::{Look, Path};
+use crate::backend::Mode;
+use crate::cluster::Service;
+use crate::desired::DesiredState;
+use crate::diff::{self, Change, ChangeKind};
+use crate::net::{Cidr, Family};
+use crate::node::IptablesBackend;
+use crate::owner::software::{self, Maker};
+use crate::owner::{Endpoint, EndpointState, Owners, Port, Role};
+use crate::repair::{self, Edit, Edited, Repair, RulePlace};
+use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, mismatch, why};
+use crate::verdict::{Cell, Fate, Fault, Kind, Missing, Question, Target};
+
+/// Differences that are tried one by one; the rest is tried together.
+const MOST_SINGLE: usize = 24;
+
+/// Repairs of one candidate of which the needless ones are left out.
+const MOST_SHRUNK: usize = 512;
+
+/// Candidates of which pairs are tried.
+const MOST_IN_PAIRS: usize = 10;
+
+/// One thing to repair: a repair, or several that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// What it is about.
+    pub(super) what: What,
+    pub(super) repairs: Vec<Repair>,
+}
+
+/// What a candidate is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    /// Objects of kube-proxy that differ from what it would program.
+    Rules,
+    /// A rule or policy of other software.
+    Foreign(Box<Hop>),
+    /// A rule of a mode that kube-proxy no longer runs in.
+    Leftover(Box<Hop>, Mode),
+    /// An address of kube-ipvs0, which mode ipvs left behind.
+    LeftAddress(IpAddr),
+    /// A sysctl is off.
+    Sysctl(&'static str),
+    /// A route or routing policy rule, in words.
+    Route(String),
+    /// The route to this node's pods.
+    PodRoute,
+    /// Tracked connections.
+    Tracked,
+    /// Hairpin mode of a bridge.
+    Hairpin(String),
+    /// A field of the Service, its endpoints, or kube-proxy's configuration.
+    Edit(Edit),
+}
+
+/// The sets of candidates with which the connections work; each set alone suffices.
+pub(super) type Sets = Vec<Vec<Candidate>>;
+
+impl<'n> Look<'n> {
+    /// Returns the smallest sets of repairs with which the connections of `cell` no longer fail; `known` are sets that repaired
+    /// other connections of the Service.
+    pub(super) fn search(
+        &self,
+        service: &Service,
+        port: &Port,
+        cell: &Cell,
+        known: &[Sets],
+    ) -> Sets {
+        for sets in known {
+            if !sets.is_empty() && sets.iter().all(|set| self.repaired(port, cell, set)) {
+                let works = |set: &[Candidate]| self.repaired(port, cell, set);
+                let sets = sets.iter().map(|set| fewest(set.clone(), works));
+                return sets.map(|set| self.smallest(port, cell, set)).collect();
+            }
+        }
+        let all = self.candidates(service, port, cell);
+        let works = |set: &[Candidate]| self.repaired(port, cell, set);
+        let singles: Sets = all
+            .iter()
+            .map(|of| vec![of.clone()])
+            .filter(|set| works(set))
+            .map(|set| self.smallest(port, cell, set))
+            .collect();
+        if !singles.is_empty() {
+            return distinct(singles);
+        }
+        if all.len() <= MOST_IN_PAIRS {
+            let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
+            let pairs = pairs.map(|(a, b)| vec![all[a].clone(), all[b].clone()]);
+            let pairs: Sets = pairs.filter(|set| works(set)).collect();
+            if !pairs.is_empty() {
+                let first = pairs.into_iter().take(1);
+                return first.map(|set| self.smallest(port, cell, set)).collect();
+            }
+        }
+        if all.is_empty() || !works(&all) {
+            return Vec::new();
+        }
+        vec![self.smallest(port, cell, fewest(all, works))]
+    }
+
+    /// Returns `set` with only the repairs of each candidate that are needed.
+    fn smallest(&self, port: &Port, cell: &Cell, set: Vec<Candidate>) -> Vec<Candidate> {
+        let all = set.iter().enumerate();
+        let all =
+            all.flat_map(|(at, of)| of.repairs.iter().map(move |repair| (at, repair.clone())));
+        let all: Vec<(usize, Repair)> = all.collect();
+        if all.len() > MOST_SHRUNK || all.len() == set.len() {
+            return set;
+        }
+        let works = |some: &[(usize, Repair)]| {
+            let repairs: Vec<&Repair> = some.iter().map(|(_, repair)| repair).collect();
+            self.works(port, cell, &repairs)
+        };
+        let kept = fewest(all, works);
+        let with = |(at, of): (usize, Candidate)| {
+            let ours = kept.iter().filter(|(of, _)| *of == at);
+            let repairs: Vec<Repair> = ours.map(|(_, repair)| repair.clone()).collect();
+            (!repairs.is_empty()).then_some(Candidate { repairs, ..of })
+        };
+        set.into_iter().enumerate().filter_map(with).collect()
+    }
+
+    /// Returns whether the connections of `path` no longer fail with these repairs.
+    pub fn works_with(&self, path: &Path, repairs: &[&Repair]) -> bool {
+        let is_it =
+            |port: &&Port| port.name.to_string() == path.service && port.proto == path.protocol;
+        let owners = Owners::new(self.node);
+        let port = owners.ports().iter().find(is_it);
+        port.is_some_and(|port| self.works(port, &path.cell, repairs))
+    }
+
+    fn repaired(&self, port: &Port, cell: &Cell, set: &[Candidate]) -> bool {
+        let repairs: Vec<&Repair> = set.iter().flat_map(|of| &of.repairs).collect();
+        self.works(port, cell, &repairs)
+    }
+
+    /// Returns whether the connections of `cell` no longer fail with these repairs.
+    fn works(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> bool {
+        let family = Family::of(cell.flow.destination);
+        let edits = |edit| {
+            repairs
+                .iter()
+                .any(|of| matches!(of, Repair::Edit(edited) if edited.what == edit))
+        };
+        let port = if edits(Edit::Endpoint) {
+            self.with_endpoint(port, family)
+        } else {
+            port.clone()
+        };
+        repair::with(self.node, repairs, family, |judge, world| {
+            let outcomes = world.walk(&cell.flow).unwrap_or_default();
+            let target = Target {
+                port: &port,
+                kind: cell.kind,
+                at: cell.to(),
+            };
+            let question = Question {
+                flow: &cell.flow,
+                port: target.asked(),
+            };
+            let verdict = judge.judge(question, &outcomes);
+            // What is not read of this node stays so.
+            let is_known_gap = |fault: &&Fault| match fault {
+                Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
+                Fault::Unknown(Missing::Undeclared { .. }) => true,
+                _ => false,
+            };
+            verdict.fate == Fate::Works
+                || verdict.fate == Fate::Unknown && verdict.faults().iter().all(is_known_gap)
+        })
+    }
+
+    /// Returns everything that may keep the connections of `cell` from working, in the order in which a packet meets it.
+    fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
+        let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+        let failing: Vec<&Outcome> = ways
+            .filter(|(_, way)| way.fate().fails())
+            .map(|(outcome, _)| outcome)
+            .collect();
+        let faults = cell.verdict.faults();
+        let mut all = Vec::new();
+        all.extend(tracked(cell, &faults));
+        all.extend(self.foreign_rules(cell, &failing));
+        all.extend(self.drift(port, Family::of(cell.flow.destination)));
+        all.extend(self.edits(service, port, cell, &faults));
+        all.extend(self.left_addresses(&faults));
+        all.extend(self.routes(&failing, &faults));
+        all.extend(self.settings(cell, &faults));
+        all
+    }
+
+    /// Returns the rules of other software on the ways `failing`, and the policies that drop there.
+    fn foreign_rules(&self, cell: &Cell, failing: &[&Outcome]) -> Vec<Candidate> {
+        let family = Family::of(cell.flow.destination);
+        let mut found: Vec<Candidate> = Vec::new();
+        for hop in failing.iter().flat_map(|outcome| &outcome.hops) {
+            let is_decisive = matches!(
+                hop.effect,
+                Effect::Drop
+                    | Effect::Reject { .. }
+                    | Effect::Accept
+                    | Effect::Return
+                    | Effect::Dnat { .. }
+                    | Effect::Snat { .. }
+                    | Effect::Masquerade { .. }
+                    | Effect::Mark { .. }
+                    | Effect::Untrack
+            );
+            let left = self.left_by(hop);
+            let is_foreign = match why::maker(hop) {
+                Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,
+                Maker::Kernel => hop.number == 0,
+                Maker::KubeProxy | Maker::Both => left.is_some(),
+            };
+            let store = match hop.subsystem {
+                Subsystem::Iptables => Some(Some(IptablesBackend::InUse)),
+                Subsystem::IptablesOther => self.other_store(family).map(Some),
+                Subsystem::Nftables => Some(None),
+                Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
+            };
+            let Some(store) = store.filter(|_| is_decisive && is_foreign) else {
+                continue;
+            };
+            let place = RulePlace {
+                store,
+                family,
+                table: hop.table.clone(),
+                chain: hop.chain.clone(),
+                number: hop.number,
+            };
+            let repair = Repair::Pass(place);
+            if found.iter().all(|of| of.repairs[0] != repair) {
+                found.push(Candidate {
+                    what: match left {
+                        Some(mode) => What::Leftover(Box::new(hop.as_ref().clone()), mode),
+                        None => What::Foreign(Box::new(hop.as_ref().clone())),
+                    },
+                    repairs: vec![repair],
+                });
+            }
+        }
+        found
+    }
+
+    /// Returns the mode that left the rule of `hop` behind, if kube-proxy wrote it in another mode than its own.
+    fn left_by(&self, hop: &Hop) -> Option<Mode> {
+        let current = self.node.configured_mode().ok()?;
+        let modes = match hop.subsystem {
+            Subsystem::Iptables | Subsystem::IptablesOther => {
+                software::modes_of(&hop.table, &hop.chain)
+            }
+            Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => &[Mode::Nftables],
+            _ => &[],
+        };
+        modes.first().copied().filter(|_| !modes.contains(&current))
+    }
+
+    /// Returns the back end of iptables that is not in use and has rules.
+    fn other_store(&self, family: Family) -> Option<IptablesBackend> {
+        let others = [IptablesBackend::Legacy, IptablesBackend::Nft];
+        others
+            .into_iter()
+            .find(|store| self.node.saved(*store, family).is_ok())
+    }
+
+    /// Returns the differences of kube-proxy's objects that may concern `port`: its own and those that serve all Services.
+    fn drift(&self, port: &Port, family: Family) -> Vec<Candidate> {
+        let all = self.changes(family);
+        let name = port.name.to_string();
+        let concerns = |change: &&Change| {
+            let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
+            change.family.is_none_or(|of| of == family)
+                && change.service.as_deref().is_none_or(is_own)
+        };
+        let (own, common): (Vec<&Change>, Vec<&Change>) = all
+            .iter()
+            .filter(concerns)
+            .partition(|change| change.service.is_some());
+        let candidate = |changes: &[&Change]| Candidate {
+            what: What::Rules,
+            repairs: changes
+                .iter()
+                .map(|of| Repair::Program(Box::new((*of).clone())))
+                .collect(),
+        };
+        let mut found = Vec::new();
+        for of in [own, common] {
+            // Missing objects come before what is extra.
+            let mut of = of;
+            of.sort_by_key(|change| change.kind() == ChangeKind::Extra);
+            if of.len() <= MOST_SINGLE {
+                found.extend(of.iter().map(|change| candidate(&[change])));
+            } else {
+                found.push(candidate(&of));
+            }
+        }
+        found
+    }
+
+    /// Returns what differs from the desired state. Of a kube-proxy that is older than the known releases, the rules that kpx
+    /// would expect are tried as well.
+    fn changes(&self, family: Family) -> Cow<'_, [Change]> {
+        let Ok(diff) = &self.diff else {
+            return Cow::Borrowed(&[]);
+        };
+        let mode = self.node.configured_mode().ok();
+        let older = mode
+            .and_then(|mode| self.node.desired(mode).ok())
+            .filter(|desired| desired.is_older());
+        match older.and_then(|desired| Some((desired, desired.family(family)?))) {
+            Some((desired, state)) => Cow::Owned(diff::changes_to(self.node, desired, state)),
+            None => Cow::Borrowed(&diff.changes),
+        }
+    }
+
+    /// Returns the edits of the Service, of its endpoints and of kube-proxy's configuration that may help.
+    fn edits(
+        &self,
+        service: &Service,
+        port: &Port,
+        cell: &Cell,
+        faults: &[&Fault],
+    ) -> Vec<Candidate> {
+        let family = Family::of(cell.flow.destination);
+        let mut edits = Vec::new();
+        if usable(port, family).next().is_none() {
+            edits.push(Edit::Endpoint);
+        } else if is_local(service, cell.kind) {
+            edits.push(Edit::Policies);
+        }
+        let is_balancer = matches!(
+            cell.kind,
+            Kind::Address(Role::LoadBalancerIp | Role::ExternalIp)
+        );
+        if is_balancer && !service.spec.load_balancer_source_ranges.is_empty() {
+            edits.push(Edit::SourceRanges);
+        }
+        if faults.iter().any(|fault| {
+            matches!(
+                fault,
+                Fault::OtherLink { .. } | Fault::DirectReply { .. } | Fault::SharedSource { .. }
+            )
+        }) {
+            edits.push(Edit::ClusterCidr);
+        }
+        let candidates = edits.into_iter().filter_map(|what| {
+            let changes = self.programmed(what, service, port, family)?;
+            Some(Candidate {
+                what: What::Edit(what),
+                repairs: vec![Repair::Edit(Box::new(Edited { what, changes }))],
+            })
+        });
+        candidates.collect()
+    }
+
+    /// Returns what kube-proxy changes after an edit.
+    fn programmed(
+        &self,
+        what: Edit,
+        service: &Service,
+        port: &Port,
+        family: Family,
+    ) -> Option<Vec<Change>> {
+        let mode = self
+            .node
+            .configured_mode()
+            .ok()
+            .filter(|mode| *mode != Mode::Userspace)?;
+        let wanted = self.desired_after(what, service, port, family, mode)?;
+        let name = port.name.to_string();
+        let mut changes = diff::changes_to(self.node, &wanted, wanted.family(family)?);
+        let is_whole = what == Edit::ClusterCidr;
+        changes.retain(|change| {
+            is_whole
+                || change
+                    .service
+                    .as_deref()
+                    .is_none_or(|of| of == name || mismatch::is_service_of(of, &port.name))
+        });
+        Some(changes)
+    }
+
+    fn desired_after(
+        &self,
+        what: Edit,
+        service: &Service,
+        port: &Port,
+        family: Family,
+        mode: Mode,
+    ) -> Option<DesiredState> {
+        let mut services = self.services.to_vec();
+        let mut slices = self.slices.to_vec();
+        let is_it = |of: &&mut Service| {
+            of.metadata.name == service.metadata.name
+                && of.metadata.namespace == service.metadata.namespace
+        };
+        if let Some(of) = services.iter_mut().find(is_it) {
+            match what {
+                Edit::SourceRanges => of.spec.load_balancer_source_ranges.clear(),
+                Edit::Policies => {
+                    of.spec.internal_traffic_policy = None;
+                    of.spec.external_traffic_policy = Some("Cluster".to_owned());
+                }
+                Edit::Endpoint | Edit::ClusterCidr => {}
+            }
+        }
+        if what == Edit::Endpoint {
+            slices.push(endpoints::slice(
+                service,
+                port,
+                self.new_endpoint(family),
+                self.name.as_deref(),
+            ));
+        }
+        let copy = self.node.fork().with_services(services, slices);
+        let copy = match what {
+            Edit::ClusterCidr => {
+                let mut config = self.node.proxy_config().ok()?.clone();
+                let nodes = self.node.nodes().ok()?.iter();
+                let ranges =
+                    nodes.flat_map(|node| node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr));
+                let own = ranges
+                    .filter(|text| text.parse::<Cidr>().is_ok_and(|net| net.family() == family));
+                config.cluster_cidr = own.take(1).cloned().collect();
+                copy.with_proxy_config(config)
+            }
+            _ => copy,
+        };
+        copy.desired(mode).ok().cloned()
+    }
+
+    /// Returns the address that an endpoint on this node could have.
+    fn new_endpoint(&self, family: Family) -> IpAddr {
+        let ranges = self.judge.pod_ranges().iter();
+        let range = ranges
+            .filter(|range| range.family() == family)
+            .find_map(|range| {
+                let last = crate::trace::sources::near_the_end(*range, 2);
+                last.filter(|addr| range.contains(*addr))
+            });
+        range.unwrap_or(match family {
+            Family::V4 => IpAddr::from([10, 255, 255, 254]),
+            Family::V6 => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0xffff, 0xfffe]),
+        })
+    }
+
+    /// Returns `port` with a ready endpoint on this node.
+    fn with_endpoint(&self, port: &Port, family: Family) -> Port {
+        let addr = SocketAddr::new(self.new_endpoint(family), endpoints::NEW_PORT);
+        let mut port = port.clone();
+        port.endpoints.push(Endpoint {
+            addr,
+            pod: None,
+            node: self.name.as_deref().map(Into::into),
+            state: Some(EndpointState::Ready),
+            local: Some(true),
+        });
+        port
+    }
+
+    /// Returns the addresses of kube-ipvs0 that become sources of packets although kube-proxy does not run in mode ipvs.
+    fn left_addresses(&self, faults: &[&Fault]) -> Vec<Candidate> {
+        if self.node.configured_mode().ok() == Some(Mode::Ipvs) {
+            return Vec::new();
+        }
+        let of = |fault: &&Fault| match fault {
+            Fault::SharedSource { source } => Some(Candidate {
+                what: What::LeftAddress(*source),
+                repairs: vec![Repair::RemoveAddress(*source)],
+            }),
+            _ => None,
+        };
+        faults.iter().filter_map(of).collect()
+    }
+
+    /// Returns the settings of the kernel and of bridges that the faults name, and forwarding, which is needed behind them.
+    fn settings(&self, cell: &Cell, faults: &[&Fault]) -> Vec<Candidate> {
+        let sysctl = |key| Candidate {
+            what: What::Sysctl(key),
+            repairs: vec![Repair::TurnOn(key)],
+        };
+        let of = |fault: &&Fault| match fault {
+            Fault::BypassedReply { key, .. } => Some(sysctl(key)),
+            Fault::HairpinPort { bridge } => Some(Candidate {
+                what: What::Hairpin(bridge.clone()),
+                repairs: vec![Repair::Hairpin(bridge.clone())],
+            }),
+            _ => None,
+        };
+        let forwarding = self.judge.forwarding_off(Family::of(cell.flow.destination));
+        let forwarding = forwarding
+            .filter(|_| cell.flow.entry != Entry::Host)
+            .map(sysctl);
+        faults.iter().filter_map(of).chain(forwarding).collect()
+    }
+
+    /// Returns the routes and routing policy rules that may end packets or send them elsewhere.
+    fn routes(&self, failing: &[&Outcome], faults: &[&Fault]) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        let is_routing =
+            |fault: &&&Fault| matches!(fault, Fault::NoRoute { .. } | Fault::WrongWay { .. });
+        if !faults.iter().any(|fault| is_routing(&fault)) {
+            return found;
+        }
+        let ends: Vec<IpAddr> = failing
+            .iter()
+            .map(|outcome| outcome.destination.0)
+            .collect();
+        let leads = |net: Cidr| ends.iter().any(|addr| net.contains(*addr));
+        for rule in self.node.rules().into_iter().flat_map(|all| &all.all) {
+            let is_default = matches!(
+                rule.table.as_deref(),
+                Some("local" | "main" | "default" | "255" | "254" | "253")
+            );
+            let fits = ends.iter().any(|addr| Family::of(*addr) == rule.family)
+                && rule.to.is_none_or(leads);
+            if fits && (!rule.action.is_empty() || !is_default) {
+                found.push(Candidate {
+                    what: What::Route(format!("routing policy rule {}", rule.priority)),
+                    repairs: vec![Repair::RemovePolicyRule(Box::new(rule.clone()))],
+                });
+            }
+        }
+        for route in self.node.routes().into_iter().flat_map(|all| &all.all) {
+            if matches!(
+                route.kind.as_str(),
+                "blackhole" | "unreachable" | "prohibit"
+            ) && leads(route.destination)
+            {
+                found.push(Candidate {
+                    what: What::Route(format!("the {} route to {}", route.kind, route.destination)),
+                    repairs: vec![Repair::RemoveRoute(Box::new(route.clone()))],
+                });
+            }
+        }
+        for range in self
+            .judge
+            .pod_ranges()
+            .iter()
+            .filter(|range| leads(**range))
+        {
+            found.push(Candidate {
+                what: What::PodRoute,
+                repairs: vec![Repair::RoutePodsHere(*range)],
+            });
+        }
+        found
+    }
+}
+
+/// Returns some of `all` that suffice, and of which none can be left out.
+fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let mut set = all;
+    let mut step = set.len().div_ceil(2);
+    loop {
+        let before = set.len();
+        let mut at = 0;
+        while at < set.len() && set.len() > 1 {
+            let mut fewer = set.clone();
+            fewer.drain(at..(at + step).min(set.len()));
+            if !fewer.is_empty() && works(&fewer) {
+                set = fewer;
+            } else {
+                at += step;
+            }
+        }
+        // What was left out later may have needed what was kept before.
+        match step {
+            0 | 1 if set.len() == before => return set,
+            0 | 1 => {}
+            _ => step /= 2,
+        }
+    }
+}
+
+/// Returns the tracked connections of a fault.
+fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
+    let is_stale = faults
+        .iter()
+        .any(|fault| matches!(fault, Fault::Stale { .. }));
+    is_stale.then(|| Candidate {
+        what: What::Tracked,
+        repairs: vec![Repair::EndTracked(cell.to(), cell.flow.proto)],
+    })
+}
+
+/// Returns `sets` without those that repair the same things.
+fn distinct(sets: Sets) -> Sets {
+    let mut distinct: Sets = Vec::new();
+    for set in sets {
+        let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
+        // Of several differences that each explain it, the first one is told.
+        if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
+            continue;
+        }
+        distinct.push(set);
+    }
+    distinct
+}

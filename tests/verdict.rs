@@ -1,0 +1,319 @@
+//! One verdict: every command says the same of a connection, causes are necessary and sufficient, and missing evidence never
+//! makes anything work.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use kpx::evidence::{self, Evidence, Item};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::owner::Owners;
+use kpx::repair::Repair;
+use kpx::verdict::{Fate, Surveyed, survey};
+use kpx::why::{Asked, Look};
+use serde_json::Value;
+
+use crate::support::{kpx, recordings, root};
+
+/// Names of the incidents below `testdata/cases`, sorted.
+fn cases() -> Vec<String> {
+    let mut names = Vec::new();
+    let mut add = |dir: PathBuf, prefix: &str| {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            if entry.path().join("cluster").exists() || entry.path().join("node").exists() {
+                names.push(name);
+            }
+        }
+    };
+    add(root().join("testdata/cases"), "");
+    names.sort();
+    names
+}
+
+/// Every recording and every incident but the large ones, whose Services are alike.
+fn bundles() -> Vec<PathBuf> {
+    let recorded = recordings()
+        .into_iter()
+        .filter(|name| !name.starts_with("scale-"));
+    let recorded = recorded.map(|name| root().join("testdata/nodes").join(name));
+    let cases = cases()
+        .into_iter()
+        .map(|name| root().join("testdata/cases").join(name));
+    recorded.chain(cases).collect()
+}
+
+fn services(node: &NodeSnapshot<'_>) -> Vec<String> {
+    let all = node.services().into_iter().flatten();
+    all.map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name))
+        .collect()
+}
+
+/// What a command says of the connections from one kind of client to one address.
+type Said = BTreeMap<(String, String, String), (String, Vec<&'static str>)>;
+
+fn say(
+    all: &mut Said,
+    key: (String, String, String),
+    fate: &str,
+    command: &'static str,
+) -> Option<String> {
+    let known = all
+        .entry(key.clone())
+        .or_insert_with(|| (fate.to_owned(), Vec::new()));
+    known.1.push(command);
+    (known.0 != fate).then(|| {
+        format!(
+            "{key:?}: {command} says {fate}, {:?} say {}",
+            known.1, known.0
+        )
+    })
+}
+
+async fn json(dir: &Path, args: &[&str]) -> Value {
+    let all = [&["--from", dir.to_str().unwrap()], args, &["-o", "json"]].concat();
+    let ran = kpx(&all).await;
+    serde_json::from_str(&ran.out)
+        .unwrap_or_else(|e| panic!("{}: {args:?}: {e}: {ran}", dir.display()))
+}
+
+/// Returns the disagreements of `why`, `trace` and `show services` about every Service, address and client of a bundle, and how
+/// many connections were compared.
+async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
+    let evidence = evidence::load(dir, evidence::ITEMS).unwrap();
+    let node = NodeSnapshot::new(&evidence);
+    let Ok(look) = Look::new(&node, &Family::BOTH, &[]) else {
+        return (0, Vec::new());
+    };
+    let (mut said, mut wrong) = (Said::new(), Vec::new());
+    let mut targets: BTreeMap<(SocketAddr, String), String> = BTreeMap::new();
+    for name in services(&node) {
+        let answer = look.why(&Asked::parse(&name).unwrap(), None).unwrap();
+        let whole = Fate::of_all(answer.paths.iter().map(|path| path.fate));
+        if !answer.paths.is_empty() && whole != answer.fate {
+            wrong.push(format!(
+                "{name}: the headline of why is {}, its table {whole}",
+                answer.fate
+            ));
+        }
+        for path in &answer.paths {
+            let key = (path.target(), path.from.clone(), name.clone());
+            wrong.extend(say(&mut said, key, path.fate.name(), "why"));
+            targets.insert((path.to, path.protocol.to_string()), name.clone());
+        }
+    }
+    let shown = json(dir, &["show", "services"]).await;
+    for row in shown["services"].as_array().into_iter().flatten() {
+        let name = row["service"].as_str().unwrap().split(':').next().unwrap();
+        let protocol = row["protocol"].as_str().unwrap();
+        for cell in row["connections"].as_array().unwrap() {
+            let to = format!("{}/{protocol}", cell["to"].as_str().unwrap());
+            let is_said = |(key, _): &(&(String, String, String), &(String, Vec<&str>))| {
+                key.0 == to && key.2 == name && client_of(&key.1) == cell["client"]
+            };
+            let known = said.iter().find(is_said).map(|(key, _)| key.clone());
+            let Some(key) = known else { continue };
+            wrong.extend(say(
+                &mut said,
+                key,
+                cell["fate"].as_str().unwrap(),
+                "show services",
+            ));
+        }
+    }
+    for ((to, protocol), name) in &targets {
+        let trace = json(dir, &["trace", &to.to_string(), "--protocol", protocol]).await;
+        let all = trace["sources"]
+            .as_array()
+            .cloned()
+            .unwrap_or_else(|| vec![trace.clone()]);
+        for source in all {
+            let from = source["from"].as_str().unwrap();
+            let from = match from.strip_prefix("the host") {
+                Some(_) => "the host",
+                None => from,
+            };
+            let key = (format!("{to}/{protocol}"), from.to_owned(), name.clone());
+            if said.contains_key(&key) {
+                wrong.extend(say(
+                    &mut said,
+                    key,
+                    source["fate"].as_str().unwrap(),
+                    "trace",
+                ));
+            }
+        }
+    }
+    let compared = said
+        .values()
+        .filter(|(_, commands)| commands.len() > 1)
+        .count();
+    (compared, wrong)
+}
+
+/// Returns the kind of a client in JSON, by its name.
+fn client_of(from: &str) -> &'static str {
+    if from.starts_with("a pod of the Service") {
+        "itself"
+    } else if from.starts_with("a pod") {
+        "pod"
+    } else if from.starts_with("the host") {
+        "host"
+    } else {
+        "outside"
+    }
+}
+
+#[tokio::test]
+async fn no_two_commands_disagree() {
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for dir in bundles() {
+        let (count, of) = disagreements(&dir).await;
+        compared += count;
+        wrong.extend(
+            of.into_iter()
+                .map(|text| format!("{}: {text}", dir.display())),
+        );
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {compared}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(compared > 1_000, "{compared} connections");
+}
+
+/// Connections that fail without a repair that kpx knows, and why.
+const UNEXPLAINED: &[(&str, &str)] = &[
+    (
+        "userspace-1.25",
+        "only kube-proxy knows the ports of portals",
+    ),
+    ("ir17-portals", "only kube-proxy knows the ports of portals"),
+    (
+        "faults-traffic default/two-families [fd00",
+        "kube-proxy does not serve IPv6 there",
+    ),
+    (
+        "ipvs-04-k3s-node-address-in-ipvs-ips",
+        "a load-balancer address that is the node's own is no drift",
+    ),
+];
+
+/// Each set of repairs makes the connections work, and no smaller one does.
+#[test]
+fn each_cause_is_necessary_and_sufficient() {
+    let (mut explained, mut unexplained) = (0, Vec::new());
+    for dir in bundles() {
+        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let Ok(look) = Look::new(&node, &Family::BOTH, &[]) else {
+            continue;
+        };
+        for name in services(&node) {
+            let answer = look.why(&Asked::parse(&name).unwrap(), None).unwrap();
+            for path in answer.paths.iter().filter(|path| path.fate.fails()) {
+                let what = format!(
+                    "{} {name} {} from {}",
+                    dir.display(),
+                    path.target(),
+                    path.from
+                );
+                if path.repairs.is_empty() {
+                    unexplained.push(what);
+                    continue;
+                }
+                explained += 1;
+                let works = |repairs: &[&Repair]| look.works_with(path, repairs);
+                for set in &path.repairs {
+                    let all: Vec<&Repair> = set.iter().collect();
+                    assert!(works(&all), "{what}: {set:?} does not help");
+                    for left_out in 0..all.len() {
+                        let mut fewer = all.clone();
+                        fewer.remove(left_out);
+                        assert!(!works(&fewer), "{what}: {:?} is not needed", all[left_out]);
+                    }
+                }
+            }
+        }
+    }
+    let is_known = |what: &String| UNEXPLAINED.iter().any(|(of, _)| what.contains(of));
+    unexplained.retain(|what| !is_known(what));
+    assert_eq!(unexplained, [""; 0], "{explained} explained");
+    assert!(explained > 150, "{explained}");
+}
+
+fn surveyed<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Surveyed> {
+    survey(node, Owners::new(node).ports(), &Family::BOTH)
+}
+
+type Fates = BTreeMap<(String, SocketAddr, String), Fate>;
+
+fn fates(ports: &[Surveyed]) -> Fates {
+    let cells = ports
+        .iter()
+        .flat_map(|port| port.cells.iter().map(move |cell| (port, cell)));
+    cells
+        .map(|(port, cell)| {
+            let key = (
+                format!("{}/{}", port.name, port.proto),
+                cell.to,
+                cell.client.name().to_owned(),
+            );
+            (key, cell.fate)
+        })
+        .collect()
+}
+
+fn without(evidence: &Evidence, item: Item) -> Evidence {
+    let kept: Vec<Item> = evidence::ITEMS
+        .iter()
+        .copied()
+        .filter(|of| *of != item)
+        .collect();
+    evidence.only(&kept)
+}
+
+/// Items of which a bundle cannot tell whether the node has them: those of the back end of iptables that is not in use, where the
+/// loaded modules are unknown, and routing policy rules, which every kernel has the same of unless somebody adds some.
+const MAY_BE_NONE: &[Item] = &[
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Rules,
+];
+
+#[test]
+fn removing_evidence_never_turns_anything_into_works() {
+    let mut compared = 0;
+    for dir in bundles() {
+        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let before = fates(&surveyed(&node));
+        if before.values().all(|fate| *fate == Fate::Works) {
+            continue;
+        }
+        for item in evidence::ITEMS {
+            if evidence.text(*item).is_err() || MAY_BE_NONE.contains(item) {
+                continue;
+            }
+            let fewer = without(&evidence, *item);
+            let node = NodeSnapshot::new(&fewer);
+            for (key, fate) in fates(&surveyed(&node)) {
+                let was = before.get(&key).copied();
+                let is_new = fate == Fate::Works && was.is_some_and(|was| was != Fate::Works);
+                assert!(
+                    !is_new,
+                    "{}: without {item}, {key:?} works; before: {was:?}",
+                    dir.display()
+                );
+                compared += usize::from(was.is_some());
+            }
+        }
+    }
+    assert!(compared > 5_000, "{compared}");
+}
