@@ -90,7 +90,7 @@ pub(in crate::cmd) async fn examine_with(
     items.extend(more);
     let (case, examined) = examine(session, items, &checks, None).await?;
     let mut outcomes = examined.outcomes;
-    check::fold(&mut outcomes, &case.evidence);
+    check::fold(&mut outcomes);
     Ok((case, outcomes))
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::blocks;
-use super::{DoctorReport, EntryStatus, Status};
+use super::{DoctorReport, Status};
 use crate::backend::Mode;
+use crate::check::EntryStatus;
 use crate::net::Family;
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
@@ -39,7 +39,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
 
 /// Repeats the verdict and the findings, one a line: the start of the page has left the screen.
 fn again(report: &DoctorReport, page: &mut Page) {
-    let blocks = blocks(&report.findings);
+    let blocks: Vec<_> = report.in_blocks().collect();
     if blocks.is_empty() {
         return;
     }
@@ -62,7 +62,7 @@ pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
 
 /// Adds every finding, after an empty line.
 fn problems(report: &DoctorReport, page: &mut Page) {
-    for block in blocks(&report.findings) {
+    for block in report.in_blocks() {
         page.line("");
         block.page(page);
     }
