@@ -5,7 +5,7 @@ use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{
     MODE, VERSION, if_recorded, is_served, kernel_proof, leaves, name_of, plain, with_flags,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::Service;
 use crate::cluster::config::written;
 use crate::cluster::release::Change;
@@ -25,11 +25,13 @@ pub(super) const CHECKS: &[Check] = &[
               proxy.",
         verify: "Compare the mode in use with the release of kube-proxy.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/proxyMode",
-            "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info",
+            Example::on_node("curl -s http://127.0.0.1:10249/proxyMode"),
+            Example::on_node("curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info"),
         ],
-        fix: "Plan the switch to the nftables mode (kernel 5.13 or newer), or to iptables if the kernel or the \
-              network plugin does not support it, before the upgrade to 1.40.",
+        fix: Text::plain(
+            "Plan the switch to the nftables mode (kernel 5.13 or newer), or to iptables if the kernel or the \
+             network plugin does not support it, before the upgrade to 1.40.",
+        ),
         incidents: &[
             "KEP-5495: deprecate the ipvs mode of kube-proxy",
             "kubernetes/kubernetes#134539",
@@ -55,11 +57,14 @@ pub(super) const CHECKS: &[Check] = &[
               nodePortAddresses, and serves one IP family only. Deprecated since 1.23, it was removed in 1.26.",
         verify: "Ask kube-proxy for its mode, and look for its portals.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/proxyMode",
-            "kpx show portals",
+            Example::on_node("curl -s http://127.0.0.1:10249/proxyMode"),
+            Example::kpx(&["show", "portals"]),
         ],
-        fix: "Run `kpx migrate --to iptables --dry-run` to see the plan of the switch, before the upgrade to 1.26. \
-              Established connections through kube-proxy end with the old process.",
+        fix: Text::with(
+            "Run {} to see the plan of the switch, before the upgrade to 1.26. Established connections through \
+             kube-proxy end with the old process.",
+            &[Example::kpx(&["migrate", "--to", "iptables", "--dry-run"])],
+        ),
         incidents: &["kubernetes/kubernetes#112133: the removal in 1.26"],
         needs: &[MODE],
         caused_by: &[],
@@ -77,8 +82,10 @@ pub(super) const CHECKS: &[Check] = &[
               random, and conntrack's timeouts apply. In any case, a scheduler balances only the connections of one \
               node.",
         verify: "Read the section ipvs of kube-proxy's configuration.",
-        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A12 'ipvs:'"],
-        fix: "Make sure that no application depends on these settings; then switch.",
+        commands: &[Example::anywhere(
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A12 'ipvs:'",
+        )],
+        fix: Text::plain("Make sure that no application depends on these settings; then switch."),
         incidents: &["KEP-5495: schedulers give no benefit across nodes"],
         needs: &[MODE],
         caused_by: &[],
@@ -94,8 +101,8 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Enterprise distributions mark parts of their kernels as unmaintained before they remove them, including \
               ip_set and nft_compat, which iptables-nft needs.",
         verify: "Look for the warning in the kernel log.",
-        commands: &["dmesg | grep -i 'unmaintained driver'"],
-        fix: "Plan the switch to the nftables mode, which needs neither.",
+        commands: &[Example::on_node("dmesg | grep -i 'unmaintained driver'")],
+        fix: Text::plain("Plan the switch to the nftables mode, which needs neither."),
         incidents: &["kubernetes/enhancements#5343: seen on RHEL 9 and 10"],
         needs: &[&[Item::KernelLog]],
         caused_by: &[],
@@ -112,10 +119,10 @@ pub(super) const CHECKS: &[Check] = &[
               leniently and logs a warning, or refuses it.",
         verify: "Compare the fields with the reference of kubeproxy.config.k8s.io/v1alpha1.",
         commands: &[
-            "kubectl -n kube-system get configmap kube-proxy -o yaml",
-            "kubectl -n kube-system logs POD | grep -i strict",
+            Example::anywhere("kubectl -n kube-system get configmap kube-proxy -o yaml"),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i strict").with(&["POD"]),
         ],
-        fix: "Remove the field from the ConfigMap, or use its new name.",
+        fix: Text::plain("Remove the field from the ConfigMap, or use its new name."),
         incidents: &["aws/containers-roadmap#142"],
         needs: &[&[Item::ProxyConfig]],
         caused_by: &[],
@@ -130,8 +137,10 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "None yet; the node can only switch to the iptables mode, or needs a new kernel.",
         why: "The ipvs mode is deprecated, and the nftables mode needs kernel 5.13.",
         verify: "The kernel must be 5.13 or newer.",
-        commands: &["uname -r"],
-        fix: "Plan a newer kernel for this node before the ipvs mode is removed, or the switch to iptables.",
+        commands: &[Example::on_node("uname -r")],
+        fix: Text::plain(
+            "Plan a newer kernel for this node before the ipvs mode is removed, or the switch to iptables.",
+        ),
         incidents: &["KEP-5495"],
         needs: &[MODE, &[Item::KernelRelease]],
         caused_by: &[],
@@ -147,10 +156,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Flags such as --cleanup-ipvs and --cleanup-iptables were removed. An old manifest may still contain \
               them.",
         verify: "Compare the flags with `kube-proxy --help` of the next release.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.template.spec.containers[0].command}'",
-        ],
-        fix: "Remove the flag from the manifest.",
+        )],
+        fix: Text::plain("Remove the flag from the manifest."),
         incidents: &["kubernetes/kubernetes#96034"],
         needs: &[&[Item::Pods, Item::DaemonSets]],
         caused_by: &[],
@@ -169,11 +178,17 @@ pub(super) const CHECKS: &[Check] = &[
               1.43 (KEP-5707). If the feature gate AllowServiceExternalIPs is off, kube-proxy ignores them already.",
         verify: "List the Services with spec.externalIPs, and look for the feature gate in kube-proxy's configuration.",
         commands: &[
-            "kubectl get services -A -o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,IPS:.spec.externalIPs",
-            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep AllowServiceExternalIPs",
+            Example::anywhere(
+                "kubectl get services -A -o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,IPS:.spec.externalIPs",
+            ),
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep AllowServiceExternalIPs",
+            ),
         ],
-        fix: "Change the Service to type LoadBalancer with a controller that assigns the same address, for example \
-              MetalLB, and remove spec.externalIPs before the upgrade to 1.40.",
+        fix: Text::plain(
+            "Change the Service to type LoadBalancer with a controller that assigns the same address, for example \
+             MetalLB, and remove spec.externalIPs before the upgrade to 1.40.",
+        ),
         incidents: &[
             "KEP-5707: deprecate Service.spec.externalIPs",
             "kubernetes/kubernetes#97076: CVE-2020-8554",
@@ -194,9 +209,17 @@ pub(super) const CHECKS: &[Check] = &[
               NodePorts answer on fewer addresses, and which needs kernel 5.13. kubeadm 1.37 writes the mode iptables \
               where none was set.",
         verify: "The field mode must not be empty.",
-        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'"],
-        fix: "Set `mode: iptables` in kube-proxy's configuration; or switch to nftables when the node is ready: \
-              `kpx doctor --to nftables` lists what blocks it. `kpx doctor --release 1.40` examines the upgrade.",
+        commands: &[Example::anywhere(
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'",
+        )],
+        fix: Text::with(
+            "Set `mode: iptables` in kube-proxy's configuration; or switch to nftables when the node is ready: {} \
+             lists what blocks it. {} examines the upgrade.",
+            &[
+                Example::kpx(&["doctor", "--to", "nftables"]),
+                Example::kpx(&["doctor", "--release", "1.40"]),
+            ],
+        ),
         incidents: &["KEP-5343: nftables by default"],
         needs: &[MODE, VERSION, &[Item::KernelRelease]],
         caused_by: &[],

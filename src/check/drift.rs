@@ -19,6 +19,7 @@ use crate::owner::PortName;
 
 mod classify;
 mod messages;
+mod ties;
 
 /// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[
@@ -99,7 +100,9 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         let (severity, message) = messages::words(id, &changes);
         let mut finding = Finding::new(severity, about, message)
             .called(name)
-            .services(services(&changes));
+            .services(services(&changes))
+            .through(ties::places(&changes));
+        finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
         finding.fix = fix(id, &changes, only);
         findings.entry(id).or_default().push(finding);

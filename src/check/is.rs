@@ -3,7 +3,9 @@
 use crate::backend::Mode;
 use crate::backend::software::set_purpose;
 use crate::check::core::{DRIFT_NEEDS, MODE, RESTART, if_recorded, tool_version};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::diff::Layer;
 use crate::evidence::{Gap, Item, signs};
 
@@ -19,10 +21,12 @@ pub(super) const CHECKS: &[Check] = &[
               cannot list, and the older one then fails for all sets.",
         verify: "Listing the sets must work with the tool of every image.",
         commands: &[
-            "ipset list -n",
-            "kubectl -n kube-system exec POD -- ipset list -n",
+            Example::on_node("ipset list -n"),
+            Example::anywhere("kubectl -n kube-system exec POD -- ipset list -n").with(&["POD"]),
         ],
-        fix: "Upgrade the image, or the node's ipset, whichever is older; the message names the set and its revision.",
+        fix: Text::plain(
+            "Upgrade the image, or the node's ipset, whichever is older; the message names the set and its revision.",
+        ),
         incidents: &[
             "canonical/microk8s#4585",
             "kubeovn/kube-ovn#4741",
@@ -42,12 +46,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A set keeps the type it was created with. A release that needs another type cannot change it while \
               rules use it, and fails with every sync.",
         verify: "Compare the types with those of a node that works.",
-        commands: &["ipset list -t | grep -E '^(Name|Type|Header)'"],
-        fix: "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this \
+        commands: &[Example::on_node(
+            "ipset list -t | grep -E '^(Name|Type|Header)'",
+        )],
+        fix: Text::plain(
+            "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this \
               node.",
+        ),
         incidents: &["kubernetes/kubernetes#77265: the sets for SCTP changed type"],
         needs: DRIFT_NEEDS,
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: |facts| facts.drifted("IS02", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
@@ -61,14 +69,17 @@ pub(super) const CHECKS: &[Check] = &[
         why: "In ipvs mode the rules are few and fixed; the sets contain the addresses and ports that they apply to. \
               Without a member, its Service usually lacks the mark for masquerading.",
         verify: "Compare the members with the Services, or run `kpx diff`.",
-        commands: &["ipset list KUBE-CLUSTER-IP", "kpx diff"],
+        commands: &[
+            Example::on_node("ipset list KUBE-CLUSTER-IP"),
+            Example::kpx(&["diff"]),
+        ],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#134884: an entry of KUBE-LOOP-BACK was missing",
             "kubernetes/kubernetes#85877",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["KM01"],
+        caused_by: &[Because::Node("KM01")],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
@@ -81,9 +92,14 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A set has a fixed maximum of members, 65536 by default, and kube-proxy has no option for it. \
               KUBE-LOOP-BACK grows with the endpoints of the node, the others with Service ports.",
         verify: "Compare the number of members with maxelem.",
-        commands: &["ipset list -t | grep -E '^(Name|Header|Number)'"],
-        fix: "Switch to the nftables mode, which has no such limit, with `kpx migrate --to nftables`; or spread the \
-              Services over several clusters.",
+        commands: &[Example::on_node(
+            "ipset list -t | grep -E '^(Name|Header|Number)'",
+        )],
+        fix: Text::with(
+            "Switch to the nftables mode, which has no such limit, with {}; or spread the Services over several \
+             clusters.",
+            &[Example::kpx(&["migrate", "--to", "nftables"])],
+        ),
         incidents: &["kubernetes/kubernetes#129389: new Services silently did nothing"],
         needs: &[MODE, &[Item::Ipset]],
         caused_by: &[],
@@ -100,13 +116,13 @@ pub(super) const CHECKS: &[Check] = &[
               wrong order prevent kube-proxy from syncing.",
         verify: "Each set that a rule refers to must be listed.",
         commands: &[
-            "iptables-save | grep -o 'match-set [^ ]*' | sort -u",
-            "ipset list -n",
+            Example::on_node("iptables-save | grep -o 'match-set [^ ]*' | sort -u"),
+            Example::on_node("ipset list -n"),
         ],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#67292"],
         needs: DRIFT_NEEDS,
-        caused_by: &["KM01"],
+        caused_by: &[Because::Node("KM01")],
         run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
@@ -118,8 +134,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Adding to a set fails with \"Syntax error: cannot parse\".",
         why: "Before 6.30 ipset could not parse members of the form ip,protocol:port,ip.",
         verify: "The version must be 6.30 or newer.",
-        commands: &["ipset --version"],
-        fix: "Upgrade ipset on the node.",
+        commands: &[Example::on_node("ipset --version")],
+        fix: Text::plain("Upgrade ipset on the node."),
         incidents: &["kubernetes/kubernetes#67292: v6.29"],
         needs: &[MODE, &[Item::IpsetVersion]],
         caused_by: &[],

@@ -8,6 +8,7 @@ mod ap;
 mod cn;
 mod core;
 mod ct;
+mod diagnosis;
 mod dp;
 mod drift;
 mod dv;
@@ -34,11 +35,15 @@ use crate::evidence::{Gap, Item};
 
 pub(crate) use self::core::ignore;
 pub use self::core::{
-    Advice, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED, Outcome,
-    Proof, Prose, Reach, Rule, ServiceRef, Subject, Unknown, Way, Word, drifted,
-    first_sync_seconds, is_as_complete, keep_persistent, quoted, run, way,
+    Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
+    Outcome, ProcessState, Proof, Prose, Reach, Rule, ServiceRef, Subject, Text, Unknown, Way,
+    Word, drifted, first_sync_seconds, is_as_complete, keep_persistent, quoted, run, way,
 };
 pub use self::ct::{Stale, Why, stale};
+pub use self::diagnosis::{
+    Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
+};
+pub(crate) use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
 pub use self::drift::Drift;
 pub use self::kp::fold;
 
@@ -65,15 +70,15 @@ pub struct Check {
     /// How to verify it manually.
     pub verify: &'static str,
     /// Commands of standard tools that show it.
-    pub commands: &'static [&'static str],
+    pub commands: &'static [Example],
     /// The fix of findings without one of their own.
-    pub fix: &'static str,
+    pub fix: Text,
     /// Issues and incidents.
     pub incidents: &'static [&'static str],
     /// The items that it reads, in parts that checks share.
     pub needs: &'static [&'static [Item]],
-    /// Checks whose findings explain findings of this one, which are then printed below theirs.
-    pub caused_by: &'static [&'static str],
+    /// Checks whose findings explain findings of this one, which are then printed below theirs, and what both must share.
+    pub caused_by: &'static [Because],
     /// Returns the findings.
     pub run: fn(&Facts<'_>) -> Verdict,
 }
@@ -174,7 +179,7 @@ impl Check {
             why: "",
             verify: "",
             commands: &[],
-            fix: "Fix it.",
+            fix: Text::plain("Fix it."),
             incidents: &[],
             needs: &[],
             caused_by: &[],

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
-use crate::check::{Check, Severity, When};
+use crate::check::{Check, Example, Severity, Text, When};
 use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -17,8 +17,13 @@ pub(super) const CHECKS: &[Check] = &[
               chains that all Services share. kube-proxy writes those when it starts and does not check them again.",
         verify: "The table must exist for each family, with hooks for prerouting, output, postrouting, input and \
               forward.",
-        commands: &["nft list table ip kube-proxy | less", "nft list hooks"],
-        fix: "Restart kube-proxy on this node: it writes these chains only when it starts.",
+        commands: &[
+            Example::on_node("nft list table ip kube-proxy | less"),
+            Example::on_node("nft list hooks"),
+        ],
+        fix: Text::plain(
+            "Restart kube-proxy on this node: it writes these chains only when it starts.",
+        ),
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
         caused_by: &[],
@@ -35,7 +40,10 @@ pub(super) const CHECKS: &[Check] = &[
               firewall-ips. kube-proxy writes only what it knows to have changed; elements that other software \
               deletes are missing until kube-proxy restarts or the Service changes.",
         verify: "Look up the address in the maps, or run `kpx diff`.",
-        commands: &["nft list map ip kube-proxy service-ips", "kpx diff"],
+        commands: &[
+            Example::on_node("nft list map ip kube-proxy service-ips"),
+            Example::kpx(&["diff"]),
+        ],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#139513: a first sync that took minutes",
@@ -56,8 +64,14 @@ pub(super) const CHECKS: &[Check] = &[
               contain the current endpoints, connections go to pods that no longer exist, and new pods get none.",
         verify: "Compare the endpoints in the Service's chain with the EndpointSlices.",
         commands: &[
-            "nft list table ip kube-proxy | grep -A8 'chain service-.*NAMESPACE/NAME'",
-            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            Example::on_node(
+                "nft list table ip kube-proxy | grep -A8 'chain service-.*NAMESPACE/NAME'",
+            )
+            .with(&["NAMESPACE", "NAME"]),
+            Example::anywhere(
+                "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            )
+            .with(&["NAMESPACE", "NAME"]),
         ],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
@@ -75,7 +89,9 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The maps no-endpoint-services and no-endpoint-nodeports list ports whose connections are rejected or \
               dropped at once. If an element stays when endpoints return, it rejects everything.",
         verify: "The maps may contain only Service ports without endpoints.",
-        commands: &["nft list map ip kube-proxy no-endpoint-services"],
+        commands: &[Example::on_node(
+            "nft list map ip kube-proxy no-endpoint-services",
+        )],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,

@@ -4,7 +4,10 @@ use super::core::{MODE, VERSION, kernel_proof};
 use super::dp::{
     EXTERNAL_IPS_GATE, addresses_proof, is_too_old_for_nftables, removed_flags, with_external_ips,
 };
-use super::{Check, Facts, Finding, Proof, Prose, Severity, Subject, Verdict, When, kb, np};
+use super::{
+    Because, Check, Example, Facts, Finding, Proof, Prose, Severity, Subject, Text, Verdict, When,
+    kb, np,
+};
 use crate::backend::Mode;
 use crate::cluster::config::ProxyConfig;
 use crate::cluster::release::{Change, Goal, NEWEST, RECORDED, REMOVED_GATES, planned};
@@ -24,8 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Rules are compared with recordings of releases. What newer releases change is known from their source, and \
               what unpublished ones change from announcements (KEPs), which may still change.",
         verify: "Read the release notes of kube-proxy's release.",
-        commands: &["kpx doctor --list --release RELEASE"],
-        fix: "Read the release notes, and run `kpx diff` on the first node after the upgrade.",
+        commands: &[Example::kpx(&["doctor", "--list", "--release", "RELEASE"]).with(&["RELEASE"])],
+        fix: Text::with(
+            "Read the release notes, and run {} on the first node after the upgrade.",
+            &[Example::kpx(&["diff"])],
+        ),
         incidents: &["KEP-5343, KEP-5495, KEP-5707: what 1.40 is to change"],
         needs: &[VERSION],
         caused_by: &[],
@@ -42,10 +48,12 @@ pub(super) const CHECKS: &[Check] = &[
               5.13.",
         verify: "The field mode must not be empty.",
         commands: &[
-            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'",
-            "uname -r",
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep '^    mode:'",
+            ),
+            Example::on_node("uname -r"),
         ],
-        fix: "Set `mode: iptables` in kube-proxy's configuration before the upgrade.",
+        fix: Text::plain("Set `mode: iptables` in kube-proxy's configuration before the upgrade."),
         incidents: &["KEP-5343: nftables by default"],
         needs: &[MODE, &[Item::KernelRelease]],
         caused_by: &[],
@@ -61,8 +69,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The ipvs mode needs the feature gate KubeProxyIPVS since 1.37. The gate is on by default, from 1.40 off, and \
               from 1.43 the mode is gone.",
         verify: "Compare the mode with the release.",
-        commands: &["curl -s http://127.0.0.1:10249/proxyMode"],
-        fix: "Switch to another mode before the upgrade: `kpx migrate --to nftables`.",
+        commands: &[Example::on_node("curl -s http://127.0.0.1:10249/proxyMode")],
+        fix: Text::with(
+            "Switch to another mode before the upgrade: {}.",
+            &[Example::kpx(&["migrate", "--to", "nftables"])],
+        ),
         incidents: &["KEP-5495", "kubernetes/kubernetes#139397: the gate"],
         needs: &[MODE],
         caused_by: &[],
@@ -78,10 +89,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy serves externalIPs only with the feature gate AllowServiceExternalIPs, which is off by default \
               from 1.40; from 1.43 they are gone.",
         verify: "List the Services with spec.externalIPs.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl get services -A -o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,IPS:.spec.externalIPs",
-        ],
-        fix: "Before the upgrade, change the Service to type LoadBalancer with a controller that assigns the same address.",
+        )],
+        fix: Text::plain(
+            "Before the upgrade, change the Service to type LoadBalancer with a controller that assigns the same \
+             address.",
+        ),
         incidents: &["KEP-5707"],
         needs: &[MODE, &[Item::Services]],
         caused_by: &[],
@@ -97,11 +111,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "If the upgrade changes the mode to nftables, NodePorts answer only on the node's primary addresses, unless \
               nodePortAddresses is set.",
         verify: "No tracked connection to a NodePort may go to another address of the node.",
-        commands: &["conntrack -L | grep dport=NODEPORT"],
-        fix: "Before the upgrade, set `mode: iptables`, or nodePortAddresses to the prefixes that clients use.",
+        commands: &[Example::on_node("conntrack -L | grep dport=NODEPORT").with(&["NODEPORT"])],
+        fix: Text::plain(
+            "Before the upgrade, set `mode: iptables`, or nodePortAddresses to the prefixes that clients use.",
+        ),
         incidents: &["the announcement of the nftables mode mentions it"],
         needs: &[MODE, VERSION, &[Item::Conntrack, Item::Services]],
-        caused_by: &["UP02"],
+        caused_by: &[Because::Node("UP02")],
         run: node_ports_after,
     },
     Check {
@@ -114,10 +130,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A feature gate is removed some releases after its feature is stable. kube-proxy exits if its configuration \
               sets a gate that it does not know, or its command line has a removed flag.",
         verify: "Compare featureGates and the flags with `kube-proxy --help` of the release.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A9 featureGates",
-        ],
-        fix: "Remove the gate or the flag before the upgrade.",
+        )],
+        fix: Text::plain("Remove the gate or the flag before the upgrade."),
         incidents: &["kubernetes/kubernetes#96034"],
         needs: &[&[
             Item::ProxyConfig,
@@ -139,8 +155,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "See `kpx doctor` after the upgrade.",
         why: "Each release fixes bugs and brings others. The known ones that the running version does not have are listed.",
         verify: "Read the threads that the finding names.",
-        commands: &["kpx doctor --only KB01"],
-        fix: "Read the thread, and upgrade one node first.",
+        commands: &[Example::kpx(&kb::SHOWS)],
+        fix: Text::plain("Read the thread, and upgrade one node first."),
         incidents: &["the threads of KB01"],
         needs: &[MODE, VERSION],
         caused_by: &[],

@@ -18,17 +18,18 @@ use super::shared::output::Extra;
 use super::shared::session::Session;
 use super::watch::{self, Follow};
 use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Fix, Outcome, Question, Severity};
+use crate::check::{self, Check, Question, Severity};
 use crate::cli::{DoctorArgs, FailOn};
 use crate::evidence::Item;
 use crate::host::{self, clock};
 use crate::render::Report as _;
 use crate::report::doctor::{
-    DoctorReport, HEAD, HEAD_WHOLE, IgnoreFile, JUNIT_HEAD, JUNIT_TAIL, junit_unread,
+    DoctorReport, Frame, HEAD, HEAD_WHOLE, JUNIT_HEAD, JUNIT_TAIL, junit_unread,
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
 use crate::view::by_tool;
+use crate::view::head;
 use crate::view::near::{meant, nearest};
 
 /// The pause between two runs of `--wait`.
@@ -179,6 +180,7 @@ pub(super) async fn examine_case(
     items.extend(more);
     if asked.is_whole {
         items.extend(HEAD_WHOLE);
+        items.extend(head::judged());
     }
     let (case, examined) = examine(session, items, &asked.checks, asked.question).await?;
     let Examined { mut outcomes, head } = examined;
@@ -196,44 +198,25 @@ pub(super) async fn examine_case(
             last = again;
         }
     }
-    check::fold(&mut outcomes, &case.evidence);
-    let findings = outcomes.iter_mut().flat_map(|(_, outcome)| match outcome {
-        Outcome::Fail(findings) => findings.as_mut_slice(),
-        _ => &mut [],
-    });
-    reach(session, findings.filter_map(|of| of.fix.as_mut()));
-    let ignore = asked.ignores.as_deref().map(|(path, ignores)| IgnoreFile {
-        path: path.clone(),
-        ignores: ignores.clone(),
-        // Entries expire by the time of the bundle, if it has one.
-        now: case.now.unwrap_or_else(clock::now),
-    });
-    let ignore = ignore.as_ref();
-    let report = DoctorReport::new(outcomes, head, case.now, ignore, asked.fail_on);
-    let mut report = report.before(asked.question);
-    report.by_tool = by_tool::notes(&case.evidence);
-    reach_next(session, &mut report);
-    Ok((report, case, last))
-}
-
-/// Makes the next command of `report` work on this machine, as those of its fixes do already.
-fn reach_next(session: &Session, report: &mut DoctorReport) {
-    let is_next = |of: &Option<String>| of.as_ref() == Some(&report.next);
-    let mut fixes = report.findings.iter().map(|finding| &finding.fix);
-    if report.next.starts_with("kpx ") && fixes.any(|fix| is_next(&fix.command())) {
-        return;
-    }
-    let mut next = match report.next.strip_prefix("kpx ") {
-        Some(words) => Fix::kpx("", words.split(' ').map(str::to_owned)),
-        None if report.next.starts_with("kubectl ") => Fix::kubectl("", report.next.clone()),
-        None => Fix::on_node("", report.next.clone()),
+    let ignores = asked.ignores.as_deref();
+    // Entries expire by the time of the bundle, if it has one.
+    let now = case.now.unwrap_or_else(clock::now);
+    let diagnosis = check::diagnose(
+        outcomes,
+        ignores.map(|(_, all)| (all, now)),
+        asked.question,
+        head.services.as_ref(),
+    );
+    let frame = Frame {
+        head,
+        taken: case.now,
+        question: asked.question,
+        by_tool: by_tool::notes(&case.evidence),
+        ignore_file: ignores.map(|(path, _)| path.clone()),
+        fail_on: asked.fail_on,
     };
-    reach(session, std::iter::once(&mut next));
-    report.next = next.command().unwrap_or_default();
-    if let Some(name) = session.name().filter(|_| !next.text().is_empty()) {
-        // It belongs on another machine.
-        report.next.extend([" # on ", name]);
-    }
+    let report = DoctorReport::new(diagnosis, &reach(session), frame);
+    Ok((report, case, last))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.

@@ -142,11 +142,14 @@ fn entry(check: &Check) -> String {
     if !check.commands.is_empty() {
         text += ".RS\n.nf\n";
         for command in check.commands {
-            put(&mut text, format_args!("{}\n", line(command)));
+            put(&mut text, format_args!("{}\n", line(&command.to_string())));
         }
         text += ".fi\n.RE\n";
     }
-    put(&mut text, format_args!(".TP\n.B Fix\n{}", prose(check.fix)));
+    put(
+        &mut text,
+        format_args!(".TP\n.B Fix\n{}", prose(&check.fix.to_string())),
+    );
     for (at, incident) in check.incidents.iter().enumerate() {
         let lead = if at == 0 {
             ".TP\n.B Incidents\n"

@@ -5,7 +5,7 @@ use color_eyre::eyre::eyre;
 use super::Io;
 use super::shared::examine::examine_with;
 use super::shared::failure::{Failure, Hint as _};
-use super::shared::identity::reach;
+use super::shared::identity::reach_all;
 use super::shared::nodes;
 use super::shared::session::Session;
 use crate::cli::ShowArgs;
@@ -66,7 +66,7 @@ async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure>
         let node = session.node(&case.evidence);
         let mut shown = view::show(&node, query);
         shown.assess(&node, session.families(), &outcomes);
-        reach(session, shown.fixes_mut());
+        reach_all(session, shown.fixes_mut());
         return Ok(ShowReport::new(shown));
     }
     let evidence = session.gather(&query.needs()).await?;

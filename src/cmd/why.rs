@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Io;
 use super::shared::examine::examine_with;
 use super::shared::failure::Failure;
-use super::shared::identity::{named, reach};
+use super::shared::identity::{named, reach_all};
 use super::shared::nodes;
 use super::shared::probe;
 use super::shared::session::Session;
@@ -70,7 +70,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
             probes?
         }
     };
-    reach(session, answer.fixes_mut());
+    reach_all(session, answer.fixes_mut());
     Ok(WhyReport { answer, probes })
 }
 

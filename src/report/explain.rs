@@ -131,9 +131,9 @@ pub(crate) struct Explanation {
     /// How to verify it manually.
     pub verify: &'static str,
     /// Commands of standard tools that show it.
-    pub commands: &'static [&'static str],
+    pub commands: Vec<String>,
     /// How to fix it.
-    pub fix: &'static str,
+    pub fix: String,
     /// Issues and incidents.
     pub incidents: &'static [&'static str],
     /// The files of a bundle that it reads.
@@ -153,8 +153,8 @@ impl Explanation {
             symptom: check.symptom,
             why: check.why,
             verify: check.verify,
-            commands: check.commands,
-            fix: check.fix,
+            commands: check.commands.iter().map(ToString::to_string).collect(),
+            fix: check.fix.to_string(),
             incidents: check.incidents,
             needs: check.items().map(crate::evidence::Item::file).collect(),
         }
@@ -177,11 +177,11 @@ impl Report for Explanation {
         page.para("  mechanism  ", self.why);
         page.line("");
         page.para("  verify     ", self.verify);
-        for command in self.commands {
+        for command in &self.commands {
             page.line(&format!("             $ {command}"));
         }
         page.line("");
-        page.para("  fix        ", self.fix);
+        page.para("  fix        ", &self.fix);
         for (at, incident) in self.incidents.iter().enumerate() {
             if at == 0 {
                 page.line("");

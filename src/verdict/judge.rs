@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::place::Places;
 use super::{Fate, Fault, Missing, Verdict};
+use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
@@ -32,6 +33,8 @@ pub struct Judge<'n> {
     forwarding: [Result<Option<&'static str>, Gap>; 2],
     /// What is not read of the rules, by family.
     unread: [Option<Missing>; 2],
+    /// Whether that may be rules of kube-proxy, by family.
+    lacks_own: [bool; 2],
 }
 
 impl<'n> Judge<'n> {
@@ -44,12 +47,21 @@ impl<'n> Judge<'n> {
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),
+            lacks_own: Family::BOTH.map(|family| match node.configured_mode() {
+                Ok(Mode::Nftables) => node.nft().is_err(),
+                Ok(Mode::Iptables | Mode::Ipvs | Mode::Userspace) => {
+                    node.saved(IptablesBackend::InUse, family).is_err()
+                }
+                Err(_) => true,
+            }),
         }
     }
 
     /// Says that the rules of `family` are read in parts, of which those that `unread` names could not be read.
     pub fn reads_parts(&mut self, family: Family, unread: Option<&String>) {
-        let of = &mut self.unread[usize::from(family == Family::V6)];
+        let at = usize::from(family == Family::V6);
+        self.lacks_own[at] = unread.is_some();
+        let of = &mut self.unread[at];
         let is_of_iptables = |missing: &Missing| matches!(missing, Missing::Gap { gap: Gap::NotCollected(item), .. } if crate::evidence::IPTABLES.contains(item));
         if of.as_ref().is_some_and(is_of_iptables) {
             *of = None;
@@ -100,9 +112,12 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.reply(question, outcome));
                 match fault {
-                    Some(fault) if !fault.may_be_unread() => Some(fault),
-                    // A rule that was not read may translate the packet, or its source.
-                    fault => self.unread(question).map(Fault::Unknown).or(fault),
+                    // A rule of kube-proxy that was not read may translate the packet, or its source.
+                    Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {
+                        self.unread(question).map(Fault::Unknown).or(Some(fault))
+                    }
+                    Some(fault) => Some(fault),
+                    None => self.unread(question).map(Fault::Unknown),
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
             }

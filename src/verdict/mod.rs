@@ -18,7 +18,7 @@ use serde::Serialize;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, Question};
-pub use survey::{Brief, Standing, Surveyed, Tally, survey};
+pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
 use crate::trace::{Assumption, Outcome, Question as Condition};
 

@@ -1,13 +1,15 @@
 //! The verdict on all Services of a node, in one pass.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
 use foldhash::HashMap;
+use serde::Serialize;
 
-use super::cell::{Cell, Client, Kind, targets};
+use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::judge::Judge;
 use super::{Fate, Fault};
 use crate::cluster::Service;
@@ -221,57 +223,156 @@ fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
     })
 }
 
-/// The Services by how they stand, each by its worst port.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The Services of a node by how they stand, each by its worst port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct Tally {
-    /// The Services that stand like this, as `NAMESPACE/NAME`, with the clients whose connections fail.
-    pub services: BTreeMap<Standing, Vec<(String, Vec<Client>)>>,
-    /// Why some are unknown, the first reason.
-    pub unknown: Option<String>,
+    /// The number of all Services that kube-proxy serves or should serve.
+    pub total: usize,
+    /// The number of those of which all connections work.
+    pub works: usize,
+    /// The Services whose connections fail.
+    pub failing: Vec<Failing>,
+    /// The Services without an endpoint that may get connections, as `NAMESPACE/NAME`.
+    pub without_endpoints: Vec<String>,
+    /// The Services whose own settings keep some clients out; everybody else is served.
+    pub restricted: Vec<String>,
+    /// The Services of which something is not known.
+    pub unknown: Vec<String>,
+    /// The first reason why something is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
+
+/// A Service whose connections fail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Failing {
+    /// The Service, as `NAMESPACE/NAME`.
+    pub service: String,
+    /// What becomes of its connections.
+    pub fate: Fate,
+    /// The clients whose connections fail.
+    pub clients: Vec<Client>,
+}
+
+/// Services named in the sentence before the rest is counted.
+const MOST_NAMED: usize = 3;
 
 impl Tally {
     /// Returns how the Services of `ports` stand.
     pub fn of(ports: &[Surveyed]) -> Self {
-        let mut services: BTreeMap<String, (Standing, Vec<Client>)> = BTreeMap::new();
-        let mut unknown = None;
-        for port in ports {
+        let mut by_name: BTreeMap<String, Vec<&Surveyed>> = BTreeMap::new();
+        for port in ports.iter().filter(|port| port.left_to.is_none()) {
             let name = format!("{}/{}", port.name.namespace, port.name.name);
-            let (worst, clients) = services
-                .entry(name)
-                .or_insert((Standing::Works, Vec::new()));
-            *worst = (*worst).max(port.standing());
-            let failing = port
-                .cells
-                .iter()
-                .filter(|cell| cell.fate.fails() && !cell.by_design);
-            clients.extend(failing.map(|cell| cell.client));
-            let mut open = port.cells.iter().filter(|cell| cell.fate == Fate::Unknown);
-            unknown = unknown.or_else(|| Some(open.next()?.fault.as_ref()?.to_string()));
+            by_name.entry(name).or_default().push(port);
         }
         let mut tally = Self {
-            services: BTreeMap::new(),
-            unknown,
+            total: by_name.len(),
+            ..Self::default()
         };
-        for (name, (standing, mut clients)) in services {
-            clients.sort_unstable();
-            clients.dedup();
-            tally
-                .services
-                .entry(standing)
-                .or_default()
-                .push((name, clients));
+        for (service, ports) in by_name {
+            let standing = ports.iter().map(|port| port.standing()).max();
+            match standing.unwrap_or(Standing::Unknown) {
+                Standing::Works | Standing::NotServed => tally.works += 1,
+                Standing::Restricted => tally.restricted.push(service),
+                Standing::Unknown => {
+                    let cells = ports.iter().flat_map(|port| &port.cells);
+                    let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
+                    let reason = open
+                        .find_map(|cell| cell.fault.as_ref())
+                        .map(ToString::to_string);
+                    tally.reason = tally.reason.or(reason);
+                    tally.unknown.push(service);
+                }
+                Standing::NoEndpoints => tally.without_endpoints.push(service),
+                Standing::Fails => {
+                    let cells = ports.iter().flat_map(|port| &port.cells);
+                    let failing = cells.filter(|cell| cell.fate.fails() && !cell.by_design);
+                    let mut clients: Vec<Client> = failing.map(|cell| cell.client).collect();
+                    clients.sort_unstable();
+                    clients.dedup();
+                    tally.failing.push(Failing {
+                        service,
+                        fate: Fate::of_all(ports.iter().map(|port| port.fate())),
+                        clients,
+                    });
+                }
+            }
         }
         tally
     }
 
-    /// Returns the number of Services that stand like this.
-    pub fn count(&self, standing: Standing) -> usize {
-        self.services.get(&standing).map_or(0, Vec::len)
+    /// Returns the parts of the sentence behind the number of Services: `24 work`, `3 fail from pods (a, b, c)`.
+    fn parts(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        let verb = |count: usize, one: &str, many: &str| {
+            format!("{count} {}", if count == 1 { one } else { many })
+        };
+        if !self.failing.is_empty() {
+            let clients: Vec<Client> = self
+                .failing
+                .iter()
+                .flat_map(|of| of.clients.clone())
+                .collect();
+            let names: Vec<String> = self.failing.iter().map(|of| of.service.clone()).collect();
+            parts.push(format!(
+                "{}{} ({})",
+                verb(self.failing.len(), "fails", "fail"),
+                client_names(&clients),
+                named(&names)
+            ));
+        }
+        if !self.unknown.is_empty() {
+            let reason = self
+                .reason
+                .as_ref()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
+            parts.push(format!("{} unknown{reason}", self.unknown.len()));
+        }
+        if !self.without_endpoints.is_empty() {
+            let count = self.without_endpoints.len();
+            let has = verb(count, "has", "have");
+            parts.push(format!(
+                "{has} no ready endpoint ({})",
+                named(&self.without_endpoints)
+            ));
+        }
+        if !self.restricted.is_empty() {
+            let is = verb(self.restricted.len(), "is", "are");
+            parts.push(
+                format!("{is} restricted by its own settings")
+                    .replace("are restricted by its", "are restricted by their"),
+            );
+        }
+        parts
     }
+}
 
-    /// Returns the number of all Services.
-    pub fn total(&self) -> usize {
-        self.services.values().map(Vec::len).sum()
+/// Returns the first names, and how many more there are.
+fn named(names: &[String]) -> String {
+    let shown = names[..names.len().min(MOST_NAMED)].join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+impl fmt::Display for Tally {
+    /// Writes the verdict on all Services in one sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.parts();
+        match (self.total, parts.as_slice()) {
+            (0, _) => f.write_str("no Services"),
+            (1, []) => f.write_str("the only Service works"),
+            (total, []) => write!(f, "all {total} Services work"),
+            (total, parts) => {
+                let all = crate::words::number_of(total, "Service");
+                let works = if self.works == 1 { "works" } else { "work" };
+                write!(f, "{all}: {} {works}; {}", self.works, parts.join("; "))
+            }
+        }
     }
 }

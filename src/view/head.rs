@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::backend::Mode;
 use crate::check::Facts;
-use crate::evidence::{Gap, Item, Time};
+use crate::evidence::{Gap, IPTABLES, Item, Time};
 use crate::net::Family;
+use crate::trace;
+use crate::verdict::{Tally, survey};
 
 /// The items that the head reads in every run; all are cheap.
 pub(crate) const HEAD: &[Item] = &[
@@ -27,6 +29,25 @@ pub(crate) const HEAD_WHOLE: &[Item] = &[
     Item::EndpointSlices,
 ];
 
+/// Returns the items that the verdict on all Services reads.
+pub(crate) fn judged() -> impl Iterator<Item = Item> {
+    let rules = trace::NEEDS
+        .iter()
+        .chain(trace::NOTES_NEEDS)
+        .chain(IPTABLES);
+    rules.copied().chain([Item::Modules])
+}
+
+/// Returns the verdict on all Services of the node, unless they are unknown.
+pub(crate) fn tally<'n>(facts: &Facts<'n>) -> Option<Tally> {
+    let node = facts.node;
+    ask(|| {
+        node.services()?;
+        let surveyed = survey(node, facts.owners().ports(), &Family::BOTH);
+        Ok(Tally::of(&surveyed))
+    })
+}
+
 /// The node, its mode and its cluster.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -37,6 +58,8 @@ pub(crate) struct Head {
     pub mode: ModeHead,
     /// The cluster's objects, if collected.
     pub cluster: Option<ClusterHead>,
+    /// The verdict on the Services, if all checks ran and the cluster's objects are known.
+    pub services: Option<Tally>,
     /// The last sync of each IP family.
     pub sync: Vec<Sync>,
     /// Items that the API server added to the bundle.
@@ -124,6 +147,7 @@ impl Head {
                 leftovers: leftovers(facts),
             },
             cluster: ask(|| cluster(facts)),
+            services: None,
             sync: ask(|| sync(facts)).unwrap_or_default(),
             added: facts.node.evidence().added(),
         }

@@ -39,7 +39,7 @@ fn outcomes(evidence: &Evidence) -> Vec<(&'static Check, Outcome)> {
     let mut outcomes: Vec<_> = checks
         .map(|check| (check, check::run(check, &facts)))
         .collect();
-    check::fold(&mut outcomes, evidence);
+    check::fold(&mut outcomes);
     outcomes
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, connection_proof, is_served, service_proof};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -25,10 +25,12 @@ pub(super) const CHECKS: &[Check] = &[
               nftables mode the same Service is harmless.",
         verify: "No externalIP and no load balancer address may be among the nodes' addresses.",
         commands: &[
-            "kubectl get nodes -o wide",
-            "kubectl get services -A -o wide",
+            Example::anywhere("kubectl get nodes -o wide"),
+            Example::anywhere("kubectl get services -A -o wide"),
         ],
-        fix: "Remove the address from the Service before the switch, or keep the node in its mode.",
+        fix: Text::plain(
+            "Remove the address from the Service before the switch, or keep the node in its mode.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#127410",
             "kubernetes/kubernetes#75290",
@@ -49,10 +51,12 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy runs, and the pod or node becomes unreachable.",
         verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, or among the Nodes' addresses.",
         commands: &[
-            "kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'",
-            "kubectl get services -A",
+            Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
+            Example::anywhere("kubectl get services -A"),
         ],
-        fix: "Configure a separate range for Services; this requires new cluster IPs for all of them.",
+        fix: Text::plain(
+            "Configure a separate range for Services; this requires new cluster IPs for all of them.",
+        ),
         incidents: &["seen in clusters that were merged or grown by hand"],
         needs: &[&[
             Item::Services,
@@ -73,8 +77,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The nftables mode drops packets to addresses of the Service range that no Service has, and rejects \
               those to ports that a Service does not have. In the other modes they follow the default route.",
         verify: "Each destination in the Service range must be the address of a Service.",
-        commands: &["conntrack -L", "kubectl get services -A"],
-        fix: "Find the clients and correct their configuration: these connections already fail today.",
+        commands: &[
+            Example::on_node("conntrack -L"),
+            Example::anywhere("kubectl get services -A"),
+        ],
+        fix: Text::plain(
+            "Find the clients and correct their configuration: these connections already fail today.",
+        ),
         incidents: &["the README of kube-proxy's nftables mode lists it as a difference"],
         needs: &[&[
             Item::Conntrack,
@@ -98,11 +107,13 @@ pub(super) const CHECKS: &[Check] = &[
               serves only IPv4 and logs that once.",
         verify: "If Services have IPv6 addresses, IPv6 must be enabled and ip6tables must work.",
         commands: &[
-            "sysctl net.ipv6.conf.all.disable_ipv6",
-            "kubectl -n kube-system logs POD | grep -i stack",
+            Example::on_node("sysctl net.ipv6.conf.all.disable_ipv6"),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i stack").with(&["POD"]),
         ],
-        fix: "Enable IPv6 with `sysctl -w net.ipv6.conf.all.disable_ipv6=0` and restart kube-proxy, or make the \
-              Services single-stack.",
+        fix: Text::plain(
+            "Enable IPv6 with `sysctl -w net.ipv6.conf.all.disable_ipv6=0` and restart kube-proxy, or make the \
+             Services single-stack.",
+        ),
         incidents: &["kube-proxy: \"kube-proxy running in single-stack mode\""],
         needs: &[MODE, NEEDS, &[Item::Iptables6]],
         caused_by: &[],

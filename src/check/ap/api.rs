@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, NFT, RULES};
-use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::IptablesBackend;
@@ -22,11 +25,18 @@ pub(super) const CHECKS: &[Check] = &[Check {
           lead there, network plugins and everything that depends on them stop.",
     verify: "Trace a packet from the host, or request the version.",
     commands: &[
-        "kpx trace default/kubernetes --source host",
-        "curl -sk https://10.96.0.1/version",
+        Example::kpx(&["trace", "default/kubernetes", "--source", "host"]),
+        Example::on_node("curl -sk https://10.96.0.1/version"),
     ],
-    fix: "Find the rule where the packet ends with `kpx trace default/kubernetes --source host`, and correct it; if \
-          in doubt, restart kube-proxy.",
+    fix: Text::with(
+        "Find the rule where the packet ends with {}, and correct it; if in doubt, restart kube-proxy.",
+        &[Example::kpx(&[
+            "trace",
+            "default/kubernetes",
+            "--source",
+            "host",
+        ])],
+    ),
     incidents: &[
         "kubernetes/kubernetes#133773",
         "aws/containers-roadmap#2826",
@@ -60,7 +70,17 @@ pub(super) const CHECKS: &[Check] = &[Check {
         ],
     ],
     caused_by: &[
-        "KP01", "DV01", "IR01", "IR03", "IR04", "NF02", "VS01", "DV02", "SY01", "KM01",
+        Because::Node("KM01"),
+        Because::Node("DV01"),
+        Because::Family("KP01"),
+        Because::In("IR01"),
+        Because::Services("IR16"),
+        Because::Services("IR03"),
+        Because::Services("IR04"),
+        Because::Services("NF02"),
+        Because::Services("VS01"),
+        Because::Services("VS07"),
+        Because::Services("DV02"),
     ],
     run: api,
 }];
@@ -135,6 +155,8 @@ fn api(facts: &Facts<'_>) -> Verdict {
             ServiceRef::new("default", "kubernetes"),
             message,
         )
+        .of_family(family)
+        .through([Subject::chain(None, "nat", "OUTPUT")])
         .evidence(lost),
     ])
 }

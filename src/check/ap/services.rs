@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, is_served, name_of, recorded, service_proof, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
 use crate::cluster::{EndpointSlice, Service};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
@@ -22,10 +24,11 @@ pub(super) const CHECKS: &[Check] = &[
               reject connections to it, which is correct but often unexpected.",
         verify: "Look for ready endpoints in the Service's EndpointSlices.",
         commands: &[
-            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
-            "kubectl -n NAMESPACE get pods -l SELECTOR",
+            Example::anywhere("kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME")
+                .with(&["NAMESPACE", "NAME"]),
+            Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
         ],
-        fix: "Compare the selector with the pods' labels, and find out why the pods are not ready.",
+        fix: Text::plain("Compare the selector with the pods' labels, and find out why the pods are not ready."),
         incidents: &["kubernetes/kubernetes#17359"],
         needs: &[&[Item::Services, Item::EndpointSlices]],
         caused_by: &[],
@@ -42,9 +45,10 @@ pub(super) const CHECKS: &[Check] = &[
               traffic is dropped. This is as configured, but often not intended.",
         verify: "Compare the nodes of the endpoints with this one.",
         commands: &[
-            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml | grep nodeName",
+            Example::anywhere("kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml | grep nodeName")
+                .with(&["NAMESPACE", "NAME"]),
         ],
-        fix: "Run an endpoint on every node (a DaemonSet), or set the policy to Cluster.",
+        fix: Text::plain("Run an endpoint on every node (a DaemonSet), or set the policy to Cluster."),
         incidents: &["kube-proxy counts them: kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
         needs: &[MODE, NEEDS],
         caused_by: &[],
@@ -61,11 +65,13 @@ pub(super) const CHECKS: &[Check] = &[
               manually, slices contain addresses of pods that no longer exist.",
         verify: "Each endpoint's address must be a pod's.",
         commands: &[
-            "kubectl get endpointslices -A -o yaml | grep -B12 'nodeName: NAME'",
-            "kubectl get pods -A -o wide --field-selector spec.nodeName=NAME",
+            Example::anywhere("kubectl get endpointslices -A -o yaml | grep -B12 'nodeName: NAME'").with(&["NAME"]),
+            Example::anywhere("kubectl get pods -A -o wide --field-selector spec.nodeName=NAME").with(&["NAME"]),
         ],
-        fix: "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`, and \
+        fix: Text::plain(
+            "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`, and \
               the controller recreates it.",
+        ),
         incidents: &["kubernetes/kubernetes#76338"],
         needs: &[&[
             Item::EndpointSlices,
@@ -87,9 +93,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: other software is \
               to serve them.",
         verify: "Look for the label if a Service has no rules.",
-        commands: &["kubectl get services -A -l service.kubernetes.io/service-proxy-name"],
-        fix: "If no other proxy serves the Service, run `kubectl -n NAMESPACE label service NAME \
-              service.kubernetes.io/service-proxy-name-`.",
+        commands: &[
+            Example::anywhere("kubectl get services -A -l service.kubernetes.io/service-proxy-name"),
+        ],
+        fix: Text::plain(
+            "If no other proxy serves the Service, run `kubectl -n NAMESPACE label service NAME \
+             service.kubernetes.io/service-proxy-name-`.",
+        ),
         incidents: &["documented with the label"],
         needs: &[&[Item::Services]],
         caused_by: &[],
@@ -104,8 +114,8 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "A Service with an SCTP port does not answer, or its connections break.",
         why: "To translate SCTP the kernel must track its connections. That is an optional part of nf_conntrack.",
         verify: "The kernel must have timeouts for SCTP connections.",
-        commands: &["sysctl -a | grep nf_conntrack_sctp"],
-        fix: "Use a kernel that is built with CONFIG_NF_CT_PROTO_SCTP.",
+        commands: &[Example::on_node("sysctl -a | grep nf_conntrack_sctp")],
+        fix: Text::plain("Use a kernel that is built with CONFIG_NF_CT_PROTO_SCTP."),
         incidents: &["kubernetes/kubernetes#77265"],
         needs: &[&[Item::Services, Item::Sysctl]],
         caused_by: &[],

@@ -2,7 +2,9 @@
 
 use crate::backend::Mode;
 use crate::check::core::MODE;
-use crate::check::{Check, Facts, Finding, Proof, Prose, Severity, Subject, Verdict, When, Word};
+use crate::check::{
+    Check, Example, Facts, Finding, Proof, Prose, Severity, Subject, Text, Verdict, When, Word,
+};
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 
@@ -17,8 +19,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
           kernel routes them by the mark of the Service's address: through the primary interface. Version 1.23.0 marks \
           them after the translation.",
     verify: "The image of the container aws-node must be 1.23.0 or newer.",
-    commands: &["kubectl -n kube-system get daemonset aws-node -o jsonpath='{..image}'"],
-    fix: "Upgrade the VPC CNI to 1.23.0 or newer, or use the iptables mode.",
+    commands: &[Example::anywhere(
+        "kubectl -n kube-system get daemonset aws-node -o jsonpath='{..image}'",
+    )],
+    fix: Text::plain("Upgrade the VPC CNI to 1.23.0 or newer, or use the iptables mode."),
     incidents: &[
         "aws/amazon-vpc-cni-k8s#3563",
         "bottlerocket-os/bottlerocket#4674: network policies",

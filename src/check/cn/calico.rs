@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Side};
 use crate::check::core::{MODE, NFT, RULES, name_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::IptablesBackend;
@@ -20,11 +20,13 @@ pub(super) const CHECKS: &[Check] = &[
               each, the order of their hooks is undefined, and neither project supports it.",
         verify: "For the nftables mode Calico must have a table in nftables, for the others chains in iptables.",
         commands: &[
-            "nft list tables | grep calico",
-            "iptables-save | grep -c '^:cali-'",
+            Example::on_node("nft list tables | grep calico"),
+            Example::on_node("iptables-save | grep -c '^:cali-'"),
         ],
-        fix: "Change Calico's data plane (spec.calicoNetwork.linuxDataplane) and kube-proxy's mode in the order that \
+        fix: Text::plain(
+            "Change Calico's data plane (spec.calicoNetwork.linuxDataplane) and kube-proxy's mode in the order that \
               Calico's documentation gives, node by node.",
+        ),
         incidents: &[
             "sighupio/distribution#505",
             "kubernetes-sigs/kubespray#12730",
@@ -43,9 +45,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Felix, Calico's agent, checks whether kube-ipvs0 exists and then writes different rules. It restarts \
               when the link appears; older releases must be restarted manually.",
         verify: "After the switch Felix must have been started after kube-ipvs0 was created.",
-        commands: &["kubectl -n calico-system logs DAEMONSET/calico-node | grep -i ipvs"],
-        fix: "Restart calico-node on this node after the switch: `kubectl -n calico-system delete pod POD`. It then \
-              rewrites its rules.",
+        commands: &[Example::anywhere(
+            "kubectl -n calico-system logs daemonset/calico-node | grep -i ipvs",
+        )],
+        fix: Text::plain(
+            "Restart calico-node on this node after the switch: `kubectl -n calico-system delete pod POD`. It then \
+             rewrites its rules.",
+        ),
         incidents: &["projectcalico/node#956", "projectcalico/calico#4815"],
         needs: &[MODE, RULES],
         caused_by: &[],
@@ -63,10 +69,10 @@ pub(super) const CHECKS: &[Check] = &[
               NodePorts count as traffic to the host.",
         verify: "Each NodePort must lie in the range of Felix's rule.",
         commands: &[
-            "iptables-save | grep 'kubernetes NodePort'",
-            "kubectl get felixconfiguration default -o yaml",
+            Example::on_node("iptables-save | grep 'kubernetes NodePort'"),
+            Example::anywhere("kubectl get felixconfiguration default -o yaml"),
         ],
-        fix: "Set kubeNodePortRanges in FelixConfiguration to the cluster's range.",
+        fix: Text::plain("Set kubeNodePortRanges in FelixConfiguration to the cluster's range."),
         incidents: &["projectcalico/calico#2890"],
         needs: &[MODE, &[Item::Iptables4, Item::Services]],
         caused_by: &[],

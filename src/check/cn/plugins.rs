@@ -8,7 +8,9 @@ use crate::check::core::{
     MODE, NFT, PODS, RULES, address_proof, bridges, ebpf_proxy, is_node_local_dns, kernel_proof,
     link_proof, rule_proof, rules_in_use, runs_here, still_held,
 };
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item, Kernel};
 use crate::net::{Cidr, Family};
@@ -30,12 +32,15 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "If the replacement runs and kube-proxy does not, there may be no KUBE-SVC chain, no virtual server and no \
               kube-ipvs0.",
         commands: &[
-            "iptables-save | grep -c KUBE-SVC",
-            "cilium-dbg status | grep KubeProxyReplacement",
-            "ipvsadm -Ln; ip addr show dev kube-ipvs0",
+            Example::on_node("iptables-save | grep -c KUBE-SVC"),
+            Example::on_node("cilium-dbg status | grep KubeProxyReplacement"),
+            Example::on_node("ipvsadm -Ln; ip addr show dev kube-ipvs0"),
         ],
-        fix: "Drain and reboot the node. Or run `kpx cleanup --mode MODE --force` to see the plan that removes what \
-              kube-proxy wrote and nothing of other software, and add --apply to run it. Do not flush tables by hand.",
+        fix: Text::with(
+            "Drain and reboot the node. Or run {} to see the plan that removes what kube-proxy wrote and nothing of \
+              other software, and add --apply to run it. Do not flush tables by hand.",
+            &[Example::kpx(&["cleanup", "--mode", "MODE", "--force"]).with(&["MODE"])],
+        ),
         incidents: &[
             "kube-hetzner/terraform-hcloud-kube-hetzner#1210",
             "projectcalico/calico#12476: SSH was cut",
@@ -63,9 +68,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A plugin writes the rules for a pod's hostPorts only when the pod starts. If table nat is flushed, they \
               are lost; kube-proxy restores only its own rules.",
         verify: "For each hostPort there must be a rule that translates to the pod's address.",
-        commands: &["iptables-save -t nat | grep -E 'CNI-(DN|HOSTPORT)'"],
-        fix: "Run `kubectl -n NAMESPACE delete pod POD`, so that a new one starts; and find out what flushed the \
-              table.",
+        commands: &[Example::on_node(
+            "iptables-save -t nat | grep -E 'CNI-(DN|HOSTPORT)'",
+        )],
+        fix: Text::plain(
+            "Run `kubectl -n NAMESPACE delete pod POD`, so that a new one starts; and find out what flushed the \
+             table.",
+        ),
         incidents: &["rancher/rke2#10469", "containernetworking/plugins#512"],
         needs: &[
             RULES,
@@ -91,9 +100,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The translated packet must leave the bridge by the port it came from, which a bridge allows only with \
               hairpin_mode on that port, or while it is promiscuous.",
         verify: "The flag hairpin must be on for the ports of the pods' bridge.",
-        commands: &["bridge -d link show | grep -E 'master|hairpin'"],
-        fix: "Set hairpinMode to true in the configuration of the bridge plugin; for running pods run `bridge link \
-              set dev PORT hairpin on`.",
+        commands: &[Example::on_node(
+            "bridge -d link show | grep -E 'master|hairpin'",
+        )],
+        fix: Text::plain(
+            "Set hairpinMode to true in the configuration of the bridge plugin; for running pods run `bridge link \
+             set dev PORT hairpin on`.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#20475",
             "cloudnativelabs/kube-router#637",
@@ -114,11 +127,13 @@ pub(super) const CHECKS: &[Check] = &[
               queries itself.",
         verify: "The link nodelocaldns must have only the link-local address.",
         commands: &[
-            "ip addr show dev nodelocaldns",
-            "kubectl -n kube-system get service kube-dns",
+            Example::on_node("ip addr show dev nodelocaldns"),
+            Example::anywhere("kubectl -n kube-system get service kube-dns"),
         ],
-        fix: "Install the ipvs variant of NodeLocal DNS, which listens only on 169.254.20.10, and set this address as \
-              the kubelet's clusterDNS.",
+        fix: Text::plain(
+            "Install the ipvs variant of NodeLocal DNS, which listens only on 169.254.20.10, and set this address \
+             as the kubelet's clusterDNS.",
+        ),
         incidents: &["kubernetes/website#18716", "rancher/rke#2093"],
         needs: &[&[Item::Addresses, Item::Services]],
         caused_by: &[],
@@ -136,11 +151,13 @@ pub(super) const CHECKS: &[Check] = &[
               in iptables mode. NodeLocal DNS writes the rules for that to table raw of iptables.",
         verify: "Table raw must have a rule with target CT --notrack for the address, in PREROUTING and OUTPUT.",
         commands: &[
-            "iptables-save -t raw | grep -i notrack",
-            "ip addr show dev nodelocaldns",
+            Example::on_node("iptables-save -t raw | grep -i notrack"),
+            Example::on_node("ip addr show dev nodelocaldns"),
         ],
-        fix: "Set -setupiptables=true on NodeLocal DNS, with an image whose iptables uses the same backend as the node, \
-              and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
+        fix: Text::plain(
+            "Set -setupiptables=true on NodeLocal DNS, with an image whose iptables uses the same backend as the \
+             node, and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
+        ),
         incidents: &["kubernetes/dns#682"],
         needs: &[MODE, RULES, &[Item::Addresses, Item::Services]],
         caused_by: &[],
@@ -157,9 +174,14 @@ pub(super) const CHECKS: &[Check] = &[
               link offloads checksums. The receiver drops them, until a retry happens to get through. Masquerading with \
               --random-fully makes it frequent.",
         verify: "The offload tx-checksum-ip-generic of the VXLAN link must be off; bundles do not have it.",
-        commands: &["ethtool -k LINK | grep tx-checksum-ip-generic", "uname -r"],
-        fix: "Run `ethtool -K LINK tx-checksum-ip-generic off`, and make it persistent with a udev rule; or upgrade the \
-              kernel to 5.7 or newer.",
+        commands: &[
+            Example::on_node("ethtool -k LINK | grep tx-checksum-ip-generic").with(&["LINK"]),
+            Example::on_node("uname -r"),
+        ],
+        fix: Text::plain(
+            "Run `ethtool -K LINK tx-checksum-ip-generic off`, and make it persistent with a udev rule; or upgrade \
+             the kernel to 5.7 or newer.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#88986: 63 seconds",
             "projectcalico/calico#3145",
@@ -282,7 +304,7 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
     }
     let message =
         format!("{name} runs here and kube-proxy does not, but rules of kube-proxy are left over");
-    still_held(facts, &message)
+    still_held(facts, Subject::Proxy, &message)
 }
 
 fn host_ports(facts: &Facts<'_>) -> Verdict {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::check::Next;
+
 /// How to fix a finding.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fix {
@@ -242,6 +244,18 @@ impl Reach {
         }
     }
 
+    /// Returns the command to run next as a command line.
+    pub fn next(&self, next: &Next) -> String {
+        let mut text = self.command(&next.advice);
+        if next.as_root {
+            text.push_str(", as root");
+        }
+        if let Some(node) = self.node.as_deref().filter(|_| next.advice.is_on_node()) {
+            text.extend([" # on ", node]);
+        }
+        text
+    }
+
     /// Returns `prose` with its commands as command lines.
     pub fn prose(&self, prose: &Prose) -> String {
         let parts = prose.0.iter().map(|part| match part {
@@ -298,6 +312,13 @@ impl Prose {
     #[must_use]
     pub fn command(mut self, advice: Advice) -> Self {
         self.0.push(Part::Command(advice));
+        self
+    }
+
+    /// Adds another text with commands.
+    #[must_use]
+    pub fn then(mut self, other: impl Into<Self>) -> Self {
+        self.0.extend(other.into().0);
         self
     }
 

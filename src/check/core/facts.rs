@@ -76,7 +76,7 @@ impl Facts<'_> {
     }
 
     /// Returns the service ports.
-    pub(in crate::check) fn owners(&self) -> &Owners {
+    pub fn owners(&self) -> &Owners {
         self.owners.get_or_init(|| Owners::new(self.node))
     }
 

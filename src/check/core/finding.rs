@@ -29,6 +29,19 @@ pub struct Finding {
     pub evidence: Vec<Proof>,
     /// How to fix it; the check's own fix if unset.
     pub fix: Option<Fix>,
+    /// What it may share with its cause.
+    pub ties: Ties,
+}
+
+/// What a finding may share with its cause, beside its object and its Services.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ties {
+    /// Its IP family, if its object does not tell.
+    pub family: Option<Family>,
+    /// Where all that is missing belongs: tables, links, modules; or what packets pass through.
+    pub places: Vec<Subject>,
+    /// Whether it says that something is missing, and nothing else.
+    pub is_loss: bool,
 }
 
 impl Finding {
@@ -43,7 +56,35 @@ impl Finding {
             message: message.into(),
             evidence: Vec::new(),
             fix: None,
+            ties: Ties::default(),
         }
+    }
+
+    /// Says that it is about one IP family, which its object does not tell.
+    #[must_use]
+    pub const fn of_family(mut self, family: Family) -> Self {
+        self.ties.family = Some(family);
+        self
+    }
+
+    /// Says that something is missing, and that nothing else is wrong.
+    #[must_use]
+    pub const fn loss(mut self) -> Self {
+        self.ties.is_loss = true;
+        self
+    }
+
+    /// Says that something is missing which belongs in `places`, and that nothing else is wrong.
+    #[must_use]
+    pub fn lost_in(self, places: impl IntoIterator<Item = Subject>) -> Self {
+        self.through(places).loss()
+    }
+
+    /// Says that its packets pass through `places`.
+    #[must_use]
+    pub fn through(mut self, places: impl IntoIterator<Item = Subject>) -> Self {
+        self.ties.places.extend(places);
+        self
     }
 
     /// Sets another name of the object.

@@ -4,6 +4,7 @@ mod advice;
 mod config_fields;
 mod config_source;
 mod containers;
+mod example;
 mod facts;
 mod finding;
 pub(crate) mod ignore;
@@ -25,6 +26,7 @@ pub use advice::{Advice, Fix, Line, Prose, Reach, Way, Word, quoted, way};
 pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
+pub use example::{Example, Text};
 pub use facts::{Facts, MODE, ModeSource};
 pub use finding::{Finding, Proof};
 pub(in crate::check) use links::{
@@ -46,7 +48,7 @@ pub(in crate::check) use rules::{
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{REPLACED, ebpf_proxy, is_replaced, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
-pub use subject::{Rule, ServiceRef, Subject};
+pub use subject::{ProcessState, Rule, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};

@@ -1,6 +1,7 @@
 //! Parts that rows of several groups share.
 
 use crate::check::drift::DRIFT;
+use crate::check::{Example, Text};
 use crate::evidence::Item;
 use crate::node::desired::NEEDS;
 
@@ -8,5 +9,8 @@ use crate::node::desired::NEEDS;
 pub(in crate::check) const DRIFT_NEEDS: &[&[Item]] = &[NEEDS, DRIFT];
 
 /// The fix of most differences between the kernel and the cluster's objects.
-pub(in crate::check) const RESTART: &str = "Run `kpx doctor` again in half a minute, because a change may be in progress. \
-     If the finding stays, restart kube-proxy on this node: it rewrites everything when it starts.";
+pub(in crate::check) const RESTART: Text = Text::with(
+    "Run {} again in half a minute, because a change may be in progress. If the finding stays, restart kube-proxy on this \
+     node: it rewrites everything when it starts.",
+    &[Example::kpx(&["doctor"])],
+);

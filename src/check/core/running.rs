@@ -61,13 +61,15 @@ fn held(facts: &Facts<'_>) -> Result<Vec<Proof>, Gap> {
     Ok(seen)
 }
 
-/// Returns a warning if the kernel has rules of kube-proxy.
-pub(in crate::check) fn still_held(facts: &Facts<'_>, message: &str) -> Verdict {
+/// Returns a warning about `about` if the kernel has rules of kube-proxy.
+pub(in crate::check) fn still_held(facts: &Facts<'_>, about: Subject, message: &str) -> Verdict {
     let seen = held(facts)?;
     if seen.is_empty() {
         return Ok(Vec::new());
     }
     Ok(vec![
-        Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen),
+        Finding::new(Severity::Warning, about, message)
+            .called("kube-proxy")
+            .evidence(seen),
     ])
 }

@@ -41,6 +41,15 @@ impl ServiceRef {
         (&self.namespace, &self.name) == (&other.namespace, &other.name)
     }
 
+    /// Returns whether both are the same Service port, or one is the Service of the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let is_same = match (&self.port, &other.port) {
+            (Some(port), Some(other)) => port == other,
+            _ => true,
+        };
+        is_same && self.is_same_service(other)
+    }
+
     /// Returns the Service without the port.
     #[must_use]
     pub fn whole(&self) -> Self {
@@ -239,8 +248,11 @@ pub enum Subject {
     },
     /// kube-proxy.
     Proxy,
-    /// The process of kube-proxy, which does not run or does not answer.
-    ProxyProcess,
+    /// The process of kube-proxy.
+    ProxyProcess {
+        /// Its state.
+        state: ProcessState,
+    },
     /// A setting of kube-proxy, or of another program.
     Setting {
         /// The setting.
@@ -287,6 +299,37 @@ pub enum Subject {
         /// Name of the object.
         name: String,
     },
+}
+
+/// The state of a process of kube-proxy that does not do its work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessState {
+    /// It does not run.
+    Absent,
+    /// It does not run, because it exits whenever it starts.
+    Crashes,
+    /// It does not run, because its container cannot be started.
+    Unstarted,
+    /// It runs, but has exited repeatedly.
+    Restarts,
+    /// It runs, but is stopped.
+    Stopped,
+    /// It runs, but does not answer.
+    Silent,
+}
+
+impl ProcessState {
+    /// Returns whether it does not run.
+    pub const fn is_gone(self) -> bool {
+        matches!(self, Self::Absent | Self::Crashes | Self::Unstarted)
+    }
+
+    /// Returns whether it does not run, or did not, because it exits.
+    pub const fn is_exit(self) -> bool {
+        matches!(self, Self::Absent | Self::Crashes | Self::Restarts)
+    }
 }
 
 /// A rule, by its place.
@@ -426,6 +469,19 @@ impl Subject {
         }
     }
 
+    /// Returns the IP family that it is of, if it is of one alone.
+    pub const fn family(&self) -> Option<Family> {
+        match self {
+            Self::Family { family } | Self::MarkedServer { family, .. } => Some(*family),
+            Self::Table { family, .. } | Self::Chain { family, .. } => *family,
+            Self::Rule(rule) => Some(rule.family),
+            Self::Address { address }
+            | Self::ServiceAddress { address, .. }
+            | Self::VirtualServer { address, .. } => Some(Family::of(*address)),
+            _ => None,
+        }
+    }
+
     /// Returns the Service that it names.
     pub const fn named_service(&self) -> Option<&ServiceRef> {
         match self {
@@ -536,7 +592,7 @@ impl fmt::Display for Subject {
             Self::Routes => f.write_str("kpx's routes"),
             Self::Node { name } => f.write_str(name.as_deref().unwrap_or("node")),
             Self::Proxy => f.write_str("kube-proxy"),
-            Self::ProxyProcess => f.write_str("kube-proxy process"),
+            Self::ProxyProcess { .. } => f.write_str("kube-proxy process"),
             Self::Setting { setting } => f.write_str(setting),
             Self::Tool { tool } => f.write_str(tool),
             Self::Software { software } => f.write_str(software),

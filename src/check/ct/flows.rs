@@ -7,7 +7,7 @@ use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, if_recorded, served_at};
 use crate::check::{
-    Check, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
@@ -36,8 +36,19 @@ pub(super) const CHECKS: &[Check] = &[
               deletes the entries of endpoints that go; if it misses some, a busy client sends to a dead address \
               forever.",
         verify: "Look for entries whose reply source is not an endpoint.",
-        commands: &["conntrack -L -p udp --orig-dst ADDRESS --orig-port-dst PORT"],
-        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`; the next packet creates a correct one.",
+        commands: &[Example::on_node(
+            "conntrack -L -p udp --orig-dst ADDRESS --orig-port-dst PORT",
+        )
+        .with(&["ADDRESS", "PORT"])],
+        fix: Text::with(
+            "Delete the entries with {}; the next packet creates a correct one.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#125467",
             "kubernetes/kubernetes#19029",
@@ -58,9 +69,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The clean-up of conntrack in kube-proxy 1.32 to 1.36 skips Services without endpoints, so flows to the last \
               endpoint stay as long as the client keeps sending. Other releases delete them when the endpoint goes.",
         verify: "Look for UDP entries to the Service's address.",
-        commands: &["conntrack -L -p udp --orig-dst ADDRESS"],
-        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`, and upgrade kube-proxy to 1.37, which \
-              deletes them itself.",
+        commands: &[Example::on_node("conntrack -L -p udp --orig-dst ADDRESS").with(&["ADDRESS"])],
+        fix: Text::with(
+            "Delete the entries with {}, and upgrade kube-proxy to 1.37, which deletes them itself.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#139628: packets lost for 13 hours",
             "kubernetes/kubernetes#139629: the fix, in 1.37",
@@ -80,8 +98,19 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A flow whose first packet matched no rule is tracked unchanged, towards the Service's address itself, \
               as long as packets keep coming.",
         verify: "Look for entries whose reply source is the Service's address.",
-        commands: &["conntrack -L -p udp --orig-dst ADDRESS --reply-src ADDRESS"],
-        fix: "Delete the entries with `kpx reconcile --part conntrack --apply`; the next packet creates a correct one.",
+        commands: &[
+            Example::on_node("conntrack -L -p udp --orig-dst ADDRESS --reply-src ADDRESS")
+                .with(&["ADDRESS"]),
+        ],
+        fix: Text::with(
+            "Delete the entries with {}; the next packet creates a correct one.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
         incidents: &["kubernetes/kubernetes#122740"],
         needs: &[MODE, FLOWS],
         caused_by: &[],
@@ -98,8 +127,8 @@ pub(super) const CHECKS: &[Check] = &[
               table: it ends when the virtual server is removed, which kube-proxy does at once when it starts in \
               nftables mode.",
         verify: "Count the established connections.",
-        commands: &["ipvsadm -Lnc | grep -c ESTABLISHED"],
-        fix: "Drain the node first, or switch it when few connections are open.",
+        commands: &[Example::on_node("ipvsadm -Lnc | grep -c ESTABLISHED")],
+        fix: Text::plain("Drain the node first, or switch it when few connections are open."),
         incidents: &["measured with a real kube-proxy"],
         needs: &[MODE, &[Item::IpvsConnections, Item::Services]],
         caused_by: &[],

@@ -1,7 +1,9 @@
 //! The conntrack table: size, timeouts and losses.
 
 use crate::check::core::{if_recorded, number, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -17,11 +19,15 @@ pub(super) const CHECKS: &[Check] = &[
               every new connection, to a Service or not.",
         verify: "Compare the count with the maximum.",
         commands: &[
-            "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max",
-            "dmesg | grep 'nf_conntrack: table full'",
+            Example::on_node(
+                "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max",
+            ),
+            Example::on_node("dmesg | grep 'nf_conntrack: table full'"),
         ],
-        fix: "Raise conntrack.maxPerCore in kube-proxy's configuration and restart it, and find out what opens so \
-              many connections.",
+        fix: Text::plain(
+            "Raise conntrack.maxPerCore in kube-proxy's configuration and restart it, and find out what opens so \
+             many connections.",
+        ),
         incidents: &["kubernetes/kubernetes#18604"],
         needs: &[&[Item::Sysctl]],
         caused_by: &[],
@@ -37,12 +43,17 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Conntrack counts packets that it dropped because the table was full, and entries that it could not \
               insert because another packet of the same flow, or another flow with the same translation, came first.",
         verify: "The counters drop, early_drop and insert_failed must not grow.",
-        commands: &["conntrack -S", "cat /proc/net/stat/nf_conntrack"],
-        fix: "For drop: raise conntrack.maxPerCore. For insert_failed: make sure that masquerading uses \
-              --random-fully, and that DNS clients do not send two queries from one port.",
+        commands: &[
+            Example::on_node("conntrack -S"),
+            Example::on_node("cat /proc/net/stat/nf_conntrack"),
+        ],
+        fix: Text::plain(
+            "For drop: raise conntrack.maxPerCore. For insert_failed: make sure that masquerading uses \
+             --random-fully, and that DNS clients do not send two queries from one port.",
+        ),
         incidents: &["kubernetes/kubernetes#117924", "kubeflow/pipelines#13729"],
         needs: &[&[Item::ConntrackStat]],
-        caused_by: &["CT01"],
+        caused_by: &[Because::Same("CT01")],
         run: lost_entries,
     },
     Check {
@@ -55,8 +66,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy sets two TCP timeouts when it starts. Values that other software sets later (sysctl.d, \
               tuned, another agent) override them.",
         verify: "Compare with conntrack.tcpEstablishedTimeout and conntrack.tcpCloseWaitTimeout.",
-        commands: &["sysctl -a | grep nf_conntrack_tcp_timeout_"],
-        fix: "Decide on one value, and set it in only one place: kube-proxy's configuration or /etc/sysctl.d.",
+        commands: &[Example::on_node(
+            "sysctl -a | grep nf_conntrack_tcp_timeout_",
+        )],
+        fix: Text::plain(
+            "Decide on one value, and set it in only one place: kube-proxy's configuration or /etc/sysctl.d.",
+        ),
         incidents: &["seen with tuned and kube-proxy setting it"],
         needs: &[&[Item::Sysctl, Item::ProxyConfig]],
         caused_by: &[],
@@ -144,13 +159,15 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
     const FEW: u64 = 1_000;
     let stat = if_recorded(facts.node.conntrack_stat())?;
     let mut findings = Vec::new();
-    for (names, most, message) in [
+    for (about, names, most, message) in [
         (
+            Subject::Conntrack,
             &["drop", "early_drop"][..],
             0,
             "packets were dropped since boot because the conntrack table was full",
         ),
         (
+            Subject::counter("insert_failed"),
             &["insert_failed"][..],
             FEW,
             "many packets were dropped since boot because another one created the same entry first",
@@ -165,7 +182,9 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
         }
         if !seen.is_empty() {
             findings.push(
-                Finding::new(Severity::Warning, Subject::counter(names[0]), message).evidence(seen),
+                Finding::new(Severity::Warning, about, message)
+                    .called(names[0])
+                    .evidence(seen),
             );
         }
     }

@@ -9,7 +9,9 @@ use crate::check::core::{
     DRIFT_NEEDS, MODE, RESTART, address_proof, is_node_local_dns, name_of, service_proof,
     services_at, split_addresses,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::cluster::Service;
 use crate::diff::Layer;
 use crate::evidence::Item;
@@ -27,11 +29,14 @@ pub(super) const CHECKS: &[Check] = &[
         why: "IPVS handles only packets whose destination is local to the kernel. Packets for an address that is not \
               on kube-ipvs0 leave the node by the default route instead.",
         verify: "Each Service address must be on the link.",
-        commands: &["ip -br addr show dev kube-ipvs0", "ip route get ADDRESS"],
+        commands: &[
+            Example::on_node("ip -br addr show dev kube-ipvs0"),
+            Example::on_node("ip route get ADDRESS").with(&["ADDRESS"]),
+        ],
         fix: RESTART,
         incidents: &["cloudnativelabs/kube-router#425: the same on kube-dummy-if"],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::In("DV01"), Because::Loss("KM01")],
         run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
     Check {
@@ -45,13 +50,19 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy deletes addresses that are no longer needed with each sync, but has missed some.",
         verify: "Each address on the link must belong to a Service.",
         commands: &[
-            "ip -br addr show dev kube-ipvs0",
-            "kubectl get services -A -o wide",
+            Example::on_node("ip -br addr show dev kube-ipvs0"),
+            Example::anywhere("kubectl get services -A -o wide"),
         ],
-        fix: "Delete the address with `ip addr del ADDRESS dev kube-ipvs0`, or restart kube-proxy on this node.",
+        fix: Text::plain(
+            "Delete the address with `ip addr del ADDRESS dev kube-ipvs0`, or restart kube-proxy on this node.",
+        ),
         incidents: &["kubernetes/kubernetes#78421"],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV04", "DV05", "DV01", "KM01"],
+        caused_by: &[
+            Because::Same("DV04"),
+            Because::Same("DV05"),
+            Because::Node("KM01"),
+        ],
         run: |facts| facts.drifted("DV03", &[Mode::Ipvs], Layer::Link),
     },
     Check {
@@ -66,11 +77,13 @@ pub(super) const CHECKS: &[Check] = &[
               same Service is harmless in iptables mode.",
         verify: "No address on kube-ipvs0 may be on another link, or among the addresses of a Node.",
         commands: &[
-            "ip -br addr",
-            "kubectl get nodes -o wide",
-            "kubectl get services -A -o wide | grep ADDRESS",
+            Example::on_node("ip -br addr"),
+            Example::anywhere("kubectl get nodes -o wide"),
+            Example::anywhere("kubectl get services -A -o wide | grep ADDRESS").with(&["ADDRESS"]),
         ],
-        fix: "Remove the address from the Service's externalIPs; kube-proxy then removes it from the link.",
+        fix: Text::plain(
+            "Remove the address from the Service's externalIPs; kube-proxy then removes it from the link.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#127410",
             "kubernetes/kubernetes#75290",
@@ -94,9 +107,13 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy adds that address to kube-ipvs0 and IPVS takes the packets, so NodeLocal DNS must use only \
               its link-local address.",
         verify: "No address may be on both links.",
-        commands: &["ip -br addr show dev nodelocaldns; ip -br addr show dev kube-ipvs0"],
-        fix: "Configure NodeLocal DNS for the ipvs mode: only -localip 169.254.20.10, and the same address as the \
-              kubelet's clusterDNS.",
+        commands: &[Example::on_node(
+            "ip -br addr show dev nodelocaldns; ip -br addr show dev kube-ipvs0",
+        )],
+        fix: Text::plain(
+            "Configure NodeLocal DNS for the ipvs mode: only -localip 169.254.20.10, and the same address as the \
+             kubelet's clusterDNS.",
+        ),
         incidents: &["kubernetes/website#18716", "deliveryhero/helm-charts#663"],
         needs: &[MODE, &[Item::Addresses, Item::Services]],
         caused_by: &[],
@@ -113,14 +130,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Service addresses are local in ipvs mode, so a socket on 0.0.0.0 accepts connections to any port \
               without a virtual server. KUBE-IPVS-FILTER rejects those with the set KUBE-IPVS-IPS.",
         verify: "INPUT must lead to KUBE-IPVS-FILTER, and the set must contain the Service addresses.",
-        commands: &["iptables -S KUBE-IPVS-FILTER; ipset list KUBE-IPVS-IPS"],
+        commands: &[Example::on_node(
+            "iptables -S KUBE-IPVS-FILTER; ipset list KUBE-IPVS-IPS",
+        )],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#72236",
             "kubernetes/kubernetes#108460: the filter",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -134,9 +153,14 @@ pub(super) const CHECKS: &[Check] = &[
               PROXY header that only the load balancer adds, connections from inside fail. ipMode Proxy makes \
               kube-proxy leave this traffic alone.",
         verify: "The Service's status must contain ipMode: Proxy if the load balancer adds a header.",
-        commands: &["kubectl -n NAMESPACE get service NAME -o yaml | grep -A3 ingress"],
-        fix: "Use a cloud controller that sets ipMode Proxy (stable since 1.32), or one that reports a host name \
-              instead of an address.",
+        commands: &[Example::anywhere(
+            "kubectl -n NAMESPACE get service NAME -o yaml | grep -A3 ingress",
+        )
+        .with(&["NAMESPACE", "NAME"])],
+        fix: Text::plain(
+            "Use a cloud controller that sets ipMode Proxy (stable since 1.32), or one that reports a host name \
+             instead of an address.",
+        ),
         incidents: &[
             "hetznercloud/hcloud-cloud-controller-manager#727",
             "kubernetes/kubernetes#79783",
@@ -160,11 +184,16 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "In iptables mode either kube-ipvs0 does not exist, or clusterCIDR, detectLocalMode or masqueradeAll \
               is set.",
         commands: &[
-            "ip route get SERVICE-ADDRESS",
-            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -E 'clusterCIDR|masqueradeAll'",
+            Example::on_node("ip route get SERVICE-ADDRESS").with(&["SERVICE-ADDRESS"]),
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -E 'clusterCIDR|masqueradeAll'",
+            ),
         ],
-        fix: "Set clusterCIDR to the pods' prefixes, or masqueradeAll to true; remove kube-ipvs0 with `kpx cleanup \
-              --mode ipvs` once nothing uses it.",
+        fix: Text::with(
+            "Set clusterCIDR to the pods' prefixes, or masqueradeAll to true; remove kube-ipvs0 with {} once \
+             nothing uses it.",
+            &[Example::kpx(&["cleanup", "--mode", "ipvs"])],
+        ),
         incidents: &["aws/containers-roadmap#2826: the switch from ipvs to iptables on EKS"],
         needs: &[MODE, NEEDS, &[Item::ConfigMaps]],
         caused_by: &[],
@@ -182,10 +211,13 @@ pub(super) const CHECKS: &[Check] = &[
               kube-ipvs0 and on NodeLocal DNS's link that is an address that all nodes have.",
         verify: "No annotation of the Node may contain an address of these links.",
         commands: &[
-            "kubectl get node NAME -o yaml | grep -A20 annotations",
-            "ip addr show dev kube-ipvs0",
+            Example::anywhere("kubectl get node NAME -o yaml | grep -A20 annotations")
+                .with(&["NAME"]),
+            Example::on_node("ip addr show dev kube-ipvs0"),
         ],
-        fix: "Configure in the plugin which link or prefix has the node's address, and restart its agent.",
+        fix: Text::plain(
+            "Configure in the plugin which link or prefix has the node's address, and restart its agent.",
+        ),
         incidents: &["projectcalico/calico#6910", "projectcalico/node#1170"],
         needs: &[&[Item::Addresses, Item::Nodes, Item::ProxyConfig]],
         caused_by: &[],

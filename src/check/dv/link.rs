@@ -3,7 +3,9 @@
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, if_recorded, is_node_local_dns};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::node::modules::filed;
 
@@ -24,16 +26,18 @@ pub(super) const CHECKS: &[Check] = &[
               bypass them.",
         verify: "The link must exist and have kind dummy. State DOWN and flag NOARP are correct for it.",
         commands: &[
-            "ip -d link show kube-ipvs0",
-            "ip -br addr show dev kube-ipvs0",
+            Example::on_node("ip -d link show kube-ipvs0"),
+            Example::on_node("ip -br addr show dev kube-ipvs0"),
         ],
-        fix: "Restart kube-proxy on this node: it creates the link at its first sync. If it does not, run `modprobe \
-              dummy` to check whether the kernel can create one.",
+        fix: Text::plain(
+            "Restart kube-proxy on this node: it creates the link at its first sync. If it does not, run `modprobe \
+             dummy` to check whether the kernel can create one.",
+        ),
         incidents: &[
             "cloudnativelabs/kube-router#425: the same with kube-dummy-if, seen as \"No route to host\"",
         ],
         needs: &[MODE, &[Item::Links, Item::Addresses, Item::Services]],
-        caused_by: &["KM15", "KM01"],
+        caused_by: &[Because::Loss("KM15"), Because::Loss("KM01")],
         run: link,
     },
     Check {
@@ -46,10 +50,15 @@ pub(super) const CHECKS: &[Check] = &[
         why: "NetworkManager and systemd-networkd manage new links by default. They remove addresses that they did \
               not set.",
         verify: "The link must be unmanaged.",
-        commands: &["nmcli device status", "networkctl status kube-ipvs0"],
-        fix: "For NetworkManager, add a file to /etc/NetworkManager/conf.d with [keyfile] and \
-              unmanaged-devices=interface-name:kube-ipvs0;interface-name:nodelocaldns. For networkd, add a .network \
-              file with Unmanaged=yes.",
+        commands: &[
+            Example::on_node("nmcli device status"),
+            Example::on_node("networkctl status kube-ipvs0"),
+        ],
+        fix: Text::plain(
+            "For NetworkManager, add a file to /etc/NetworkManager/conf.d with [keyfile] and \
+             unmanaged-devices=interface-name:kube-ipvs0;interface-name:nodelocaldns. For networkd, add a .network \
+             file with Unmanaged=yes.",
+        ),
         incidents: &[
             "kubernetes-sigs/kubespray#6950",
             "kubernetes-sigs/kubespray#7315",
@@ -68,14 +77,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy creates the link with the flag NOARP. An operator who manually \"repairs\" its state DOWN, \
               or a network manager, may clear the flag. The state DOWN is correct and needs no repair.",
         verify: "NOARP must be among the flags.",
-        commands: &["ip link show kube-ipvs0"],
-        fix: "Run `ip link set dev kube-ipvs0 arp off`, and exclude the link from NetworkManager and systemd-networkd.",
+        commands: &[Example::on_node("ip link show kube-ipvs0")],
+        fix: Text::plain(
+            "Run `ip link set dev kube-ipvs0 arp off`, and exclude the link from NetworkManager and systemd-networkd.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#107662",
             "kubernetes-sigs/kubespray#6950",
         ],
         needs: &[MODE, &[Item::Links]],
-        caused_by: &["DV01"],
+        caused_by: &[Because::Same("DV01")],
         run: no_arp,
     },
     Check {
@@ -87,8 +98,10 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Agents that list the node's addresses are slow or noisy; `ip addr` takes seconds.",
         why: "kube-ipvs0 has every address of every Service. Node agents read, and report, all of them.",
         verify: "Count the addresses.",
-        commands: &["ip -br addr show dev kube-ipvs0 | wc -w"],
-        fix: "Exclude the link in the agents' configuration, and plan the switch to the nftables mode.",
+        commands: &[Example::on_node("ip -br addr show dev kube-ipvs0 | wc -w")],
+        fix: Text::plain(
+            "Exclude the link in the agents' configuration, and plan the switch to the nftables mode.",
+        ),
         incidents: &["seen with node exporters and cloud agents"],
         needs: &[&[Item::Addresses]],
         caused_by: &[],
@@ -117,6 +130,7 @@ fn link(facts: &Facts<'_>) -> Verdict {
         Subject::link(DUMMY),
         "the link for Service addresses in ipvs mode does not exist",
     )
+    .loss()
     .evidence(seen("missing"));
     let links = match facts.node.links() {
         Ok(links) => links,

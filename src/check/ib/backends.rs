@@ -2,7 +2,7 @@
 
 use crate::backend::iptables::model::{Chain, Ruleset};
 use crate::check::core::{VERSION, is_proxys, rules_in_use, version_in};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::release::Change;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::net::Family;
@@ -31,12 +31,16 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "List both; only one may contain KUBE-SVC, KUBE-SERVICES or KUBE-POSTROUTING rules. Growing counters \
               do not show which one is right: both see the packets.",
         commands: &[
-            "iptables --version",
-            "iptables-legacy-save -c | grep -c KUBE-; iptables-nft-save -c | grep -c KUBE-",
+            Example::on_node("iptables --version"),
+            Example::on_node(
+                "iptables-legacy-save -c | grep -c KUBE-; iptables-nft-save -c | grep -c KUBE-",
+            ),
         ],
-        fix: "Find out which backend kube-proxy's image uses (it follows the chain KUBE-IPTABLES-HINT). Then remove \
-              its chains from the other one, jumps first, with that backend's own tools (`iptables-legacy` or \
-              `iptables-nft`); or drain and reboot the node.",
+        fix: Text::plain(
+            "Find out which backend kube-proxy's image uses (it follows the chain KUBE-IPTABLES-HINT). Then remove \
+             its chains from the other one, jumps first, with that backend's own tools (`iptables-legacy` or \
+             `iptables-nft`); or drain and reboot the node.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#71305",
             "cilium/cilium#28258: POSTROUTING twice",
@@ -61,12 +65,14 @@ pub(super) const CHECKS: &[Check] = &[
               of the node's own tools, neither sees the rules of the other.",
         verify: "The hint, kube-proxy's chains and the node's tools must use the same backend.",
         commands: &[
-            "iptables --version",
-            "iptables-legacy-save | grep -c KUBE-",
-            "iptables-nft-save | grep -c KUBE-",
+            Example::on_node("iptables --version"),
+            Example::on_node("iptables-legacy-save | grep -c KUBE-"),
+            Example::on_node("iptables-nft-save | grep -c KUBE-"),
         ],
-        fix: "Set the node's tools to the backend that kube-proxy uses (`update-alternatives --config iptables`), and \
-              restart kube-proxy and the kubelet.",
+        fix: Text::plain(
+            "Set the node's tools to the backend that kube-proxy uses (`update-alternatives --config iptables`), \
+             and restart kube-proxy and the kubelet.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#71305",
             "Azure/azure-container-networking#3094",
@@ -77,7 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::IptablesLegacy4,
             Item::IptablesNft4,
         ]],
-        caused_by: &["IB01"],
+        caused_by: &[],
         run: backends,
     },
     Check {
@@ -91,10 +97,13 @@ pub(super) const CHECKS: &[Check] = &[
               old tool that saves and restores the rules drops the match and keeps the rest.",
         verify: "The node's version must be 1.8.8 or newer, like the one in images of kube-proxy since 1.29.",
         commands: &[
-            "iptables --version",
-            "kubectl -n kube-system exec POD -- iptables --version",
+            Example::on_node("iptables --version"),
+            Example::anywhere("kubectl -n kube-system exec POD -- iptables --version")
+                .with(&["POD"]),
         ],
-        fix: "Upgrade iptables on the node; until then do not save and restore rules there.",
+        fix: Text::plain(
+            "Upgrade iptables on the node; until then do not save and restore rules there.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#112477",
             "cloudnativelabs/kube-router#1588",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Target};
 use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::{Item, signs};
 use crate::words::number_of;
 
@@ -22,8 +22,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "An older iptables that saves and restores the rules drops matches that it cannot read. The kubelet's \
               rule for marked packets, for example, then drops every packet.",
         verify: "KUBE-FIREWALL may not drop, and KUBE-FORWARD may not accept, without a condition.",
-        commands: &["iptables -S KUBE-FIREWALL", "iptables -S KUBE-FORWARD"],
-        fix: "Delete the rule with `iptables -D`, and restart the kubelet and kube-proxy: they restore theirs.",
+        commands: &[
+            Example::on_node("iptables -S KUBE-FIREWALL"),
+            Example::on_node("iptables -S KUBE-FORWARD"),
+        ],
+        fix: Text::plain(
+            "Delete the rule with `iptables -D`, and restart the kubelet and kube-proxy: they restore theirs.",
+        ),
         incidents: &[
             "cloudnativelabs/kube-router#1588: a mark was lost and the rule became a bare DROP",
         ],
@@ -43,12 +48,17 @@ pub(super) const CHECKS: &[Check] = &[
               fail.",
         verify: "The pod must mount the file, and its log must not mention the lock.",
         commands: &[
-            "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..volumeMounts[*].mountPath}'",
-            "kubectl -n kube-system logs POD | grep -i 'xtables lock'",
-            "lslocks | grep xtables",
+            Example::anywhere(
+                "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..volumeMounts[*].mountPath}'",
+            ),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i 'xtables lock'")
+                .with(&["POD"]),
+            Example::on_node("lslocks | grep xtables"),
         ],
-        fix: "Mount /run/xtables.lock from the host (FileOrCreate) in every pod that writes rules; find the process \
-              that holds it with `lslocks`.",
+        fix: Text::plain(
+            "Mount /run/xtables.lock from the host (FileOrCreate) in every pod that writes rules; find the process \
+             that holds it with `lslocks`.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#57428",
             "k3s-io/k3s#11098",
@@ -68,8 +78,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "With the nft backend the tables of iptables are nftables tables. If other software adds native nft \
               rules to one of them, iptables refuses to change the whole table.",
         verify: "No table may be reported as incompatible.",
-        commands: &["iptables-save | grep incompatible", "nft list table ip nat"],
-        fix: "Move the native nft rules to a table of their own, and delete them here with `nft delete rule`.",
+        commands: &[
+            Example::on_node("iptables-save | grep incompatible"),
+            Example::on_node("nft list table ip nat"),
+        ],
+        fix: Text::plain(
+            "Move the native nft rules to a table of their own, and delete them here with `nft delete rule`.",
+        ),
         incidents: &["ubicloud/ubicloud#2966"],
         needs: &[RULES],
         caused_by: &[],
@@ -88,9 +103,14 @@ pub(super) const CHECKS: &[Check] = &[
               firewalld, a script with `iptables -F; iptables -X`, or `nft flush ruleset`. kube-proxy then rewrites \
               all rules.",
         verify: "The chain must exist in the tables mangle, nat and filter.",
-        commands: &["iptables-save | grep -E '^\\*|KUBE-PROXY-CANARY'"],
-        fix: "Run `kpx doctor` again in a minute: a running kube-proxy restores the chains automatically. Then find \
-              out what flushes the tables, and configure it to keep the KUBE- chains.",
+        commands: &[Example::on_node(
+            "iptables-save | grep -E '^\\*|KUBE-PROXY-CANARY'",
+        )],
+        fix: Text::with(
+            "Run {} again in a minute: a running kube-proxy restores the chains automatically. Then find out what \
+             flushes the tables, and configure it to keep the KUBE- chains.",
+            &[Example::kpx(&["doctor"])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#81517: the canaries",
             "rancher/rke2#10469: a reload of firewalld",
@@ -109,14 +129,18 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy checks whether a jump exists before it adds one. If the check fails (iptables 1.8.0 to 1.8.2 \
               with the nft backend, or two backends with different rules), it adds one with each sync.",
         verify: "No line may appear twice.",
-        commands: &["iptables-save | grep '^-A' | grep KUBE- | sort | uniq -d"],
-        fix: "Delete the copies with `iptables -D`, once for each, and upgrade iptables if it is 1.8.0 to 1.8.2.",
+        commands: &[Example::on_node(
+            "iptables-save | grep '^-A' | grep KUBE- | sort | uniq -d",
+        )],
+        fix: Text::plain(
+            "Delete the copies with `iptables -D`, once for each, and upgrade iptables if it is 1.8.0 to 1.8.2.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#82361",
             "kubernetes/kubernetes#14870: 164,000 lines of rules",
         ],
         needs: &[&[Item::Iptables4, Item::Iptables6]],
-        caused_by: &["IB01"],
+        caused_by: &[],
         run: duplicates,
     },
 ];

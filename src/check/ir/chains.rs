@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, States, Target};
 use crate::check::core::{MODE, RULES, family_or_proxy, rule_proof, rules_in_use, slower_than};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -20,9 +20,11 @@ pub(super) const CHECKS: &[Check] = &[
               never remove them. An old chain that jumps to a current one prevents its \
               deletion, and the whole sync fails.",
         verify: "There may be no chain with these names.",
-        commands: &["iptables-save | grep KUBE-XLB-"],
-        fix: "Flush these chains and delete them, with the rules that jump to them, before the next change of an \
-              endpoint: `iptables -t nat -F CHAIN`, `iptables -t nat -X CHAIN`.",
+        commands: &[Example::on_node("iptables-save | grep KUBE-XLB-")],
+        fix: Text::plain(
+            "Flush these chains and delete them, with the rules that jump to them, before the next change of an \
+             endpoint: `iptables -t nat -F CHAIN`, `iptables -t nat -X CHAIN`.",
+        ),
         incidents: &["kubernetes/kubernetes#132516: a month after the upgrade"],
         needs: &[RULES],
         caused_by: &[],
@@ -38,11 +40,15 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy writes a chain as a whole, so no rule appears in it twice. Copies come from another writer: \
               a second kube-proxy, a script that restores a saved state, or a mix of backends.",
         verify: "No line may appear twice.",
-        commands: &["iptables-save | grep '^-A KUBE-' | sort | uniq -d | head"],
-        fix: "Find the other writer and stop it; then restart kube-proxy on this node.",
+        commands: &[Example::on_node(
+            "iptables-save | grep '^-A KUBE-' | sort | uniq -d | head",
+        )],
+        fix: Text::plain(
+            "Find the other writer and stop it; then restart kube-proxy on this node.",
+        ),
         incidents: &["kubernetes/kubernetes#14870: 164,000 lines of rules"],
         needs: &[MODE, RULES],
-        caused_by: &["IB01"],
+        caused_by: &[],
         run: repeated,
     },
     Check {
@@ -55,9 +61,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy drops packets that conntrack considers invalid, because they would reset connections. With \
               asymmetric routing, or an address that several nodes announce, valid packets are among them.",
         verify: "The counter of the rule must not grow fast.",
-        commands: &["iptables -nvL KUBE-FORWARD"],
-        fix: "If routing is asymmetric on purpose, set conntrack.tcpBeLiberal to true: kube-proxy then does not write \
-              the rule.",
+        commands: &[Example::on_node("iptables -nvL KUBE-FORWARD")],
+        fix: Text::plain(
+            "If routing is asymmetric on purpose, set conntrack.tcpBeLiberal to true: kube-proxy then does not \
+             write the rule.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#94861",
             "kubernetes/kubernetes#120412",
@@ -78,13 +86,15 @@ pub(super) const CHECKS: &[Check] = &[
               write takes seconds, and the first packet of a connection passes through a long list.",
         verify: "Count the rules in kube-proxy's chains, and check the duration of its syncs.",
         commands: &[
-            "iptables-save | grep -c '^-A KUBE-'",
-            "curl -s http://127.0.0.1:10249/metrics | grep sync_proxy_rules_duration_seconds",
+            Example::on_node("iptables-save | grep -c '^-A KUBE-'"),
+            Example::on_node(
+                "curl -s http://127.0.0.1:10249/metrics | grep sync_proxy_rules_duration_seconds",
+            ),
         ],
-        fix: "Plan the switch to the nftables mode.",
+        fix: Text::plain("Plan the switch to the nftables mode."),
         incidents: &["kubernetes/enhancements#3866: the reason for the nftables mode"],
         needs: &[MODE, RULES, &[Item::Metrics]],
-        caused_by: &["KP08"],
+        caused_by: &[],
         run: many_rules,
     },
 ];

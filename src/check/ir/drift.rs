@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
-use crate::check::{Check, Severity, When};
+use crate::check::{Because, Check, Example, Severity, Text, When};
 use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -17,16 +17,16 @@ pub(super) const CHECKS: &[Check] = &[
               reload of a firewall service, or `iptables -F`, removes these rules with its own. A running kube-proxy \
               restores them with its next sync.",
         verify: "PREROUTING and OUTPUT of table nat must lead to KUBE-SERVICES, POSTROUTING to KUBE-POSTROUTING.",
-        commands: &[
+        commands: &[Example::on_node(
             "iptables-save | grep -E -- '^-A (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) .*KUBE-'",
-        ],
+        )],
         fix: RESTART,
         incidents: &[
             "rancher/rke2#10469: a reload of firewalld flushed them",
             "containernetworking/plugins#512",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -40,7 +40,11 @@ pub(super) const CHECKS: &[Check] = &[
               It rewrites only what it knows to have changed, so a rule that was deleted or edited manually, or a \
               missed update, stays wrong until the next full sync, which may take an hour.",
         verify: "Compare with `kpx diff`, or search the comments of the rules for the Service's name.",
-        commands: &["iptables-save -t nat | grep NAMESPACE/NAME", "kpx diff"],
+        commands: &[
+            Example::on_node("iptables-save -t nat | grep NAMESPACE/NAME")
+                .with(&["NAMESPACE", "NAME"]),
+            Example::kpx(&["diff"]),
+        ],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#28674",
@@ -48,7 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#67875: missed updates",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -62,13 +66,17 @@ pub(super) const CHECKS: &[Check] = &[
               EndpointSlice, connections go to pods that no longer exist, and new pods get none.",
         verify: "Compare the addresses in the chains with the EndpointSlices.",
         commands: &[
-            "iptables-save -t nat | grep NAMESPACE/NAME | grep DNAT",
-            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            Example::on_node("iptables-save -t nat | grep NAMESPACE/NAME | grep DNAT")
+                .with(&["NAMESPACE", "NAME"]),
+            Example::anywhere(
+                "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            )
+            .with(&["NAMESPACE", "NAME"]),
         ],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493"],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -82,11 +90,13 @@ pub(super) const CHECKS: &[Check] = &[
               the next full sync, which is not reported; otherwise such a chain means that a sync did not finish, or \
               that rules were restored from a saved state.",
         verify: "The chain's name must belong to an existing Service port.",
-        commands: &["iptables-save -t nat | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW)-'"],
-        fix: "Wait for kube-proxy's next full sync, or restart it on this node.",
+        commands: &[Example::on_node(
+            "iptables-save -t nat | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW)-'",
+        )],
+        fix: Text::plain("Wait for kube-proxy's next full sync, or restart it on this node."),
         incidents: &["kubernetes/kubernetes#110334"],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: |facts| facts.drifted("IR05", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -100,11 +110,13 @@ pub(super) const CHECKS: &[Check] = &[
               wait. If such a rule stays when endpoints return, it rejects everything.",
         verify: "The filter chains KUBE-SERVICES, KUBE-EXTERNAL-SERVICES and KUBE-NODEPORTS may name only Service \
               ports without endpoints.",
-        commands: &["iptables-save -t filter | grep -E 'REJECT|DROP' | grep KUBE-"],
+        commands: &[Example::on_node(
+            "iptables-save -t filter | grep -E 'REJECT|DROP' | grep KUBE-",
+        )],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314"],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -122,16 +134,18 @@ pub(super) const CHECKS: &[Check] = &[
               refuses every connection.",
         verify: "Compare the ports in the portals with those on which kube-proxy listens.",
         commands: &[
-            "kpx show portals",
-            "iptables-save -t nat | grep -E -- '-A KUBE-(PORTALS|NODEPORT)-'",
-            "ss -lntup | grep kube-proxy",
+            Example::kpx(&["show", "portals"]),
+            Example::on_node("iptables-save -t nat | grep -E -- '-A KUBE-(PORTALS|NODEPORT)-'"),
+            Example::on_node("ss -lntup | grep kube-proxy"),
         ],
-        fix: "Restart kube-proxy on this node: it flushes the portals and writes all of them again.",
+        fix: Text::plain(
+            "Restart kube-proxy on this node: it flushes the portals and writes all of them again.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#103860: the userspace mode is deprecated, and removed in 1.26",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: |facts| facts.drifted("IR17", &[Mode::Userspace], Layer::Iptables),
     },
     Check {
@@ -145,11 +159,13 @@ pub(super) const CHECKS: &[Check] = &[
               the rest, and the last one takes the remainder. A wrong number, or a rule in the wrong place, starves \
               the endpoints behind it.",
         verify: "Read the numbers behind --probability from top to bottom: 1/n, 1/(n-1), …, none.",
-        commands: &["iptables-save -t nat | grep -- --probability"],
+        commands: &[Example::on_node(
+            "iptables-save -t nat | grep -- --probability",
+        )],
         fix: RESTART,
         incidents: &["seen only in tests, with edited or incomplete rules"],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: |facts| facts.drifted("IR08", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -165,14 +181,16 @@ pub(super) const CHECKS: &[Check] = &[
               directly to the client, which drops the unexpected packet.",
         verify: "KUBE-MARK-MASQ must set the bit that KUBE-POSTROUTING tests: 0x4000 unless masqueradeBit sets \
               another.",
-        commands: &["iptables -t nat -S KUBE-MARK-MASQ; iptables -t nat -S KUBE-POSTROUTING"],
+        commands: &[Example::on_node(
+            "iptables -t nat -S KUBE-MARK-MASQ; iptables -t nat -S KUBE-POSTROUTING",
+        )],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#133773: the rule came last, half a minute after the others",
             "kubernetes/kubernetes#105208",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -186,14 +204,16 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy marked and packets of established connections; in ipvs mode KUBE-NODE-PORT accepts health \
               checks.",
         verify: "KUBE-FORWARD must accept marked packets and RELATED,ESTABLISHED ones.",
-        commands: &["iptables -S KUBE-FORWARD; iptables -S FORWARD"],
+        commands: &[Example::on_node(
+            "iptables -S KUBE-FORWARD; iptables -S FORWARD",
+        )],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#59656",
             "cloudnativelabs/kube-router#757: Docker's policy",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
 ];

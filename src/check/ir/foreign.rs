@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Rule, Table, Target};
 use crate::check::core::{MODE, RULES, if_recorded, is_open, rule_proof, rules_in_use};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::Item;
 use crate::node::modules::filed;
 
@@ -20,15 +20,20 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy's chains, makes all traffic bypass them. Network plugins and firewalls that insert their \
               rules first do so.",
         verify: "Before the first jump to a KUBE chain there may be no rule that ends the evaluation for every packet.",
-        commands: &["iptables -t nat -S PREROUTING", "iptables -S FORWARD"],
-        fix: "Move the rule behind kube-proxy's, or configure the plugin to append its rules instead of inserting \
-              them.",
+        commands: &[
+            Example::on_node("iptables -t nat -S PREROUTING"),
+            Example::on_node("iptables -S FORWARD"),
+        ],
+        fix: Text::plain(
+            "Move the rule behind kube-proxy's, or configure the plugin to append its rules instead of inserting \
+             them.",
+        ),
         incidents: &[
             "projectcalico/calico#1055: rejects were never reached",
             "cilium/cilium#15234",
         ],
         needs: &[MODE, RULES],
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: shadowed,
     },
     Check {
@@ -42,8 +47,13 @@ pub(super) const CHECKS: &[Check] = &[
               same bit for another purpose, in its rules or in a routing rule, acts on kube-proxy's packets, and \
               kube-proxy on its packets.",
         verify: "No routing rule may test the bit, and no rule of other software may set it.",
-        commands: &["ip rule", "iptables-save | grep -i xmark"],
-        fix: "Configure another bit in the other software, or set iptables.masqueradeBit and restart kube-proxy.",
+        commands: &[
+            Example::on_node("ip rule"),
+            Example::on_node("iptables-save | grep -i xmark"),
+        ],
+        fix: Text::plain(
+            "Configure another bit in the other software, or set iptables.masqueradeBit and restart kube-proxy.",
+        ),
         incidents: &[
             "cilium/cilium#8516",
             "cilium/cilium#15350",
@@ -65,12 +75,16 @@ pub(super) const CHECKS: &[Check] = &[
               rule when the service starts or is reloaded, including kube-proxy's.",
         verify: "The service must be disabled, or configured to keep the rules of other software.",
         commands: &[
-            "systemctl is-enabled firewalld nftables",
-            "grep -i FlushAllOnReload /etc/firewalld/firewalld.conf",
-            "grep 'flush ruleset' /etc/nftables.conf /etc/sysconfig/nftables.conf",
+            Example::on_node("systemctl is-enabled firewalld nftables"),
+            Example::on_node("grep -i FlushAllOnReload /etc/firewalld/firewalld.conf"),
+            Example::on_node(
+                "grep 'flush ruleset' /etc/nftables.conf /etc/sysconfig/nftables.conf",
+            ),
         ],
-        fix: "Set FlushAllOnReload=no in firewalld.conf; in nftables.conf delete only the file's own tables instead \
-              of the ruleset.",
+        fix: Text::plain(
+            "Set FlushAllOnReload=no in firewalld.conf; in nftables.conf delete only the file's own tables instead \
+             of the ruleset.",
+        ),
         incidents: &["rancher/rke2#10469", "k0sproject/k0s#2908"],
         needs: &[&[Item::Firewalls]],
         caused_by: &[],

@@ -2,7 +2,7 @@
 
 use super::{Bug, seen};
 use crate::backend::Mode;
-use crate::check::Severity;
+use crate::check::{Example, Severity, Text};
 
 const IPTABLES: &[Mode] = &[Mode::Iptables];
 const IPVS: &[Mode] = &[Mode::Ipvs];
@@ -16,7 +16,15 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Info,
         what: "it ends UDP flows of removed endpoints only when it sees the change, and never again",
-        workaround: "Delete the flows with `kpx reconcile --part conntrack --apply`.",
+        workaround: Text::with(
+            "Delete the flows with {}.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
         thread: "kubernetes/kubernetes#125467",
         seen: seen::stale_udp,
     },
@@ -26,7 +34,7 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Error,
         what: "each change of a UDP endpoint costs gigabytes of memory while it cleans up conntrack",
-        workaround: "Raise or remove the memory limit of kube-proxy's container.",
+        workaround: Text::plain("Raise or remove the memory limit of kube-proxy's container."),
         thread: "kubernetes/kubernetes#129982",
         seen: seen::memory,
     },
@@ -36,7 +44,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Warning,
         what: "it deletes UDP flows one by one before the next sync, so the size of conntrack delays every change",
-        workaround: "Send less UDP through Services, for example DNS through a cache on each node.",
+        workaround: Text::plain(
+            "Send less UDP through Services, for example DNS through a cache on each node.",
+        ),
         thread: "kubernetes/kubernetes#135323",
         seen: seen::slow_conntrack,
     },
@@ -46,7 +56,15 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Warning,
         what: "it does not end UDP flows to a Service that lost its last endpoint",
-        workaround: "Delete the flows with `kpx reconcile --part conntrack --apply`.",
+        workaround: Text::with(
+            "Delete the flows with {}.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
         thread: "kubernetes/kubernetes#139628",
         seen: seen::udp_without_endpoints,
     },
@@ -56,7 +74,7 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Warning,
         what: "it does not end UDP flows to a Service that was deleted: they reach whichever pod has the address now",
-        workaround: "Delete the flows with `conntrack -D -p udp --orig-dst ADDRESS`.",
+        workaround: Text::plain("Delete the flows with `conntrack -D -p udp --orig-dst ADDRESS`."),
         thread: "kubernetes/kubernetes#141371",
         seen: seen::udp_of_deleted_service,
     },
@@ -66,7 +84,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: &Mode::ALL,
         severity: Severity::Error,
         what: "it ignores a ready endpoint whose address a terminating pod still has",
-        workaround: "Delete the terminating pod with `kubectl delete pod POD --force --grace-period=0`.",
+        workaround: Text::plain(
+            "Delete the terminating pod with `kubectl delete pod POD --force --grace-period=0`.",
+        ),
         thread: "kubernetes/kubernetes#135266",
         seen: seen::reused_address,
     },
@@ -76,7 +96,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: IPTABLES,
         severity: Severity::Error,
         what: "a change that arrives during a sync can be lost, and its rules stay missing",
-        workaround: "Restart kube-proxy on this node: its first sync writes every rule.",
+        workaround: Text::plain(
+            "Restart kube-proxy on this node: its first sync writes every rule.",
+        ),
         thread: "kubernetes/kubernetes#121362",
         seen: seen::missing_rules,
     },
@@ -86,7 +108,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: IPTABLES,
         severity: Severity::Warning,
         what: "it rewrites every rule once an hour in a large cluster too, and changes wait meanwhile",
-        workaround: "Plan the switch to the nftables mode, or expect the delay once an hour.",
+        workaround: Text::plain(
+            "Plan the switch to the nftables mode, or expect the delay once an hour.",
+        ),
         thread: "kubernetes/kubernetes#137085",
         seen: seen::slow_full_sync_of_large_cluster,
     },
@@ -96,7 +120,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: IPVS,
         severity: Severity::Error,
         what: "it blocks the node's own ports at an address that a Service has as well",
-        workaround: "Remove the node's address from the Service's externalIPs or load balancer.",
+        workaround: Text::plain(
+            "Remove the node's address from the Service's externalIPs or load balancer.",
+        ),
         thread: "kubernetes/kubernetes#117613",
         seen: seen::own_address_in_set,
     },
@@ -106,7 +132,7 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: IPVS,
         severity: Severity::Error,
         what: "it rejects the load balancer's health checks at the load balancer's own address",
-        workaround: "Let the load balancer check the node's address.",
+        workaround: Text::plain("Let the load balancer check the node's address."),
         thread: "kubernetes/kubernetes#117723",
         seen: seen::health_checks_rejected,
     },
@@ -116,7 +142,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: IPVS,
         severity: Severity::Error,
         what: "it rejects connections to externalIPs of Services with externalTrafficPolicy Local",
-        workaround: "Set externalTrafficPolicy to Cluster. Later patch versions of 1.28 and 1.29 have the fix as well.",
+        workaround: Text::plain(
+            "Set externalTrafficPolicy to Cluster. Later patch versions of 1.28 and 1.29 have the fix as well.",
+        ),
         thread: "kubernetes/kubernetes#121909",
         seen: seen::local_external_ips_rejected,
     },
@@ -126,7 +154,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Error,
         what: "the nft in its image crashes on sets that the node's newer nft wrote, and every sync fails",
-        workaround: "Remove the sets of other software, or install an nft older than 1.1.2 on the node.",
+        workaround: Text::plain(
+            "Remove the sets of other software, or install an nft older than 1.1.2 on the node.",
+        ),
         thread: "kubernetes/kubernetes#136786",
         seen: seen::newer_sets,
     },
@@ -136,7 +166,10 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Error,
         what: "with very many endpoints, nft keeps a processor in the kernel for minutes",
-        workaround: "Switch to the iptables mode with `kpx migrate --to iptables`.",
+        workaround: Text::with(
+            "Switch to the iptables mode with {}.",
+            &[Example::kpx(&["migrate", "--to", "iptables"])],
+        ),
         thread: "kubernetes/kubernetes#135639",
         seen: seen::soft_lockup,
     },
@@ -146,7 +179,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Error,
         what: "it drops pods' traffic to a load balancer's address if the policy is Local and the endpoints are elsewhere",
-        workaround: "Set externalTrafficPolicy to Cluster, or let pods use the cluster IP.",
+        workaround: Text::plain(
+            "Set externalTrafficPolicy to Cluster, or let pods use the cluster IP.",
+        ),
         thread: "kubernetes/kubernetes#131765",
         seen: seen::local_load_balancer_dropped,
     },
@@ -156,7 +191,7 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Error,
         what: "it looks pods' links up by index, so with this detectLocalMode nft refuses its rules or they match none",
-        workaround: "Set detectLocalMode to ClusterCIDR or NodeCIDR.",
+        workaround: Text::plain("Set detectLocalMode to ClusterCIDR or NodeCIDR."),
         thread: "kubernetes/kubernetes#134024",
         seen: seen::local_by_interface,
     },
@@ -166,7 +201,9 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Warning,
         what: "with tens of thousands of Services the hourly full sync takes minutes, and changes wait meanwhile",
-        workaround: "Changes made since a full sync began are not on this node: wait for its end.",
+        workaround: Text::plain(
+            "Changes made since a full sync began are not on this node: wait for its end.",
+        ),
         thread: "kubernetes/kubernetes#139513",
         seen: seen::slow_full_sync,
     },
@@ -176,8 +213,10 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Error,
         what: "without /etc/protocols in its image it takes its own map elements for leftovers and deletes them at each start",
-        workaround: "Add /etc/protocols to the image, for example from the node with a hostPath volume, and restart \
-                     kube-proxy.",
+        workaround: Text::plain(
+            "Add /etc/protocols to the image, for example from the node with a hostPath volume, and restart \
+             kube-proxy.",
+        ),
         thread: "",
         seen: seen::no_protocols,
     },
@@ -187,8 +226,10 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         modes: NFTABLES,
         severity: Severity::Warning,
         what: "after localhost was added to nodePortAddresses, a restart does not open existing NodePorts on it",
-        workaround: "Delete kube-proxy's table with `nft delete table ip kube-proxy` and restart kube-proxy; Services on \
-                     the node fail in between.",
+        workaround: Text::plain(
+            "Delete kube-proxy's table with `nft delete table ip kube-proxy` and restart kube-proxy; Services on \
+             the node fail in between.",
+        ),
         thread: "kubernetes/kubernetes#142183",
         seen: seen::localhost_closed,
     },

@@ -6,7 +6,10 @@ mod seen;
 use super::core::{MODE, VERSION};
 use super::ct::FLOWS;
 use super::drift::DRIFT;
-use super::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
+use super::{
+    Check, Example, Facts, Finding, Proof, Prose, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::backend::Mode;
 use crate::cluster::release::{Goal, Span};
 use crate::cluster::version::Version;
@@ -34,8 +37,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
     why: "Each release of kube-proxy has bugs that later versions fix. Some of them are in a table, each with its \
           versions, its modes, and what it leaves on a node. A bug is reported only if all of these fit.",
     verify: "Compare the version with the thread that the finding names.",
-    commands: &["curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info"],
-    fix: "Upgrade kube-proxy to a version without the bug.",
+    commands: &[Example::on_node(
+        "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info",
+    )],
+    fix: Text::plain("Upgrade kube-proxy to a version without the bug."),
     incidents: &[
         "kubernetes/kubernetes#117613",
         "kubernetes/kubernetes#117723",
@@ -77,7 +82,7 @@ pub(super) struct Bug {
     /// What kube-proxy does wrong, without a full stop.
     pub(super) what: &'static str,
     /// How to live with it until the upgrade: a sentence.
-    pub(super) workaround: &'static str,
+    pub(super) workaround: Text,
     /// Issue or pull request: `OWNER/REPOSITORY#NUMBER`; empty if it was measured only.
     pub(super) thread: &'static str,
     /// Returns what the node shows of it; nothing if it does not show.
@@ -119,14 +124,12 @@ impl Bug {
     }
 
     /// Returns the fix for kube-proxy `version`.
-    fn fix(&self, version: Version) -> String {
-        match self.fixed_after(version) {
-            Some(fixed) => format!(
-                "Upgrade kube-proxy to {fixed} or newer. Until then: {}",
-                self.workaround
-            ),
-            None => format!("No known version fixes it. {}", self.workaround),
-        }
+    fn fix(&self, version: Version) -> Prose {
+        let upgrade = match self.fixed_after(version) {
+            Some(fixed) => format!("Upgrade kube-proxy to {fixed} or newer. Until then: "),
+            None => "No known version fixes it. ".to_owned(),
+        };
+        Prose::from(upgrade).then(self.workaround)
     }
 }
 
@@ -189,7 +192,7 @@ mod tests {
             let spans = bug.versions.split(' ').count();
             assert_eq!(bug.spans().count(), spans, "{}: {}", bug.key, bug.versions);
             assert!(
-                bug.workaround.ends_with('.') && !bug.what.ends_with('.'),
+                bug.workaround.to_string().ends_with('.') && !bug.what.ends_with('.'),
                 "{}",
                 bug.key
             );

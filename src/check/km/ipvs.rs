@@ -4,7 +4,9 @@ use super::modules::unread_modules;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{IPVS_TABLE, MODE};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item, signs};
 use crate::node::modules::{Modules, Standing};
 
@@ -22,13 +24,17 @@ pub(super) const CHECKS: &[Check] = &[
               minimal kernels often lack the module, and a line in modprobe.d can forbid it.",
         verify: "The module must be loaded, built into the kernel, or installed.",
         commands: &[
-            "grep '^ip_vs ' /proc/modules",
-            "grep /ip_vs.ko /lib/modules/$(uname -r)/modules.builtin /lib/modules/$(uname -r)/modules.dep",
-            "modprobe --dry-run --verbose ip_vs",
-            "modprobe --showconfig | grep ip_vs",
+            Example::on_node("grep '^ip_vs ' /proc/modules"),
+            Example::on_node(
+                "grep /ip_vs.ko /lib/modules/$(uname -r)/modules.builtin /lib/modules/$(uname -r)/modules.dep",
+            ),
+            Example::on_node("modprobe --dry-run --verbose ip_vs"),
+            Example::on_node("modprobe --showconfig | grep ip_vs"),
         ],
-        fix: "Install the package with extra kernel modules (linux-modules-extra-$(uname -r) on Ubuntu, \
-              kernel-modules-extra on RHEL and Fedora), or choose another mode.",
+        fix: Text::plain(
+            "Install the package with extra kernel modules (linux-modules-extra-$(uname -r) on Ubuntu, \
+             kernel-modules-extra on RHEL and Fedora), or choose another mode.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#63801: built-in modules were reported as missing",
             "kubernetes/kubernetes#54121",
@@ -59,10 +65,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Each IPVS scheduler is a separate module, ip_vs_rr and so on, and minimal kernels lack some of them.",
         verify: "The module must be loaded, built in, or installed.",
         commands: &[
-            "grep '^ip_vs_' /proc/modules",
-            "modprobe --dry-run --verbose ip_vs_rr",
+            Example::on_node("grep '^ip_vs_' /proc/modules"),
+            Example::on_node("modprobe --dry-run --verbose ip_vs_rr"),
         ],
-        fix: "Set ipvs.scheduler to rr, or install the package with extra kernel modules.",
+        fix: Text::plain(
+            "Set ipvs.scheduler to rr, or install the package with extra kernel modules.",
+        ),
         incidents: &[
             "replicatedhq/kURL#4298: no ip_vs_wrr",
             "kubernetes-sigs/kubespray#9628",
@@ -77,7 +85,7 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::Modprobe,
             ],
         ],
-        caused_by: &["KM01"],
+        caused_by: &[Because::Loss("KM01")],
         run: scheduler,
     },
     Check {
@@ -91,10 +99,12 @@ pub(super) const CHECKS: &[Check] = &[
               for leftovers. A loaded module does not mean that the mode is ipvs.",
         verify: "Ask kube-proxy for its mode instead of running lsmod.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/proxyMode",
-            "lsmod | grep ip_vs",
+            Example::on_node("curl -s http://127.0.0.1:10249/proxyMode"),
+            Example::on_node("lsmod | grep ip_vs"),
         ],
-        fix: "No action is needed; make sure that no other tool infers the mode from lsmod.",
+        fix: Text::plain(
+            "No action is needed; make sure that no other tool infers the mode from lsmod.",
+        ),
         incidents: &["kube-proxy runs modprobe ip_vs in its clean-up"],
         needs: &[&[Item::Modules]],
         caused_by: &[],
@@ -110,10 +120,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-ipvs0 is a dummy link and needs the module dummy. Minimal kernels lack it.",
         verify: "The module must be loaded, built in, or installed, unless the link exists.",
         commands: &[
-            "modprobe --dry-run --verbose dummy",
-            "ip link add kpx-try type dummy && ip link del kpx-try",
+            Example::on_node("modprobe --dry-run --verbose dummy"),
+            Example::on_node("ip link add kpx-try type dummy && ip link del kpx-try"),
         ],
-        fix: "Install the package with extra kernel modules, or choose another mode.",
+        fix: Text::plain("Install the package with extra kernel modules, or choose another mode."),
         incidents: &["seen with kernels built for containers"],
         needs: &[
             MODE,
@@ -211,11 +221,20 @@ fn scheduler(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let module = format!("ip_vs_{name}");
-    module_there(
+    let mut findings = module_there(
         facts,
         &module,
         "this kernel lacks the scheduler that kube-proxy is configured for",
-    )
+    )?;
+    let modules = facts.node.modules()?;
+    // A kernel without IPVS has no scheduler of it, and none can be loaded where ip_vs is forbidden.
+    let are_missing = |name: &str| modules.standing(name) == Standing::Missing;
+    let blocker = modules.blocker(&module);
+    let is_blocked = blocker.is_some_and(|(name, _)| name == "ip_vs");
+    if is_blocked || (are_missing("ip_vs") && are_missing(&module)) {
+        findings = findings.into_iter().map(Finding::loss).collect();
+    }
+    Ok(findings)
 }
 
 fn dummy_module(facts: &Facts<'_>) -> Verdict {

@@ -4,7 +4,9 @@ use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{MODE, OBSERVED, PODS, bridges, kernel_proof, link_proof, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::modules::Standing;
@@ -20,8 +22,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The ipvs mode needs kernel 4.1, the nftables mode 5.13: kube-proxy checks the release and exits if it \
               is older.",
         verify: "Compare the kernel's release with the minimum of the mode.",
-        commands: &["uname -r"],
-        fix: "Return to the iptables mode on this node with `kpx migrate --to iptables`, or upgrade the kernel.",
+        commands: &[Example::on_node("uname -r")],
+        fix: Text::with(
+            "Return to the iptables mode on this node with {}, or upgrade the kernel.",
+            &[Example::kpx(&["migrate", "--to", "iptables"])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#82065",
             "kubernetes/kubernetes#122743",
@@ -41,10 +46,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Each kind of expression (fib, ct, numgen, masquerade, reject) is a separate module. Minimal kernels \
               lack some, and kube-proxy does not check before it writes.",
         verify: "Each must be loaded, built in, or installed.",
-        commands: &[
+        commands: &[Example::on_node(
             "for m in nft_fib_ipv4 nft_ct nft_numgen nft_masq nft_nat nft_reject_ipv4; do modprobe --dry-run $m; done",
-        ],
-        fix: "Install the package with extra kernel modules, or choose another mode.",
+        )],
+        fix: Text::plain("Install the package with extra kernel modules, or choose another mode."),
         incidents: &[
             "siderolabs/pkgs#951: nft_fib",
             "kubernetes/kops#17915",
@@ -56,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
             OBSERVED,
             &[Item::ProxyConfig, Item::ConfigMaps],
         ],
-        caused_by: &["KM08"],
+        caused_by: &[],
         run: nft_modules,
     },
     Check {
@@ -70,10 +75,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Each match and target of iptables, and each type of set, is a separate module. Cloud kernels lack some: \
               without xt_set, for example, the ipvs mode cannot write a single rule.",
         verify: "Each must be loaded, built in, or installed.",
-        commands: &[
+        commands: &[Example::on_node(
             "for m in xt_comment xt_mark xt_addrtype xt_conntrack xt_statistic xt_set; do modprobe --dry-run $m; done",
-        ],
-        fix: "Install the package with extra kernel modules, or a complete kernel.",
+        )],
+        fix: Text::plain("Install the package with extra kernel modules, or a complete kernel."),
         incidents: &["cloudnativelabs/kube-router#775: a cloud kernel without xt_set"],
         needs: &[
             MODE,
@@ -81,7 +86,7 @@ pub(super) const CHECKS: &[Check] = &[
             OBSERVED,
             &[Item::ProxyConfig, Item::ConfigMaps],
         ],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: xt_modules,
     },
     Check {
@@ -95,11 +100,13 @@ pub(super) const CHECKS: &[Check] = &[
               image or selected by alternatives, cannot work there.",
         verify: "If iptables reports (legacy), the module ip_tables must exist.",
         commands: &[
-            "iptables --version",
-            "modprobe --dry-run ip_tables iptable_nat",
+            Example::on_node("iptables --version"),
+            Example::on_node("modprobe --dry-run ip_tables iptable_nat"),
         ],
-        fix: "Choose the nft backend of iptables (`update-alternatives --config iptables`, or a newer image), or the \
+        fix: Text::plain(
+            "Choose the nft backend of iptables (`update-alternatives --config iptables`, or a newer image), or the \
               nftables mode.",
+        ),
         incidents: &[
             "kubernetes/kops#17789",
             "kubernetes/kops#18179: RHEL 10 has none",
@@ -119,10 +126,12 @@ pub(super) const CHECKS: &[Check] = &[
               connection tracking. Without the module nf_conntrack both fail.",
         verify: "The sysctl must exist.",
         commands: &[
-            "cat /proc/sys/net/netfilter/nf_conntrack_max",
-            "modprobe nf_conntrack",
+            Example::on_node("cat /proc/sys/net/netfilter/nf_conntrack_max"),
+            Example::on_node("modprobe nf_conntrack"),
         ],
-        fix: "Load nf_conntrack before kube-proxy starts, and list it in /etc/modules-load.d.",
+        fix: Text::plain(
+            "Load nf_conntrack before kube-proxy starts, and list it in /etc/modules-load.d.",
+        ),
         incidents: &["kubernetes/kops#17915"],
         needs: &[&[Item::Sysctl, Item::Modules, Item::ModulesBuiltin]],
         caused_by: &[],
@@ -139,11 +148,13 @@ pub(super) const CHECKS: &[Check] = &[
               reverse the translation, unless br_netfilter passes bridged packets to iptables.",
         verify: "The module br_netfilter must be loaded and the sysctl must be 1.",
         commands: &[
-            "sysctl net.bridge.bridge-nf-call-iptables",
-            "lsmod | grep br_netfilter",
+            Example::on_node("sysctl net.bridge.bridge-nf-call-iptables"),
+            Example::on_node("lsmod | grep br_netfilter"),
         ],
-        fix: "Run `modprobe br_netfilter` and `sysctl -w net.bridge.bridge-nf-call-iptables=1`, and make both \
-              persistent in /etc/modules-load.d and /etc/sysctl.d.",
+        fix: Text::plain(
+            "Run `modprobe br_netfilter` and `sysctl -w net.bridge.bridge-nf-call-iptables=1`, and make both \
+             persistent in /etc/modules-load.d and /etc/sysctl.d.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#24019",
             "kubernetes/kubernetes#38802",

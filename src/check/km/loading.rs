@@ -3,7 +3,9 @@
 use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::check::core::{MODE, containers, if_recorded, mounts, recorded, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::node::modules::{Modules, Standing};
 
@@ -19,13 +21,15 @@ pub(super) const CHECKS: &[Check] = &[
               scheduler when it starts, but an image without modprobe, or a pod without /lib/modules, cannot load \
               them.",
         verify: "Each module must be listed in /etc/modules or in a file of modules-load.d.",
-        commands: &[
+        commands: &[Example::on_node(
             "grep -rE 'ip_vs|nf_conntrack' /etc/modules /etc/modules-load.d /usr/lib/modules-load.d",
-        ],
-        fix: "List ip_vs, the scheduler's module and nf_conntrack in one file of /etc/modules-load.d.",
+        )],
+        fix: Text::plain(
+            "List ip_vs, the scheduler's module and nf_conntrack in one file of /etc/modules-load.d.",
+        ),
         incidents: &["kubernetes-sigs/kubespray#9628: the file was overwritten"],
         needs: &[MODE, MODULES, &[Item::ModulesLoad]],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: at_boot,
     },
     Check {
@@ -38,8 +42,8 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A package upgrade replaced the kernel and removed the modules of the old one, and the node was not \
               rebooted. Loaded modules stay, but no others can be loaded until the node runs the new kernel.",
         verify: "The directory of the running release must exist.",
-        commands: &["ls -d /lib/modules/$(uname -r)"],
-        fix: "Drain and reboot the node before the switch.",
+        commands: &[Example::on_node("ls -d /lib/modules/$(uname -r)")],
+        fix: Text::plain("Drain and reboot the node before the switch."),
         incidents: &["seen after unattended upgrades"],
         needs: &[MODE, MODULES],
         caused_by: &[],
@@ -55,9 +59,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A hardened host sets kernel.modules_disabled to 1 after boot, and only a reboot resets it. The modules \
               of the mode must be loaded before that.",
         verify: "The sysctl must be 0, or all modules of the mode must be loaded.",
-        commands: &["sysctl kernel.modules_disabled"],
-        fix: "List the modules in /etc/modules-load.d, so that they are loaded before the sysctl is set, and reboot \
-              the node.",
+        commands: &[Example::on_node("sysctl kernel.modules_disabled")],
+        fix: Text::plain(
+            "List the modules in /etc/modules-load.d, so that they are loaded before the sysctl is set, and reboot \
+             the node.",
+        ),
         incidents: &["common hardening guides set kernel.modules_disabled"],
         needs: &[MODE, MODULES, &[Item::Sysctl]],
         caused_by: &[],
@@ -73,10 +79,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy loads ip_vs and its scheduler from /lib/modules. In a pod this is the image's own directory, \
               which is empty unless the node's is mounted.",
         verify: "The pod must mount the host's /lib/modules.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..volumeMounts[*].mountPath}'",
-        ],
-        fix: "Mount /lib/modules from the host read-only, or load the modules at boot.",
+        )],
+        fix: Text::plain(
+            "Mount /lib/modules from the host read-only, or load the modules at boot.",
+        ),
         incidents: &["kubernetes/kubernetes#55864", "kubernetes/kubernetes#87197"],
         needs: &[MODE, &[Item::Pods, Item::DaemonSets]],
         caused_by: &[],
@@ -92,9 +100,14 @@ pub(super) const CHECKS: &[Check] = &[
         why: "In ipvs mode kube-proxy runs ipset for every set and, if ip_vs is not loaded yet, modprobe. Some slim \
               images lack one or the other.",
         verify: "Both must exist in kube-proxy's own file system.",
-        commands: &["kubectl -n kube-system exec POD -- sh -c 'command -v ipset modprobe'"],
-        fix: "Use an image with the tools, such as registry.k8s.io/kube-proxy; without modprobe, load the modules at \
+        commands: &[Example::anywhere(
+            "kubectl -n kube-system exec POD -- sh -c 'command -v ipset modprobe'",
+        )
+        .with(&["POD"])],
+        fix: Text::plain(
+            "Use an image with the tools, such as registry.k8s.io/kube-proxy; without modprobe, load the modules at \
               boot.",
+        ),
         incidents: &["k0sproject/k0s#4626", "kubernetes-retired/kube-aws#977"],
         needs: &[
             MODE,

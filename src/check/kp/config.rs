@@ -5,7 +5,10 @@ use crate::check::core::{
     COPY, MODE, OBSERVED, REPLACED, Source, if_recorded, is_replaced, leaves, plain, with_flags,
 };
 use crate::check::drift::repair;
-use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::cluster::config::{go_duration, written};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -25,12 +28,18 @@ pub(super) const CHECKS: &[Check] = &[
               back from ipvs to iptables without changing it.",
         verify: "Compare the mode in the file, the mode that the process reports, and the rules in the kernel.",
         commands: &[
-            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep 'mode:'",
-            "curl -s http://127.0.0.1:10249/proxyMode",
-            "iptables-save | grep -c KUBE-SVC-; ipvsadm -Ln | head; nft list tables | grep kube-proxy",
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep 'mode:'",
+            ),
+            Example::on_node("curl -s http://127.0.0.1:10249/proxyMode"),
+            Example::on_node(
+                "iptables-save | grep -c KUBE-SVC-; ipvsadm -Ln | head; nft list tables | grep kube-proxy",
+            ),
         ],
-        fix: "Decide which mode this node should have. If the file is right, restart kube-proxy on this node when it \
+        fix: Text::plain(
+            "Decide which mode this node should have. If the file is right, restart kube-proxy on this node when it \
               suits you. If the process is right, restore the file by correcting the ConfigMap.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
             "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
@@ -47,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::Processes,
             ],
         ],
-        caused_by: &["KM01", "IB07"],
+        caused_by: &[Because::In("IB07"), Because::Family("KM01")],
         run: mode,
     },
     Check {
@@ -60,10 +69,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "With --config, kube-proxy reads its settings from the file and silently ignores flags for the same \
               settings.",
         verify: "Next to --config, only flags without a field in the file may be used: --hostname-override, -v.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.template.spec.containers[0].command}'",
-        ],
-        fix: "Move the setting to the file in the ConfigMap, and remove the flag from the manifest.",
+        )],
+        fix: Text::plain(
+            "Move the setting to the file in the ConfigMap, and remove the flag from the manifest.",
+        ),
         incidents: &["kubernetes/kubernetes#89126", "aws/containers-roadmap#142"],
         needs: &[&[Item::Pods, Item::DaemonSets]],
         caused_by: &[],
@@ -80,10 +91,12 @@ pub(super) const CHECKS: &[Check] = &[
               changes when its own kube-proxy restarts next, for any reason.",
         verify: "Compare the ConfigMap with the settings that the process reports.",
         commands: &[
-            "kubectl -n kube-system get configmap kube-proxy -o yaml",
-            "curl -s http://127.0.0.1:10249/configz",
+            Example::anywhere("kubectl -n kube-system get configmap kube-proxy -o yaml"),
+            Example::on_node("curl -s http://127.0.0.1:10249/configz"),
         ],
-        fix: "Restart kube-proxy node by node when it suits you, or revert the edit of the ConfigMap.",
+        fix: Text::plain(
+            "Restart kube-proxy node by node when it suits you, or revert the edit of the ConfigMap.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#57144",
             "kubernetes/kubernetes#86869",
@@ -98,7 +111,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Addresses,
             Item::ProxyConfig,
         ]],
-        caused_by: &["KP01"],
+        caused_by: &[Because::Same("KP01")],
         run: changed_config,
     },
     Check {
@@ -111,8 +124,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Before 1.28 large clusters were advised to set minSyncPeriod to 10 seconds or more. kube-proxy now \
               writes only changes, so such a value only adds delay; a long syncPeriod delays repairs.",
         verify: "The setting minSyncPeriod should be 1s or unset, and syncPeriod not above 5 minutes.",
-        commands: &["kubectl -n kube-system get configmap kube-proxy -o yaml | grep -i syncPeriod"],
-        fix: "Remove minSyncPeriod and syncPeriod from the configuration, and restart kube-proxy.",
+        commands: &[Example::anywhere(
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -i syncPeriod",
+        )],
+        fix: Text::plain(
+            "Remove minSyncPeriod and syncPeriod from the configuration, and restart kube-proxy.",
+        ),
         incidents: &["the documentation of virtual IPs advises against the old values"],
         needs: &[MODE],
         caused_by: &[],
@@ -177,6 +194,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         let finding = Finding::new(Severity::Error, family, message);
         let finding = finding.evidence(seen).evidence([kernel]);
         return Ok(vec![if held == "none" {
+            let finding = finding.lost_in([Subject::table(family, "nat")]);
             finding.fix(Fix::new(
                 Prose::from("If the rules were flushed, ")
                     .kpx(["reconcile"])
@@ -345,20 +363,30 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
     if seen.is_empty() {
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
+    let is_mode = |of: &Proof| matches!(of, Proof::Setting { key, .. } if key == "mode");
+    let about = if seen.iter().all(is_mode) {
+        Subject::setting("mode")
+    } else {
+        Subject::Proxy
+    };
     if let Source::Map { map, text } = source
         && let Some(age) = facts.pending(map, text)
     {
         let message = format!(
             "the ConfigMap was edited {age} s ago, and the kubelet has not written the edit to the node yet"
         );
-        let finding = Finding::new(Severity::Info, Subject::Proxy, message).evidence(seen);
+        let finding = Finding::new(Severity::Info, about, message)
+            .called("kube-proxy")
+            .evidence(seen);
         return Ok(vec![finding.fix(
             "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
         )]);
     }
     let message =
         "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";
-    let finding = Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen);
+    let finding = Finding::new(Severity::Warning, about, message)
+        .called("kube-proxy")
+        .evidence(seen);
     Ok(vec![if map_name.starts_with(COPY) {
         finding.fix(
             Prose::from("kpx made this copy for a migration: finish it with ")

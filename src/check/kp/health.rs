@@ -3,7 +3,10 @@
 use super::silence::silent;
 use crate::backend::Mode;
 use crate::check::core::{MODE, OBSERVED, family_or_proxy, leaving, slower_than};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 
@@ -19,13 +22,15 @@ pub(super) const CHECKS: &[Check] = &[
               setting, too little memory, and an unreachable API server.",
         verify: "The container must not be waiting, nor restart again and again.",
         commands: &[
-            "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide",
-            "kubectl -n kube-system logs POD --previous | tail",
+            Example::anywhere("kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide"),
+            Example::anywhere("kubectl -n kube-system logs POD --previous | tail").with(&["POD"]),
         ],
-        fix: "Run `kubectl -n kube-system logs POD --previous` and fix the error in the last lines.",
+        fix: Text::plain(
+            "Run `kubectl -n kube-system logs POD --previous` and fix the error in the last lines.",
+        ),
         incidents: &["kubernetes/kubernetes#111806", "kubernetes/kops#17915"],
         needs: &[&[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig]],
-        caused_by: &["KM01", "KM12"],
+        caused_by: &[Because::Exit("KM01"), Because::Exit("KM12")],
         run: restarts,
     },
     Check {
@@ -41,11 +46,13 @@ pub(super) const CHECKS: &[Check] = &[
               balancers send no new connections; kube-proxy itself is healthy then, and /livez answers 200.",
         verify: "The answer must be 200, with healthy true for each family. If only nodeEligible is false, ask /livez.",
         commands: &[
-            "curl -si http://127.0.0.1:10256/healthz",
-            "curl -si http://127.0.0.1:10256/livez",
-            "ps -C kube-proxy -o pid,stat,etime,args",
+            Example::on_node("curl -si http://127.0.0.1:10256/healthz"),
+            Example::on_node("curl -si http://127.0.0.1:10256/livez"),
+            Example::on_node("ps -C kube-proxy -o pid,stat,etime,args"),
         ],
-        fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        fix: Text::plain(
+            "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#76338",
             "kubernetes/kubernetes#77242",
@@ -66,7 +73,13 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             OBSERVED,
         ],
-        caused_by: &["KM01", "KP02"],
+        caused_by: &[
+            Because::Absence("KP02"),
+            Because::Exit("KM01"),
+            Because::Exit("KM12"),
+            Because::Same("MX07"),
+            Because::Family("MX07"),
+        ],
         run: healthy,
     },
     Check {
@@ -79,13 +92,15 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy records when a change queues a sync and when a sync ends. A sync that was queued more than \
               twice the sync period ago and has not ended is stuck, or fails repeatedly.",
         verify: "The last sync must be younger than the last queued one, or the queued one recent.",
-        commands: &[
+        commands: &[Example::on_node(
             "curl -s http://127.0.0.1:10249/metrics | grep -E 'sync_proxy_rules_last(_queued)?_timestamp'",
-        ],
-        fix: "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        )],
+        fix: Text::plain(
+            "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
+        ),
         incidents: &["kubernetes/kubernetes#76338"],
         needs: &[MODE, &[Item::Metrics, Item::Healthz]],
-        caused_by: &["KP05", "KM01"],
+        caused_by: &[Because::Same("KP05"), Because::Family("KP05")],
         run: stuck,
     },
     Check {
@@ -100,10 +115,15 @@ pub(super) const CHECKS: &[Check] = &[
               again and counts the failures.",
         verify: "The counters must be 0, or at least not grow.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep -E '_(restore|sync)_failures_total'",
-            "kubectl -n kube-system logs POD | grep -iE 'failed|error'",
+            Example::on_node(
+                "curl -s http://127.0.0.1:10249/metrics | grep -E '_(restore|sync)_failures_total'",
+            ),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -iE 'failed|error'")
+                .with(&["POD"]),
         ],
-        fix: "Find the rejected line in kube-proxy's log, and check whether the counter still grows.",
+        fix: Text::plain(
+            "Find the rejected line in kube-proxy's log, and check whether the counter still grows.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#68447",
             "kubernetes/kubernetes#82587",
@@ -124,10 +144,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The duration of a full sync grows with the number of Services and endpoints, in iptables and in ipvs \
               mode. Other software that holds the iptables lock makes it longer.",
         verify: "At least 99 of 100 syncs should take less than ten seconds.",
-        commands: &[
+        commands: &[Example::on_node(
             "curl -s http://127.0.0.1:10249/metrics | grep sync_proxy_rules_duration_seconds",
-        ],
-        fix: "Plan the switch to the nftables mode, or find what keeps the node busy.",
+        )],
+        fix: Text::plain("Plan the switch to the nftables mode, or find what keeps the node busy."),
         incidents: &[
             "kubernetes/kubernetes#139513",
             "kubernetes/kubernetes#73382",
@@ -137,6 +157,10 @@ pub(super) const CHECKS: &[Check] = &[
         run: slow,
     },
 ];
+
+fn process(severity: Severity, state: ProcessState, message: impl Into<String>) -> Finding {
+    Finding::new(severity, Subject::ProxyProcess { state }, message).called("kube-proxy")
+}
 
 fn restarts(facts: &Facts<'_>) -> Verdict {
     /// Fewer restarts come from reboots or an upgrade.
@@ -175,16 +199,17 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                     | "ErrImagePull"
                     | "CreateContainerConfigError"),
                 ) => {
+                    let state = match reason {
+                        "CrashLoopBackOff" => ProcessState::Crashes,
+                        _ => ProcessState::Unstarted,
+                    };
                     let message = format!("kube-proxy does not run: its container is in {reason}");
-                    findings.push(
-                        Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen),
-                    );
+                    findings.push(process(Severity::Error, state, message).evidence(seen));
                 }
                 _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
+                    let state = ProcessState::Restarts;
                     let message = "kube-proxy's container failed and was restarted repeatedly";
-                    findings.push(
-                        Finding::new(Severity::Warning, Subject::Proxy, message).evidence(seen),
-                    );
+                    findings.push(process(Severity::Warning, state, message).evidence(seen));
                 }
                 _ => {}
             }

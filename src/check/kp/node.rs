@@ -2,7 +2,9 @@
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, flags_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -22,10 +24,12 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy masquerades none of that family's traffic by source.",
         verify: "The setting clusterCIDR must have a prefix of each family, or detectLocalMode must name another \
               method.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -E 'clusterCIDR|detectLocal'",
-        ],
-        fix: "Set clusterCIDR to the pods' prefixes of each family, or masqueradeAll to true, and restart kube-proxy.",
+        )],
+        fix: Text::plain(
+            "Set clusterCIDR to the pods' prefixes of each family, or masqueradeAll to true, and restart kube-proxy.",
+        ),
         incidents: &["aws/containers-roadmap#2826"],
         needs: &[MODE, NEEDS],
         caused_by: &[],
@@ -43,10 +47,15 @@ pub(super) const CHECKS: &[Check] = &[
               have other prefixes or another IP family, every masquerading decision is wrong.",
         verify: "The Node's podCIDRs must lie in clusterCIDR, family by family.",
         commands: &[
-            "kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'",
-            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep clusterCIDR",
+            Example::anywhere("kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'")
+                .with(&["NAME"]),
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep clusterCIDR",
+            ),
         ],
-        fix: "Set clusterCIDR to the prefixes that the pods really have, and restart kube-proxy.",
+        fix: Text::plain(
+            "Set clusterCIDR to the prefixes that the pods really have, and restart kube-proxy.",
+        ),
         incidents: &["kube-proxy rejects some of these when it starts"],
         needs: &[&[
             Item::ProxyConfig,
@@ -69,10 +78,12 @@ pub(super) const CHECKS: &[Check] = &[
               as remote.",
         verify: "The flag, or without it the setting, must be the name of the Node.",
         commands: &[
-            "kubectl get nodes",
-            "kubectl -n kube-system logs POD | grep -i nodeip",
+            Example::anywhere("kubectl get nodes"),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i nodeip").with(&["POD"]),
         ],
-        fix: "Set hostnameOverride to the Node's name, from the pod's spec.nodeName, and restart kube-proxy.",
+        fix: Text::plain(
+            "Set hostnameOverride to the Node's name, from the pod's spec.nodeName, and restart kube-proxy.",
+        ),
         incidents: &["kubernetes/kubernetes#66062"],
         needs: &[&[
             Item::ProxyConfig,
@@ -95,13 +106,16 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy uses the loopback address and logs that.",
         verify: "The Node must have an InternalIP of each family that Services use.",
         commands: &[
-            "kubectl get node NAME -o jsonpath='{.status.addresses}'",
-            "kubectl -n kube-system logs POD | grep NodeIPs",
+            Example::anywhere("kubectl get node NAME -o jsonpath='{.status.addresses}'")
+                .with(&["NAME"]),
+            Example::anywhere("kubectl -n kube-system logs POD | grep NodeIPs").with(&["POD"]),
         ],
-        fix: "Give the kubelet both addresses (--node-ip), or set bindAddress in kube-proxy's configuration.",
+        fix: Text::plain(
+            "Give the kubelet both addresses (--node-ip), or set bindAddress in kube-proxy's configuration.",
+        ),
         incidents: &["kube-proxy logs a warning when it starts"],
         needs: &[MODE, NEEDS],
-        caused_by: &["KP11"],
+        caused_by: &[Because::Node("KP11")],
         run: node_address,
     },
 ];

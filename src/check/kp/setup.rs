@@ -4,7 +4,7 @@ use crate::backend::Mode;
 use crate::check::core::{
     MODE, NFT, VERSION, if_recorded, newer_nft, runs_here, sets_of_others, tool_version,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
@@ -21,10 +21,15 @@ pub(super) const CHECKS: &[Check] = &[
               kubelet.",
         verify: "Compare the two versions.",
         commands: &[
-            "kubectl get node NAME -o jsonpath='{.status.nodeInfo.kubeletVersion}'",
-            "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..image}'",
+            Example::anywhere(
+                "kubectl get node NAME -o jsonpath='{.status.nodeInfo.kubeletVersion}'",
+            )
+            .with(&["NAME"]),
+            Example::anywhere(
+                "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{..image}'",
+            ),
         ],
-        fix: "Upgrade the older one, at most three releases at a time.",
+        fix: Text::plain("Upgrade the older one, at most three releases at a time."),
         incidents: &[
             "kubernetes/kubernetes#132516: old chains broke a sync a month after a jump of releases",
         ],
@@ -43,8 +48,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Since 1.34.0 kube-proxy in ipvs mode checked its rules only when Services or endpoints changed; patch \
               releases restored the regular check.",
         verify: "The release must be older than 1.34, or at least 1.34.4 or 1.35.1.",
-        commands: &["curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info"],
-        fix: "Upgrade kube-proxy to the latest patch release.",
+        commands: &[Example::on_node(
+            "curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info",
+        )],
+        fix: Text::plain("Upgrade kube-proxy to the latest patch release."),
         incidents: &[
             "kubernetes/kubernetes#134147",
             "kubernetes/kubernetes#135631: the fix, backported to 1.34 and 1.35 in January 2026",
@@ -67,11 +74,11 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "The node's version must be 1.0.1 or newer. If it is 1.1.2 or newer, only kube-proxy may have sets, or \
                  kube-proxy must be 1.37 or newer.",
         commands: &[
-            "nft --version",
-            "nft list sets",
-            "kubectl -n kube-system exec POD -- nft --version",
+            Example::on_node("nft --version"),
+            Example::on_node("nft list sets"),
+            Example::anywhere("kubectl -n kube-system exec POD -- nft --version").with(&["POD"]),
         ],
-        fix: "Upgrade nftables on the node.",
+        fix: Text::plain("Upgrade nftables on the node."),
         incidents: &[
             "kubernetes/kubernetes#122743: the oldest nft",
             "kubernetes/kubernetes#136786: the versions that cannot read each other's sets",
@@ -95,11 +102,13 @@ pub(super) const CHECKS: &[Check] = &[
               it was removed on purpose.",
         verify: "Only one of them may run with its service proxy enabled.",
         commands: &[
-            "pgrep -a 'kube-proxy|kube-router|cilium-agent|antrea-agent'",
-            "ip link show kube-dummy-if",
+            Example::on_node("pgrep -a 'kube-proxy|kube-router|cilium-agent|antrea-agent'"),
+            Example::on_node("ip link show kube-dummy-if"),
         ],
-        fix: "Choose one. To keep the network plugin's: delete the DaemonSet kube-proxy and clean up its rules on \
-              each node.",
+        fix: Text::plain(
+            "Choose one. To keep the network plugin's: delete the DaemonSet kube-proxy and clean up its rules on \
+             each node.",
+        ),
         incidents: &[
             "kubernetes/kubeadm#3137",
             "kubernetes-sigs/kubespray#11227",
@@ -120,11 +129,13 @@ pub(super) const CHECKS: &[Check] = &[
               kubeadm, a pod is ready as soon as it runs: before it has removed the rules of the old mode, and long \
               before the first sync ends.",
         verify: "The container must have a readiness probe, or the strategy must be OnDelete.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.updateStrategy}{..readinessProbe}'",
-        ],
-        fix: "Set the strategy to OnDelete before the edit. Switch node by node, and wait on each until its rules are \
-              written.",
+        )],
+        fix: Text::plain(
+            "Set the strategy to OnDelete before the edit. Switch node by node, and wait on each until its rules \
+             are written.",
+        ),
         incidents: &[
             "kubeadm's manifest has no probe; the gap was measured in kubernetes/kubernetes#139513",
         ],

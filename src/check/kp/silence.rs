@@ -2,9 +2,10 @@
 
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::{
-    Check, Facts, Finding, Fix, Line, Outcome, Proof, Severity, Subject, Unknown, Verdict,
+    Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject, Unknown,
+    Verdict,
 };
-use crate::evidence::{Evidence, Gap, Item};
+use crate::evidence::{Gap, Item};
 use crate::node::processes::Process;
 
 /// Items that only a running kube-proxy can provide.
@@ -39,8 +40,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if let Some(Process { pid, .. }) = stopped {
         let message =
             format!("process {pid} is stopped (state T): its rules are no longer updated");
-        let finding =
-            Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
+        let finding = error(ProcessState::Stopped, message).evidence([seen]);
         return Ok(vec![finding.fix(Fix::on_node(
             "Continue the process, and find out what stopped it.",
             format!("kill -CONT {pid}"),
@@ -53,8 +53,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             "{}runs but does not answer: it hangs, or listens on another address",
             which.unwrap_or_default()
         );
-        let finding =
-            Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
+        let finding = error(ProcessState::Silent, message).evidence([seen]);
         return Ok(vec![match pod(facts, here.as_deref()) {
             Some(pod) => finding.fix(Fix::kubectl(
                 "Read the end of its log, then delete the pod: its DaemonSet creates another one.",
@@ -67,12 +66,12 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         return Err(Gap::NotApplicable(REPLACED.to_owned()));
     }
     // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
-    let has_rules = || still_held(facts, "").is_ok_and(|found| !found.is_empty());
+    let has_rules = || still_held(facts, Subject::Proxy, "").is_ok_and(|found| !found.is_empty());
     if containers(facts).is_err() && !has_rules() {
         return Err(gap);
     }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
-    let finding = Finding::new(Severity::Error, Subject::ProxyProcess, message).evidence([seen]);
+    let finding = error(ProcessState::Absent, message).evidence([seen]);
     let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
     let line = match here {
         Some(node) => Line::from(format!("{list}{node}")),
@@ -82,6 +81,10 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         "Find out why its pod does not run.",
         line,
     ))])
+}
+
+fn error(state: ProcessState, message: impl Into<String>) -> Finding {
+    Finding::new(Severity::Error, Subject::ProxyProcess { state }, message)
 }
 
 /// Returns the name of kube-proxy's pod on the node called `here`.
@@ -94,16 +97,28 @@ fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
     found.map(|pod| pod.metadata.name.clone())
 }
 
+/// Returns whether an outcome says that kube-proxy does not answer `/healthz`.
+fn says_silent((check, outcome): &(&'static Check, Outcome)) -> bool {
+    match outcome {
+        Outcome::Unknown(Unknown::Gap(gap)) => {
+            gap.item() == Some(Item::Healthz) && gap.is_silence()
+        }
+        Outcome::Fail(found) => {
+            let is_process = |of: &Finding| matches!(of.about, Subject::ProxyProcess { .. });
+            check.id == ABSENCE[0] && found.iter().any(is_process)
+        }
+        Outcome::Skip(why) => check.id == ABSENCE[0] && why == REPLACED,
+        Outcome::Pass | Outcome::Unknown(_) => false,
+    }
+}
+
 /// The checks whose errors say that kube-proxy does not run, the most telling first.
 const ABSENCE: [&str; 2] = ["KP05", "KP02"];
 
 /// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
-/// proxy runs instead, they do not apply. `evidence` is that of the checks.
-pub fn fold(outcomes: &mut [(&'static Check, Outcome)], evidence: &Evidence) {
-    if !evidence
-        .text(Item::Healthz)
-        .is_err_and(|gap| gap.is_silence())
-    {
+/// proxy runs instead, they do not apply.
+pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
+    if !outcomes.iter().any(says_silent) {
         return;
     }
     let find = |id: &str| outcomes.iter().position(|(check, _)| check.id == id);

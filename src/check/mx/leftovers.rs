@@ -3,7 +3,10 @@
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
 use crate::check::core::{LEFTOVERS, MODE, rules_in_use};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -22,12 +25,16 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "In ipvs mode none of these chains may exist. Both modes use KUBE-SERVICES, KUBE-POSTROUTING and \
               KUBE-MARK-MASQ of table nat, and KUBE-FORWARD and KUBE-PROXY-FIREWALL of table filter.",
         commands: &[
-            "iptables-save | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW|XLB|NODEPORTS)'",
-            "iptables -t filter -S | grep -E -- '-j (KUBE-SERVICES|KUBE-EXTERNAL-SERVICES|KUBE-NODEPORTS)'",
+            Example::on_node("iptables-save | grep -E '^:KUBE-(SVC|SVL|SEP|EXT|FW|XLB|NODEPORTS)'"),
+            Example::on_node(
+                "iptables -t filter -S | grep -E -- '-j (KUBE-SERVICES|KUBE-EXTERNAL-SERVICES|KUBE-NODEPORTS)'",
+            ),
         ],
-        fix: "Run `kpx cleanup --mode iptables` to see the plan, then add --apply to remove them. Draining and \
-              rebooting the node removes them too. Do not use `kube-proxy --cleanup`: it also removes the rules of \
-              the running mode.",
+        fix: Text::with(
+            "Run {} to see the plan, then add --apply to remove them. Draining and rebooting the node removes them \
+             too. Do not use `kube-proxy --cleanup`: it also removes the rules of the running mode.",
+            &[Example::kpx(&["cleanup", "--mode", "iptables"])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the switch to ipvs",
             "rancher/rancher#29719",
@@ -50,14 +57,17 @@ pub(super) const CHECKS: &[Check] = &[
               endpoints. NodePort rules match any local address, so they match Service addresses as well.",
         verify: "In iptables or nftables mode, kube-ipvs0, virtual servers of Services and these chains may not exist.",
         commands: &[
-            "ip addr show dev kube-ipvs0",
-            "ipvsadm -Ln",
-            "iptables-save | grep -E '^:KUBE-(NODE-PORT|LOAD-BALANCER|IPVS)'",
-            "ipset list -n | grep ^KUBE-",
+            Example::on_node("ip addr show dev kube-ipvs0"),
+            Example::on_node("ipvsadm -Ln"),
+            Example::on_node("iptables-save | grep -E '^:KUBE-(NODE-PORT|LOAD-BALANCER|IPVS)'"),
+            Example::on_node("ipset list -n | grep ^KUBE-"),
         ],
-        fix: "Wait until no connection uses IPVS (`ipvsadm -Lnc`). Then run `kpx cleanup --mode ipvs` to see the \
-              plan, and add --apply to remove the leftovers. Draining and rebooting the node removes them too. Do not \
-              use `ipvsadm -C`: it also clears virtual servers of other software.",
+        fix: Text::with(
+            "Wait until no connection uses IPVS (`ipvsadm -Lnc`). Then run {} to see the plan, and add --apply to \
+             remove the leftovers. Draining and rebooting the node removes them too. Do not use `ipvsadm -C`: it \
+             also clears virtual servers of other software.",
+            &[Example::kpx(&["cleanup", "--mode", "ipvs"])],
+        ),
         incidents: &[
             "gardener/gardener#4599",
             "kubernetes/kubernetes#109286",
@@ -78,8 +88,10 @@ pub(super) const CHECKS: &[Check] = &[
               nft and the kernel allows it. A table that stays handles every packet in addition to the rules of the \
               running mode.",
         verify: "In iptables or ipvs mode there may be no table kube-proxy.",
-        commands: &["nft list tables | grep kube-proxy"],
-        fix: "Run `nft delete table ip kube-proxy` and `nft delete table ip6 kube-proxy`.",
+        commands: &[Example::on_node("nft list tables | grep kube-proxy")],
+        fix: Text::plain(
+            "Run `nft delete table ip kube-proxy` and `nft delete table ip6 kube-proxy`.",
+        ),
         incidents: &["seen after a switch of the mode together with a downgrade of the image"],
         needs: &[MODE, &[Item::Nft]],
         caused_by: &[],
@@ -97,8 +109,13 @@ pub(super) const CHECKS: &[Check] = &[
               They then lead to closed ports, or to ports that other processes have since opened, and nothing updates \
               them.",
         verify: "In any other mode these chains may not exist.",
-        commands: &["iptables-save | grep -E 'KUBE-(PORTALS|NODEPORT)-(CONTAINER|HOST|NON-LOCAL)'"],
-        fix: "Run `kpx cleanup --mode userspace` to see the plan, then add --apply to remove them.",
+        commands: &[Example::on_node(
+            "iptables-save | grep -E 'KUBE-(PORTALS|NODEPORT)-(CONTAINER|HOST|NON-LOCAL)'",
+        )],
+        fix: Text::with(
+            "Run {} to see the plan, then add --apply to remove them.",
+            &[Example::kpx(&["cleanup", "--mode", "userspace"])],
+        ),
         incidents: &["kubernetes/kubernetes#132516: chains of older releases stay"],
         needs: &[MODE, LEFTOVERS],
         caused_by: &[],
@@ -114,11 +131,15 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The iptables and ipvs modes both have KUBE-PROXY-FIREWALL, but their jumps to it have different \
               comments and conditions. After a switch the old jumps stay next to the new ones.",
         verify: "INPUT, FORWARD and OUTPUT may lead to KUBE-PROXY-FIREWALL only by the rule of the running mode.",
-        commands: &["iptables-save -t filter | grep -- '-j KUBE-PROXY-FIREWALL'"],
-        fix: "Delete the rules that have the other mode's comment, with `iptables -t filter -D CHAIN RULE`.",
+        commands: &[Example::on_node(
+            "iptables-save -t filter | grep -- '-j KUBE-PROXY-FIREWALL'",
+        )],
+        fix: Text::plain(
+            "Delete the rules that have the other mode's comment, with `iptables -t filter -D CHAIN RULE`.",
+        ),
         incidents: &["both modes use the name since 1.26"],
         needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
-        caused_by: &["MX01", "MX02"],
+        caused_by: &[Because::Same("MX01"), Because::Same("MX02")],
         run: two_modes,
     },
 ];
@@ -235,9 +256,9 @@ fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
 
 fn two_modes(facts: &Facts<'_>) -> Verdict {
     let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
-    let other = match mode {
-        Mode::Ipvs => "kubernetes load balancer firewall",
-        _ => "kube-proxy firewall rules",
+    let (of, other) = match mode {
+        Mode::Ipvs => (Mode::Iptables, "kubernetes load balancer firewall"),
+        _ => (Mode::Ipvs, "kube-proxy firewall rules"),
     };
     let mut findings = Vec::new();
     for (family, rules) in rules_in_use(facts)? {
@@ -264,7 +285,12 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
         if !seen.is_empty() {
             let message =
                 format!("rules of another mode than {mode} jump to a chain that both modes use");
-            findings.push(Finding::new(Severity::Warning, family, message).evidence(seen));
+            findings.push(
+                Finding::new(Severity::Warning, of, message)
+                    .called(family.to_string())
+                    .of_family(family)
+                    .evidence(seen),
+            );
         }
     }
     Ok(findings)

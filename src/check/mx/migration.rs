@@ -3,7 +3,9 @@
 use crate::action::ROUTE_PROTOCOL;
 use crate::bridge::{Held, TABLE};
 use crate::check::core::if_recorded;
-use crate::check::{Check, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::node::routes::Route;
 use crate::words::number_of;
@@ -21,11 +23,17 @@ pub(super) const CHECKS: &[Check] = &[
               configuration was already changed, the next restart of kube-proxy switches the mode without \
               supervision.",
         verify: "The last line of the journal contains `ended` once a migration is over.",
-        commands: &[
+        commands: &[Example::on_node(
             "tail -n 1 \"$(ls -d /var/lib/kpx/migrate/*/journal.jsonl | tail -n 1)\" | cut -c 1-200",
-        ],
-        fix: "Run `kpx migrate status` to see its stage. Then finish it with `kpx migrate resume`, or undo it with \
-              `kpx migrate rollback`.",
+        )],
+        fix: Text::with(
+            "Run {} to see its stage. Then finish it with {}, or undo it with {}.",
+            &[
+                Example::kpx(&["migrate", "status"]),
+                Example::kpx(&["migrate", "resume"]),
+                Example::kpx(&["migrate", "rollback"]),
+            ],
+        ),
         incidents: &["any tool that changes a node in steps may be killed between two of them"],
         needs: &[&[Item::Migration]],
         caused_by: &[],
@@ -47,13 +55,20 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "Every element of set alive has more than half of its timeout left. Without the tables there are no \
               routes of protocol 107.",
         commands: &[
-            "nft list set ip kpx-bridge alive",
-            "ip route show table local proto 107",
-            "ip -6 route show table local proto 107",
+            Example::on_node("nft list set ip kpx-bridge alive"),
+            Example::on_node("ip route show table local proto 107"),
+            Example::on_node("ip -6 route show table local proto 107"),
         ],
-        fix: "End the migration with `kpx migrate resume` or `kpx migrate rollback`. If there is no migration to end, \
-              `kpx bridge down --apply` removes the tables and the routes. Then `kpx reconcile --part conntrack` lists the \
-              connections that wait for an endpoint that is gone.",
+        fix: Text::with(
+            "End the migration with {} or {}. If there is no migration to end, {} removes the tables and the \
+             routes. Then {} lists the connections that wait for an endpoint that is gone.",
+            &[
+                Example::kpx(&["migrate", "resume"]),
+                Example::kpx(&["migrate", "rollback"]),
+                Example::kpx(&["bridge", "down", "--apply"]),
+                Example::kpx(&["reconcile", "--part", "conntrack"]),
+            ],
+        ),
         incidents: &[
             "a coordinator of kpx 0.1 that was killed left bridges behind: after two rollouts 12,560 of 29,225 connections failed",
         ],

@@ -1,13 +1,16 @@
 //! Rules without a kube-proxy, and nodes between two modes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::Mode;
 use crate::check::core::{
     COPY, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof, mounted,
     runs_here, still_held, text_of,
 };
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::cluster::config::ProxyConfig;
 use crate::evidence::{Gap, Item, Time};
 use crate::words::number_of;
@@ -23,9 +26,15 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Rules stay when kube-proxy goes: when it is stopped, replaced by another service proxy, or no longer \
               scheduled on the node. From then on they are outdated.",
         verify: "If there are KUBE chains, a kube-proxy process must run.",
-        commands: &["pgrep -a kube-proxy", "iptables-save | grep -c '^:KUBE-'"],
-        fix: "Start kube-proxy again. If another service proxy has replaced it, run `kpx cleanup --mode MODE --force` \
-              to see the plan that removes the rules, and add --apply to run it.",
+        commands: &[
+            Example::on_node("pgrep -a kube-proxy"),
+            Example::on_node("iptables-save | grep -c '^:KUBE-'"),
+        ],
+        fix: Text::with(
+            "Start kube-proxy again. If another service proxy has replaced it, run {} to see the plan that removes \
+             the rules, and add --apply to run it.",
+            &[Example::kpx(&["cleanup", "--mode", "MODE", "--force"]).with(&["MODE"])],
+        ),
         incidents: &["kubernetes/kubernetes#119265: a switch to another service proxy"],
         needs: &[&[
             Item::Processes,
@@ -35,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nft,
             Item::NftText,
         ]],
-        caused_by: &["KP05"],
+        caused_by: &[Because::Same("KP05"), Because::Absence("KP02")],
         run: rules_without_proxy,
     },
     Check {
@@ -49,11 +58,17 @@ pub(super) const CHECKS: &[Check] = &[
               ConfigMap while kube-proxy on some nodes is not restarted. This is expected during a migration and a trap \
               afterwards.",
         verify: "The ConfigMaps that kube-proxy's pods mount must name the same mode.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get configmaps -o yaml | grep -E '^    mode:|  name: kube-proxy'",
-        ],
-        fix: "Finish the migration with `kpx migrate resume`, or undo it with `kpx migrate rollback`. Without a \
-              migration, set the same mode in every ConfigMap of kube-proxy.",
+        )],
+        fix: Text::with(
+            "Finish the migration with {}, or undo it with {}. Without a migration, set the same mode in every \
+             ConfigMap of kube-proxy.",
+            &[
+                Example::kpx(&["migrate", "resume"]),
+                Example::kpx(&["migrate", "rollback"]),
+            ],
+        ),
         incidents: &["kubernetes/kubernetes#66509", "rancher/rancher#29719"],
         needs: &[&[
             Item::ConfigMaps,
@@ -63,7 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nodes,
             Item::Addresses,
         ]],
-        caused_by: &["KP01"],
+        caused_by: &[Because::Same("KP01")],
         run: modes_of_nodes,
     },
     Check {
@@ -78,17 +93,22 @@ pub(super) const CHECKS: &[Check] = &[
               the health and readiness endpoints reported success.",
         verify: "The metric of the last sync must exist and be younger than the process.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep -E 'last_timestamp|process_start_time'",
-            "nft list map ip kube-proxy service-ips | wc -l",
+            Example::on_node(
+                "curl -s http://127.0.0.1:10249/metrics | grep -E 'last_timestamp|process_start_time'",
+            ),
+            Example::on_node("nft list map ip kube-proxy service-ips | wc -l"),
         ],
-        fix: "Wait if the sync is in progress, or return to the previous mode with `kpx migrate --to MODE`. In large \
-              clusters, upgrade kube-proxy first.",
+        fix: Text::with(
+            "Wait if the sync is in progress, or return to the previous mode with {}. In large clusters, upgrade \
+             kube-proxy first.",
+            &[Example::kpx(&["migrate", "--to", "MODE"]).with(&["MODE"])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#139513",
             "kubernetes/kubernetes#135639",
         ],
         needs: &[MODE, &[Item::Metrics, Item::Healthz]],
-        caused_by: &["KP05"],
+        caused_by: &[],
         run: first_sync,
     },
     Check {
@@ -103,11 +123,22 @@ pub(super) const CHECKS: &[Check] = &[
               more of the processor.",
         verify: "Count the endpoints of all Services.",
         commands: &[
-            "kubectl get endpointslices -A -o json | jq '[.items[].endpoints[]?] | length'",
-            "uname -r",
+            Example::anywhere(
+                "kubectl get endpointslices -A -o json | jq '[.items[].endpoints[]?] | length'",
+            ),
+            Example::on_node("uname -r"),
         ],
-        fix: "Switch with a bridge, which serves new connections meanwhile: `kpx migrate --to nftables --strategy bridge`. \
-              Upgrade kube-proxy to 1.36 or newer first.",
+        fix: Text::with(
+            "Switch with a bridge, which serves new connections meanwhile: {}. Upgrade kube-proxy to 1.36 or newer \
+             first.",
+            &[Example::kpx(&[
+                "migrate",
+                "--to",
+                "nftables",
+                "--strategy",
+                "bridge",
+            ])],
+        ),
         incidents: &[
             "kubernetes/kubernetes#135639: 13 minutes for 250,011 endpoints",
             "kubernetes/kubernetes#139513",
@@ -128,7 +159,10 @@ fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
         )));
     }
     let message = "rules of kube-proxy exist but no kube-proxy runs: nothing updates them";
-    still_held(facts, message)
+    let about = Subject::ProxyProcess {
+        state: ProcessState::Absent,
+    };
+    still_held(facts, about, message)
 }
 
 fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
@@ -137,6 +171,8 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
     let (here, reported) = (facts.node_name(), facts.reported().ok());
     let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
     let mut copies = false;
+    // After a restart, the process on this node has its configured mode.
+    let mut after_restart: BTreeSet<Mode> = BTreeSet::new();
     for pod in pods.filter(|pod| pod.spec.containers.iter().any(|c| c.name == "kube-proxy")) {
         // A copy belongs to a migration in progress.
         if mounted(pod).any(|name| name.starts_with(COPY)) {
@@ -149,6 +185,7 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
             .find_map(|text| ProxyConfig::parse(text).ok()?.mode_asked());
         // The process on this node may have started before the last edit.
         let running = reported.filter(|_| here.is_some() && pod.spec.node_name == here);
+        after_restart.extend(mode);
         if let Some(mode) = mode.map(|mode| running.unwrap_or(mode)) {
             let node = pod.spec.node_name.clone().unwrap_or_default();
             by_mode.entry(mode).or_default().push(node);
@@ -172,9 +209,15 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
             nodes.join(", "),
         )
     });
+    let about = match after_restart.len() {
+        1 => Subject::setting("mode"),
+        _ => Subject::Modes,
+    };
     let message = "kube-proxy has different modes on different nodes";
     Ok(vec![
-        Finding::new(Severity::Warning, Subject::Modes, message).evidence(seen),
+        Finding::new(Severity::Warning, about, message)
+            .called("modes")
+            .evidence(seen),
     ])
 }
 

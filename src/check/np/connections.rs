@@ -6,7 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{MODE, VERSION, connection_proof, leaving, node_ports};
-use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
+};
 use crate::cluster::config::NodePortsAt;
 use crate::cluster::release::Change;
 use crate::desired::{LOCALHOST_GATE, serves_localhost};
@@ -26,17 +29,21 @@ pub(super) const CHECKS: &[Check] = &[
               that port look like traffic to the NodePort.",
         verify: "No tracked connection from the node may have an allocated NodePort as its source port.",
         commands: &[
-            "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
-            "conntrack -L | grep sport=NODEPORT",
+            Example::on_node(
+                "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
+            ),
+            Example::on_node("conntrack -L | grep sport=NODEPORT"),
         ],
-        fix: "Reserve the NodePort range with `sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767`, and in a file \
-              of /etc/sysctl.d.",
+        fix: Text::plain(
+            "Reserve the NodePort range with `sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767`, and in a \
+             file of /etc/sysctl.d.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#111682",
             "awslabs/amazon-eks-ami#1307",
         ],
         needs: &[&[Item::Conntrack, Item::Services, Item::Addresses]],
-        caused_by: &["SY12"],
+        caused_by: &[Because::Services("SY12")],
         run: client_ports,
     },
     Check {
@@ -52,10 +59,14 @@ pub(super) const CHECKS: &[Check] = &[
               1.38) and the word localhost, or a loopback prefix, in nodePortAddresses.",
         verify: "The counter of such packets must be 0, and no tracked connection may go there.",
         commands: &[
-            "curl -s http://127.0.0.1:10249/metrics | grep localhost_nodeports_accepted",
-            "conntrack -L -d 127.0.0.1",
+            Example::on_node(
+                "curl -s http://127.0.0.1:10249/metrics | grep localhost_nodeports_accepted",
+            ),
+            Example::on_node("conntrack -L -d 127.0.0.1"),
         ],
-        fix: "Before the switch, change the clients to the node's address, or to the Service's.",
+        fix: Text::plain(
+            "Before the switch, change the clients to the node's address, or to the Service's.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#67730",
             "k0sproject/k0s#5760: a registry on 127.0.0.1",
@@ -76,10 +87,13 @@ pub(super) const CHECKS: &[Check] = &[
               the nftables mode only on the primary one of each family.",
         verify: "No tracked connection to a NodePort may have another address of the node as its destination.",
         commands: &[
-            "conntrack -L | grep dport=NODEPORT",
-            "kubectl get node NAME -o jsonpath='{.status.addresses}'",
+            Example::on_node("conntrack -L | grep dport=NODEPORT").with(&["NODEPORT"]),
+            Example::anywhere("kubectl get node NAME -o jsonpath='{.status.addresses}'")
+                .with(&["NAME"]),
         ],
-        fix: "Before the switch, set nodePortAddresses to the prefixes that clients use.",
+        fix: Text::plain(
+            "Before the switch, set nodePortAddresses to the prefixes that clients use.",
+        ),
         incidents: &["the announcement of the nftables mode mentions it"],
         needs: &[&[
             Item::ProxyConfig,
@@ -104,11 +118,15 @@ pub(super) const CHECKS: &[Check] = &[
               ones as soon as /healthz answers 503, but established ones stay.",
         verify: "Look for tracked connections to NodePorts or load balancers' addresses whose pod is on another node.",
         commands: &[
-            "kubectl describe node NAME | grep ToBeDeleted",
-            "conntrack -L | grep dport=NODEPORT",
+            Example::anywhere("kubectl describe node NAME | grep ToBeDeleted").with(&["NAME"]),
+            Example::on_node("conntrack -L | grep dport=NODEPORT").with(&["NODEPORT"]),
         ],
-        fix: "Remove the node after these connections ended: raise --node-delete-delay-after-taint of the cluster \
-              autoscaler, or the draining time of the load balancer. `kpx show conntrack NAMESPACE/SERVICE` lists them.",
+        fix: Text::with(
+            "Remove the node after these connections ended: raise --node-delete-delay-after-taint of the cluster \
+             autoscaler, or the draining time of the load balancer. {} lists them.",
+            &[Example::kpx(&["show", "conntrack", "NAMESPACE/SERVICE"])
+                .with(&["NAMESPACE/SERVICE"])],
+        ),
         incidents: &["kubernetes/kubernetes#129605", "kubernetes/autoscaler#1907"],
         needs: &[&[
             Item::Nodes,

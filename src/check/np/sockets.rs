@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::backend::Mode;
 use crate::check::core::{MODE, VERSION, node_ports, proto_of};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::cluster::release::Change;
@@ -32,8 +34,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so a process can use the same port. Packets \
               from outside are translated before they reach the socket.",
         verify: "Compare the listening sockets with the NodePorts.",
-        commands: &["ss -lntup", "kubectl get services -A | grep NodePort"],
-        fix: "Configure another port for the daemon, or another NodePort for the Service.",
+        commands: &[
+            Example::on_node("ss -lntup"),
+            Example::anywhere("kubectl get services -A | grep NodePort"),
+        ],
+        fix: Text::plain(
+            "Configure another port for the daemon, or another NodePort for the Service.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#40920",
             "kubernetes/kubernetes#100643: no more sockets",
@@ -52,10 +59,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Both are translated in PREROUTING, and the first rule wins; the order depends on which software wrote \
               last.",
         verify: "Compare the hostPorts of the node's pods with the NodePorts.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl get pods -A -o json | jq '.items[].spec.containers[].ports[]?.hostPort'",
-        ],
-        fix: "Change the hostPort or the NodePort so that the numbers differ.",
+        )],
+        fix: Text::plain("Change the hostPort or the NodePort so that the numbers differ."),
         incidents: &["cilium/cilium#28832", "kubernetes/kubernetes#100643"],
         needs: &[&[Item::Pods, Item::Services]],
         caused_by: &[],
@@ -73,10 +80,12 @@ pub(super) const CHECKS: &[Check] = &[
               also have the words primary, localhost and all; older releases refuse to start with them, except for \
               primary alone.",
         verify: "The list must be empty, contain primary or all, or have a prefix of each family.",
-        commands: &[
+        commands: &[Example::anywhere(
             "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 nodePortAddresses",
-        ],
-        fix: "Set nodePortAddresses to [\"primary\"], or add a prefix of the other family.",
+        )],
+        fix: Text::plain(
+            "Set nodePortAddresses to [\"primary\"], or add a prefix of the other family.",
+        ),
         incidents: &["kube-proxy logs a warning when it starts"],
         needs: &[MODE, VERSION, &[Item::Services]],
         caused_by: &[],
@@ -93,17 +102,23 @@ pub(super) const CHECKS: &[Check] = &[
               to the load balancer whether the node has endpoints. Without the listener the node gets no traffic.",
         verify: "kube-proxy must listen on the port.",
         commands: &[
-            "ss -lntp | grep PORT",
-            "curl -s http://127.0.0.1:PORT/healthz",
+            Example::on_node("ss -lntp | grep PORT").with(&["PORT"]),
+            Example::on_node("curl -s http://127.0.0.1:PORT/healthz").with(&["PORT"]),
         ],
-        fix: "Find out in kube-proxy's log why it could not listen (another process may use the port), then restart \
-              it.",
+        fix: Text::plain(
+            "Find out in kube-proxy's log why it could not listen (another process may use the port), then restart \
+             it.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#97225",
             "kubernetes/kubernetes#117621",
         ],
         needs: &[SOCKETS, &[Item::Services]],
-        caused_by: &["KM01"],
+        caused_by: &[
+            Because::Loss("KM01"),
+            Because::Absence("KP02"),
+            Because::Absence("KP05"),
+        ],
         run: health_checks,
     },
 ];
@@ -302,7 +317,11 @@ fn health_checks(facts: &Facts<'_>) -> Verdict {
                 socket: format!("tcp port {port}"),
                 process: "no listener".to_owned(),
             };
-            findings.push(Finding::new(Severity::Error, about, message).evidence([seen]));
+            findings.push(
+                Finding::new(Severity::Error, about, message)
+                    .loss()
+                    .evidence([seen]),
+            );
         }
     }
     Ok(findings)

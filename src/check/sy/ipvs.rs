@@ -4,7 +4,9 @@ use crate::backend::Mode;
 use crate::backend::ipvs::requirements::conn_reuse_mode;
 use crate::backend::requirements::By;
 use crate::check::core::{IPVS_TABLE, MODE, number, recorded, setting, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 
 /// So many addresses or virtual servers are many.
@@ -21,8 +23,8 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy masquerades IPVS traffic with iptables, which needs tracked connections. It sets \
               net.ipv4.vs.conntrack to 1 when it starts and does not check it again.",
         verify: "The sysctl must be 1 in ipvs mode.",
-        commands: &["sysctl net.ipv4.vs.conntrack"],
-        fix: "Run `sysctl -w net.ipv4.vs.conntrack=1`, and find out what changed it.",
+        commands: &[Example::on_node("sysctl net.ipv4.vs.conntrack")],
+        fix: Text::plain("Run `sysctl -w net.ipv4.vs.conntrack=1`, and find out what changed it."),
         incidents: &[
             "kube-proxy has set it since the ipvs mode exists: without it masquerading has no effect",
         ],
@@ -43,8 +45,13 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy leaves it alone, but a node image or an agent may still set 0, which sends them to the old \
               pod.",
         verify: "The sysctl must be 0 before kernel 5.9 and 1 since then.",
-        commands: &["uname -r", "sysctl net.ipv4.vs.conn_reuse_mode"],
-        fix: "Set the value that this kernel needs, and remove the other one from /etc/sysctl.d.",
+        commands: &[
+            Example::on_node("uname -r"),
+            Example::on_node("sysctl net.ipv4.vs.conn_reuse_mode"),
+        ],
+        fix: Text::plain(
+            "Set the value that this kernel needs, and remove the other one from /etc/sysctl.d.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#70747",
             "kubernetes/kubernetes#81775",
@@ -64,8 +71,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "If net.ipv4.vs.expire_nodest_conn is 0, packets of a connection whose real server was removed are lost \
               until the entry times out. kube-proxy sets it to 1 when it starts.",
         verify: "The sysctl must be 1 in ipvs mode.",
-        commands: &["sysctl net.ipv4.vs.expire_nodest_conn"],
-        fix: "Run `sysctl -w net.ipv4.vs.expire_nodest_conn=1`, and find out what changed it.",
+        commands: &[Example::on_node("sysctl net.ipv4.vs.expire_nodest_conn")],
+        fix: Text::plain(
+            "Run `sysctl -w net.ipv4.vs.expire_nodest_conn=1`, and find out what changed it.",
+        ),
         incidents: &["kubernetes/kubernetes#77903", "kubernetes/kubernetes#81775"],
         needs: &[MODE, &[Item::Sysctl]],
         caused_by: &[],
@@ -81,8 +90,12 @@ pub(super) const CHECKS: &[Check] = &[
         why: "If net.ipv4.vs.expire_quiescent_template is 0, the entry that binds a client to a real server outlives \
               the real server. kube-proxy sets it to 1 when it starts.",
         verify: "The sysctl must be 1 in ipvs mode if a Service has sessionAffinity.",
-        commands: &["sysctl net.ipv4.vs.expire_quiescent_template"],
-        fix: "Run `sysctl -w net.ipv4.vs.expire_quiescent_template=1`, and find out what changed it.",
+        commands: &[Example::on_node(
+            "sysctl net.ipv4.vs.expire_quiescent_template",
+        )],
+        fix: Text::plain(
+            "Run `sysctl -w net.ipv4.vs.expire_quiescent_template=1`, and find out what changed it.",
+        ),
         incidents: &["kubernetes/kubernetes#71834", "kubernetes/kubernetes#81591"],
         needs: &[MODE, &[Item::Sysctl]],
         caused_by: &[],
@@ -100,11 +113,13 @@ pub(super) const CHECKS: &[Check] = &[
               kube-proxy sets arp_ignore to 1 and arp_announce to 2.",
         verify: "With strictARP, or with such software on the node, arp_ignore must be 1 and arp_announce 2.",
         commands: &[
-            "sysctl net.ipv4.conf.all.arp_ignore net.ipv4.conf.all.arp_announce",
-            "arping -I LINK ADDRESS",
+            Example::on_node("sysctl net.ipv4.conf.all.arp_ignore net.ipv4.conf.all.arp_announce"),
+            Example::on_node("arping -I LINK ADDRESS").with(&["LINK", "ADDRESS"]),
         ],
-        fix: "Set ipvs.strictARP to true in kube-proxy's configuration and restart it; then check with `arping -I \
-              LINK ADDRESS` that exactly one machine answers.",
+        fix: Text::plain(
+            "Set ipvs.strictARP to true in kube-proxy's configuration and restart it; then check with `arping -I \
+             LINK ADDRESS` that exactly one machine answers.",
+        ),
         incidents: &[
             "metallb/metallb#153",
             "kubermatic/kubermatic#7309",
@@ -125,8 +140,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "IPVS forgets a TCP connection that is idle for 900 seconds unless ipvs.tcpTimeout sets another value. \
               Keepalive packets would prevent that, but by default the kernel sends the first one after 7200 seconds.",
         verify: "The keepalive time must be below the TCP timeout of IPVS.",
-        commands: &["sysctl net.ipv4.tcp_keepalive_time", "ipvsadm -L --timeout"],
-        fix: "Set net.ipv4.tcp_keepalive_time below 900 in the pods (a safe sysctl), or raise ipvs.tcpTimeout.",
+        commands: &[
+            Example::on_node("sysctl net.ipv4.tcp_keepalive_time"),
+            Example::on_node("ipvsadm -L --timeout"),
+        ],
+        fix: Text::plain(
+            "Set net.ipv4.tcp_keepalive_time below 900 in the pods (a safe sysctl), or raise ipvs.tcpTimeout.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#71358",
             "cloudnativelabs/kube-router#521",
@@ -150,13 +170,15 @@ pub(super) const CHECKS: &[Check] = &[
               kernels. The rates are rarely used.",
         verify: "With many virtual servers the sysctl should be 0.",
         commands: &[
-            "sysctl net.ipv4.vs.run_estimation",
-            "ipvsadm -Ln | grep -cE '^(TCP|UDP|SCTP)'",
+            Example::on_node("sysctl net.ipv4.vs.run_estimation"),
+            Example::on_node("ipvsadm -Ln | grep -cE '^(TCP|UDP|SCTP)'"),
         ],
-        fix: "Set net.ipv4.vs.run_estimation to 0 in a file of /etc/sysctl.d, before the virtual servers are created.",
+        fix: Text::plain(
+            "Set net.ipv4.vs.run_estimation to 0 in a file of /etc/sysctl.d, before the virtual servers are created.",
+        ),
         incidents: &["documented by Alibaba Cloud Linux, which added the setting"],
         needs: &[MODE, IPVS_TABLE, &[Item::Sysctl]],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: estimation,
     },
 ];

@@ -1,7 +1,7 @@
 //! Overflows of the neighbour tables.
 
 use crate::check::core::{by_family, if_recorded, number, sysctl_proof};
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Fix, Proof, Severity, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::counters::Counters;
@@ -20,12 +20,14 @@ pub(super) const CHECKS: &[Check] = &[Check {
     verify: "The counter table_fulls, a hexadecimal number per CPU since boot, must not grow. The column entries must \
              be well below gc_thresh3.",
     commands: &[
-        "cat /proc/net/stat/arp_cache /proc/net/stat/ndisc_cache",
-        "sysctl -a | grep 'neigh.default.gc_thresh'",
-        "dmesg | grep 'neighbor table overflow'",
+        Example::on_node("cat /proc/net/stat/arp_cache /proc/net/stat/ndisc_cache"),
+        Example::on_node("sysctl -a | grep 'neigh.default.gc_thresh'"),
+        Example::on_node("dmesg | grep 'neighbor table overflow'"),
     ],
-    fix: "If the counter grows, raise gc_thresh2 and gc_thresh3 with `sysctl -w`, and in a file of /etc/sysctl.d. The \
-          counter starts at 0 at the next boot.",
+    fix: Text::plain(
+        "If the counter grows, raise gc_thresh2 and gc_thresh3 with `sysctl -w`, and in a file of /etc/sysctl.d. \
+         The counter starts at 0 at the next boot.",
+    ),
     incidents: &["kubernetes/kops#4533", "e2b-dev/infra#3508"],
     needs: &[&[Item::Neighbours4, Item::Neighbours6, Item::Sysctl]],
     caused_by: &[],

@@ -6,7 +6,8 @@ use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
 use crate::check::core::{node_ports, recorded, setting, sysctl_proof};
 use crate::check::{
-    Check, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -28,10 +29,12 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "Both sysctls must be 1 for the families in use; a file that sets one to 0 applies again at the next \
               boot or `sysctl --system`.",
         commands: &[
-            "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
-            "grep -rE '(ip_forward|all.forwarding)' /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d /run/sysctl.d",
+            Example::on_node("sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding"),
+            Example::on_node(
+                "grep -rE '(ip_forward|all.forwarding)' /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d /run/sysctl.d",
+            ),
         ],
-        fix: "Set it to 1 now, and in a file of /etc/sysctl.d to make it persistent.",
+        fix: Text::plain("Set it to 1 now, and in a file of /etc/sysctl.d to make it persistent."),
         incidents: &[
             "kubeadm refuses to join a node with IPv4 forwarding off (preflight FileContent--proc-sys-net-ipv4-ip_forward)",
         ],
@@ -58,17 +61,19 @@ pub(super) const CHECKS: &[Check] = &[
               127.0.0.0/8 from outside. A rule in KUBE-FIREWALL drops those from other sources.",
         verify: "If route_localnet is 1, KUBE-FIREWALL must drop packets for 127.0.0.0/8 from other sources.",
         commands: &[
-            "sysctl net.ipv4.conf.all.route_localnet",
-            "iptables -S KUBE-FIREWALL",
+            Example::on_node("sysctl net.ipv4.conf.all.route_localnet"),
+            Example::on_node("iptables -S KUBE-FIREWALL"),
         ],
-        fix: "Set iptables.localhostNodePorts to false and route_localnet to 0, or restart kube-proxy, which restores \
-              the rule.",
+        fix: Text::plain(
+            "Set iptables.localhostNodePorts to false and route_localnet to 0, or restart kube-proxy, which \
+             restores the rule.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#90259: CVE-2020-8558",
             "kubernetes/kubernetes#114470",
         ],
         needs: &[&[Item::Sysctl, Item::Iptables4]],
-        caused_by: &["IB07"],
+        caused_by: &[Because::In("IB07")],
         run: localnet,
     },
     Check {
@@ -82,8 +87,10 @@ pub(super) const CHECKS: &[Check] = &[
               traffic through a tunnel, the route back to a client is the uplink. The higher value of the global \
               sysctl and the link's own applies.",
         verify: "The higher of the two must be 0 or 2 for the links of the network plugin.",
-        commands: &["sysctl -a | grep '\\.rp_filter'"],
-        fix: "Set rp_filter to 2 for the link with `sysctl -w`, and in a file of /etc/sysctl.d.",
+        commands: &[Example::on_node("sysctl -a | grep '\\.rp_filter'")],
+        fix: Text::plain(
+            "Set rp_filter to 2 for the link with `sysctl -w`, and in a file of /etc/sysctl.d.",
+        ),
         incidents: &["KubeSkoop requires 0 with several network plugins"],
         needs: &[&[Item::Sysctl, Item::Links]],
         caused_by: &[],
@@ -100,8 +107,12 @@ pub(super) const CHECKS: &[Check] = &[
               client receives it from an unknown address and resets the connection. The iptables mode drops such \
               packets; the nftables mode has no such rule and relies on the sysctl that accepts them.",
         verify: "The sysctl must be 1, or conntrack.tcpBeLiberal true in kube-proxy's configuration.",
-        commands: &["sysctl net.netfilter.nf_conntrack_tcp_be_liberal"],
-        fix: "Set conntrack.tcpBeLiberal to true in kube-proxy's configuration together with the switch.",
+        commands: &[Example::on_node(
+            "sysctl net.netfilter.nf_conntrack_tcp_be_liberal",
+        )],
+        fix: Text::plain(
+            "Set conntrack.tcpBeLiberal to true in kube-proxy's configuration together with the switch.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#117924",
             "kubernetes/kubernetes#122663",
@@ -121,9 +132,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A client socket gets a port of ip_local_port_range. If that is an allocated NodePort, the replies match \
               the rules of the NodePort. The kernel's default range begins above the NodePorts but is often widened.",
         verify: "The range must not contain NodePorts, or ip_local_reserved_ports must contain them.",
-        commands: &["sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports"],
-        fix: "Reserve the NodePort range with `sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767`, and in a file \
-              of /etc/sysctl.d.",
+        commands: &[Example::on_node(
+            "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
+        )],
+        fix: Text::plain(
+            "Reserve the NodePort range with `sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767`, and in a \
+             file of /etc/sysctl.d.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#111682",
             "kubernetes/kubernetes#111697",
@@ -193,15 +208,17 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     }
     let message = "packets for 127.0.0.0/8 from outside are accepted: no rule drops them";
     Ok(vec![
-        Finding::new(Severity::Warning, Subject::sysctl(key), message).evidence([
-            sysctl_proof(key, 1),
-            Proof::Chain {
-                family: Family::V4,
-                table: "filter".to_owned(),
-                chain: "KUBE-FIREWALL".to_owned(),
-                rules: chain.map_or(0, |chain| chain.rules.len()),
-            },
-        ]),
+        Finding::new(Severity::Warning, Subject::sysctl(key), message)
+            .lost_in([Subject::table(Family::V4, "filter")])
+            .evidence([
+                sysctl_proof(key, 1),
+                Proof::Chain {
+                    family: Family::V4,
+                    table: "filter".to_owned(),
+                    chain: "KUBE-FIREWALL".to_owned(),
+                    rules: chain.map_or(0, |chain| chain.rules.len()),
+                },
+            ]),
     ])
 }
 

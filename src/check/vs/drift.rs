@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
-use crate::check::{Check, Severity, When};
+use crate::check::{Because, Check, Example, Severity, Text, When};
 use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -16,7 +16,10 @@ pub(super) const CHECKS: &[Check] = &[
         why: "In ipvs mode each address and port of a Service is a virtual server. The address is local because of \
               kube-ipvs0, so without the virtual server the node handles the packet itself and refuses it.",
         verify: "Look for the address and port in the list of virtual servers.",
-        commands: &["ipvsadm -Ln -t ADDRESS:PORT", "kpx diff"],
+        commands: &[
+            Example::on_node("ipvsadm -Ln -t ADDRESS:PORT").with(&["ADDRESS", "PORT"]),
+            Example::kpx(&["diff"]),
+        ],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#129147: all NodePorts vanished when the node's addresses could not be listed once",
@@ -24,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
             "k3s-io/k3s#5031",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::Node("KM15")],
         run: |facts| facts.drifted("VS01", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -37,14 +40,17 @@ pub(super) const CHECKS: &[Check] = &[
         why: "With each sync kube-proxy deletes virtual servers that are no longer needed. If one stays, a sync does \
               not finish, or the release does not check (1.34.0).",
         verify: "Compare the ports of the Service with the virtual servers at its addresses.",
-        commands: &["ipvsadm -Ln", "kubectl get services -A -o wide"],
+        commands: &[
+            Example::on_node("ipvsadm -Ln"),
+            Example::anywhere("kubectl get services -A -o wide"),
+        ],
         fix: RESTART,
         incidents: &[
             "kubernetes/kubernetes#78421",
             "kubernetes/kubernetes#134147",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::Node("KM15")],
         run: |facts| facts.drifted("VS02", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -59,8 +65,11 @@ pub(super) const CHECKS: &[Check] = &[
               gets none. A TCP real server of weight 0 that is being drained is no fault.",
         verify: "Compare the real servers with the EndpointSlices.",
         commands: &[
-            "ipvsadm -Ln -t ADDRESS:PORT",
-            "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            Example::on_node("ipvsadm -Ln -t ADDRESS:PORT").with(&["ADDRESS", "PORT"]),
+            Example::anywhere(
+                "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+            )
+            .with(&["NAMESPACE", "NAME"]),
         ],
         fix: RESTART,
         incidents: &[
@@ -69,7 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71071",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::Node("KM15")],
         run: |facts| facts.drifted("VS04", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -83,14 +92,14 @@ pub(super) const CHECKS: &[Check] = &[
               connection ends. If the endpoint returned before that with the same address, old releases left the \
               weight at 0.",
         verify: "Look for weight 0 and compare with the EndpointSlice.",
-        commands: &["ipvsadm -Ln | awk '/->/ && $4 == 0'"],
-        fix: "Set the weight to 1 with `ipvsadm -e`: this is safe on a running node.",
+        commands: &[Example::on_node("ipvsadm -Ln | awk '/->/ && $4 == 0'")],
+        fix: Text::plain("Set the weight to 1 with `ipvsadm -e`: this is safe on a running node."),
         incidents: &[
             "kubernetes/kubernetes#92019",
             "kubernetes/kubernetes#108319",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::Node("KM15")],
         run: |facts| facts.drifted("VS05", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -103,11 +112,14 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A virtual server without real servers answers no client. This is right for a Service without endpoints; \
               with endpoints it means that kube-proxy stopped in the middle of a sync.",
         verify: "Look for a virtual server without lines below it.",
-        commands: &["ipvsadm -Ln", "dmesg | grep 'no destination available'"],
+        commands: &[
+            Example::on_node("ipvsadm -Ln"),
+            Example::on_node("dmesg | grep 'no destination available'"),
+        ],
         fix: RESTART,
         incidents: &["cloudnativelabs/kube-router#415"],
         needs: DRIFT_NEEDS,
-        caused_by: &["DV01", "KM01"],
+        caused_by: &[Because::Node("KM15")],
         run: |facts| facts.drifted("VS07", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -121,11 +133,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "The scheduler comes from ipvs.scheduler, persistence from the Service's sessionAffinity. kube-proxy \
               compares them with each sync, so a persistent difference means that a sync does not finish.",
         verify: "Compare scheduler and `persistent` with the configuration and the Service.",
-        commands: &["ipvsadm -Sn | grep -- '^-A'"],
+        commands: &[Example::on_node("ipvsadm -Sn | grep -- '^-A'")],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#114669"],
         needs: DRIFT_NEEDS,
-        caused_by: &["KM02", "DV01", "KM01"],
+        caused_by: &[Because::In("KM02"), Because::Node("KM15")],
         run: |facts| facts.drifted("VS08", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -139,13 +151,13 @@ pub(super) const CHECKS: &[Check] = &[
         why: "In ipvs mode KUBE-PROXY-FIREWALL and KUBE-SOURCE-RANGES-FIREWALL enforce source ranges with IP sets, \
               together with KUBE-IPVS-OUT-FILTER since 1.28.",
         verify: "The chains must exist, and FORWARD, INPUT and OUTPUT must lead to them.",
-        commands: &[
+        commands: &[Example::on_node(
             "iptables-save -t filter | grep -E 'KUBE-(PROXY-FIREWALL|SOURCE-RANGES|IPVS-OUT)'",
-        ],
+        )],
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#119656"],
         needs: DRIFT_NEEDS,
-        caused_by: &["IB07"],
+        caused_by: &[],
         run: |facts| facts.drifted("VS16", &[Mode::Ipvs], Layer::Iptables),
     },
 ];

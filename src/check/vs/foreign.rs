@@ -7,7 +7,9 @@ use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::check::core::Source;
 use crate::check::drift::DRIFT;
-use crate::check::{Check, Facts, Finding, Fix, Proof, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use crate::diff::Layer;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -25,11 +27,15 @@ pub(super) const CHECKS: &[Check] = &[Check {
           address. Its clean-up when the mode changes clears the whole table regardless of that setting.",
     verify: "Each virtual server must belong to a Service, or its address must be in excludeCIDRs.",
     commands: &[
-        "ipvsadm -Ln",
-        "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 excludeCIDRs",
+        Example::on_node("ipvsadm -Ln"),
+        Example::anywhere(
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 excludeCIDRs",
+        ),
     ],
-    fix: "If it belongs to other software, add its address to ipvs.excludeCIDRs and restart kube-proxy. Otherwise it \
+    fix: Text::plain(
+        "If it belongs to other software, add its address to ipvs.excludeCIDRs and restart kube-proxy. Otherwise it \
           belongs to a deleted Service: restart kube-proxy on this node.",
+    ),
     incidents: &[
         "kubernetes/kube-proxy#6",
         "kubernetes/kubernetes#59507",
@@ -37,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#85799",
     ],
     needs: &[NEEDS, DRIFT, &[Item::Modules, Item::Pods, Item::ConfigMaps]],
-    caused_by: &["DV01", "KM01"],
+    caused_by: &[],
     run: |facts| match facts.target() {
         Some(Mode::Ipvs) => unprotected_servers(facts),
         Some(_) => cleared_servers(facts),

@@ -10,7 +10,9 @@ use crate::check::core::{
     IPVS_TABLE, MODE, RULES, is_open, name_of, node_ports, rule_proof, rules_in_use,
     split_addresses,
 };
-use crate::check::{Check, Facts, Finding, Proof, ServiceRef, Severity, Subject, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 
@@ -26,11 +28,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Without nodePortAddresses kube-proxy creates a virtual server for each NodePort on each local address, \
               including those of docker0 and of overlay links.",
         verify: "Compare the addresses of NodePort virtual servers with their links.",
-        commands: &["ipvsadm -Ln", "ip -br addr"],
-        fix: "Set nodePortAddresses to [\"primary\"], or to the prefixes that should accept NodePort traffic.",
+        commands: &[
+            Example::on_node("ipvsadm -Ln"),
+            Example::on_node("ip -br addr"),
+        ],
+        fix: Text::plain(
+            "Set nodePortAddresses to [\"primary\"], or to the prefixes that should accept NodePort traffic.",
+        ),
         incidents: &["kubernetes/kubernetes#72236"],
         needs: &[MODE, IPVS_TABLE, &[Item::Addresses, Item::Services]],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: inner_addresses,
     },
     Check {
@@ -44,10 +51,13 @@ pub(super) const CHECKS: &[Check] = &[
               NodePort with the same number, and are marked for masquerading.",
         verify: "Compare the ports of the Services with the NodePorts.",
         commands: &[
-            "kubectl get services -A -o wide",
-            "ipset list KUBE-NODE-PORT-TCP",
+            Example::anywhere("kubectl get services -A -o wide"),
+            Example::on_node("ipset list KUBE-NODE-PORT-TCP"),
         ],
-        fix: "Give the Service another port, or switch to another mode with `kpx migrate --to MODE`.",
+        fix: Text::with(
+            "Give the Service another port, or switch to another mode with {}.",
+            &[Example::kpx(&["migrate", "--to", "MODE"]).with(&["MODE"])],
+        ),
         incidents: &["kubernetes/kubernetes#132068"],
         needs: &[MODE, &[Item::Services]],
         caused_by: &[],
@@ -64,8 +74,10 @@ pub(super) const CHECKS: &[Check] = &[
               unknown packets there never accepted NodePorts, and in iptables mode did not have to: they are \
               translated before and pass through FORWARD.",
         verify: "With policy DROP, or a final rule that drops, INPUT must accept the NodePorts.",
-        commands: &["iptables -S INPUT"],
-        fix: "Accept the NodePort range in chain INPUT, in the firewall's own configuration.",
+        commands: &[Example::on_node("iptables -S INPUT")],
+        fix: Text::plain(
+            "Accept the NodePort range in chain INPUT, in the firewall's own configuration.",
+        ),
         incidents: &["kubernetes/kubernetes#98465"],
         needs: &[MODE, RULES, &[Item::Services]],
         caused_by: &[],

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
 use crate::check::core::{IPVS_TABLE, MODE, if_recorded, served_by};
-use crate::check::{Check, Facts, Finding, Proof, Severity, Subject, Verdict, When};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item};
 use crate::words::number_of;
@@ -22,9 +22,14 @@ pub(super) const CHECKS: &[Check] = &[
         why: "kube-proxy sets the weight of a TCP endpoint that goes to 0 and removes the real server when its last \
               connection ends. Connections that never end, or whose client reuses the port, keep it forever.",
         verify: "A real server of weight 0 must have no connections, or an endpoint that is still terminating.",
-        commands: &["ipvsadm -Ln | grep ' 0 '", "ipvsadm -Lnc | grep ADDRESS"],
-        fix: "Wait for the timeout of idle connections, 15 minutes; or delete the real server with `ipvsadm -d`, \
-              which resets its connections.",
+        commands: &[
+            Example::on_node("ipvsadm -Ln | grep ' 0 '"),
+            Example::on_node("ipvsadm -Lnc | grep ADDRESS").with(&["ADDRESS"]),
+        ],
+        fix: Text::plain(
+            "Wait for the timeout of idle connections, 15 minutes; or delete the real server with `ipvsadm -d`, \
+             which resets its connections.",
+        ),
         incidents: &[
             "kubernetes/kubernetes#81775",
             "kubernetes/kubernetes#84322: NFS mounts hung",
@@ -35,7 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
             IPVS_TABLE,
             &[Item::IpvsConnections, Item::EndpointSlices, Item::Services],
         ],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: drained,
     },
     Check {
@@ -48,11 +53,11 @@ pub(super) const CHECKS: &[Check] = &[
         why: "IPVS forgets an idle TCP connection after 900 seconds unless ipvs.tcpTimeout sets another value. \
               kube-proxy sets the timeouts when it starts; a later `ipvsadm --set` overrides them.",
         verify: "Compare with ipvs.tcpTimeout, tcpFinTimeout and udpTimeout.",
-        commands: &["ipvsadm -L --timeout"],
-        fix: "Restart kube-proxy on this node, and find out what else sets them.",
+        commands: &[Example::on_node("ipvsadm -L --timeout")],
+        fix: Text::plain("Restart kube-proxy on this node, and find out what else sets them."),
         incidents: &["kubelb#539", "terraform-aws-modules/terraform-aws-eks#3367"],
         needs: &[MODE, IPVS_TABLE],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: timeouts,
     },
     Check {
@@ -65,11 +70,16 @@ pub(super) const CHECKS: &[Check] = &[
         why: "IPVS finds a connection in a hash table whose size is fixed when the module is loaded: 4,096 buckets \
               unless the option conn_tab_bits sets another. With many connections each packet searches a long list.",
         verify: "Compare the size with the number of connections.",
-        commands: &["head -1 /proc/net/ip_vs", "wc -l < /proc/net/ip_vs_conn"],
-        fix: "Add `options ip_vs conn_tab_bits=18` to a file of /etc/modprobe.d and reboot the node.",
+        commands: &[
+            Example::on_node("head -1 /proc/net/ip_vs"),
+            Example::on_node("wc -l < /proc/net/ip_vs_conn"),
+        ],
+        fix: Text::plain(
+            "Add `options ip_vs conn_tab_bits=18` to a file of /etc/modprobe.d and reboot the node.",
+        ),
         incidents: &["cloudnativelabs/kube-router#544"],
         needs: &[MODE, IPVS_TABLE, &[Item::IpvsConnections]],
-        caused_by: &["KM01"],
+        caused_by: &[],
         run: buckets,
     },
 ];

@@ -13,18 +13,19 @@ use super::Io;
 use super::shared::change::{carry_out_on, open};
 use super::shared::examine::{Examined, examine};
 use super::shared::failure::{Failure, Hint as _};
+use super::shared::identity::reach;
 use super::shared::nodes;
 use super::shared::session::Session;
 use crate::action::Action;
 use crate::apply::{self, StepError};
 use crate::backend::Mode;
-use crate::check::{self, Check, Facts, Severity};
+use crate::check::{self, Check, Facts, Question, Severity};
 use crate::cli::PreflightArgs;
 use crate::evidence::{Gap, Item};
 use crate::host::Live;
 use crate::node::NodeSnapshot;
 use crate::plan::{self, Plan, Undo};
-use crate::report::doctor::{DoctorReport, HEAD, HEAD_WHOLE};
+use crate::report::doctor::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
 use crate::report::nodes::PreflightOfNodes;
 use crate::report::plan::PlanReport;
 use crate::report::preflight::{PreflightReport, Proof};
@@ -103,14 +104,20 @@ pub(super) async fn look(
     }
     let (case, Examined { outcomes, head }) = examine(session, items, checks, Some(to)).await?;
     let now = case.now;
-    let assessment = DoctorReport::new(outcomes, head, now, None, Some(Severity::Error));
+    let question = Question::Switch(to);
+    let frame = Frame {
+        head,
+        taken: now,
+        question,
+        fail_on: Some(Severity::Error),
+        ..Frame::default()
+    };
+    let diagnosis = check::diagnose(outcomes, None, question, None);
+    let assessment = DoctorReport::new(diagnosis, &reach(session), frame);
     let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
     let facts = Facts::new(&node, now).before(Some(to));
     let requirements = requirements::of(&facts, to);
-    Ok(PreflightReport::new(
-        requirements,
-        assessment.before(Some(to)),
-    ))
+    Ok(PreflightReport::new(requirements, assessment))
 }
 
 async fn plan_for(

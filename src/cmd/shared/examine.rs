@@ -19,6 +19,7 @@ use crate::evidence::{Evidence, Item, Time};
 use crate::host::clock;
 use crate::node::NodeSnapshot;
 use crate::report::doctor::Head;
+use crate::view::head;
 
 /// The input of the checks.
 pub(in crate::cmd) struct Case {
@@ -90,7 +91,7 @@ pub(in crate::cmd) async fn examine_with(
     items.extend(more);
     let (case, examined) = examine(session, items, &checks, None).await?;
     let mut outcomes = examined.outcomes;
-    check::fold(&mut outcomes, &case.evidence);
+    check::fold(&mut outcomes);
     Ok((case, outcomes))
 }
 
@@ -108,13 +109,15 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
     // the limit is halved with every check that exceeds it, down to a minimum: all of them take about twice the limit.
     let mut limit_now = limit;
     let least = limit / 60;
-    let mut worker = Worker::start(case, checks)?;
+    // The verdict on all Services is part of a whole examination.
+    let is_whole = case.question == Question::Now && checks.len() == check::asked(None).len();
+    let mut worker = Worker::start(case, checks, is_whole)?;
     let mut outcomes = Vec::new();
     for (at, &check) in checks.iter().enumerate() {
         let outcome = match worker.outcomes.recv_timeout(limit_now) {
             Ok(outcome) => outcome,
             Err(error) => {
-                worker = Worker::start(case, &checks[at + 1..])?;
+                worker = Worker::start(case, &checks[at + 1..], is_whole)?;
                 Outcome::Unknown(match error {
                     RecvTimeoutError::Timeout => {
                         let late = Unknown::Late(limit_now);
@@ -133,7 +136,7 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
 }
 
 impl Worker {
-    fn start(case: &Arc<Case>, checks: &[&'static Check]) -> io::Result<Self> {
+    fn start(case: &Arc<Case>, checks: &[&'static Check], is_whole: bool) -> io::Result<Self> {
         let (case, checks) = (Arc::clone(case), checks.to_vec());
         let (tell, outcomes) = mpsc::channel();
         let (tell_head, head) = mpsc::channel();
@@ -152,7 +155,11 @@ impl Worker {
                         return;
                     }
                 }
-                drop(tell_head.send(Head::of(&facts)));
+                let services = is_whole.then(|| head::tally(&facts)).flatten();
+                drop(tell_head.send(Head {
+                    services,
+                    ..Head::of(&facts)
+                }));
             });
         };
         // The stack size of a main thread.

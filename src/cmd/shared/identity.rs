@@ -262,26 +262,26 @@ pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
 }
 
 /// Makes `fixes` work on this machine, for the node and the cluster of `session`.
-pub(in crate::cmd) fn reach<'f>(session: &Session, fixes: impl Iterator<Item = &'f mut Fix>) {
-    let reach = Arc::new(way_to(session));
+pub(in crate::cmd) fn reach_all<'f>(session: &Session, fixes: impl Iterator<Item = &'f mut Fix>) {
+    let reach = reach(session);
     for fix in fixes {
         fix.reached_by(&reach);
     }
 }
 
 /// Returns how commands reach the node and the cluster of `session` from this machine.
-fn way_to(session: &Session) -> Reach {
+pub(in crate::cmd) fn reach(session: &Session) -> Arc<Reach> {
     // In a report of several nodes, each fix is below the names of its nodes.
     let node = session
         .name()
         .filter(|_| session.is_remote() && !session.one_of_several);
     let options = options_text(session);
-    Reach {
+    Arc::new(Reach {
         to_read: options.clone(),
         options,
         node: node.map(str::to_owned),
         ..Reach::default()
-    }
+    })
 }
 
 /// Returns the options of `session` that select the node and the cluster, as words of a command line.

@@ -13,7 +13,7 @@ use observe::Seen;
 
 use super::Io;
 use super::shared::failure::{Failure, Hint as _};
-use super::shared::identity::reach;
+use super::shared::identity::reach_all;
 use super::shared::nodes;
 use super::shared::output::Extra;
 use super::shared::probe;
@@ -289,7 +289,7 @@ async fn why_not(
         Ok(answer) => answer,
         Err(error) => return Ok(vec![format!("the cause is unknown: {error}")]),
     };
-    reach(session, answer.fixes_mut());
+    reach_all(session, answer.fixes_mut());
     let causes = answer
         .causes
         .iter()

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::{Check, Outcome, Unknown};
+use crate::check::{Checked, Reason, Unknown};
 use crate::evidence::{Forbidden, Gap};
 
 /// Returns the hint for the checks that are unknown because of a refused request; `None` if there are none.
-pub(super) fn hint(outcomes: &[(&'static Check, Outcome)]) -> Option<String> {
-    let refused = outcomes.iter().filter_map(|(_, outcome)| match outcome {
-        Outcome::Unknown(Unknown::Gap(Gap::Forbidden(_, refused))) => Some(&**refused),
+pub(super) fn hint(checks: &[Checked]) -> Option<String> {
+    let refused = checks.iter().filter_map(|of| match &of.reason {
+        Some(Reason::Unknown(Unknown::Gap(Gap::Forbidden(_, refused)))) => Some(&**refused),
         _ => None,
     });
     let refused: Vec<&Forbidden> = refused.collect();
@@ -38,15 +38,16 @@ fn list(words: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::hint;
-    use crate::check::{self, Outcome};
+    use crate::check::{self, Checked, Reason, Status};
     use crate::evidence::{Forbidden, Gap, Item};
 
     fn hint_for(gaps: Vec<Gap>) -> Option<String> {
-        let checks = check::all().zip(gaps);
-        let outcomes: Vec<_> = checks
-            .map(|(check, gap)| (check, Outcome::Unknown(gap.into())))
-            .collect();
-        hint(&outcomes)
+        let checks = check::all().zip(gaps).map(|(check, gap)| Checked {
+            check,
+            status: Status::Unknown,
+            reason: Some(Reason::Unknown(gap.into())),
+        });
+        hint(&checks.collect::<Vec<_>>())
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::blocks;
-use super::{DoctorReport, EntryStatus, Status};
+use super::{DoctorReport, Status};
 use crate::backend::Mode;
+use crate::check::EntryStatus;
 use crate::net::Family;
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
@@ -22,7 +22,14 @@ const FEW: usize = 3;
 pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     let name = report.head.node.name.as_deref().unwrap_or("this node");
     let (tone, answer) = answer(report);
-    page.line(&format!("{name}: {}", page.paint(tone, &answer)));
+    let answer = page.paint(tone, &answer);
+    match &report.head.services {
+        Some(tally) => {
+            page.hang(&format!("{name}: "), "  ", &tally.to_string());
+            page.line(&format!("  {answer}"));
+        }
+        None => page.line(&format!("{name}: {answer}")),
+    }
     page.line("");
     head(report, page);
     problems(report, page);
@@ -39,7 +46,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
 
 /// Repeats the verdict and the findings, one a line: the start of the page has left the screen.
 fn again(report: &DoctorReport, page: &mut Page) {
-    let blocks = blocks(&report.findings);
+    let blocks: Vec<_> = report.in_blocks().collect();
     if blocks.is_empty() {
         return;
     }
@@ -62,7 +69,7 @@ pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
 
 /// Adds every finding, after an empty line.
 fn problems(report: &DoctorReport, page: &mut Page) {
-    for block in blocks(&report.findings) {
+    for block in report.in_blocks() {
         page.line("");
         block.page(page);
     }
@@ -87,6 +94,7 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
         .collect();
     let tone = match (summary.errors, summary.warnings, summary.unknown) {
         (1.., _, _) => Tone::Bad,
+        _ if report.has_failing() => Tone::Bad,
         (_, 1.., _) => Tone::Doubtful,
         (_, _, 1..) => Tone::Unclear,
         _ => Tone::Good,
@@ -98,6 +106,7 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
     let found = match (parts.is_empty(), summary.unknown, planned) {
         (false, _, None) => parts.join(", "),
         (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
+        (true, 0, None) if report.has_failing() => "no finding explains it".to_owned(),
         (true, 0, None) => "healthy".to_owned(),
         (true, _, None) => "inconclusive: data is missing".to_owned(),
         (true, 0, Some(planned)) => format!("nothing blocks {planned}"),
@@ -122,6 +131,7 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
         node,
         mode,
         cluster,
+        services: _,
         sync,
         added,
     } = &report.head;

@@ -1,12 +1,8 @@
 //! Findings that the ignore file hides, and the status of its entries.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use crate::check::ignore::{Entry, Ignores};
-use crate::check::{Check, Finding, Severity};
-use crate::evidence::Time;
+use crate::check::{EntryStatus, EntryUse, Hidden, Severity};
 
 /// A finding that the ignore file hides.
 #[derive(Debug, Serialize)]
@@ -47,89 +43,29 @@ pub(crate) struct IgnoreEntry {
     pub findings: usize,
 }
 
-/// The status of an entry of the ignore file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum EntryStatus {
-    /// It hides findings.
-    Used,
-    /// It matches no finding.
-    Unused,
-    /// It has expired and hides nothing.
-    Expired,
-    /// Its check did not run, or is unknown.
-    Unknown,
-}
-
-/// An ignore file in use.
-#[derive(Debug)]
-pub(crate) struct IgnoreFile {
-    /// Its path.
-    pub path: String,
-    /// Its entries.
-    pub ignores: Ignores,
-    /// The time that expiry is compared with.
-    pub now: Time,
-}
-
-impl IgnoreFile {
-    /// Removes the ignored findings from `found`, and returns them.
-    pub(super) fn hide(
-        &self,
-        found: &mut BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
-    ) -> Vec<Ignored> {
-        let mut hidden = Vec::new();
-        for (check, findings) in found.values_mut() {
-            findings.retain(|finding| {
-                let Some(at) = self.ignores.hides(check, finding, self.now) else {
-                    return true;
-                };
-                let entry = &self.ignores.entries[at];
-                hidden.push(Ignored {
-                    id: check.id,
-                    name: check.name,
-                    severity: finding.severity,
-                    subject: finding.subject.clone(),
-                    message: finding.message.clone(),
-                    reason: entry.reason.clone(),
-                    expires: entry.expires.clone(),
-                });
-                false
-            });
+impl Ignored {
+    pub(super) fn new(of: Hidden) -> Self {
+        Self {
+            id: of.check.id,
+            name: of.check.name,
+            severity: of.finding.severity,
+            subject: of.finding.subject,
+            message: of.finding.message,
+            reason: of.reason,
+            expires: of.expires,
         }
-        found.retain(|_, (_, findings)| !findings.is_empty());
-        hidden.sort_by(|a, b| (b.severity, a.id, &a.subject).cmp(&(a.severity, b.id, &b.subject)));
-        hidden
     }
+}
 
-    /// Returns the entries with their status; `found` has the findings of all checks, `is_known` is true for checks that
-    /// passed or failed.
-    pub(super) fn entries(
-        &self,
-        found: &BTreeMap<&'static str, (&'static Check, Vec<Finding>)>,
-        is_known: impl Fn(&Check) -> bool,
-    ) -> Vec<IgnoreEntry> {
-        let of = |entry: &Entry| {
-            let findings = found.get(entry.check.id).map_or(0, |(check, findings)| {
-                let named = findings.iter().filter(|f| entry.names(check, f));
-                named.count()
-            });
-            let status = match findings {
-                _ if entry.is_over(self.now) => EntryStatus::Expired,
-                1.. => EntryStatus::Used,
-                0 if is_known(entry.check) => EntryStatus::Unused,
-                0 => EntryStatus::Unknown,
-            };
-            IgnoreEntry {
-                line: entry.line,
-                check: entry.check.id,
-                subject: entry.subject.clone(),
-                expires: entry.expires.clone(),
-                status,
-                findings,
-            }
-        };
-        self.ignores.entries.iter().map(of).collect()
+impl IgnoreEntry {
+    pub(super) fn new(of: &EntryUse) -> Self {
+        Self {
+            line: of.entry.line,
+            check: of.entry.check.id,
+            subject: of.entry.subject.clone(),
+            expires: of.entry.expires.clone(),
+            status: of.status,
+            findings: of.findings,
+        }
     }
 }

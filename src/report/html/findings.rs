@@ -4,7 +4,7 @@ use super::{Section, para, prose, said, table, typed, word};
 use crate::check;
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use crate::report::doctor::{Block, DoctorReport, Problem, Status, blocks, commands, texts};
+use crate::report::doctor::{Block, DoctorReport, Problem, Status, commands, texts};
 use crate::report::explain::Explanation;
 use crate::words::number_of;
 
@@ -17,7 +17,7 @@ pub(super) fn section(report: &DoctorReport) -> Section<'_> {
         if count == 0 {
             markup.leaf("p", &[], "No findings.");
         }
-        for block in blocks(&report.findings) {
+        for block in report.in_blocks() {
             add(markup, &block);
         }
         unknown(markup, report);
@@ -41,7 +41,7 @@ fn add(markup: &mut Markup, block: &Block<'_>) {
             return;
         };
         markup.leaf("h3", &[], &block.clears());
-        typed(markup, "Command of the fix", command);
+        typed(markup, "Command of the fix", &command);
         for text in texts(&groups.concat()) {
             para(markup, &text);
         }
@@ -136,7 +136,7 @@ fn explained(markup: &mut Markup, finding: &Problem) {
                 ("symptom", of.symptom.to_owned()),
                 ("mechanism", of.why.to_owned()),
                 ("verify", of.verify.to_owned()),
-                ("fix", of.fix.to_owned()),
+                ("fix", of.fix.clone()),
             ] {
                 markup.leaf("dt", &[], name);
                 markup.element("dd", &[], |markup| prose(markup, &text));

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
-use crate::check::{Check, Facts, ServiceRef, Severity, Verdict, When};
+use crate::check::{Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
 use crate::evidence::{Gap, IPTABLES};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -48,13 +48,17 @@ pub(super) const CHECKS: &[Check] = &[Check {
           kube-proxy's decides for it.",
     verify: "Trace a packet to the Service; the last step names the rule.",
     commands: &[
-        "kpx trace NAMESPACE/SERVICE",
-        "kpx diff --packets",
-        "iptables-nft-save -c | grep -E 'DROP|REJECT'; iptables-legacy-save -c | grep -E 'DROP|REJECT'",
-        "nft list ruleset | grep -E 'drop|reject'",
+        Example::kpx(&["trace", "NAMESPACE/SERVICE"]).with(&["NAMESPACE/SERVICE"]),
+        Example::kpx(&["diff", "--packets"]),
+        Example::on_node(
+            "iptables-nft-save -c | grep -E 'DROP|REJECT'; iptables-legacy-save -c | grep -E 'DROP|REJECT'",
+        ),
+        Example::on_node("nft list ruleset | grep -E 'drop|reject'"),
     ],
-    fix: "Delete the rule, or change it in the configuration of its software so that it does not match Service \
-          traffic.",
+    fix: Text::plain(
+        "Delete the rule, or change it in the configuration of its software so that it does not match Service \
+         traffic.",
+    ),
     incidents: &[
         "kubernetes/kubernetes#40182: Docker 1.13 sets the policy of FORWARD to DROP",
         "kubernetes/kubernetes#39823: pods do not reach Services under such a policy",

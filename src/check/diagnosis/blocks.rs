@@ -1,0 +1,74 @@
+//! The findings in blocks: what one fix clears is one block.
+
+use super::Diagnosed;
+use crate::check::{Advice, Severity};
+
+/// Findings that one fix clears, or a finding without such a fix. Numbers are positions among the findings of the diagnosis.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// The command that clears all of them, if there is one.
+    pub advice: Option<Advice>,
+    /// The severity of the worst.
+    pub severity: Severity,
+    /// The findings; those with the same message are one group.
+    pub groups: Vec<Vec<usize>>,
+}
+
+impl Block {
+    /// Returns the number of findings.
+    pub fn count(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+
+    /// Returns the command that clears all findings, if there are several.
+    pub fn shared_fix(&self) -> Option<&Advice> {
+        self.advice.as_ref().filter(|_| self.count() > 1)
+    }
+}
+
+/// Returns the blocks of `findings`: the worst first, then those whose fix clears the most.
+pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for group in groups(findings) {
+        let advice = common(findings, &group);
+        let severity = findings[group[0]].severity;
+        let same = |block: &&mut Block| advice.is_some() && block.advice == advice;
+        match blocks.iter_mut().find(same) {
+            Some(block) => block.groups.push(group),
+            None => blocks.push(Block {
+                advice,
+                severity,
+                groups: vec![group],
+            }),
+        }
+    }
+    blocks.sort_by_key(|block| {
+        let cleared = block.shared_fix().map(|_| block.count());
+        std::cmp::Reverse((block.severity, cleared))
+    });
+    blocks
+}
+
+/// Groups findings that have the same message; they are sorted by severity and check already.
+fn groups(findings: &[Diagnosed]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let key = |at: usize| {
+        let of = &findings[at];
+        (of.check.id, of.severity, &of.finding.message)
+    };
+    for at in 0..findings.len() {
+        match groups.iter_mut().find(|group| key(group[0]) == key(at)) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Returns the command of the fix that all findings of a group have.
+fn common(findings: &[Diagnosed], group: &[usize]) -> Option<Advice> {
+    let of = |at: &usize| findings[*at].finding.fix.as_ref()?.advice.as_ref();
+    let first = group.first().and_then(of)?;
+    let is_same = group.iter().all(|at| of(at) == Some(first));
+    is_same.then(|| first.clone())
+}
