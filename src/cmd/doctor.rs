@@ -20,6 +20,7 @@ use super::watch::{self, Follow};
 use crate::check::ignore::{EXAMPLE, Ignores};
 use crate::check::{self, Check, Question, Severity};
 use crate::cli::{DoctorArgs, FailOn};
+use crate::diff;
 use crate::evidence::Item;
 use crate::host::{self, clock};
 use crate::render::Report as _;
@@ -181,8 +182,16 @@ pub(super) async fn examine_case(
     if asked.is_whole {
         items.extend(HEAD_WHOLE);
         items.extend(head::judged());
+        items.extend(asked.question.target().into_iter().flat_map(diff::needs));
     }
-    let (case, examined) = examine(session, items, &asked.checks, asked.question).await?;
+    let (case, examined) = examine(
+        session,
+        items,
+        &asked.checks,
+        asked.question,
+        asked.is_whole,
+    )
+    .await?;
     let Examined { mut outcomes, head } = examined;
     let drifted = check::drifted(&outcomes);
     let mut last = Arc::clone(&case);
@@ -191,7 +200,7 @@ pub(super) async fn examine_case(
     if session.from.is_none() && may_sync && !drifted.is_empty() {
         clock::pause(case.settles_after()).await;
         let items = check::needs(&drifted);
-        let (again, later) = examine(session, items, &drifted, asked.question).await?;
+        let (again, later) = examine(session, items, &drifted, asked.question, false).await?;
         // Drift that could not be compared again stays a finding.
         if check::is_as_complete(&case.evidence, &again.evidence) {
             check::keep_persistent(&mut outcomes, later.outcomes);

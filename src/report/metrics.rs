@@ -23,6 +23,12 @@ pub(crate) const IGNORED: Metric = Metric::gauge(
 /// Checks by status.
 pub(crate) const CHECKS: Metric =
     Metric::gauge("kpx_doctor_checks", &["status"], "Checks by status.");
+/// Services by the verdict on their connections.
+pub(crate) const SERVICES: Metric = Metric::gauge(
+    "kpx_services",
+    &["verdict"],
+    "Services by the verdict on connections to them from this node: works, failing, without-endpoints, restricted (by their own settings), unknown.",
+);
 /// Time of the evidence.
 pub(crate) const TAKEN: Metric = Metric::gauge(
     "kpx_doctor_timestamp_seconds",
@@ -194,6 +200,7 @@ pub(crate) const METRICS: &[Metric] = &[
     CHECK_UNKNOWN,
     IGNORED,
     CHECKS,
+    SERVICES,
     TAKEN,
     MODE,
     DRIFT,

@@ -7,6 +7,7 @@ mod cell;
 mod end;
 mod fault;
 mod judge;
+mod outlook;
 mod place;
 mod reply;
 mod survey;
@@ -18,6 +19,7 @@ use serde::Serialize;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, Question};
+pub use outlook::{Outlook, Worse};
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
 use crate::trace::{Assumption, Outcome, Question as Condition};

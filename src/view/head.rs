@@ -10,7 +10,7 @@ use crate::check::Facts;
 use crate::evidence::{Gap, IPTABLES, Item, Time};
 use crate::net::Family;
 use crate::trace;
-use crate::verdict::{Tally, survey};
+use crate::verdict::{Outlook, Tally, survey};
 
 /// The items that the head reads in every run; all are cheap.
 pub(crate) const HEAD: &[Item] = &[
@@ -48,6 +48,14 @@ pub(crate) fn tally<'n>(facts: &Facts<'n>) -> Option<Tally> {
     })
 }
 
+/// Returns the verdict on all Services of the node in `mode`, unless they are unknown.
+pub(crate) fn outlook(facts: &Facts<'_>, mode: Mode) -> Option<Outlook> {
+    ask(|| {
+        facts.node.services()?;
+        Outlook::of(facts.node, facts.owners().ports(), mode)
+    })
+}
+
 /// The node, its mode and its cluster.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -60,6 +68,9 @@ pub(crate) struct Head {
     pub cluster: Option<ClusterHead>,
     /// The verdict on the Services, if all checks ran and the cluster's objects are known.
     pub services: Option<Tally>,
+    /// The same in the mode of a planned switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
     /// The last sync of each IP family.
     pub sync: Vec<Sync>,
     /// Items that the API server added to the bundle.
@@ -148,6 +159,7 @@ impl Head {
             },
             cluster: ask(|| cluster(facts)),
             services: None,
+            outlook: None,
             sync: ask(|| sync(facts)).unwrap_or_default(),
             added: facts.node.evidence().added(),
         }

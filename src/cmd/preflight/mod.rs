@@ -21,6 +21,7 @@ use crate::apply::{self, StepError};
 use crate::backend::Mode;
 use crate::check::{self, Check, Facts, Question, Severity};
 use crate::cli::PreflightArgs;
+use crate::diff;
 use crate::evidence::{Gap, Item};
 use crate::host::Live;
 use crate::node::NodeSnapshot;
@@ -30,6 +31,7 @@ use crate::report::nodes::PreflightOfNodes;
 use crate::report::plan::PlanReport;
 use crate::report::preflight::{PreflightReport, Proof};
 use crate::requirements::{self, Area, NEEDS, Status};
+use crate::view::head;
 
 pub(super) async fn run(
     session: &Session,
@@ -101,8 +103,11 @@ pub(super) async fn look(
     if !checks.is_empty() {
         items.extend(HEAD);
         items.extend(HEAD_WHOLE);
+        items.extend(head::judged());
+        items.extend(diff::needs(to));
     }
-    let (case, Examined { outcomes, head }) = examine(session, items, checks, Some(to)).await?;
+    let (case, Examined { outcomes, head }) =
+        examine(session, items, checks, Some(to), !checks.is_empty()).await?;
     let now = case.now;
     let question = Question::Switch(to);
     let frame = Frame {

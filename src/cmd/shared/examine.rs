@@ -28,6 +28,8 @@ pub(in crate::cmd) struct Case {
     pub(in crate::cmd) name: Option<String>,
     pub(in crate::cmd) now: Option<Time>,
     pub(in crate::cmd) question: Question,
+    /// Whether the verdict on all Services is asked for.
+    pub(in crate::cmd) judges: bool,
 }
 
 /// The result.
@@ -54,12 +56,14 @@ struct Worker {
 /// The time limit of a check in multiples of `--timeout`; reading iptables rules has the same limit.
 const LONGER: u32 = 6;
 
-/// Reads `items` of the node of `session`, and runs `checks` on them, to answer `question`.
+/// Reads `items` of the node of `session`, and runs `checks` on them, to answer `question`; `judges` is whether the verdict on all
+/// Services is asked for, too.
 pub(in crate::cmd) async fn examine(
     session: &Session,
     items: BTreeSet<Item>,
     checks: &[&'static Check],
     question: impl Into<Question>,
+    judges: bool,
 ) -> Result<(Arc<Case>, Examined), Failure> {
     let items: Vec<_> = items.into_iter().collect();
     let evidence = session.gather(&items).await?;
@@ -74,6 +78,7 @@ pub(in crate::cmd) async fn examine(
         evidence,
         now,
         question: question.into(),
+        judges,
     });
     let examined = each(&case, checks, session.host.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
@@ -89,7 +94,7 @@ pub(in crate::cmd) async fn examine_with(
     let checks = check::asked(None);
     let mut items: BTreeSet<Item> = check::needs(&checks);
     items.extend(more);
-    let (case, examined) = examine(session, items, &checks, None).await?;
+    let (case, examined) = examine(session, items, &checks, None, false).await?;
     let mut outcomes = examined.outcomes;
     check::fold(&mut outcomes);
     Ok((case, outcomes))
@@ -109,15 +114,13 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
     // the limit is halved with every check that exceeds it, down to a minimum: all of them take about twice the limit.
     let mut limit_now = limit;
     let least = limit / 60;
-    // The verdict on all Services is part of a whole examination.
-    let is_whole = case.question == Question::Now && checks.len() == check::asked(None).len();
-    let mut worker = Worker::start(case, checks, is_whole)?;
+    let mut worker = Worker::start(case, checks)?;
     let mut outcomes = Vec::new();
     for (at, &check) in checks.iter().enumerate() {
         let outcome = match worker.outcomes.recv_timeout(limit_now) {
             Ok(outcome) => outcome,
             Err(error) => {
-                worker = Worker::start(case, &checks[at + 1..], is_whole)?;
+                worker = Worker::start(case, &checks[at + 1..])?;
                 Outcome::Unknown(match error {
                     RecvTimeoutError::Timeout => {
                         let late = Unknown::Late(limit_now);
@@ -136,7 +139,7 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
 }
 
 impl Worker {
-    fn start(case: &Arc<Case>, checks: &[&'static Check], is_whole: bool) -> io::Result<Self> {
+    fn start(case: &Arc<Case>, checks: &[&'static Check]) -> io::Result<Self> {
         let (case, checks) = (Arc::clone(case), checks.to_vec());
         let (tell, outcomes) = mpsc::channel();
         let (tell_head, head) = mpsc::channel();
@@ -155,11 +158,13 @@ impl Worker {
                         return;
                     }
                 }
-                let services = is_whole.then(|| head::tally(&facts)).flatten();
-                drop(tell_head.send(Head {
-                    services,
-                    ..Head::of(&facts)
-                }));
+                let mut head = Head::of(&facts);
+                match facts.question {
+                    Question::Now if case.judges => head.services = head::tally(&facts),
+                    Question::Switch(to) if case.judges => head.outlook = head::outlook(&facts, to),
+                    _ => {}
+                }
+                drop(tell_head.send(head));
             });
         };
         // The stack size of a main thread.
@@ -189,6 +194,7 @@ mod tests {
             name: Some("node1".to_owned()),
             now: None,
             question: Question::Now,
+            judges: false,
         });
         let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
         let checks = [

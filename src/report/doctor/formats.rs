@@ -194,6 +194,19 @@ fn prom(report: &DoctorReport) -> String {
     ];
     let statuses = statuses.map(|(status, count)| (vec![status], number(count)));
     text.add(&metrics::CHECKS, statuses);
+    let services = report.head.services.iter().flat_map(|tally| {
+        [
+            ("failing", tally.failing.len()),
+            ("restricted", tally.restricted.len()),
+            ("unknown", tally.unknown.len()),
+            ("without-endpoints", tally.without_endpoints.len()),
+            ("works", tally.works),
+        ]
+    });
+    text.add(
+        &metrics::SERVICES,
+        services.map(|(verdict, count)| (vec![verdict], number(count))),
+    );
     #[expect(clippy::cast_precision_loss, reason = "times are far below 2^52")]
     let taken = report.taken.map(|time| time.seconds as f64);
     text.one(&metrics::TAKEN, taken);

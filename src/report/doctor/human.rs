@@ -23,7 +23,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     let name = report.head.node.name.as_deref().unwrap_or("this node");
     let (tone, answer) = answer(report);
     let answer = page.paint(tone, &answer);
-    match &report.head.services {
+    match report.services() {
         Some(tally) => {
             page.hang(&format!("{name}: "), "  ", &tally.to_string());
             page.line(&format!("  {answer}"));
@@ -32,6 +32,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     }
     page.line("");
     head(report, page);
+    worse(report, page);
     problems(report, page);
     page.line("");
     if page.style().verbose > 0 {
@@ -42,6 +43,41 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
         again(report, page);
     }
     page.line(&format!("next: {}", report.next));
+}
+
+/// Connections that are worse in the planned mode and listed before the rest is counted.
+const MOST_WORSE: usize = 6;
+
+/// Adds the connections that are worse in the mode of a planned switch.
+pub(super) fn worse(report: &DoctorReport, page: &mut Page) {
+    let Some(outlook) = report
+        .head
+        .outlook
+        .as_ref()
+        .filter(|of| !of.worse.is_empty())
+    else {
+        return;
+    };
+    page.line("");
+    page.line(&format!("worse in mode {}:", outlook.mode));
+    for of in outlook.worse.iter().take(MOST_WORSE) {
+        let reason = of
+            .reason
+            .as_ref()
+            .map_or_else(String::new, |why| format!(" ({why})"));
+        let text = format!(
+            "{} {} from {}: {}, now {}{reason}",
+            of.service,
+            of.to,
+            of.client.name(),
+            of.then,
+            of.now
+        );
+        page.hang("  ", "    ", &text);
+    }
+    if let more @ 1.. = outlook.worse.len().saturating_sub(MOST_WORSE) {
+        page.line(&format!("  and {more} more"));
+    }
 }
 
 /// Repeats the verdict and the findings, one a line: the start of the page has left the screen.
@@ -62,6 +98,11 @@ fn again(report: &DoctorReport, page: &mut Page) {
 
 /// Adds the parts that another report quotes: the findings and the status of the checks.
 pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
+    if let Some(services) = report.services() {
+        page.line("");
+        page.hang("", "  ", &services);
+    }
+    worse(report, page);
     problems(report, page);
     page.line("");
     tail(report, page);
@@ -132,6 +173,7 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
         mode,
         cluster,
         services: _,
+        outlook: _,
         sync,
         added,
     } = &report.head;

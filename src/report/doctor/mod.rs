@@ -186,10 +186,19 @@ impl DoctorReport {
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
     }
 
-    /// Returns whether connections to any Service fail.
+    /// Returns whether connections to any Service fail, or are worse in the mode of a planned switch.
     fn has_failing(&self) -> bool {
         let services = self.head.services.as_ref();
+        let outlook = self.head.outlook.as_ref();
         services.is_some_and(|tally| !tally.failing.is_empty())
+            || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
+    }
+
+    /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.
+    fn services(&self) -> Option<String> {
+        let now = self.head.services.as_ref().map(ToString::to_string);
+        let then = self.head.outlook.as_ref();
+        now.or_else(|| then.map(|of| format!("in mode {}: {}", of.mode, of.services)))
     }
 
     /// Returns the number of checks that have findings in the report.

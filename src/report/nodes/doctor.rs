@@ -9,6 +9,7 @@ use super::{Nodes, Together, cell, title};
 use crate::check::Severity;
 use crate::render::{Page, Tone};
 use crate::report::doctor::{DoctorReport, Status};
+use crate::verdict::{Client, Failing, Fate, client_names};
 use crate::words::number_of;
 
 /// The findings of several nodes, each once.
@@ -24,14 +25,32 @@ pub(crate) struct DoctorOfNodes {
     pub inconclusive: usize,
     /// The number of nodes without errors and warnings, and without unknown checks.
     pub healthy: usize,
+    /// The Services whose connections fail.
+    pub services: Vec<FailingService>,
     /// The findings: first those of at most half of the nodes, then the others, each by severity and by the number of nodes.
     pub findings: Vec<Finding>,
     /// The checks whose data is missing.
     pub unknown: Vec<Unknown>,
     #[serde(skip)]
+    failing: BTreeMap<(String, Fate, Vec<Client>), Nodes>,
+    #[serde(skip)]
     found: BTreeMap<Key, (BTreeSet<Box<str>>, Nodes)>,
     #[serde(skip)]
     missing: BTreeMap<Box<str>, (BTreeSet<&'static str>, Nodes)>,
+}
+
+/// A Service whose connections fail, with the nodes where they do.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FailingService {
+    /// The Service, as `NAMESPACE/NAME`.
+    pub service: String,
+    /// What becomes of its connections.
+    pub fate: Fate,
+    /// The clients whose connections fail.
+    pub clients: Vec<Client>,
+    /// The nodes.
+    pub nodes: Nodes,
 }
 
 /// A finding: severity, id and name of the check, message.
@@ -72,6 +91,7 @@ pub(crate) struct Unknown {
 /// What is kept of a node's report.
 #[derive(Debug)]
 pub(crate) struct Part {
+    failing: Vec<Failing>,
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
 }
@@ -85,7 +105,9 @@ impl Together for DoctorOfNodes {
             let reason = check.reason.as_deref().unwrap_or_default();
             (Box::from(reason), check.id)
         });
+        let services = report.head.services.as_ref();
         Part {
+            failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
             unknown: unknown.collect(),
             findings: report
                 .findings
@@ -103,6 +125,7 @@ impl Together for DoctorOfNodes {
             .findings
             .iter()
             .map(|((severity, ..), _)| *severity)
+            .chain(part.failing.first().map(|_| Severity::Error))
             .max();
         let state = match worst {
             Some(Severity::Error) => &mut self.errors,
@@ -111,6 +134,10 @@ impl Together for DoctorOfNodes {
             _ => &mut self.inconclusive,
         };
         *state += 1;
+        for of in part.failing {
+            let key = (of.service, of.fate, of.clients);
+            self.failing.entry(key).or_default().add(node);
+        }
         for (key, subject) in part.findings {
             let (subjects, nodes) = self.found.entry(key).or_default();
             subjects.insert(subject);
@@ -125,6 +152,14 @@ impl Together for DoctorOfNodes {
 
     fn settle(&mut self) {
         let read = self.errors + self.warnings + self.inconclusive + self.healthy;
+        let failing = std::mem::take(&mut self.failing).into_iter();
+        let failing = failing.map(|((service, fate, clients), nodes)| FailingService {
+            service,
+            fate,
+            clients,
+            nodes,
+        });
+        self.services = failing.collect();
         let found = std::mem::take(&mut self.found).into_iter();
         let findings = found.map(
             |((severity, id, name, message), (subjects, nodes))| Finding {
@@ -165,6 +200,7 @@ impl Together for DoctorOfNodes {
     }
 
     fn page(&self, read: usize, page: &mut Page) {
+        services(&self.services, read, page);
         let (common, odd): (Vec<_>, Vec<_>) = self.findings.iter().partition(|of| of.common);
         for (heading, findings) in [("on some nodes", odd), ("on most nodes", common)] {
             if !findings.is_empty() {
@@ -173,11 +209,38 @@ impl Together for DoctorOfNodes {
             }
         }
         unknown(&self.unknown, read, page);
-        if let Some(first) = self.findings.first() {
+        let explains = self
+            .findings
+            .first()
+            .map(|first| format!("explain {}", first.id));
+        let explains = explains.or_else(|| {
+            Some(format!(
+                "why {} --all-nodes",
+                self.services.first()?.service
+            ))
+        });
+        if let Some(command) = explains {
             page.line("");
-            page.line(&format!("next: kpx explain {}", first.id));
+            page.line(&format!("next: kpx {command}"));
         }
     }
+}
+
+/// Adds the Services whose connections fail.
+fn services(failing: &[FailingService], read: usize, page: &mut Page) {
+    if failing.is_empty() {
+        return;
+    }
+    title(page, "Services that fail");
+    let rows = failing.iter().map(|of| {
+        vec![
+            of.service.clone(),
+            cell(&of.nodes, read, page),
+            format!("{}{}", of.fate, client_names(&of.clients)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    page.grid(&[("SERVICE", 0), ("NODES", 0), ("VERDICT", 0)], &rows);
 }
 
 fn table(findings: &[&Finding], read: usize, page: &mut Page) {
