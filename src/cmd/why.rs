@@ -13,7 +13,7 @@ use crate::cli::{ProbeFrom, WhyArgs};
 use crate::host::RemoteNode;
 use crate::net::Proto;
 use crate::report::nodes::WhyOfNodes;
-use crate::report::trace::ProbeRow;
+use crate::report::trace::{ProbeEnd, ProbeRow};
 use crate::report::why::{Probed, WhyReport};
 use crate::why::{self, Answer, Asked, Cause, Client, Unanswered};
 
@@ -94,7 +94,7 @@ async fn probes(
         if fails(&row, protocol) && works == Some(true) {
             answer.add(Cause::Probe {
                 address: to,
-                result: row.result.clone(),
+                result: row.result.to_string(),
             });
         }
         probes.push(Probed { to, protocol, row });
@@ -103,9 +103,9 @@ async fn probes(
 }
 
 fn fails(row: &ProbeRow, protocol: Proto) -> bool {
-    match row.result.as_str() {
-        "answered" => false,
-        "no answer" => protocol != Proto::Udp,
-        _ => true,
+    match row.result {
+        ProbeEnd::Answered => false,
+        ProbeEnd::Silence => protocol != Proto::Udp,
+        ProbeEnd::Refused | ProbeEnd::Unreachable(_) => true,
     }
 }

@@ -8,7 +8,7 @@ use super::cause::{At, Cause, Degree};
 use super::endpoints::EndpointRow;
 use super::findings::Related;
 use super::paths::{Client, Path};
-use crate::check::Fix;
+use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::owner::EndpointState;
 use crate::words::number_of;
@@ -31,6 +31,9 @@ pub struct Answer {
     pub node: Option<String>,
     /// The Service, as `NAMESPACE/NAME`; `None` if there is none.
     pub service: Option<String>,
+    /// The same, as a type.
+    #[serde(skip)]
+    pub found: Option<ServiceRef>,
     /// The verdict.
     pub verdict: Verdict,
     /// The answer in one sentence, without a full stop.
@@ -142,6 +145,7 @@ impl Answer {
         };
         let at = At {
             subject: subject.clone(),
+            service: self.found.clone(),
             node: self.node.clone(),
             ..At::default()
         };

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::endpoints::Lack;
 use super::paths::Client;
-use crate::check::Fix;
+use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::trace::mismatch::listed;
 use crate::words::number_of;
@@ -216,6 +216,8 @@ pub enum Degree {
 pub(super) struct At {
     /// The Service port, or the Service.
     pub(super) subject: String,
+    /// The Service, if it exists.
+    pub(super) service: Option<ServiceRef>,
     /// The node.
     pub(super) node: Option<String>,
     /// The clients whose packets fail.
@@ -447,7 +449,8 @@ fn fails(at: &At) -> String {
 
 fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
     let subject = &at.subject;
-    let (namespace, _) = subject.split_once('/').unwrap_or(("default", ""));
+    let service = at.service.as_ref();
+    let namespace = service.map_or("default", |service| &service.namespace);
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
     match lack {
         Lack::NoPods { selector } => format!(

@@ -148,8 +148,16 @@ impl<'n> Look<'n> {
         }
     }
 
+    fn at_service(&self, service: &Service, subject: String) -> At {
+        At {
+            service: Some(service.into()),
+            ..self.at(subject)
+        }
+    }
+
     fn empty(&self) -> Answer {
         Answer {
+            found: None,
             node: self.name.clone(),
             service: None,
             verdict: Verdict::Unknown,
@@ -170,6 +178,7 @@ impl<'n> Look<'n> {
         let name = asked::full(service);
         let mut answer = self.empty();
         answer.service = Some(name.clone());
+        answer.found = Some(service.into());
         answer.findings = findings::related(self.outcomes, service);
         if let Some(cause) = not_served(service) {
             let degree = match cause {
@@ -178,7 +187,7 @@ impl<'n> Look<'n> {
             };
             answer
                 .causes
-                .push(Broken::new(cause, degree, self.at(name)));
+                .push(Broken::new(cause, degree, self.at_service(service, name)));
             answer.settle();
             return Ok(answer);
         }
@@ -209,7 +218,7 @@ impl<'n> Look<'n> {
                 to: group.to,
                 partly: group.partly,
                 since: group.since,
-                ..self.at(subject)
+                ..self.at_service(service, subject)
             };
             let broken = Broken::new(group.cause, group.degree, at);
             match group.degree {
@@ -221,7 +230,7 @@ impl<'n> Look<'n> {
             [only] => only.name.to_string(),
             _ => name,
         };
-        self.suspects(&subject, &mut answer);
+        self.suspects(service, &subject, &mut answer);
         answer.settle_as(&subject);
         Ok(answer)
     }
@@ -346,7 +355,7 @@ impl<'n> Look<'n> {
     }
 
     /// Adds findings that a trace cannot show, if nothing else explains why the Service does not work.
-    fn suspects(&self, subject: &str, answer: &mut Answer) {
+    fn suspects(&self, service: &Service, subject: &str, answer: &mut Answer) {
         let is_hairpin = |of: &&Related| of.id == "CN07";
         let calls_itself = answer.paths.iter().any(|of| of.client == Client::Itself);
         let mut causes = Vec::new();
@@ -370,9 +379,10 @@ impl<'n> Look<'n> {
                 fix: of.fix.clone(),
             }));
         }
-        let broken = causes
-            .into_iter()
-            .map(|cause| Broken::new(cause, Degree::Suspect, self.at(subject.to_owned())));
+        let broken = causes.into_iter().map(|cause| {
+            let at = self.at_service(service, subject.to_owned());
+            Broken::new(cause, Degree::Suspect, at)
+        });
         answer.causes.extend(broken);
     }
 }

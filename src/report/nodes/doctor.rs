@@ -175,7 +175,8 @@ impl Together for DoctorOfNodes {
         unknown(&self.unknown, read, page);
         if let Some(first) = self.findings.first() {
             page.line("");
-            page.line(&format!("next: kpx explain {}", first.id));
+            let program = page.style().program;
+            page.line(&format!("next: {program} explain {}", first.id));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod graph;
 mod human;
 mod live;
+mod probe;
 mod steps;
 mod svg;
 
@@ -22,6 +23,7 @@ use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 pub(crate) use graph::{dot, mermaid};
 use live::Agreement;
 pub(crate) use live::Observation;
+pub(crate) use probe::ProbeEnd;
 pub(crate) use svg::{PICTURE, picture, svg};
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
@@ -54,7 +56,7 @@ pub(crate) struct TraceReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ProbeRow {
     /// How the connection went: `answered`, `refused`, …
-    pub result: String,
+    pub result: ProbeEnd,
     /// The backend that took it, as the kernel recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<SocketAddr>,
