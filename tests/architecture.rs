@@ -319,6 +319,163 @@ fn nothing_decides_by_a_text_for_people() {
     );
 }
 
+/// Fields that hold a text for people, calls that return one, and the names of variables with one.
+const PRINTED: &[&str] = &[
+    ".command",
+    ".command()",
+    ".message",
+    ".result",
+    ".sentence",
+    ".subject",
+    ".text()",
+    "command",
+    "evidence.to_string()",
+    "message",
+    "proof.to_string()",
+    "sentence",
+    "subject",
+];
+
+/// Calls that look for something in a text.
+const READERS: &[&str] = &[
+    "contains",
+    "ends_with",
+    "find",
+    "lines",
+    "matches",
+    "parse",
+    "rfind",
+    "rsplit",
+    "rsplit_once",
+    "split",
+    "split_at",
+    "split_once",
+    "split_whitespace",
+    "starts_with",
+    "strip_prefix",
+    "strip_suffix",
+    "trim_start_matches",
+];
+
+/// Calls between a text and its reader that change nothing.
+const BETWEEN: &[&str] = &[
+    ".as_deref()",
+    ".as_ref()",
+    ".as_str()",
+    ".clone()",
+    ".trim()",
+    ".unwrap()",
+    ".unwrap_or_default()",
+];
+
+/// Modules that read texts of others: of the API server, of tools, of files.
+const PARSERS: &[&str] = &["backend", "cluster", "evidence", "host", "node", "redact"];
+
+/// Returns the places of `code` that look for something in a text for people.
+fn read_again(code: &str) -> Vec<String> {
+    // A chain of calls may be on several lines.
+    let mut lines = code.lines().map(str::trim);
+    let mut flat = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        if !line.starts_with('.') {
+            flat.push('\n');
+        }
+        flat.push_str(line);
+    }
+    let start = |at: usize| flat[..at].rfind('\n').map_or(0, |at| at + 1);
+    let line_at = |at: usize| {
+        flat[start(at)..]
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for printed in PRINTED {
+        for (at, _) in flat.match_indices(printed) {
+            // The name of a variable is a word of its own.
+            let is_part = flat[..at].ends_with(|c: char| is_word(c) || c == '.');
+            if is_part && !printed.starts_with('.') {
+                continue;
+            }
+            let mut rest = &flat[at + printed.len()..];
+            while let Some(next) = BETWEEN.iter().find_map(|call| rest.strip_prefix(call)) {
+                rest = next;
+            }
+            let call = rest
+                .strip_prefix('.')
+                .and_then(|rest| rest.split_once(['(', ':']));
+            let read_by = call.is_some_and(|(name, _)| READERS.contains(&name));
+            // `match row.result.as_str() { "answered" => …`
+            let is_text = rest.len() < flat[at + printed.len()..].len();
+            let is_matched = flat[start(at)..at].contains("match ") && rest.starts_with(" {");
+            // `parse(&finding.subject)`
+            let before = flat[..at].trim_end_matches(|c| is_word(c) || "&*.[]".contains(c));
+            let is_field = printed.starts_with('.') && !rest.starts_with(is_word);
+            let is_argument = is_field && before.ends_with("parse(");
+            // `names_it(&proof.to_string())`
+            let is_proof = printed.ends_with("to_string()");
+            let is_given = is_proof && before.ends_with('(') && rest.starts_with(')');
+            if read_by || is_argument || is_given || (is_text && is_matched) {
+                found.push(line_at(at));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_reads_a_text_for_people_again() {
+    let mut wrong = Vec::new();
+    for (path, module) in sources() {
+        if PARSERS.contains(&module.as_str()) {
+            continue;
+        }
+        let code = code(&path);
+        // Tests look at texts.
+        let code = code.split("#[cfg(test)]\nmod ").next().unwrap();
+        let lines = read_again(code).into_iter();
+        wrong.extend(lines.map(|line| format!("{}: {line}", path.display())));
+    }
+    assert!(
+        wrong.is_empty(),
+        "these look for something in a text for people: decide by a type, such as `check::Subject` or `check::Advice`\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn what_reads_a_text_for_people_again_is_found() {
+    for code in [
+        "let (namespace, name) = at.subject.split_once('/')?;",
+        "finding\n    .message\n    .split([' ', ','])\n    .next()",
+        "let name = PortName::parse(&finding.subject);",
+        "if row.result.as_str().starts_with(\"no \") {}",
+        "let command = fix.command.as_deref().unwrap_or_default().contains(\"kpx\");",
+        "let first = fix.command().unwrap_or_default().strip_prefix(\"kpx \");",
+        "let names = proof.to_string().contains(rule);",
+        "answer.sentence.ends_with('.')",
+        "let (program, rest) = command.split_once(' ').unwrap_or((command, \"\"));",
+        "let is_it = |of: &&Finding| of.evidence.iter().any(|proof| names_it(&proof.to_string()));",
+        "match row.result.as_str() {\n\"answered\" => false,",
+        "let at = of.message.parse::<u16>()",
+    ] {
+        assert_eq!(read_again(code).len(), 1, "{code}");
+    }
+    for code in [
+        "let key = (&finding.subject, finding.message.len());",
+        "names.contains(&finding.subject)",
+        "finding.subject == *name",
+        "let parsed = parse(&command.subject_of)",
+        "answer.sentence.clone()",
+        "match row.result {\nEnd::Answered => false,",
+        "session.commands.find(|command| command.is_complete())",
+    ] {
+        assert!(read_again(code).is_empty(), "{code}");
+    }
+}
+
 #[test]
 fn each_mode_has_the_same_files() {
     for mode in ["iptables", "ipvs", "nftables"] {

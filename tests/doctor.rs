@@ -1,5 +1,6 @@
 //! The output of `kpx doctor` and `kpx explain`, for people and programs.
 
+mod advice;
 mod case;
 mod causes;
 mod config;

@@ -64,11 +64,11 @@ impl Pair {
                 .unwrap();
             let ran = runtime.block_on(kpx(&args));
             assert_ne!(ran.code, 2, "{args:?}: {ran}");
+            // Commands in the report name the bundle.
+            let named = |text: &str| text.replace(path.to_str().unwrap(), "BUNDLE");
             // An error has no report; its text is compared.
-            serde_json::from_str(&ran.out).unwrap_or_else(|_| {
-                let err = ran.err.replace(path.to_str().unwrap(), "BUNDLE");
-                serde_json::json!({ "code": ran.code, "err": err })
-            })
+            serde_json::from_str(&named(&ran.out))
+                .unwrap_or_else(|_| serde_json::json!({ "code": ran.code, "err": named(&ran.err) }))
         };
         let (left, right) = (run("before", before), run("after", after));
         let right = restored(&mut self.redactor, right);

@@ -60,8 +60,13 @@ pub(crate) fn profile() -> Option<(&'static str, OsString)> {
 
 /// Runs kpx offline. JSON that it prints has the form of its schema.
 pub(crate) async fn kpx(args: &[&str]) -> Ran {
+    kpx_as("kpx", args).await
+}
+
+/// The same by another name of the program.
+pub(crate) async fn kpx_as(program: &str, args: &[&str]) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let args = std::iter::once("kpx").chain(args.iter().copied());
+    let args = std::iter::once(program).chain(args.iter().copied());
     let code = kpx::run(
         args.map(OsString::from),
         &mut kpx::Io {

@@ -36,8 +36,8 @@ use crate::evidence::{Gap, Item};
 pub(crate) use self::core::ignore;
 pub use self::core::{
     Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
-    Outcome, ProcessState, Proof, Prose, Reach, Rule, ServiceRef, Subject, Text, Unknown, Way,
-    Word, drifted, first_sync_seconds, is_as_complete, keep_persistent, quoted, run, way,
+    Outcome, ProcessState, Proof, Prose, Reach, Rule, Runs, ServiceRef, Subject, Text, Unknown,
+    Word, drifted, first_sync_seconds, is_as_complete, keep_persistent, quoted, run, runs,
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::diagnosis::{

@@ -32,6 +32,7 @@ pub use migrate::{
     RollbackArgs, StatusArgs,
 };
 pub use nodes::NodesArgs;
+pub(crate) use plugin::program;
 pub use report::ReportArgs;
 pub use serve::ServeArgs;
 pub use trace::TraceArgs;

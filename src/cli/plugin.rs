@@ -8,10 +8,18 @@ use clap::builder::StyledStr;
 /// The name of the program as a plugin of kubectl, which users run as `kubectl kpx`.
 const PLUGIN: &str = "kubectl-kpx";
 
+/// What users type to run it.
+const AS_PLUGIN: &str = "kubectl kpx";
+
 /// Returns whether the command line `words` runs kpx as a plugin of kubectl.
 pub(super) fn is_meant(words: &[OsString]) -> bool {
     let program = words.first().map(Path::new);
     program.and_then(Path::file_stem) == Some(OsStr::new(PLUGIN))
+}
+
+/// Returns the words that run kpx again as the command line `words` runs it: `kpx` or `kubectl kpx`.
+pub(crate) fn program(words: &[OsString]) -> &'static str {
+    if is_meant(words) { AS_PLUGIN } else { "kpx" }
 }
 
 /// Returns the definition of the command line as a plugin of kubectl: usage and examples begin with `kubectl kpx`.
@@ -29,5 +37,5 @@ pub(super) fn command() -> clap::Command {
         long.into_iter()
             .fold(command, clap::Command::after_long_help)
     }
-    renamed(super::command()).bin_name("kubectl kpx")
+    renamed(super::command()).bin_name(AS_PLUGIN)
 }

@@ -29,7 +29,6 @@ use crate::report::doctor::{
 };
 use crate::report::explain::CheckList;
 use crate::report::nodes::DoctorOfNodes;
-use crate::view::by_tool;
 use crate::view::head;
 use crate::view::near::{meant, nearest};
 
@@ -220,7 +219,7 @@ pub(super) async fn examine_case(
         head,
         taken: case.now,
         question: asked.question,
-        by_tool: by_tool::notes(&case.evidence),
+        by_tool: case.evidence.by_tool(),
         ignore_file: ignores.map(|(path, _)| path.clone()),
         fail_on: asked.fail_on,
     };

@@ -1,6 +1,8 @@
 //! `kpx explain`
 
 use super::shared::failure::Failure;
+use super::shared::identity::reach;
+use super::shared::session::Session;
 use crate::check;
 use crate::pages;
 use crate::report::explain::{CheckList, Document, Explanation};
@@ -21,10 +23,10 @@ pub(super) fn page(word: &str) -> Option<Document> {
 }
 
 /// Explains the check that `word` names.
-pub(super) fn one(word: &str) -> Result<Explanation, Failure> {
+pub(super) fn one(session: &Session, word: &str) -> Result<Explanation, Failure> {
     let named = check::named(word);
     match named.as_slice() {
-        [check] => Ok(Explanation::new(check)),
+        [check] => Ok(Explanation::new(check, &reach(session))),
         [] => Err(super::doctor::unknown_check(word).with_hint(
             "`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
              and `kpx explain providers` names the others",

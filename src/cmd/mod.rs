@@ -210,7 +210,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             None => session.finish(io, &explain::list()),
             Some(word) => match explain::page(word) {
                 Some(page) => session.finish(io, &page),
-                None => session.finish(io, &explain::one(word)?),
+                None => session.finish(io, &explain::one(session, word)?),
             },
         },
         Command::Render(args) => {

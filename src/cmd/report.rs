@@ -16,6 +16,7 @@ use super::shared::output::Output;
 use super::shared::session::Session;
 use super::{reconcile, show, snapshot, trace};
 use crate::backend::Mode;
+use crate::check::ServiceRef;
 use crate::cli::ReportArgs;
 use crate::diff;
 use crate::evidence::{Item, SaveError, files};
@@ -114,27 +115,19 @@ fn needs() -> Vec<Item> {
     items.into_iter().collect()
 }
 
-/// Returns the first Services that a finding or a difference names.
+/// Returns the first Services that a finding or a difference concerns.
 fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) -> Vec<String> {
     let findings = doctor.findings.iter().flat_map(|finding| {
         let consequences = finding.consequences.iter();
-        let consequences = consequences.flat_map(|of| [&of.subject, &of.message]);
-        [&finding.subject, &finding.message]
-            .into_iter()
-            .chain(consequences)
+        let consequences = consequences.flat_map(|of| &of.services);
+        finding.services.iter().chain(consequences).cloned()
     });
-    // A finding about a rule names the Services in its message.
-    let names = findings.flat_map(|text| text.split([' ', ',', ';']));
-    let changes = drift
-        .changes
-        .iter()
-        .filter_map(|row| row.service.as_deref());
+    let changes = drift.changes.iter();
+    let changes = changes.filter_map(|row| PortName::parse(row.service.as_deref()?));
     let mut targets: Vec<String> = Vec::new();
-    for name in names.chain(changes).filter_map(PortName::parse) {
-        let found = services.services().iter().find(|row| {
-            let has_port = name.port.is_empty() || row.service.port == name.port;
-            has_port && (&row.service.namespace, &row.service.name) == (&name.namespace, &name.name)
-        });
+    for name in findings.chain(changes.map(ServiceRef::from)) {
+        let mut rows = services.services().iter();
+        let found = rows.find(|row| name.overlaps(&ServiceRef::from(&row.service)));
         // Another proxy serves it, or no address leads to it.
         let found = found.filter(|row| row.left_to.is_none() && !row.addresses.is_empty());
         let target = found.map(|row| row.service.to_string());

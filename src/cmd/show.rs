@@ -124,6 +124,7 @@ mod tests {
             ascii: false,
             wide: false,
             verbose: 0,
+            program: "kpx",
         };
         let mut out = Vec::new();
         render::write(report, format, style, &mut out).unwrap();

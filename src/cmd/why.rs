@@ -13,7 +13,7 @@ use crate::cli::{ProbeFrom, WhyArgs};
 use crate::host::RemoteNode;
 use crate::net::Proto;
 use crate::report::nodes::WhyOfNodes;
-use crate::report::trace::ProbeRow;
+use crate::report::trace::{ProbeEnd, ProbeRow};
 use crate::report::why::{Probed, WhyReport};
 use crate::verdict::{Client, Fate};
 use crate::why::{self, Answer, Asked, Cause, Unanswered};
@@ -95,7 +95,7 @@ async fn probes(
         if let (Some(failed), Fate::Works) = (failed(&row, protocol), fate) {
             let cause = Cause::Probe {
                 address: to,
-                result: row.result.clone(),
+                result: row.result.to_string(),
             };
             answer.add(cause, failed);
         }
@@ -106,9 +106,9 @@ async fn probes(
 
 /// Returns what becomes of connections such as that of a probe, if it failed.
 fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
-    match row.result.as_str() {
-        "answered" => None,
-        "no answer" => (protocol != Proto::Udp).then_some(Fate::Lost),
-        _ => Some(Fate::Refused),
+    match row.result {
+        ProbeEnd::Answered => None,
+        ProbeEnd::Silence => (protocol != Proto::Udp).then_some(Fate::Lost),
+        ProbeEnd::Refused | ProbeEnd::Unreachable(_) => Some(Fate::Refused),
     }
 }

@@ -1,6 +1,7 @@
 //! Evidence: the unmodified text of each item, or the reason why it is missing.
 
 mod bundle;
+pub(crate) mod by_tool;
 pub(crate) mod files;
 mod gap;
 pub mod ipvs;
@@ -21,6 +22,7 @@ pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, NODES, NodesWriter, Recorded, SaveError, Visit,
     each_node, load, load_file, load_node, load_within, save, write_to,
 };
+pub use by_tool::ByTool;
 pub use gap::{Forbidden, Gap};
 pub use item::{IPTABLES, ITEMS, Item, Privilege, join};
 pub use kernel::{Kernel, NotAKernel};

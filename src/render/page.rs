@@ -17,6 +17,8 @@ pub(crate) struct Style {
     pub wide: bool,
     /// The number of `-v` options.
     pub verbose: u8,
+    /// What users type to run kpx.
+    pub program: &'static str,
 }
 
 /// Returns the width of the terminal on stdout, in columns; `None` without a terminal.
@@ -392,6 +394,7 @@ mod tests {
             ascii: false,
             wide: false,
             verbose: 0,
+            program: "kpx",
         });
         let rows: Vec<Vec<String>> = rows
             .iter()
@@ -432,6 +435,7 @@ mod tests {
                 ascii: false,
                 wide: false,
                 verbose: 0,
+                program: "kpx",
             });
             page.para("fix   ", text);
             page.into_text()

@@ -157,6 +157,7 @@ mod tests {
             ascii: false,
             wide: false,
             verbose: 0,
+            program: "kpx",
         };
         let painted = Page::new(style(true)).paint(Tone::Bad, "a\x1b[1mb");
         let mut out = Vec::new();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::CLEAN;
 use crate::backend::Mode;
-use crate::check::{Check, GROUPS, Severity};
+use crate::check::{Check, Example, GROUPS, Reach, Severity};
 use crate::render::{Page, Report, Tone};
 
 /// A list of checks.
@@ -141,8 +141,9 @@ pub(crate) struct Explanation {
 }
 
 impl Explanation {
-    /// Returns the explanation of `check`.
-    pub(crate) fn new(check: &Check) -> Self {
+    /// Returns the explanation of `check`, with commands as `reach` says.
+    pub(crate) fn new(check: &Check, reach: &Reach) -> Self {
+        let command = |example: &Example| reach.command(&example.advice());
         Self {
             id: check.id,
             name: check.name,
@@ -153,8 +154,8 @@ impl Explanation {
             symptom: check.symptom,
             why: check.why,
             verify: check.verify,
-            commands: check.commands.iter().map(ToString::to_string).collect(),
-            fix: check.fix.to_string(),
+            commands: check.commands.iter().map(command).collect(),
+            fix: reach.prose(&check.fix.prose()),
             incidents: check.incidents,
             needs: check.items().map(crate::evidence::Item::file).collect(),
         }

@@ -208,16 +208,17 @@ impl PreflightReport {
         let to = self.to;
         let next = match self.exit() {
             FOUND => match self.assessment.findings.first() {
-                Some(worst) => format!("kpx explain {}", worst.id),
+                Some(worst) => format!("explain {}", worst.id),
                 None => return,
             },
             CLEAN if self.count(Status::Loadable) > 0 => {
-                format!("kpx preflight --to {to} --load --persist")
+                format!("preflight --to {to} --load --persist")
             }
-            CLEAN => format!("kpx diff --mode {to}"),
+            CLEAN => format!("diff --mode {to}"),
             _ => return,
         };
-        page.line(&format!("next: {next}"));
+        let program = page.style().program;
+        page.line(&format!("next: {program} {next}"));
     }
 }
 

@@ -4,7 +4,6 @@
 
 pub(crate) mod addresses;
 pub(crate) mod affinity;
-pub(crate) mod by_tool;
 pub(crate) mod chains;
 pub(crate) mod config;
 pub(crate) mod conntrack;

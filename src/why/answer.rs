@@ -8,7 +8,7 @@ use super::cause::{At, Cause, Degree};
 use super::endpoints::EndpointRow;
 use super::findings::Related;
 use super::paths::Path;
-use crate::check::Fix;
+use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::owner::EndpointState;
 use crate::verdict::{Client, Fate, client_names};
@@ -32,6 +32,9 @@ pub struct Answer {
     pub node: Option<String>,
     /// The Service, as `NAMESPACE/NAME`; `None` if there is none.
     pub service: Option<String>,
+    /// The same, as a type.
+    #[serde(skip)]
+    pub found: Option<ServiceRef>,
     /// What becomes of the connections that were asked about.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
@@ -127,6 +130,7 @@ impl Answer {
         };
         let at = At {
             subject: subject.clone(),
+            service: self.found.clone(),
             node: self.node.clone(),
             ..At::default()
         };

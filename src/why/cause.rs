@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::endpoints::Lack;
 use crate::backend::Mode;
-use crate::check::Fix;
+use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, client_names};
@@ -231,6 +231,8 @@ pub enum Degree {
 pub(super) struct At {
     /// The Service port, or the Service.
     pub(super) subject: String,
+    /// The Service, if it exists.
+    pub(super) service: Option<ServiceRef>,
     /// The node.
     pub(super) node: Option<String>,
     /// The clients whose packets fail.
@@ -485,7 +487,8 @@ fn fails(at: &At) -> String {
 
 fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
     let subject = &at.subject;
-    let (namespace, _) = subject.split_once('/').unwrap_or(("default", ""));
+    let service = at.service.as_ref();
+    let namespace = service.map_or("default", |service| &service.namespace);
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
     match lack {
         Lack::NoPods { selector } => format!(

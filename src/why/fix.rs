@@ -2,14 +2,14 @@
 
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::Fix;
+use crate::check::{Advice, Fix, ServiceRef};
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
     pub(super) fn fix(&self, at: &At) -> Option<Fix> {
-        let (full, _) = at.subject.split_once(':').unwrap_or((&at.subject, ""));
-        let (namespace, name) = full.split_once('/').unwrap_or(("default", full));
-        let edit = format!("kubectl -n {namespace} edit service {name}");
+        let none = ServiceRef::new("default", "");
+        let service = at.service.as_ref().unwrap_or(&none);
+        let (namespace, name) = (&*service.namespace, &*service.name);
         let with = |text: &'static str, line: String| Some(Fix::kubectl(text, line));
         let kpx = |text: &'static str, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned());
@@ -76,7 +76,7 @@ impl Cause {
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
             ),
-            Self::NoEndpoints { lack } => Some(fix_endpoints(lack, namespace, name, &edit)),
+            Self::NoEndpoints { lack } => Some(fix_endpoints(lack, service)),
             Self::NoLocalEndpoints { policy, here: true, .. } => with(
                 "Let pods use the cluster IP, or set the policy to Cluster.",
                 format!(
@@ -89,10 +89,10 @@ impl Cause {
                     "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"
                 ),
             ),
-            Self::SourceRanges { .. } => with(
+            Self::SourceRanges { .. } => Some(edit(
                 "Add the range of these clients to loadBalancerSourceRanges (pods and nodes need it, too), or let them use the cluster IP.",
-                edit,
-            ),
+                service,
+            )),
             Self::ForwardingOff { key } => on_node(
                 "Turn forwarding on, also in /etc/sysctl.d.",
                 format!("sysctl -w {key}=1"),
@@ -118,7 +118,7 @@ impl Cause {
                 "Turn hairpin mode on in the network plugin's configuration.",
                 &["explain", "CN07"],
             ),
-            Self::UndeclaredPort { .. } => with("Correct targetPort.", edit),
+            Self::UndeclaredPort { .. } => Some(edit("Correct targetPort.", service)),
             Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
                 &["trace", &at.subject, "-o", "wide"],
@@ -131,17 +131,27 @@ impl Cause {
     }
 }
 
-fn fix_endpoints(lack: &Lack, namespace: &str, name: &str, edit: &str) -> Fix {
+fn edit(text: &'static str, service: &ServiceRef) -> Fix {
+    let advice = Advice::Edit {
+        resource: "service",
+        namespace: service.namespace.to_string(),
+        name: service.name.to_string(),
+    };
+    Fix::new(text, advice)
+}
+
+fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
+    let (namespace, name) = (&service.namespace, &service.name);
     let pods = |what: &str| format!("kubectl -n {namespace} {what}");
     let (text, command) = match lack {
         Lack::NoPods { selector } => (
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
         ),
-        Lack::NoSelector => (
-            "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.",
-            edit.to_owned(),
-        ),
+        Lack::NoSelector => {
+            let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";
+            return edit(text, service);
+        }
         Lack::NotReady { endpoints } | Lack::Terminating { endpoints } => {
             let first = endpoints.first().and_then(|of| of.split_once('/'));
             let command = match first {
@@ -152,10 +162,10 @@ fn fix_endpoints(lack: &Lack, namespace: &str, name: &str, edit: &str) -> Fix {
             };
             ("Find out why the pods are not ready.", command)
         }
-        Lack::TargetPort { .. } => (
-            "Use a port name of the containers as targetPort, or its number.",
-            edit.to_owned(),
-        ),
+        Lack::TargetPort { .. } => {
+            let text = "Use a port name of the containers as targetPort, or its number.";
+            return edit(text, service);
+        }
     };
     Fix::kubectl(text, command)
 }

@@ -207,8 +207,16 @@ impl<'n> Look<'n> {
         Ok(())
     }
 
+    fn at_service(&self, service: &Service, subject: String) -> At {
+        At {
+            service: Some(service.into()),
+            ..self.at(subject)
+        }
+    }
+
     fn empty(&self) -> Answer {
         Answer {
+            found: None,
             node: self.name.clone(),
             service: None,
             fate: Fate::Unknown,
@@ -228,15 +236,18 @@ impl<'n> Look<'n> {
         let name = asked::full(service);
         let mut answer = self.empty();
         answer.service = Some(name.clone());
+        answer.found = Some(service.into());
         answer.findings = findings::related(self.outcomes, service);
         if let Some(cause) = not_served(service) {
             let degree = match cause {
                 Cause::NoClusterIp => Degree::Breaks,
                 _ => Degree::NotServed,
             };
-            answer
-                .causes
-                .push(Broken::new(cause, degree, self.at(name.clone())));
+            answer.causes.push(Broken::new(
+                cause,
+                degree,
+                self.at_service(service, name.clone()),
+            ));
             answer.settle_as(&name);
             return Ok(answer);
         }
@@ -275,7 +286,7 @@ impl<'n> Look<'n> {
                 to: group.to,
                 partly: group.partly,
                 since: group.since,
-                ..self.at(subject)
+                ..self.at_service(service, subject)
             };
             answer
                 .causes

@@ -81,17 +81,17 @@ pub struct Reach {
     pub node: Option<String>,
 }
 
-/// Where a command of kpx runs, and what it needs to reach the node.
+/// Where a command of kpx runs, and what it reads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Way {
-    /// It reads the node from anywhere.
-    Reads,
-    /// It changes the node from anywhere.
-    Changes,
-    /// It runs on the node only.
+pub enum Runs {
+    /// Anywhere, on what was read: it looks closer.
+    OnEvidence,
+    /// Anywhere, on the live node: it looks again, or plans and makes a change.
+    Again,
+    /// On the node only.
     OnNode,
-    /// It needs no node.
-    Free,
+    /// Without a node.
+    Alone,
 }
 
 impl Default for Reach {
@@ -201,7 +201,7 @@ impl Advice {
     /// Returns whether it runs on the node only.
     fn is_on_node(&self) -> bool {
         match self {
-            Self::Kpx(words) => way(words) == Way::OnNode,
+            Self::Kpx(words) => runs(words) == Runs::OnNode,
             Self::OnNode(_) => true,
             Self::Anywhere(_) | Self::Edit { .. } => false,
         }
@@ -222,10 +222,10 @@ impl Reach {
     pub fn command(&self, advice: &Advice) -> String {
         match advice {
             Advice::Kpx(words) => {
-                let options = match way(words) {
-                    Way::Reads => self.to_read.as_str(),
-                    Way::Changes => &self.options,
-                    Way::OnNode | Way::Free => "",
+                let options = match runs(words) {
+                    Runs::OnEvidence => self.to_read.as_str(),
+                    Runs::Again => &self.options,
+                    Runs::OnNode | Runs::Alone => "",
                 };
                 let given = [self.program, options];
                 let given = given.into_iter().filter(|word| !word.is_empty());
@@ -267,23 +267,21 @@ impl Reach {
 }
 
 /// Returns where the command of kpx with the arguments `words` runs.
-pub fn way(words: &[Word]) -> Way {
+pub fn runs(words: &[Word]) -> Runs {
     let has = |word: &str| words.iter().any(|of| of.text() == Some(word));
-    let here = |is_here: bool, elsewhere| if is_here { Way::OnNode } else { elsewhere };
+    let here = |is_here: bool, elsewhere| if is_here { Runs::OnNode } else { elsewhere };
     match words.first().and_then(Word::text).unwrap_or_default() {
-        "diff" | "doctor" | "report" | "resolve" | "show" | "snapshot" | "trace" | "why" => {
-            Way::Reads
-        }
-        "preflight" => here(has("--load") || has("--persist"), Way::Reads),
-        "cleanup" | "reconcile" if has("--apply") => Way::Changes,
-        "cleanup" | "reconcile" => Way::Reads,
+        "report" | "resolve" | "show" | "trace" | "why" => Runs::OnEvidence,
+        "doctor" if has("--only") => Runs::OnEvidence,
+        "cleanup" | "diff" | "doctor" | "reconcile" | "snapshot" => Runs::Again,
+        "preflight" => here(has("--load") || has("--persist"), Runs::Again),
         "migrate" => {
             let parts = ["finish", "prepare", "resume", "rollback"];
             let is_of_node = parts.into_iter().any(has) && !has("--all-nodes");
-            here(is_of_node || has("--this-node"), Way::Free)
+            here(is_of_node || has("--this-node"), Runs::Alone)
         }
-        "bridge" | "render" | "serve" | "top" | "watch" => Way::OnNode,
-        _ => Way::Free,
+        "bridge" | "render" | "serve" | "top" | "watch" => Runs::OnNode,
+        _ => Runs::Alone,
     }
 }
 

@@ -90,11 +90,11 @@ impl Entry {
 }
 
 /// Returns the message without its position, which is printed before it.
-fn plain(message: &str) -> String {
-    let message = message.lines().next().unwrap_or(message);
-    match message.split_once(" at line ") {
+fn plain(error: &str) -> String {
+    let first = error.lines().next().unwrap_or(error);
+    match first.split_once(" at line ") {
         Some((what, _)) => what.to_owned(),
-        None => message.to_owned(),
+        None => first.to_owned(),
     }
 }
 

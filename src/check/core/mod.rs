@@ -22,7 +22,7 @@ mod subject;
 mod syncs;
 mod versions;
 
-pub use advice::{Advice, Fix, Line, Prose, Reach, Way, Word, quoted, way};
+pub use advice::{Advice, Fix, Line, Prose, Reach, Runs, Word, quoted, runs};
 pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};

@@ -57,6 +57,7 @@ fn empty() -> Page {
         ascii: true,
         wide: false,
         verbose: 0,
+        program: "kpx",
     })
 }
 

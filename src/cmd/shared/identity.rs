@@ -251,7 +251,10 @@ pub(in crate::cmd) async fn named(session: &Session) -> Result<Named, Failure> {
 
 /// Returns the command `kpx migrate SUBCOMMAND`, with the options of `session` that select the node and the cluster.
 pub(in crate::cmd) fn migrate_command(session: &Session, part: &str) -> String {
-    let mut words = vec!["kpx migrate".to_owned(), part.to_owned()];
+    let mut words = vec![
+        format!("{} migrate", session.style.program),
+        part.to_owned(),
+    ];
     for (flag, word) in options(session) {
         words.push(word);
         if flag == "--node" {
@@ -276,11 +279,16 @@ pub(in crate::cmd) fn reach(session: &Session) -> Arc<Reach> {
         .name()
         .filter(|_| session.is_remote() && !session.one_of_several);
     let options = options_text(session);
+    let to_read = if session.names_bundle {
+        options_to_read(session)
+    } else {
+        options.clone()
+    };
     Arc::new(Reach {
-        to_read: options.clone(),
+        program: session.style.program,
+        to_read,
         options,
         node: node.map(str::to_owned),
-        ..Reach::default()
     })
 }
 
@@ -316,7 +324,7 @@ fn options(session: &Session) -> impl Iterator<Item = (&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Advice, Way, Word, way};
+    use crate::check::{Advice, Runs, Word, runs};
     use crate::cmd::shared::failure::Verbosity;
     use crate::cmd::shared::session::parsed;
     use crate::evidence::{Evidence, Item};
@@ -450,45 +458,45 @@ mod tests {
     }
 
     /// The commands of kpx that fixes have, and where they run.
-    const ADVISED: &[(&str, Way)] = &[
-        ("bridge down --apply --yes", Way::OnNode),
-        ("bridge follow", Way::OnNode),
-        ("cleanup --mode ipvs", Way::Reads),
-        ("cleanup --mode ipvs --apply", Way::Changes),
-        ("diff", Way::Reads),
-        ("doctor --only KB01", Way::Reads),
-        ("doctor --to nftables", Way::Reads),
-        ("explain CT01", Way::Free),
-        ("migrate resume", Way::OnNode),
-        ("migrate resume --all-nodes", Way::Free),
-        ("migrate rollback", Way::OnNode),
-        ("migrate status", Way::Free),
-        ("migrate --to nftables", Way::Free),
-        ("migrate --to nftables --this-node", Way::OnNode),
-        ("preflight --to ipvs", Way::Reads),
-        ("preflight --to ipvs --load", Way::OnNode),
-        ("reconcile", Way::Reads),
-        ("reconcile --apply", Way::Changes),
-        ("reconcile --part conntrack --apply --yes", Way::Changes),
-        ("resolve a --namespace b", Way::Reads),
-        ("show services", Way::Reads),
-        ("snapshot", Way::Reads),
-        ("trace a/b --source host", Way::Reads),
-        ("why a/b", Way::Reads),
+    const ADVISED: &[(&str, Runs)] = &[
+        ("bridge down --apply --yes", Runs::OnNode),
+        ("bridge follow", Runs::OnNode),
+        ("cleanup --mode ipvs", Runs::Again),
+        ("cleanup --mode ipvs --apply", Runs::Again),
+        ("diff", Runs::Again),
+        ("doctor --only KB01", Runs::OnEvidence),
+        ("doctor --to nftables", Runs::Again),
+        ("explain CT01", Runs::Alone),
+        ("migrate resume", Runs::OnNode),
+        ("migrate resume --all-nodes", Runs::Alone),
+        ("migrate rollback", Runs::OnNode),
+        ("migrate status", Runs::Alone),
+        ("migrate --to nftables", Runs::Alone),
+        ("migrate --to nftables --this-node", Runs::OnNode),
+        ("preflight --to ipvs", Runs::Again),
+        ("preflight --to ipvs --load", Runs::OnNode),
+        ("reconcile", Runs::Again),
+        ("reconcile --apply", Runs::Again),
+        ("reconcile --part conntrack --apply --yes", Runs::Again),
+        ("resolve a --namespace b", Runs::OnEvidence),
+        ("show services", Runs::OnEvidence),
+        ("snapshot", Runs::Again),
+        ("trace a/b --source host", Runs::OnEvidence),
+        ("why a/b", Runs::OnEvidence),
     ];
 
     #[test]
-    fn the_way_of_an_advised_command_is_that_of_the_parsed_one() {
+    fn an_advised_command_runs_where_the_parsed_one_does() {
         for (line, expected) in ADVISED {
             let words: Vec<Word> = line.split(' ').map(Word::from).collect();
-            assert_eq!(way(&words), *expected, "{line}");
+            assert_eq!(runs(&words), *expected, "{line}");
             let (cli, _) = parsed(&format!("kpx {line}").split(' ').collect::<Vec<_>>());
             let command = cli.command;
-            let reaches = matches!(expected, Way::Reads | Way::Changes);
+            let reaches = matches!(expected, Runs::OnEvidence | Runs::Again);
             assert_eq!(reaches_others(&command), reaches, "{line}");
             assert_eq!(
                 reads(&command) && !reaches_others(&command),
-                *expected == Way::OnNode,
+                *expected == Runs::OnNode,
                 "{line}"
             );
         }

@@ -9,7 +9,7 @@ use crate::host::{ProbeOutcome, ProbeResult, RemoteNode};
 use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::render::Progress;
-use crate::report::trace::ProbeRow;
+use crate::report::trace::{ProbeEnd, ProbeRow};
 use crate::trace::{Outcome, Verdict};
 
 /// Refuses options that do not fit a probe, before anything is read.
@@ -48,10 +48,10 @@ pub(in crate::cmd) async fn run(
     let node = NodeSnapshot::new(&evidence);
     let recorded = taken(&node, target, proto, &probed);
     let result = match &probed.met {
-        ProbeOutcome::Answered => "answered".to_owned(),
-        ProbeOutcome::Refused => "refused".to_owned(),
-        ProbeOutcome::Silence => "no answer".to_owned(),
-        ProbeOutcome::Unreachable(why) => why.clone(),
+        ProbeOutcome::Answered => ProbeEnd::Answered,
+        ProbeOutcome::Refused => ProbeEnd::Refused,
+        ProbeOutcome::Silence => ProbeEnd::Silence,
+        ProbeOutcome::Unreachable(why) => ProbeEnd::Unreachable(why.clone()),
     };
     let agrees = agrees(ways, target, &probed.met, recorded);
     let what = match proto {

@@ -11,7 +11,7 @@ use super::READABLE;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use crate::backend::Mode;
-use crate::cli::{Cli, Command, GlobalArgs};
+use crate::cli::{Cli, Command, GlobalArgs, program};
 use crate::cmd::Io;
 use crate::dns;
 use crate::evidence::{BundleError, Evidence, Gap, Item};
@@ -29,6 +29,8 @@ use crate::render::Style;
 pub(crate) struct Session {
     /// The bundle that is read instead of this node.
     pub(in crate::cmd) from: Option<PathBuf>,
+    /// Whether the command line names it; otherwise the environment does, for the next command as well.
+    pub(super) names_bundle: bool,
     /// The evidence of one of several nodes, if it was read in advance.
     pub(in crate::cmd) evidence: Option<Evidence>,
     /// Whether this is the session of one of several nodes.
@@ -79,9 +81,11 @@ impl Session {
             ascii: global.ascii || io.ascii,
             wide: output == Some(Output::WIDE),
             verbose: global.verbose,
+            program: program(words),
         };
         Ok(Self {
             from: global.from.clone(),
+            names_bundle: has_option(words, &["--from"]),
             evidence: None,
             one_of_several: false,
             cluster_from: global.cluster_from.clone(),
@@ -412,11 +416,15 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
 /// Returns whether the command line `words` selects a cluster. Variables of the environment do not count: a bundle alone is
 /// read without the API server.
 fn selects_cluster(words: &[OsString]) -> bool {
-    const OPTIONS: [&str; 4] = ["--kubeconfig", "--context", "--cluster", "--user"];
+    has_option(words, &["--kubeconfig", "--context", "--cluster", "--user"])
+}
+
+/// Returns whether `words` have one of `options`.
+fn has_option(words: &[OsString], options: &[&str]) -> bool {
     words.iter().any(|word| {
         let word = word.to_string_lossy();
         let name = word.split('=').next().unwrap_or_default();
-        OPTIONS.contains(&name)
+        options.contains(&name)
     })
 }
 

@@ -85,9 +85,10 @@ fn fit(node: &Node, pods: &[Pod]) -> Result<(), Unfit> {
     let name = &node.metadata.name;
     let ready = node.status.conditions.iter().find(|c| c.kind == "Ready");
     if let Some(condition) = ready.filter(|condition| condition.status != "True") {
-        let why = match condition.message.as_str() {
-            "" => format!("its condition Ready is {}", condition.status),
-            message => message.to_owned(),
+        let why = if condition.message.is_empty() {
+            format!("its condition Ready is {}", condition.status)
+        } else {
+            condition.message.clone()
         };
         return Err(Unfit::NotReady(name.clone(), why));
     }

@@ -155,7 +155,8 @@ fn lead(at: usize, label: &str) -> &'static str {
 }
 
 fn more(group: &[&Problem], page: &mut Page) {
-    page.line(&format!("  more  kpx explain {}", group[0].id));
+    let program = page.style().program;
+    page.line(&format!("  more  {program} explain {}", group[0].id));
 }
 
 /// Returns the text of each fix, once.

@@ -287,7 +287,7 @@ fn every(report: &DoctorReport, page: &mut Page) {
     }
     page.line("");
     for note in &report.by_tool {
-        page.para("note  ", note);
+        page.para("note  ", &note.to_string());
     }
     if !report.by_tool.is_empty() {
         page.line("");

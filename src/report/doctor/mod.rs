@@ -20,7 +20,7 @@ use crate::check::{
     Severity, Subject, Summary,
 };
 use crate::cluster::release::Goal;
-use crate::evidence::Time;
+use crate::evidence::{ByTool, Time};
 use crate::render::{Page, Report, Tone};
 
 pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
@@ -65,7 +65,7 @@ pub(crate) struct DoctorReport {
     pub blocks: Vec<check::Block>,
     /// Tables that a tool had to read, with the reason.
     #[serde(skip)]
-    pub by_tool: Vec<String>,
+    pub by_tool: Vec<ByTool>,
     /// The path of the ignore file.
     #[serde(skip)]
     pub ignore_file: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Frame {
     /// The question that the checks answered.
     pub question: Question,
     /// Tables that a tool had to read, with the reason.
-    pub by_tool: Vec<String>,
+    pub by_tool: Vec<ByTool>,
     /// The path of the ignore file.
     pub ignore_file: Option<String>,
     /// The lowest severity that makes the exit status 1; `None` for never.

@@ -1,7 +1,7 @@
 //! The findings of the doctor: what one fix clears is one block.
 
 use super::{Section, para, prose, said, table, typed, word};
-use crate::check;
+use crate::check::{self, Reach};
 use crate::render::Tone;
 use crate::render::markup::Markup;
 use crate::report::doctor::{Block, DoctorReport, Problem, Status, commands, texts};
@@ -127,7 +127,7 @@ fn explained(markup: &mut Markup, finding: &Problem) {
     let Some(check) = check::all().find(|check| check.id == finding.id) else {
         return;
     };
-    let of = Explanation::new(check);
+    let of = Explanation::new(check, &Reach::default());
     markup.element("details", &[], |markup| {
         markup.leaf("summary", &[], &format!("What {} means", of.id));
         markup.element("dl", &[("class", "facts")], |markup| {

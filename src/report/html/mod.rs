@@ -49,6 +49,7 @@ const TEXT: Style = Style {
     ascii: false,
     wide: false,
     verbose: 1,
+    program: "kpx",
 };
 
 /// Everything about one node, for a ticket.

@@ -228,6 +228,7 @@ mod tests {
             ascii: true,
             wide: false,
             verbose: 0,
+            program: "kpx",
         });
         let chosen = loss(Established::AfterDrain(gauge(42)), Evicted::None, 0);
         let chosen = (Strategy::Bridge, &chosen);

@@ -221,7 +221,8 @@ impl Together for DoctorOfNodes {
         });
         if let Some(command) = explains {
             page.line("");
-            page.line(&format!("next: kpx {command}"));
+            let program = page.style().program;
+            page.line(&format!("next: {program} {command}"));
         }
     }
 }

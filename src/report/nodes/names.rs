@@ -204,6 +204,7 @@ mod tests {
             ascii: false,
             wide: false,
             verbose: 0,
+            program: "kpx",
         };
         let names: Vec<String> = (0..30)
             .map(|at| format!("node-{}-of-a-rack", at * 3))

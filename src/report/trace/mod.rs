@@ -3,6 +3,7 @@
 mod graph;
 mod human;
 mod live;
+mod probe;
 mod steps;
 mod svg;
 
@@ -24,6 +25,7 @@ pub(crate) use graph::{dot, mermaid};
 pub(crate) use human::all;
 use live::Agreement;
 pub(crate) use live::Observation;
+pub(crate) use probe::ProbeEnd;
 pub(crate) use svg::{PICTURE, picture, svg};
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
@@ -59,7 +61,7 @@ pub(crate) struct TraceReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ProbeRow {
     /// How the connection went: `answered`, `refused`, …
-    pub result: String,
+    pub result: ProbeEnd,
     /// The backend that took it, as the kernel recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<SocketAddr>,

@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::nf_tables::{self, Table};
 use super::{exec, modules};
-use crate::evidence::{Gap, Item};
+use crate::evidence::{Gap, Item, by_tool as remarks};
 use crate::net::Family;
 #[cfg(fuzzing)]
 pub(crate) use read::fuzz;
@@ -45,9 +45,6 @@ pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String
     }
     exec::run(context, item, "nft", &["--version"]).await
 }
-
-/// Key of the tables that the tool has read, in `metainfo`.
-const BY_TOOL: &str = "read_by_nft";
 
 /// Number of attempts while tables are created and deleted.
 const TRIES: u32 = 4;
@@ -105,18 +102,13 @@ async fn json_of(
                 let objects = by_tool(item, context, table, &why).await?;
                 Ok((
                     objects,
-                    Some(json!({
-                        "family": table.family, "name": table.name, "why": why
-                    })),
+                    Some(remarks::entry(table.family, &table.name, &why)),
                 ))
             }
         });
     let (rest, by_tool): (Vec<_>, Vec<_>) = try_join_all(reads).await?.into_iter().unzip();
     let mut head = json!({ "json_schema_version": 1, "reader": "kpx" });
-    let by_tool: Vec<_> = by_tool.into_iter().flatten().collect();
-    if !by_tool.is_empty() {
-        head[BY_TOOL] = by_tool.into();
-    }
+    remarks::add_entries(&mut head, by_tool.into_iter().flatten().collect());
     let mut all = vec![json!({ "metainfo": head }).to_string()];
     // A listed table includes its own entry.
     all.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {

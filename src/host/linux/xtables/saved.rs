@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use crate::evidence::by_tool::remark as by_tool_remark;
 use crate::host::linux::nf_tables::Header;
 use crate::host::linux::nf_tables::wire::{Odd, put};
 
@@ -47,7 +48,7 @@ impl Rules {
             let of_tool = by_tool.iter().find(|(name, _)| *name == table.name);
             match (of_tool, &table.odd) {
                 (Some((name, saved)), Some(why)) => {
-                    put!(&mut text, "# kpx read table {name} with the tool: {why}\n");
+                    text.push_str(&by_tool_remark(name, why));
                     text.push_str(saved);
                 }
                 _ => table.write(&mut text),

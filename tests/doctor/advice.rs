@@ -1,0 +1,67 @@
+//! Advice: commands that reach what was read, under the name by which users run kpx.
+
+use serde_json::Value;
+
+use crate::support::{broken, kpx, kpx_as, kpx_on, without};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
+    let bundle = "testdata/nodes/leftover-iptables-to-ipvs";
+    let args = ["--from", bundle, "doctor"];
+    let ran = kpx_as("/usr/local/bin/kubectl-kpx", &args).await;
+    let page = ran.out;
+    // The text of the fix is wrapped.
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let plan = "kubectl kpx cleanup --mode iptables";
+    assert!(
+        words.contains(&format!("Run `{plan}` to see the plan")),
+        "{page}"
+    );
+    assert!(page.contains(&format!("\nnext: {plan}\n")), "{page}");
+    assert!(
+        page.contains("\n  more  kubectl kpx explain MX01\n"),
+        "{page}"
+    );
+    let others = words.replace("kubectl kpx ", "");
+    assert!(
+        !others.contains("kpx cleanup") && !others.contains("kpx explain"),
+        "{page}"
+    );
+
+    let explained = kpx_as("kubectl-kpx", &["explain", "CT01"]).await.out;
+    assert!(!explained.contains("$ kpx "), "{explained}");
+    let explained = kpx_as("kubectl-kpx", &["explain", "AP12"]).await.out;
+    let line = "$ kubectl kpx trace default/kubernetes --source host\n";
+    assert!(explained.contains(line), "{explained}");
+
+    let ran = kpx_as("kubectl-kpx", &["--from", bundle, "doctor", "-o", "json"]).await;
+    assert_eq!(json(&ran.out)["next"], plan, "{ran}");
+}
+
+#[tokio::test]
+async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not() {
+    let lost = |text: &str| without(text, "-A KUBE-SVC-");
+    let dir = broken("full-iptables", &[("node/iptables-save.txt", &lost)]);
+    let from = dir.path().to_str().unwrap();
+    let report = json(&kpx(&["--from", from, "doctor", "-o", "json"]).await.out);
+    let findings = report["findings"].as_array().unwrap();
+    let commands = findings.iter().map(|of| &of["fix"]["command"]);
+    let repairs = commands.filter(|command| *command == "kpx reconcile --apply");
+    assert!(repairs.count() > 0, "{report:#}");
+
+    let moved = tempfile::tempdir().unwrap();
+    let spaced = moved.path().join("a bundle");
+    std::fs::rename(dir.path(), &spaced).unwrap();
+    let from = spaced.to_str().unwrap();
+    let ran = kpx(&["--from", from, "doctor", "--only", "AP04"]).await;
+    let shown = format!("next: kpx --from '{from}' ");
+    assert!(ran.out.contains(&shown), "{ran}");
+
+    let ran = kpx_on("full-ipvs", &["doctor", "-o", "json"]).await;
+    let next = "kpx --from testdata/nodes/full-ipvs why shop/draining";
+    assert_eq!(json(&ran.out)["next"], next, "{ran}");
+}
