@@ -40,16 +40,15 @@ pub(in crate::check) fn node_ports(
     Ok(found)
 }
 
-/// Iterates over the Services that have the address `ip`.
+/// Iterates over the Services that have an address for which `is_meant` holds.
 pub(in crate::check) fn services_at<'f>(
     facts: &Facts<'f>,
-    ip: IpAddr,
+    is_meant: impl Fn(&IpAddr) -> bool,
 ) -> impl Iterator<Item = &'f Service> {
     let services = facts.node.services().into_iter().flatten();
     services.filter(move |service| {
-        owner::addresses(service)
-            .iter()
-            .any(|(_, addr)| *addr == ip)
+        let addresses = owner::addresses(service);
+        addresses.iter().any(|(_, addr)| is_meant(addr))
     })
 }
 
