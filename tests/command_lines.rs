@@ -143,6 +143,84 @@ fn text_of_source(source: &str) -> String {
         .replace("}}", "}")
 }
 
+/// The command lines whose words are the arguments of a function called `kpx`, a list: `Fix::kpx("Do it.", ["diff"])`. A word
+/// that is no literal stands for a Service.
+fn lists_of_words(source: &str) -> Vec<String> {
+    let code = source
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let code = code.collect::<Vec<_>>().join(" ");
+    let calls = code
+        .match_indices("kpx(")
+        .map(|(at, call)| &code[at + call.len()..]);
+    calls.filter_map(list_of_words).collect()
+}
+
+/// Returns the last list in the arguments of a call, `rest` without its opening parenthesis.
+fn list_of_words(rest: &str) -> Option<String> {
+    let (mut depth, mut quoted, mut escaped) = (0_i32, false, false);
+    let mut list: Option<Vec<String>> = None;
+    let mut word = String::new();
+    for c in rest.chars() {
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = quoted && !escaped && c == '\\';
+        match c {
+            _ if quoted => word.push(c),
+            '(' | '{' => depth += 1,
+            ')' | '}' if depth == 0 => break,
+            ')' | '}' => depth -= 1,
+            '[' => {
+                list = Some(Vec::new());
+                word.clear();
+            }
+            ',' | ']' => {
+                if let Some(list) = list.as_mut().filter(|_| !word.trim().is_empty()) {
+                    list.push(word.trim().to_owned());
+                }
+                word.clear();
+                if c == ']' {
+                    break;
+                }
+            }
+            _ => word.push(c),
+        }
+    }
+    // Types of parameters are no words.
+    let list = list.filter(|list| list.first().is_some_and(|word| word.contains('"')))?;
+    let words = list.into_iter().map(|word| match word.split_once('"') {
+        Some((_, literal)) => literal.split('"').next().unwrap_or_default().to_owned(),
+        None => "demo/web".to_owned(),
+    });
+    Some(format!("kpx {}", words.collect::<Vec<_>>().join(" ")))
+}
+
+#[test]
+fn words_of_typed_advice_are_read() {
+    for (code, line) in [
+        (
+            r#"Example::kpx(&["cleanup", "--mode", "ipvs"])"#,
+            "kpx cleanup --mode ipvs",
+        ),
+        (
+            r#"Fix::kpx("Read [it], then (try) it.", ["why", name])"#,
+            "kpx why demo/web",
+        ),
+        (
+            r#"text.kpx(["trace".to_owned(), to.to_string(), "--source".to_owned(), from.clone()])"#,
+            "kpx trace demo/web --source demo/web",
+        ),
+        (
+            r#"Prose::from("a").kpx([Word::from("diff"), Word::Value("BUNDLE")])"#,
+            "kpx diff BUNDLE",
+        ),
+    ] {
+        assert_eq!(lists_of_words(code), [line], "{code}");
+    }
+    assert!(lists_of_words("Example::kpx(words)").is_empty());
+}
+
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -171,10 +249,12 @@ fn every_command_line_in_sources_and_documents_is_understood() {
     let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for path in paths {
         let mut text = fs::read_to_string(&path).unwrap();
+        let mut lines = Vec::new();
         if path.extension().is_some_and(|extension| extension == "rs") {
+            lines = lists_of_words(&text);
             text = text_of_source(&text);
         }
-        for line in command_lines(&text) {
+        for line in command_lines(&text).into_iter().chain(lines) {
             if let Some(why) = misunderstood(&line) {
                 wrong.push(format!(
                     "{}: {why}",

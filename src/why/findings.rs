@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity};
+use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity, Subject};
 use crate::cluster::Service;
 
 /// A finding of the doctor that concerns the Service.
@@ -14,8 +14,10 @@ pub struct Related {
     pub id: &'static str,
     /// The severity.
     pub severity: Severity,
-    /// The subject.
+    /// The name of the object that it is about.
     pub subject: String,
+    /// The object that it is about.
+    pub about: Subject,
     /// The message.
     pub message: String,
     /// Whether it names the Service; otherwise it concerns the whole node.
@@ -39,6 +41,7 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
                 id: check.id,
                 severity: finding.severity,
                 subject: finding.subject.clone(),
+                about: finding.about.clone(),
                 message: finding.message.clone(),
                 by_name,
                 fix: finding.fix.clone(),

@@ -34,8 +34,7 @@ pub(in crate::check) use links::{
 };
 pub use not_checked::NOT_CHECKED;
 pub(in crate::check) use objects::{
-    is_served, leaving, name_of, node_ports, proto_of, served_at, served_by, service_proof,
-    services_at,
+    Served, is_served, leaving, name_of, node_ports, proto_of, service_proof, services_at,
 };
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use reads::{

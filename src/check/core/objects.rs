@@ -1,6 +1,6 @@
 //! What checks read of API objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::ipvs::model::Key;
@@ -40,38 +40,52 @@ pub(in crate::check) fn node_ports(
     Ok(found)
 }
 
-/// Iterates over the Services that have the address `ip`.
+/// Iterates over the Services that have an address for which `is_meant` holds.
 pub(in crate::check) fn services_at<'f>(
     facts: &Facts<'f>,
-    ip: IpAddr,
+    is_meant: impl Fn(&IpAddr) -> bool,
 ) -> impl Iterator<Item = &'f Service> {
     let services = facts.node.services().into_iter().flatten();
     services.filter(move |service| {
-        owner::addresses(service)
-            .iter()
-            .any(|(_, addr)| *addr == ip)
+        let addresses = owner::addresses(service);
+        addresses.iter().any(|(_, addr)| is_meant(addr))
     })
 }
 
-/// Returns the Service port that is served at `to`: as its address, or else as its NodePort.
-pub(in crate::check) fn served_at(
-    facts: &Facts<'_>,
-    to: SocketAddr,
-    proto: Proto,
-) -> Option<ServiceRef> {
-    let by_address = services_at(facts, to.ip()).find_map(|service| {
-        let mut ports = service.spec.ports.iter();
-        let is = |port: &&ServicePort| (port.port, proto_of(&port.protocol)) == (to.port(), proto);
-        ports.find(is).map(|port| port_of(service, port))
-    });
-    by_address.or_else(|| node_ports(facts).ok()?.remove(&(proto.number(), to.port())))
-}
+/// The Service ports by their addresses and NodePorts.
+pub(in crate::check) struct Served(HashMap<(Option<IpAddr>, u16, Proto), ServiceRef>);
 
-/// Returns the Service port that the virtual server `key` serves.
-pub(in crate::check) fn served_by(facts: &Facts<'_>, key: Key) -> Option<ServiceRef> {
-    match key {
-        Key::Address { proto, addr, port } => served_at(facts, SocketAddr::new(addr, port), proto),
-        Key::Fwmark { .. } => None,
+impl Served {
+    /// Returns those of the node's cluster; none if its Services are unknown.
+    pub(in crate::check) fn new(facts: &Facts<'_>) -> Self {
+        let mut served = HashMap::new();
+        for service in facts.node.services().into_iter().flatten() {
+            let addresses = owner::addresses(service);
+            for port in &service.spec.ports {
+                let proto = proto_of(&port.protocol);
+                let at = addresses.iter().map(|(_, addr)| (Some(*addr), port.port));
+                let at = at.chain(port.node_port.map(|number| (None, number)));
+                for (addr, number) in at {
+                    let key = (addr, number, proto);
+                    served.entry(key).or_insert_with(|| port_of(service, port));
+                }
+            }
+        }
+        Self(served)
+    }
+
+    /// Returns the Service port that is served at `to`: as its address, or else as its NodePort.
+    pub(in crate::check) fn at(&self, to: SocketAddr, proto: Proto) -> Option<&ServiceRef> {
+        let by_address = self.0.get(&(Some(to.ip()), to.port(), proto));
+        by_address.or_else(|| self.0.get(&(None, to.port(), proto)))
+    }
+
+    /// Returns the Service port that the virtual server `key` serves.
+    pub(in crate::check) fn by(&self, key: Key) -> Option<&ServiceRef> {
+        match key {
+            Key::Address { proto, addr, port } => self.at(SocketAddr::new(addr, port), proto),
+            Key::Fwmark { .. } => None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, if_recorded, served_at};
+use crate::check::core::{MODE, Served, if_recorded};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
@@ -299,13 +299,13 @@ fn connections(facts: &Facts<'_>) -> Verdict {
         ))
     });
     let count = number_of(open.len(), "connection");
+    let served = Served::new(facts);
+    let services = open.iter().filter_map(|of| served.at(of.server, of.proto));
+    let services: BTreeSet<&ServiceRef> = services.collect();
     Ok(vec![
         Finding::new(Severity::Warning, Subject::Connections, message)
             .called(count)
-            .services(
-                open.iter()
-                    .filter_map(|of| served_at(facts, of.server, of.proto)),
-            )
+            .services(services)
             .evidence(seen),
     ])
 }

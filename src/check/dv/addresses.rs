@@ -219,7 +219,12 @@ pub(super) const CHECKS: &[Check] = &[
             "Configure in the plugin which link or prefix has the node's address, and restart its agent.",
         ),
         incidents: &["projectcalico/calico#6910", "projectcalico/node#1170"],
-        needs: &[&[Item::Addresses, Item::Nodes, Item::ProxyConfig]],
+        needs: &[&[
+            Item::Addresses,
+            Item::Nodes,
+            Item::ProxyConfig,
+            Item::Services,
+        ]],
         caused_by: &[],
         run: detected,
     },
@@ -292,7 +297,7 @@ fn local_dns(facts: &Facts<'_>) -> Verdict {
             Some(
                 Finding::new(Severity::Error, mine.addr.addr, message)
                     .evidence([address_proof(mine), address_proof(other)])
-                    .services(services_at(facts, mine.addr.addr)),
+                    .services(services_at(facts, |at| *at == mine.addr.addr)),
             )
         })
         .collect())
@@ -389,13 +394,15 @@ fn detected(facts: &Facts<'_>) -> Verdict {
         };
         let message = "an agent uses an address that all nodes have as this node's own";
         findings.push(
-            Finding::new(Severity::Warning, Subject::setting(key), message).evidence([
-                Proof::setting("the Node", key, value),
-                Proof::Address {
-                    link: (*link).to_owned(),
-                    address: *ip,
-                },
-            ]),
+            Finding::new(Severity::Warning, Subject::setting(key), message)
+                .services(services_at(facts, |at| at == ip))
+                .evidence([
+                    Proof::setting("the Node", key, value),
+                    Proof::Address {
+                        link: (*link).to_owned(),
+                        address: *ip,
+                    },
+                ]),
         );
     }
     Ok(findings)

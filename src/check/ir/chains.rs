@@ -47,7 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Find the other writer and stop it; then restart kube-proxy on this node.",
         ),
         incidents: &["kubernetes/kubernetes#14870: 164,000 lines of rules"],
-        needs: &[MODE, RULES],
+        needs: &[MODE, RULES, &[Item::Services, Item::EndpointSlices]],
         caused_by: &[],
         run: repeated,
     },
@@ -158,7 +158,12 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
                 if !seen.is_empty() {
                     let about = Subject::chain(family, &*table.name, &*chain.name);
                     let message = "the chain has duplicate rules: another program writes to it";
-                    findings.push(Finding::new(Severity::Warning, about, message).evidence(seen));
+                    let served = facts.owners().chain(&chain.name).port();
+                    findings.push(
+                        Finding::new(Severity::Warning, about, message)
+                            .services(served.map(|port| &port.name))
+                            .evidence(seen),
+                    );
                 }
             }
         }

@@ -5,6 +5,7 @@ use crate::check::core::{MODE, flags_of};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
+use crate::cluster::Node;
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -115,7 +116,7 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kube-proxy logs a warning when it starts"],
         needs: &[MODE, NEEDS],
-        caused_by: &[Because::Node("KP11")],
+        caused_by: &[Because::Loss("KP11")],
         run: node_address,
     },
 ];
@@ -225,18 +226,29 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         let why = "the mode is userspace, in which kube-proxy takes its address from a link";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    facts.node.nodes()?;
+    let nodes = facts.node.nodes()?;
     let desired = facts.node.desired(mode)?;
     let blind = desired.families.iter();
     let blind = blind.filter(|state| !state.ports.is_empty() && state.node_ip.is_loopback());
+    // Whichever Node this machine is, kube-proxy finds an address under its name.
+    let all_have = |family: Family| {
+        let has = |node: &Node| {
+            let mut addresses = node.status.addresses.iter();
+            addresses.any(|of| of.address.parse().is_ok_and(|ip| Family::of(ip) == family))
+        };
+        !nodes.is_empty() && nodes.iter().all(has)
+    };
     Ok(blind
         .map(|state| {
             let message =
                 "the Node has no address of this family, so kube-proxy uses the loopback address";
-            Finding::new(Severity::Warning, state.family, message).evidence([Proof::Object {
-                what: "node",
-                name: desired.node.clone(),
-            }])
+            let seen = Proof::object("node", desired.node.clone());
+            let finding = Finding::new(Severity::Warning, state.family, message).evidence([seen]);
+            if all_have(state.family) {
+                finding.loss()
+            } else {
+                finding
+            }
         })
         .collect())
 }

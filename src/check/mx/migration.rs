@@ -1,8 +1,11 @@
 //! Migrations that kpx started, and their bridges.
 
+use std::collections::HashSet;
+use std::net::IpAddr;
+
 use crate::action::ROUTE_PROTOCOL;
 use crate::bridge::{Held, TABLE};
-use crate::check::core::if_recorded;
+use crate::check::core::{if_recorded, services_at};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
 };
@@ -72,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "a coordinator of kpx 0.1 that was killed left bridges behind: after two rollouts 12,560 of 29,225 connections failed",
         ],
-        needs: &[&[Item::Nft, Item::Routes, Item::Migration]],
+        needs: &[&[Item::Nft, Item::Routes, Item::Migration, Item::Services]],
         caused_by: &[],
         run: bridge,
     },
@@ -151,7 +154,12 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
         let seen = routes
             .iter()
             .map(|route| Proof::object("route", name(route)));
-        findings.push(Finding::new(Severity::Error, Subject::Routes, message).evidence(seen));
+        let to: HashSet<IpAddr> = routes.iter().map(|route| route.destination.addr).collect();
+        findings.push(
+            Finding::new(Severity::Error, Subject::Routes, message)
+                .services(services_at(facts, |at| to.contains(at)))
+                .evidence(seen),
+        );
     }
     Ok(findings.into_iter().map(|of| with_fix(facts, of)).collect())
 }

@@ -234,6 +234,8 @@ fn input(facts: &Facts<'_>) -> Verdict {
             Some(rule) => rule_proof(family, table, chain, rule),
             None => Proof::rule(family, "filter", "-P INPUT DROP"),
         };
+        let refused = node_ports(facts)?.into_iter();
+        let refused = refused.filter(|((_, port), _)| !accepts(table, chain, *port, 5));
         findings.push(
             Finding::new(
                 Severity::Error,
@@ -241,6 +243,7 @@ fn input(facts: &Facts<'_>) -> Verdict {
                 message,
             )
             .called(format!("{family} INPUT"))
+            .services(refused.map(|(_, service)| service))
             .evidence([seen]),
         );
     }

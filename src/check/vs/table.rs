@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
-use crate::check::core::{IPVS_TABLE, MODE, if_recorded, served_by};
+use crate::check::core::{IPVS_TABLE, MODE, Served, if_recorded};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item};
@@ -94,6 +94,7 @@ fn drained(facts: &Facts<'_>) -> Verdict {
         .filter_map(|text| text.parse().ok())
         .collect();
     let mut findings = Vec::new();
+    let served = Served::new(facts);
     for server in &facts.node.ipvs()?.servers {
         for real in server.reals.iter().filter(|real| real.weight == 0) {
             if known.contains(&real.addr) {
@@ -122,7 +123,7 @@ fn drained(facts: &Facts<'_>) -> Verdict {
             );
             findings.push(
                 Finding::new(Severity::Warning, Subject::server(server.key), message)
-                    .services(served_by(facts, server.key))
+                    .services(served.by(server.key))
                     .evidence([seen]),
             );
         }
