@@ -144,7 +144,7 @@ fn text_of_source(source: &str) -> String {
 }
 
 /// The command lines whose words are the arguments of a function called `kpx`, a list: `Fix::kpx("Do it.", ["diff"])`. A word
-/// that is no literal stands for a Service.
+/// that is no literal stands for a Service, or for a mode if it is called so.
 fn lists_of_words(source: &str) -> Vec<String> {
     let code = source
         .lines()
@@ -191,6 +191,7 @@ fn list_of_words(rest: &str) -> Option<String> {
     let list = list.filter(|list| list.first().is_some_and(|word| word.contains('"')))?;
     let words = list.into_iter().map(|word| match word.split_once('"') {
         Some((_, literal)) => literal.split('"').next().unwrap_or_default().to_owned(),
+        None if word.starts_with("mode.") => "ipvs".to_owned(),
         None => "demo/web".to_owned(),
     });
     Some(format!("kpx {}", words.collect::<Vec<_>>().join(" ")))

@@ -295,8 +295,11 @@ async fn the_page_of_a_service_says_what_is_wrong_with_it() {
         "{ran}"
     );
     let from_host = &broken["traces"][1]["ends"][0];
-    assert_eq!(from_host["works"], false, "{ran}");
-    assert_eq!(from_host["at"], "nat OUTPUT", "{ran}");
+    assert_eq!(from_host["fate"], "lost", "{ran}");
+    assert_eq!(
+        from_host["reason"], "dropped by rule 2 of nat OUTPUT",
+        "{ran}"
+    );
     let text = node.kpx(&["show", "services", service]).await;
     insta::assert_snapshot!("page_broken", text);
 }
@@ -378,19 +381,15 @@ async fn a_service_whose_rules_lead_to_no_endpoint_is_unmatched() {
         services_with("seed-iptables", saved, &chains).await,
         services_with("seed-nftables", "node/nft.json", &rules).await,
     ] {
-        assert_eq!(
-            lines(&out, "unmatched"),
-            ["default/nginx-svc-nodeport"],
-            "{out}"
-        );
+        assert_eq!(lines(&out, "lost"), ["default/nginx-svc-nodeport"], "{out}");
         assert!(
-            lines(&out, "forwards").contains(&"default/nginx-svc".to_owned()),
+            lines(&out, "works").contains(&"default/nginx-svc".to_owned()),
             "{out}"
         );
     }
     // The other endpoints are reached.
     let out = services_with("seed-iptables", saved, &endpoint).await;
-    assert!(!out.contains("unmatched"), "{out}");
+    assert!(!out.contains("lost"), "{out}");
 }
 
 #[tokio::test]

@@ -201,6 +201,22 @@ const UNEXPLAINED: &[(&str, &str)] = &[
         "ipvs-04-k3s-node-address-in-ipvs-ips",
         "a load-balancer address that is the node's own is no drift",
     ),
+    (
+        "faults-plugins default/kubernetes",
+        "the route to the endpoint is wrong as well, and belongs to the network plugin",
+    ),
+    (
+        "healthy-flannel default/",
+        "the endpoint is no pod of the node or its route is wrong as well",
+    ),
+    (
+        "ipv4-flushed-checks-pass kube-system/kube-dns",
+        "all rules are gone, and a pod of the Service fails in another way as well",
+    ),
+    (
+        "ipv4-flushed-checks-pass telecom/media",
+        "all rules are gone, and a pod of the Service fails in another way as well",
+    ),
 ];
 
 /// Each set of repairs makes the connections work, and no smaller one does.
@@ -278,7 +294,7 @@ fn without(evidence: &Evidence, item: Item) -> Evidence {
 }
 
 /// Items of which a bundle cannot tell whether the node has them: those of the back end of iptables that is not in use, where the
-/// loaded modules are unknown, and routing policy rules, which every kernel has the same of unless somebody adds some.
+/// loaded modules are unknown, and routing policy rules, which every kernel has the same of unless a user adds some.
 const MAY_BE_NONE: &[Item] = &[
     Item::IptablesLegacy4,
     Item::IptablesLegacy6,

@@ -403,7 +403,7 @@ const CASES: &[Case] = &[
             )
         })],
         args: &["shop/cart"],
-        cause: "no-route",
+        cause: "route",
     },
     Case {
         name: "forwarding-off",
@@ -627,7 +627,7 @@ async fn a_service_that_works_names_what_was_not_seen() {
         insta::assert_snapshot!(format!("works-{mode}"), ran);
     }
     let ran = kpx_on("full-iptables", &["why", "edge/web-restricted"]).await;
-    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(ran.code, 1, "{ran}");
     insta::assert_snapshot!("limited", ran);
     let ran = kpx_on("dual-iptables", &["why", "shop/front"]).await;
     insta::assert_snapshot!("works-dual", ran);

@@ -252,7 +252,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn remove_address(&mut self, addr: IpAddr) {
         self.copy.edit_addresses(|all| {
             all.all
-                .retain(|of| of.link != DUMMY || of.addr.addr != addr)
+                .retain(|of| of.link != DUMMY || of.addr.addr != addr);
         });
         self.copy.edit_routes(|all| {
             all.all
@@ -297,8 +297,8 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 Delta::Extra(_) => sets.sets.retain(|of| of.name != *name),
                 Delta::Differs { want, .. } => {
                     for of in sets.sets.iter_mut().filter(|of| of.name == *name) {
-                        of.kind = want.kind.clone();
-                        of.options = want.options.clone();
+                        of.kind.clone_from(&want.kind);
+                        of.options.clone_from(&want.options);
                     }
                 }
             },
@@ -369,7 +369,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn finish(mut self) -> (NodeSnapshot<'c>, Vec<Chains<'n>>) {
         for (need, rules) in std::mem::take(&mut self.rules) {
             if self.chain(IptablesBackend::InUse, &need).is_none() {
-                // A table that nobody used yet is not saved, nor are its built-in chains.
+                // A table that is not in use yet is not saved, nor are its built-in chains.
                 let made = Chain {
                     policy: software::is_built_in(&need.chain).then_some(Policy::Accept),
                     ..Chain::user(need.chain.clone())

@@ -163,7 +163,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns what becomes of the connections.
+    /// Returns what happens to the connections.
     pub const fn fate(&self) -> Fate {
         self.verdict.fate
     }
@@ -202,7 +202,7 @@ pub fn targets<'p>(node: &NodeSnapshot<'_>, port: &'p Port, family: Family) -> V
     all
 }
 
-impl<'n> Judge<'n> {
+impl Judge<'_> {
     /// Judges the connections to `target` from each kind of client that has a way to it, or from `source` alone.
     ///
     /// # Errors

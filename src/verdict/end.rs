@@ -189,8 +189,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one that nobody is
-    /// known to have.
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one that no
+    /// machine is known to have.
     fn somewhere(
         &self,
         question: Question<'_>,

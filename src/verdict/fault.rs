@@ -170,7 +170,7 @@ pub enum Missing {
 }
 
 impl Fault {
-    /// Returns what becomes of a packet with this fault.
+    /// Returns what happens to a packet with this fault.
     pub const fn fate(&self) -> Fate {
         match self {
             Self::Stopped { refused, .. } | Self::NoRoute { refused, .. } => {

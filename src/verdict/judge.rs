@@ -82,7 +82,7 @@ impl<'n> Judge<'n> {
         of.as_ref().ok().copied().flatten()
     }
 
-    /// Returns what becomes of the connection, whose first packet has these `outcomes`.
+    /// Returns what happens to the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let faults = outcomes.iter().map(|outcome| self.fault(question, outcome));
         let mut verdict = Verdict::new(outcomes, faults.collect());

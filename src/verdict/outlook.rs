@@ -1,4 +1,4 @@
-//! The verdicts of two modes side by side: what becomes of connections if kube-proxy switches?
+//! The verdicts of two modes side by side: what happens to connections if kube-proxy switches?
 
 use std::net::SocketAddr;
 
@@ -37,9 +37,9 @@ pub struct Worse {
     pub to: SocketAddr,
     /// The client.
     pub client: Client,
-    /// What becomes of them now.
+    /// What happens to them now.
     pub now: Fate,
-    /// What becomes of them in the other mode.
+    /// What happens to them in the other mode.
     pub then: Fate,
     /// Why they fail there.
     pub reason: Option<String>,

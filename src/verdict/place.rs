@@ -1,4 +1,4 @@
-//! Who has an address: this node, another one, a pod, a Service, or nobody.
+//! Who has an address: this node, another one, a pod, a Service, or none of them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;

@@ -44,7 +44,7 @@ pub struct Brief {
     pub kind: Kind,
     /// The address and port.
     pub to: SocketAddr,
-    /// What becomes of the connections.
+    /// What happens to the connections.
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,
@@ -72,7 +72,7 @@ pub enum Standing {
 }
 
 impl Surveyed {
-    /// Returns what becomes of the connections as a whole.
+    /// Returns what happens to the connections as a whole.
     pub fn fate(&self) -> Fate {
         Fate::of_all(self.cells.iter().map(|cell| cell.fate))
     }
@@ -167,7 +167,7 @@ fn one(
         for target in targets(judge.node, port, *family) {
             // Only a source on the command line can be wrong.
             let judged = judge.cells(walks, target, None).unwrap_or_default();
-            cells.extend(judged.into_iter().map(|cell| brief(service, port, cell)));
+            cells.extend(judged.into_iter().map(|cell| brief(service, port, &cell)));
         }
     }
     Surveyed {
@@ -179,8 +179,8 @@ fn one(
     }
 }
 
-fn brief(service: Option<&Service>, port: &Port, cell: Cell) -> Brief {
-    let by_design = cell.fate().fails() && is_by_design(service, port, &cell);
+fn brief(service: Option<&Service>, port: &Port, cell: &Cell) -> Brief {
+    let by_design = cell.fate().fails() && is_by_design(service, port, cell);
     Brief {
         client: cell.client,
         kind: cell.kind,
@@ -252,7 +252,7 @@ pub struct Tally {
 pub struct Failing {
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// What becomes of its connections.
+    /// What happens to its connections.
     pub fate: Fate,
     /// The clients whose connections fail.
     pub clients: Vec<Client>,

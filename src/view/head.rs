@@ -39,7 +39,7 @@ pub(crate) fn judged() -> impl Iterator<Item = Item> {
 }
 
 /// Returns the verdict on all Services of the node, unless they are unknown.
-pub(crate) fn tally<'n>(facts: &Facts<'n>) -> Option<Tally> {
+pub(crate) fn tally(facts: &Facts<'_>) -> Option<Tally> {
     let node = facts.node;
     ask(|| {
         node.services()?;

@@ -35,7 +35,7 @@ pub struct Answer {
     /// The same, as a type.
     #[serde(skip)]
     pub found: Option<ServiceRef>,
-    /// What becomes of the connections that were asked about.
+    /// What happens to the connections that were asked about.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
@@ -112,7 +112,7 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then what nobody asked for, then
+    /// Returns the key that causes are sorted by: those that surely break the Service first, then paths that were not asked about, then
     /// the earliest.
     pub(super) fn rank(&self) -> (Degree, bool, u8) {
         (self.degree, self.by_design, self.cause.stage())

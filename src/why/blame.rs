@@ -307,13 +307,13 @@ pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
     policy.as_deref() == Some("Local")
 }
 
-/// Returns what becomes of packets behind `hop`, which lets them pass.
+/// Returns what happens to packets behind `hop`, which lets them pass.
 fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
     if matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
         return None;
     }
     match fault {
-        Fault::Stopped { .. } => None,
+        Fault::Stopped { .. } | Fault::Untranslated { again: false, .. } => None,
         Fault::Untranslated {
             address,
             service,
@@ -327,7 +327,6 @@ fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
                 "to {address}, {owner}: a connection is translated once, so kube-proxy's rules no longer apply"
             ))
         }
-        Fault::Untranslated { again: false, .. } => None,
         Fault::NoEndpoint { address, .. } => {
             Some(format!("to {address}, which is no endpoint of the Service"))
         }

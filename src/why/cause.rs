@@ -95,7 +95,7 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
-        /// What becomes of the packets behind it, unless it ends them.
+        /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
         /// The fix of the doctor's finding for this rule.
@@ -182,7 +182,7 @@ pub enum Cause {
     },
     /// kube-proxy does not masquerade the packets, because it does not know which come from pods.
     NotMasqueraded {
-        /// What becomes of the reply.
+        /// What happens to the reply.
         reply: String,
     },
     /// The bridge does not send a packet back through the port by which it came.

@@ -1,7 +1,7 @@
 //! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
 //!
 //! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
-//! fail is what, repaired, makes them work; it is typed, and told with its owner and its fix.
+//! fail is what, repaired, makes them work; it is typed, and reported with its owner and its fix.
 
 mod answer;
 mod asked;
@@ -146,7 +146,7 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Explains a target that no Service has: what becomes of a connection to it is still a question.
+    /// Explains a target that no Service has: what happens to a connection to it is still a question.
     fn without_service(
         &self,
         asked: &Asked,
@@ -320,12 +320,14 @@ impl<'n> Look<'n> {
         match found.at {
             AskedAt::All => {}
             AskedAt::Address(addr) => {
-                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort)
+                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort);
             }
             AskedAt::NodePort(addr) => {
                 all.retain(|of| of.kind == Kind::NodePort);
                 if let Some(addr) = addr {
-                    all.iter_mut().for_each(|of| of.at.set_ip(addr));
+                    for of in &mut all {
+                        of.at.set_ip(addr);
+                    }
                 }
                 all.retain(|of| Family::of(of.at.ip()) == family);
             }

@@ -66,7 +66,7 @@ pub(super) enum What {
 /// The sets of candidates with which the connections work; each set alone suffices.
 pub(super) type Sets = Vec<Vec<Candidate>>;
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Returns the smallest sets of repairs with which the connections of `cell` no longer fail; `known` are sets that repaired
     /// other connections of the Service.
     pub(super) fn search(
@@ -600,7 +600,7 @@ fn distinct(sets: Sets) -> Sets {
     let mut distinct: Sets = Vec::new();
     for set in sets {
         let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
-        // Of several differences that each explain it, the first one is told.
+        // Of several differences that each explain it, the first one is reported.
         if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
             continue;
         }

@@ -448,9 +448,11 @@ async fn a_backend_that_is_not_ready_is_named_with_the_rule_that_is_extra() {
     let dir = broken("seed-iptables", &[(SLICES, &unready)]);
     let trace = traced_in(&dir, "default/nginx-svc", "host").await;
     let notes = notes(&trace);
-    let still = "10.244.1.14:80 is an endpoint of default/nginx-svc in state not ready, but still gets connections";
-    assert!(notes.contains(&still), "{notes:#?}");
-    assert!(notes[0].starts_with("why: "), "{notes:#?}");
+    assert_eq!(trace["fate"], "lost", "{trace:#}");
+    let still = "the rules lead to endpoint 10.244.1.14:80, which is not ready";
+    assert_eq!(trace["fault"], still, "{trace:#}");
+    let why = "why: default/nginx-svc has no ready endpoint";
+    assert!(notes[0].starts_with(why), "{notes:#?}");
 }
 
 #[tokio::test]
@@ -504,8 +506,9 @@ async fn a_route_by_an_address_of_the_node_leads_to_its_own_pods() {
         let change = |text: &str| text.replacen('[', &route, 1);
         let dir = broken("seed-iptables", &[(ROUTES, &change)]);
         let trace = traced_in(&dir, "default/nginx-svc", "host").await;
-        let leads_off = |note: &&str| note.contains("the route leads off the node");
-        assert_eq!(notes(&trace).iter().any(leads_off), away, "{trace:#}");
+        let fault = trace["fault"].as_str().unwrap_or_default();
+        let leads_off = fault.contains("the route leads off the node");
+        assert_eq!(leads_off, away, "{trace:#}");
     }
 }
 
@@ -533,9 +536,13 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_table() {
         &["--source", "external"],
     )
     .await;
-    let drops = "table raw rule 1 of PREROUTING takes the packet first: -d 10.97.54.248/32 -p tcp -m tcp --dport 80 -j DROP \
-                 (not kube-proxy's)";
-    assert!(notes(&all[0]).contains(&drops), "{:#}", all[0]);
+    assert_eq!(all[0]["fault"], "dropped by rule 1 of raw PREROUTING");
+    let first = &all[0]["hops"][0];
+    let rule = "-d 10.97.54.248/32 -p tcp -m tcp --dport 80 -j DROP";
+    assert_eq!(
+        (&first["table"], &first["rule"]),
+        (&"raw".into(), &rule.into())
+    );
     // In a chain that kube-proxy did not write, which a chain of others leads to.
     let change = |text: &str| {
         let chain = "KUBE-SVC-AAAAAAAAAAAAAAAA";
@@ -552,9 +559,9 @@ async fn a_rule_that_takes_the_packet_is_named_with_its_table() {
     };
     let dir = with_rules("full-iptables", &change);
     let trace = traced_in(&dir, "shop/cart", "external").await;
-    let stolen = "table nat rule 1 of KUBE-SVC-AAAAAAAAAAAAAAAA takes the packet first: -p tcp -j DNAT \
-                  --to-destination 10.9.9.9:80 (kube-proxy did not write it)";
-    assert!(notes(&trace).contains(&stolen), "{trace:#}");
+    assert_eq!(trace["fate"], "misled", "{trace:#}");
+    let stolen = "rule 1 of chain KUBE-SVC-AAAAAAAAAAAAAAAA in table nat";
+    assert!(notes(&trace)[0].contains(stolen), "{trace:#}");
 }
 
 #[tokio::test]
@@ -566,8 +573,9 @@ async fn a_client_address_that_is_kept_is_noted_only_for_a_local_policy() {
         let trace = traced_in(&dir, target, "external").await;
         assert_eq!(verdict(&trace), "deliver", "{trace:#}");
         assert!(masqueraded(&trace).iter().all(|of| !of), "{trace:#}");
-        let policy = |note: &&str| note.starts_with("externalTrafficPolicy of edge/web");
+        let policy = |note: &&str| note.contains("externalTrafficPolicy is Local");
         assert_eq!(notes(&trace).iter().any(policy), local, "{trace:#}");
+        assert_eq!(trace["fate"], "lost", "{trace:#}");
     }
 }
 
@@ -611,13 +619,21 @@ async fn affinity_of_a_virtual_server_is_noted_if_the_packet_meets_it() {
 #[tokio::test]
 async fn the_process_that_takes_a_packet_to_the_host_is_named() {
     for (port, note) in [
-        ("9999", "nothing on this host listens on 10.0.2.15:9999/tcp"),
-        ("10256", "kube-proxy (pid 141) listens on it"),
+        ("9999", None),
+        ("10256", Some("kube-proxy (pid 141) listens on it")),
     ] {
         let target = format!("10.0.2.15:{port}");
         let (_, _, all) = traces("seed-iptables", &target, &["--source", "external"]).await;
         assert_eq!(verdict(&all[0]), "local", "{port}");
-        assert!(notes(&all[0]).contains(&note), "{port}: {:#}", all[0]);
+        assert_eq!(
+            notes(&all[0]).first().copied(),
+            note,
+            "{port}: {:#}",
+            all[0]
+        );
+        let fault = "the packet ends at the node itself, where nothing listens on 10.0.2.15:9999";
+        let fault = note.is_none().then_some(fault);
+        assert_eq!(all[0]["fault"].as_str(), fault, "{port}: {:#}", all[0]);
     }
     let dir = broken("seed-iptables", &[]);
     for file in [

@@ -23,7 +23,7 @@ use crate::render::{self, Format, Report as _, dots};
 use crate::report::CLEAN;
 use crate::report::top::TopReport;
 use crate::view::top::Names;
-use crate::view::{Query, View};
+use crate::view::View;
 use screen::Screen;
 
 /// The part of one processor that readings may use.
@@ -34,12 +34,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> Result<u8, Failure> {
     session.refuse_bundle("`top` watches")?;
-    let query = Query {
-        view: View::Services,
-        name: None,
-        family: session.family(),
-    };
-    let mut items = query.needs();
+    // What names Services, and the mode in force.
+    let mut items = View::Ipvs.needs();
     items.extend(NEEDS);
     items.sort();
     items.dedup();

@@ -25,7 +25,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     let answer = page.paint(tone, &answer);
     match report.services() {
         Some(tally) => {
-            page.hang(&format!("{name}: "), "  ", &tally.to_string());
+            page.hang(&format!("{name}: "), "  ", &tally);
             page.line(&format!("  {answer}"));
         }
         None => page.line(&format!("{name}: {answer}")),

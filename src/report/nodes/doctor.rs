@@ -45,7 +45,7 @@ pub(crate) struct DoctorOfNodes {
 pub(crate) struct FailingService {
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// What becomes of its connections.
+    /// What happens to its connections.
     pub fate: Fate,
     /// The clients whose connections fail.
     pub clients: Vec<Client>,

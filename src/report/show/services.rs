@@ -47,7 +47,7 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     cells.collect()
 }
 
-/// Returns what becomes of connections, with the clients and addresses that fail: `lost for pods`.
+/// Returns what happens to connections, with the clients and addresses that fail: `lost for pods`.
 fn verdict(row: &Row) -> String {
     let Some(fate) = row.fate else {
         return "unknown".to_owned();

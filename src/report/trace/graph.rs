@@ -114,15 +114,17 @@ impl Graph {
     /// Adds the outcomes behind the branch `from`; returns those whose packets go on.
     fn endings(&mut self, trace: &SourceTrace, from: usize) -> Vec<(usize, String)> {
         let mut on = Vec::new();
+        let works = trace.outcomes.iter().any(|of| of.fate == Fate::Works);
+        let fate = if works { Fate::Works } else { Fate::Unknown };
         let is_plain = |outcome: &OutcomeRow| {
-            outcome.backend.is_some() && outcome.when.is_empty() && outcome.fate == Fate::Works
+            outcome.backend.is_some() && outcome.when.is_empty() && outcome.fate == fate
         };
         let plain: Vec<_> = trace.outcomes.iter().filter(|o| is_plain(o)).collect();
         let folds = self.folds && plain.len() > MOST_APART;
         if folds {
             let share: f64 = plain.iter().map(|outcome| outcome.probability).sum();
             let node = self.node(together(&plain, trace), true);
-            self.nodes[node].tone = Some(Tone::Good);
+            self.nodes[node].tone = Some(tone(fate));
             self.edges.push((from, node, percent(share)));
             on.push((node, String::new()));
         }

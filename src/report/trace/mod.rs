@@ -86,7 +86,7 @@ pub(crate) struct SourceTrace {
     pub kind: String,
     /// The packet.
     pub packet: PacketRow,
-    /// What becomes of the connection.
+    /// What happens to the connection.
     pub fate: Fate,
     /// Why it fails, or why that is unknown; absent if it works.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ pub(crate) struct ServiceRow {
 pub(crate) struct OutcomeRow {
     /// The end of the packet.
     pub verdict: Verdict,
-    /// What becomes of a connection with this end.
+    /// What happens to a connection with this end.
     pub fate: Fate,
     /// Why it fails or may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
