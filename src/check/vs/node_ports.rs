@@ -145,7 +145,11 @@ fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
                 name: format!("{} has the NodePort {}", name_of(of), port.port),
             };
             let message = "a port of the Service has the same number as a NodePort: its clients are masqueraded";
-            findings.push(Finding::new(Severity::Warning, service, message).evidence([seen]));
+            findings.push(
+                Finding::new(Severity::Warning, service, message)
+                    .services([*of])
+                    .evidence([seen]),
+            );
         }
     }
     Ok(findings)
