@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::netns::{Netns, run};
+use super::netns::{Netns, run_to};
 
 const BIN: &str = env!("CARGO_BIN_EXE_kpx");
 
@@ -43,7 +43,8 @@ fn probe(netns: &Netns, target: &str, more: &[&str]) -> Value {
     line.extend(["--node", "node1", "--timeout", "3s"]);
     line.extend(["trace", target, "--source", "host", "--probe", "-o", "json"]);
     line.extend_from_slice(more);
-    let report: Value = serde_json::from_str(&run(&line, "")).unwrap();
+    // Connections that fail are exit status 1.
+    let report: Value = serde_json::from_str(&run_to(&line, "", &[0, 1])).unwrap();
     report["probe"].clone()
 }
 

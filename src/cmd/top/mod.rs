@@ -22,8 +22,8 @@ use crate::owner::Owners;
 use crate::render::{self, Format, Report as _, dots};
 use crate::report::CLEAN;
 use crate::report::top::TopReport;
-use crate::view::top::Names;
 use crate::view::View;
+use crate::view::top::Names;
 use screen::Screen;
 
 /// The part of one processor that readings may use.
