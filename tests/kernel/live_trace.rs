@@ -69,8 +69,8 @@ fn trace(before: &[&str], target: &str, path: &str) -> Value {
     let mut line = vec!["env", path, BIN];
     line.extend_from_slice(before);
     line.extend_from_slice(&["trace", target, "-o", "json"]);
-    // Connections that fail are exit status 1.
-    let mut report = serde_json::from_str(&run_to(&line, "", &[0, 1])).unwrap();
+    // Connections that fail are exit status 1, those that are unknown 3.
+    let mut report = serde_json::from_str(&run_to(&line, "", &[0, 1, 3])).unwrap();
     uncount(&mut report);
     report
 }
@@ -206,7 +206,8 @@ fn native_chains_and_rules_in_tables_of_iptables_are_not_passed_over() {
     );
     let (live, asked) = look.live(target);
     assert_eq!(ends(&live), ("10.244.1.99".into(), 1), "{live:#}");
-    assert!(!asked.contains("-save"), "{asked}");
+    // No endpoint has the address: to explain that, the trace compares all rules with the desired state.
+    assert!(asked.contains("iptables-nft-save"), "{asked}");
     assert!(!asked.contains("nft -j"), "{asked}");
     let [whole] = look.whole([target]);
     assert!(live == whole, "{live:#}\n{whole:#}");
