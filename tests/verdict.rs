@@ -60,13 +60,14 @@ fn say(
     fate: &str,
     command: &'static str,
 ) -> Option<String> {
+    let what = format!("{key:?}");
     let known = all
-        .entry(key.clone())
+        .entry(key)
         .or_insert_with(|| (fate.to_owned(), Vec::new()));
     known.1.push(command);
     (known.0 != fate).then(|| {
         format!(
-            "{key:?}: {command} says {fate}, {:?} say {}",
+            "{what}: {command} says {fate}, {:?} say {}",
             known.1, known.0
         )
     })

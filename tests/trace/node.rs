@@ -618,22 +618,19 @@ async fn affinity_of_a_virtual_server_is_noted_if_the_packet_meets_it() {
 
 #[tokio::test]
 async fn the_process_that_takes_a_packet_to_the_host_is_named() {
-    for (port, note) in [
-        ("9999", None),
-        ("10256", Some("kube-proxy (pid 141) listens on it")),
+    const CLOSED: &str =
+        "the packet ends at the node itself, where nothing listens on 10.0.2.15:9999";
+    let why = format!("why: 10.0.2.15:9999 does not work on node1 from outside: {CLOSED}");
+    for (port, fate, fault, note) in [
+        ("9999", "refused", Some(CLOSED), why.as_str()),
+        ("10256", "works", None, "kube-proxy (pid 141) listens on it"),
     ] {
         let target = format!("10.0.2.15:{port}");
         let (_, _, all) = traces("seed-iptables", &target, &["--source", "external"]).await;
         assert_eq!(verdict(&all[0]), "local", "{port}");
-        assert_eq!(
-            notes(&all[0]).first().copied(),
-            note,
-            "{port}: {:#}",
-            all[0]
-        );
-        let fault = "the packet ends at the node itself, where nothing listens on 10.0.2.15:9999";
-        let fault = note.is_none().then_some(fault);
+        assert_eq!(all[0]["fate"], fate, "{port}: {:#}", all[0]);
         assert_eq!(all[0]["fault"].as_str(), fault, "{port}: {:#}", all[0]);
+        assert_eq!(notes(&all[0]).first(), Some(&note), "{port}: {:#}", all[0]);
     }
     let dir = broken("seed-iptables", &[]);
     for file in [
