@@ -377,11 +377,14 @@ async fn a_service_whose_rules_lead_to_no_endpoint_is_unmatched() {
         of.map(|line| line.split(' ').next().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    for out in [
-        services_with("seed-iptables", saved, &chains).await,
-        services_with("seed-nftables", "node/nft.json", &rules).await,
+    for (fate, out) in [
+        ("lost", services_with("seed-iptables", saved, &chains).await),
+        (
+            "refused",
+            services_with("seed-nftables", "node/nft.json", &rules).await,
+        ),
     ] {
-        assert_eq!(lines(&out, "lost"), ["default/nginx-svc-nodeport"], "{out}");
+        assert_eq!(lines(&out, fate), ["default/nginx-svc-nodeport"], "{out}");
         assert!(
             lines(&out, "works").contains(&"default/nginx-svc".to_owned()),
             "{out}"
