@@ -228,16 +228,17 @@ fn is_same(remote: &Ran, offline: &Ran) {
     let left = text(remote).replace(&format!(" Run the command on {NODE}."), "");
     let left = left.replace(&format!(" # on {NODE}\""), "\"");
     // The kubeconfig that the run was given is part of its advice.
-    let left = without_kubeconfig(&left);
-    let right = text(offline);
+    let left = without_option(&left, "--kubeconfig ");
+    // So is the bundle.
+    let right = without_option(&text(offline), "--from ");
     let differs = left.lines().zip(right.lines()).find(|(a, b)| a != b);
     assert!(left == right, "{differs:?}\n{left}");
     assert_eq!(remote.code, offline.code, "{remote}");
 }
 
-/// Removes `--kubeconfig FILE` from every command in `text`.
-fn without_kubeconfig(text: &str) -> String {
-    let mut parts = text.split("--kubeconfig ");
+/// Removes `option` with its value from every command in `text`.
+fn without_option(text: &str, option: &str) -> String {
+    let mut parts = text.split(option);
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| {
         text + part.split_once(' ').map_or("", |(_, rest)| rest)

@@ -427,7 +427,7 @@ const CASES: &[Case] = &[
             )
         })],
         args: &["shop/cart"],
-        cause: "hairpin",
+        cause: "rules",
     },
     Case {
         name: "chain-of-another-backend",

@@ -280,11 +280,11 @@ impl Tally {
                 Standing::Restricted => tally.restricted.push(service),
                 Standing::Unknown => {
                     let cells = ports.iter().flat_map(|port| &port.cells);
-                    let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
-                    let reason = open
-                        .find_map(|cell| cell.fault.as_ref())
-                        .map(ToString::to_string);
-                    tally.reason = tally.reason.or(reason);
+                    let open = cells.filter(|cell| cell.fate == Fate::Unknown);
+                    let reasons = open.filter_map(|cell| cell.fault.as_ref());
+                    let reason = reasons.map(ToString::to_string).min();
+                    // Of several reasons, the first in the alphabet: names do not decide.
+                    tally.reason = tally.reason.into_iter().chain(reason).min();
                     tally.unknown.push(service);
                 }
                 Standing::NoEndpoints => tally.without_endpoints.push(service),
