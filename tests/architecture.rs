@@ -34,8 +34,13 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend bridge cluster desired diff evidence net node owner proof trace words",
     ),
     (
+        "verdict",
+        "backend cluster diff evidence net node owner trace words",
+    ),
+    ("repair", "backend diff net node owner trace verdict"),
+    (
         "why",
-        "backend check cluster desired diff evidence net node owner trace words",
+        "backend check cluster desired diff evidence net node owner repair trace verdict words",
     ),
     (
         "plan",
@@ -53,13 +58,13 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "view",
-        "backend check cluster diff evidence meter net node owner requirements trace why",
+        "backend check cluster diff evidence meter net node owner requirements trace verdict why",
     ),
     ("redact", "backend cluster evidence net"),
     ("render", ""),
     (
         "report",
-        "access action apply backend bridge check cluster diff dns evidence history migrate net owner plan proof provider render requirements trace view why words",
+        "access action apply backend bridge check cluster diff dns evidence history migrate net owner plan proof provider render requirements trace verdict view why words",
     ),
     ("host", "access action apply cluster dns evidence net words"),
     (
@@ -68,7 +73,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ),
     (
         "cmd",
-        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner pages plan proof provider redact render report requirements trace view why words",
+        "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner pages plan proof provider redact render report requirements trace verdict view why words",
     ),
     (
         "fuzzing",

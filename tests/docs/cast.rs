@@ -62,7 +62,7 @@ fn the_demo_is_a_cast_of_what_kpx_prints() {
         assert_eq!(*shown, real, "{command}");
     }
     assert!(parts[0].1.contains("error IR03"), "{}", parts[0].1);
-    assert!(parts[3].1.contains("DELIVERED"), "{}", parts[3].1);
+    assert!(parts[3].1.contains("WORKS"), "{}", parts[3].1);
     assert!(parts[4].1.contains("no difference"), "{}", parts[4].1);
 }
 
