@@ -278,7 +278,7 @@ fn without(evidence: &Evidence, item: Item) -> Evidence {
 }
 
 /// Items of which a bundle cannot tell whether the node has them: those of the back end of iptables that is not in use, where the
-/// loaded modules are unknown, and routing policy rules, which every kernel has the same of unless somebody adds some.
+/// loaded modules are unknown, and routing policy rules, which every kernel has the same of by default.
 const MAY_BE_NONE: &[Item] = &[
     Item::IptablesLegacy4,
     Item::IptablesLegacy6,

@@ -104,7 +104,7 @@ async fn probes(
     Ok(probes)
 }
 
-/// Returns what becomes of connections such as that of a probe, if it failed.
+/// Returns what happens to connections such as that of a probe, if it failed.
 fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
     match row.result.as_str() {
         "answered" => None,

@@ -183,7 +183,7 @@ fn paths(page: &mut Page, paths: &[Path]) {
     );
 }
 
-/// Returns what becomes of connections in one word, with the share of those that fail.
+/// Returns what happens to connections in one word, with the share of those that fail.
 fn end(path: &Path) -> String {
     match path.fate {
         Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),

@@ -163,7 +163,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns what becomes of the connections.
+    /// Returns what happens to the connections.
     pub const fn fate(&self) -> Fate {
         self.verdict.fate
     }

@@ -1,4 +1,4 @@
-//! What becomes of a connection, from the client to a live endpoint and back: one function decides it for every command.
+//! What happens to a connection, from the client to a live endpoint and back: one function decides it for every command.
 //!
 //! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
 //! address, and does the reply come back? What is not read, or not modelled, never counts as working.
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
-pub use judge::{Judge, Question};
+pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use survey::{Brief, Standing, Surveyed, Tally, survey};
 
 use crate::trace::{Assumption, Outcome, Question as Condition};
 
-/// What becomes of a connection; a greater one is worse.
+/// What happens to a connection; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -98,15 +98,15 @@ impl fmt::Display for Fate {
 /// The verdict on the connections of one client to one address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What becomes of them.
+    /// What happens to them.
     pub fate: Fate,
-    /// What becomes of each outcome of the walk, in their order.
+    /// What happens to each outcome of the walk, in their order.
     pub ways: Vec<Way>,
     /// What keeps other packets of the client from the rules, or leaves open whether something does.
     pub beside: Option<Fault>,
 }
 
-/// What becomes of the packets with one outcome.
+/// What happens to the packets with one outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
     /// The share of the packets: 0 to 1.
@@ -116,7 +116,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Returns what becomes of the packets; never [`Fate::Partly`].
+    /// Returns what happens to the packets; never [`Fate::Partly`].
     pub fn fate(&self) -> Fate {
         self.fault.as_ref().map_or(Fate::Works, Fault::fate)
     }
@@ -158,7 +158,8 @@ impl Verdict {
     /// Returns the share of the packets that certainly fail: 0 to 1.
     pub fn failing(&self) -> f64 {
         let failing = self.ways.iter().filter(|way| way.fate().fails());
-        failing.map(|way| way.share).sum()
+        // The sum of no floats is -0.
+        failing.fold(0.0, |sum, way| sum + way.share)
     }
 
     /// Returns the faults, each once, those of the most packets first.

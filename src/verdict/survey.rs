@@ -42,7 +42,7 @@ pub struct Brief {
     pub kind: Kind,
     /// The address and port.
     pub to: SocketAddr,
-    /// What becomes of the connections.
+    /// What happens to the connections.
     pub fate: Fate,
     /// The share of them that certainly fail: 0 to 1.
     pub failing: f64,
@@ -70,7 +70,7 @@ pub enum Standing {
 }
 
 impl Surveyed {
-    /// Returns what becomes of the connections as a whole.
+    /// Returns what happens to the connections as a whole.
     pub fn fate(&self) -> Fate {
         Fate::of_all(self.cells.iter().map(|cell| cell.fate))
     }

@@ -32,7 +32,7 @@ pub struct Answer {
     pub node: Option<String>,
     /// The Service, as `NAMESPACE/NAME`; `None` if there is none.
     pub service: Option<String>,
-    /// What becomes of the connections that were asked about.
+    /// What happens to the connections that were asked about.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,
@@ -109,7 +109,7 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then what nobody asked for, then
+    /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
     /// the earliest.
     pub(super) fn rank(&self) -> (Degree, bool, u8) {
         (self.degree, self.by_design, self.cause.stage())

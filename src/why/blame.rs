@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::endpoints::{lack, usable};
 use super::paths::Path;
-use super::search::{Candidate, Sets, What};
+use super::search::{Candidate, Sets, What, failing};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Subject};
@@ -16,8 +16,9 @@ use crate::net::Family;
 use crate::owner::Port;
 use crate::owner::software::Maker;
 use crate::repair::{Edit, Repair};
+use crate::trace::userspace::CLOSED;
 use crate::trace::why;
-use crate::trace::{Effect, Hop, Subsystem, mismatch};
+use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
 use crate::verdict::{Cell, Fault, Kind, Target};
 
 /// A cause on one path.
@@ -56,7 +57,7 @@ impl Look<'_> {
     ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
         let sets = self.search(service, target.port, cell, known);
         if sets.is_empty() {
-            return (vec![Blame::breaks(unexplained(cell))], Vec::new());
+            return (self.without_repair(service, target, cell), Vec::new());
         }
         let repairs = sets
             .iter()
@@ -77,6 +78,33 @@ impl Look<'_> {
             known.push(sets);
         }
         (blames, repairs)
+    }
+
+    /// Returns why the connections of `cell` fail, which no repair in a simulation helps: what kube-proxy's process does with
+    /// connections, and on which ports it listens, is not programmed.
+    fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
+        let (port, family) = (target.port, target.family());
+        let is_lacking = usable(port, family).next().is_none();
+        let lacking = || self.lacking(service, port, family);
+        let ends = ends_at_process(cell);
+        if is_lacking && ends.iter().all(|end| *end == Some(AtProcess::Closed)) {
+            return vec![lacking()];
+        }
+        if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
+            return vec![Blame::breaks(unexplained(cell))];
+        }
+        let drift = self.drift(port, family);
+        let changes = drift.iter().flat_map(|of| &of.repairs);
+        let changes: Vec<&Change> = changes
+            .filter_map(|repair| match repair {
+                Repair::Program(change) => Some(change.as_ref()),
+                _ => None,
+            })
+            .collect();
+        let rules = self.rules(&changes).unwrap_or_else(|| unexplained(cell));
+        let mut blames = vec![Blame::breaks(rules)];
+        blames.extend(is_lacking.then(lacking));
+        blames
     }
 
     /// Returns the causes that a set of repairs removes.
@@ -114,11 +142,6 @@ impl Look<'_> {
     ) -> Option<Blame> {
         let faults = cell.verdict.faults();
         let since = service.metadata.last_edit();
-        let backend = || {
-            cell.outcomes
-                .first()
-                .map_or(cell.to(), |of| of.destination.into())
-        };
         Some(match &candidate.what {
             // They are one cause.
             What::Rules => return None,
@@ -144,11 +167,15 @@ impl Look<'_> {
                     None => Cause::ForwardingOff { key },
                 })
             }
-            What::Route(route) => Blame::breaks(Cause::Route {
+            What::Route(route, backend) => Blame::breaks(Cause::Route {
                 route: route.clone(),
-                backend: backend(),
+                backend: *backend,
             }),
-            What::PodRoute => Blame::breaks(pod_route(&faults)?),
+            What::PodRoute(fault) => Blame::breaks(pod_route(fault)?),
+            What::Table(count, most) => Blame::breaks(Cause::TableFull {
+                count: *count,
+                most: *most,
+            }),
             What::Tracked => {
                 let (count, backends) = faults.iter().find_map(|fault| match fault {
                     Fault::Stale { count, backends } => Some((*count, backends.clone())),
@@ -307,7 +334,7 @@ pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
     policy.as_deref() == Some("Local")
 }
 
-/// Returns what becomes of packets behind `hop`, which lets them pass.
+/// Returns what happens to packets behind `hop`, which lets them pass.
 fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
     if matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
         return None;
@@ -370,8 +397,8 @@ fn local_fields(service: &Service) -> Vec<&'static str> {
 }
 
 /// Returns the cause of a wrong or missing route to this node's pods.
-fn pod_route(faults: &[&Fault]) -> Option<Cause> {
-    faults.iter().find_map(|fault| match fault {
+fn pod_route(fault: &Fault) -> Option<Cause> {
+    match fault {
         Fault::WrongWay { address, way } => Some(Cause::WrongNode {
             backend: *address,
             way: way.clone(),
@@ -381,7 +408,7 @@ fn pod_route(faults: &[&Fault]) -> Option<Cause> {
             reason: reason.clone(),
         }),
         _ => None,
-    })
+    }
 }
 
 /// Returns the cause of connections that no known repair helps: their worst fault.
@@ -402,6 +429,29 @@ fn unexplained(cell: &Cell) -> Cause {
             ),
         },
     }
+}
+
+/// How a connection ends at kube-proxy's process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AtProcess {
+    /// The process has no endpoint for it.
+    Closed,
+    /// The process does not listen on the port.
+    Unheard,
+}
+
+/// Returns how each way of `cell` that fails ends at kube-proxy's process; `None` for one that ends elsewhere.
+fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
+    let end = |outcome: &&Outcome| {
+        let hop = outcome.hops.last()?;
+        match &hop.effect {
+            _ if hop.subsystem != Subsystem::Process => None,
+            Effect::Reject { with } if with != CLOSED => Some(AtProcess::Unheard),
+            Effect::Reject { .. } | Effect::Drop => Some(AtProcess::Closed),
+            _ => None,
+        }
+    };
+    failing(cell).iter().map(end).collect()
 }
 
 /// Returns whether two lists of sets repair the same.

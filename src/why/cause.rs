@@ -79,6 +79,13 @@ pub enum Cause {
         /// The command that ends them.
         end: String,
     },
+    /// The table of tracked connections is full.
+    TableFull {
+        /// The number of entries.
+        count: u64,
+        /// The most that there may be.
+        most: u64,
+    },
     /// A rule of other software takes the packets, or the policy of a built-in chain.
     ForeignRule {
         /// The table.
@@ -95,7 +102,7 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
-        /// What becomes of the packets behind it, unless it ends them.
+        /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
         /// The fix of the doctor's finding for this rule.
@@ -182,7 +189,7 @@ pub enum Cause {
     },
     /// kube-proxy does not masquerade the packets, because it does not know which come from pods.
     NotMasqueraded {
-        /// What becomes of the reply.
+        /// What happens to the reply.
         reply: String,
     },
     /// The bridge does not send a packet back through the port by which it came.
@@ -252,7 +259,7 @@ impl Cause {
             | Self::ExternalName { .. }
             | Self::OtherProxy { .. }
             | Self::NoClusterIp => 1,
-            Self::StaleConnections { .. } => 2,
+            Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
             Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
             Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
             Self::Rules { .. } => 5,
@@ -354,6 +361,9 @@ impl Cause {
                 if *count == 1 { "goes" } else { "go" },
                 addresses(backends),
                 if backends.len() == 1 { "is" } else { "are" },
+            ),
+            Self::TableFull { count, most } => format!(
+                "{fails}: the table of tracked connections is full ({count} of {most}), so {node} drops new ones"
             ),
             Self::ForeignRule {
                 table,

@@ -3,6 +3,7 @@
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::Fix;
+use crate::verdict::MOST_TRACKED;
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -55,6 +56,10 @@ impl Cause {
             Self::StaleConnections { end, .. } => on_node(
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),
+            ),
+            Self::TableFull { most, .. } => on_node(
+                "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
+                format!("sysctl -w {MOST_TRACKED}={}", most.saturating_mul(2)),
             ),
             Self::ForeignRule { number: 0, .. } => kpx(
                 "Add a rule to the chain that accepts traffic of pods and Services.",

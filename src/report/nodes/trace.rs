@@ -37,7 +37,7 @@ pub(crate) struct Group {
 pub(crate) struct PathRow {
     /// The sources: `pod`, `host`, `outside`, or an address.
     pub from: Vec<String>,
-    /// What becomes of the connections.
+    /// What happens to the connections.
     pub fate: Fate,
     /// The service port, if the target has several.
     #[serde(skip_serializing_if = "Option::is_none")]

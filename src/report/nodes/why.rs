@@ -28,7 +28,7 @@ pub(crate) struct WhyOfNodes {
 pub(crate) struct Answered {
     /// The nodes.
     pub nodes: Nodes,
-    /// What becomes of the connections.
+    /// What happens to the connections.
     pub fate: Fate,
     /// The answer in one sentence, without a full stop.
     pub sentence: String,

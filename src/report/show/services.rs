@@ -47,7 +47,7 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     cells.collect()
 }
 
-/// Returns what becomes of connections, with the clients and addresses that fail: `lost for pods`.
+/// Returns what happens to connections, with the clients and addresses that fail: `lost for pods`.
 fn verdict(row: &Row) -> String {
     let Some(fate) = row.fate else {
         return "unknown".to_owned();
@@ -58,7 +58,7 @@ fn verdict(row: &Row) -> String {
         .filter(|of| of.fate.fails())
         .collect();
     let is_all = failing.len() == row.connections.len();
-    if failing.is_empty() || is_all && fate != Fate::Partly {
+    if failing.is_empty() || is_all {
         return fate.to_string();
     }
     let worst = Fate::of_all(failing.iter().map(|of| of.fate));

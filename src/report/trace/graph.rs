@@ -8,7 +8,6 @@ use super::steps::{Step, branch, effect, ending, percent, place, steps};
 use super::{HopRow, OutcomeRow, SourceTrace, TraceReport};
 use crate::render::{Style, Tone};
 use crate::trace::Effect;
-use crate::verdict::Fate;
 
 /// Backends that a picture has a node for each; more share a node where that is asked for.
 const MOST_APART: usize = 3;
@@ -115,14 +114,15 @@ impl Graph {
     fn endings(&mut self, trace: &SourceTrace, from: usize) -> Vec<(usize, String)> {
         let mut on = Vec::new();
         let is_plain = |outcome: &OutcomeRow| {
-            outcome.backend.is_some() && outcome.when.is_empty() && outcome.fate == Fate::Works
+            let is_open = !outcome.fate.fails() && outcome.fate == trace.fate;
+            outcome.backend.is_some() && outcome.when.is_empty() && is_open
         };
         let plain: Vec<_> = trace.outcomes.iter().filter(|o| is_plain(o)).collect();
         let folds = self.folds && plain.len() > MOST_APART;
         if folds {
             let share: f64 = plain.iter().map(|outcome| outcome.probability).sum();
             let node = self.node(together(&plain, trace), true);
-            self.nodes[node].tone = Some(Tone::Good);
+            self.nodes[node].tone = Some(tone(trace.fate));
             self.edges.push((from, node, percent(share)));
             on.push((node, String::new()));
         }

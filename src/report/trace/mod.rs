@@ -44,7 +44,10 @@ pub(crate) struct TraceReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceTrace>,
     /// The traces to the further ports of a Service, if the target names no port.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "crate::render::documents"
+    )]
     pub ports: Vec<TraceReport>,
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +87,7 @@ pub(crate) struct SourceTrace {
     pub kind: String,
     /// The packet.
     pub packet: PacketRow,
-    /// What becomes of the connection.
+    /// What happens to the connection.
     pub fate: Fate,
     /// Why it fails, or why that is unknown; absent if it works.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +135,7 @@ pub(crate) struct ServiceRow {
 pub(crate) struct OutcomeRow {
     /// The end of the packet.
     pub verdict: Verdict,
-    /// What becomes of a connection with this end.
+    /// What happens to a connection with this end.
     pub fate: Fate,
     /// Why it fails or may fail.
     #[serde(skip_serializing_if = "Option::is_none")]

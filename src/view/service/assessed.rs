@@ -86,7 +86,7 @@ pub(crate) struct Traced {
 pub(crate) struct End {
     /// `ADDRESS:PORT/PROTOCOL`
     pub(crate) to: Vec<String>,
-    /// What becomes of the connections.
+    /// What happens to the connections.
     pub(crate) fate: Fate,
     /// The endpoints that packets are sent to.
     pub(crate) backends: Vec<SocketAddr>,
