@@ -56,7 +56,7 @@ type Said = BTreeMap<(String, String, String), (String, Vec<&'static str>)>;
 
 fn say(
     all: &mut Said,
-    key: (String, String, String),
+    key: &(String, String, String),
     fate: &str,
     command: &'static str,
 ) -> Option<String> {
@@ -100,7 +100,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
         }
         for path in &answer.paths {
             let key = (path.target(), path.from.clone(), name.clone());
-            wrong.extend(say(&mut said, key, path.fate.name(), "why"));
+            wrong.extend(say(&mut said, &key, path.fate.name(), "why"));
             targets.insert((path.to, path.protocol.to_string()), name.clone());
         }
     }
@@ -117,7 +117,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             let Some(key) = known else { continue };
             wrong.extend(say(
                 &mut said,
-                key,
+                &key,
                 cell["fate"].as_str().unwrap(),
                 "show services",
             ));
@@ -139,7 +139,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             if said.contains_key(&key) {
                 wrong.extend(say(
                     &mut said,
-                    key,
+                    &key,
                     source["fate"].as_str().unwrap(),
                     "trace",
                 ));

@@ -253,7 +253,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn remove_address(&mut self, addr: IpAddr) {
         self.copy.edit_addresses(|all| {
             all.all
-                .retain(|of| of.link != DUMMY || of.addr.addr != addr)
+                .retain(|of| of.link != DUMMY || of.addr.addr != addr);
         });
         self.copy.edit_routes(|all| {
             all.all
@@ -298,8 +298,8 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 Delta::Extra(_) => sets.sets.retain(|of| of.name != *name),
                 Delta::Differs { want, .. } => {
                     for of in sets.sets.iter_mut().filter(|of| of.name == *name) {
-                        of.kind = want.kind.clone();
-                        of.options = want.options.clone();
+                        of.kind.clone_from(&want.kind);
+                        of.options.clone_from(&want.options);
                     }
                 }
             },

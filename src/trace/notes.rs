@@ -28,13 +28,13 @@ pub fn notes(
             "later packet of a connection: translated as a new connection would be now; a connection that began under other rules keeps its old translation".to_owned(),
         );
     }
-    if let Some(port) = service {
-        if let Some(who) = &port.left_to {
-            notes.push(format!(
-                "kube-proxy ignores {}: its label service-proxy-name assigns it to {who}",
-                port.name
-            ));
-        }
+    if let Some(port) = service
+        && let Some(who) = &port.left_to
+    {
+        notes.push(format!(
+            "kube-proxy ignores {}: its label service-proxy-name assigns it to {who}",
+            port.name
+        ));
     }
     affinity(node, flow, outcomes, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);

@@ -202,7 +202,7 @@ pub fn targets<'p>(node: &NodeSnapshot<'_>, port: &'p Port, family: Family) -> V
     all
 }
 
-impl<'n> Judge<'n> {
+impl Judge<'_> {
     /// Judges the connections to `target` from each kind of client that has a way to it, or from `source` alone.
     ///
     /// # Errors

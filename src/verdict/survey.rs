@@ -165,7 +165,7 @@ fn one(
         for target in targets(judge.node, port, *family) {
             // Only a source on the command line can be wrong.
             let judged = judge.cells(walks, target, None).unwrap_or_default();
-            cells.extend(judged.into_iter().map(|cell| brief(service, port, cell)));
+            cells.extend(judged.into_iter().map(|cell| brief(service, port, &cell)));
         }
     }
     Surveyed {
@@ -177,8 +177,8 @@ fn one(
     }
 }
 
-fn brief(service: Option<&Service>, port: &Port, cell: Cell) -> Brief {
-    let by_design = cell.fate().fails() && is_by_design(service, port, &cell);
+fn brief(service: Option<&Service>, port: &Port, cell: &Cell) -> Brief {
+    let by_design = cell.fate().fails() && is_by_design(service, port, cell);
     Brief {
         client: cell.client,
         kind: cell.kind,

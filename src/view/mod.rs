@@ -98,8 +98,9 @@ impl View {
     /// Returns the items that the view reads.
     pub fn needs(self) -> Vec<Item> {
         let (own, names): (&[Item], &[Item]) = match self {
-            Self::Services => (&[], NAMES),
-            Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => (&[], NAMES),
+            Self::Services | Self::Ipvs | Self::Sets | Self::Addresses | Self::Chains => {
+                (&[], NAMES)
+            }
             Self::Nodeports | Self::Portals => (
                 &[
                     Item::Tcp4,

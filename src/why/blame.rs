@@ -340,7 +340,7 @@ fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
         return None;
     }
     match fault {
-        Fault::Stopped { .. } => None,
+        Fault::Stopped { .. } | Fault::Untranslated { again: false, .. } => None,
         Fault::Untranslated {
             address,
             service,
@@ -354,7 +354,6 @@ fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
                 "to {address}, {owner}: a connection is translated once, so kube-proxy's rules no longer apply"
             ))
         }
-        Fault::Untranslated { again: false, .. } => None,
         Fault::NoEndpoint { address, .. } => {
             Some(format!("to {address}, which is no endpoint of the Service"))
         }

@@ -335,12 +335,14 @@ impl<'n> Look<'n> {
         match found.at {
             AskedAt::All => {}
             AskedAt::Address(addr) => {
-                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort)
+                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort);
             }
             AskedAt::NodePort(addr) => {
                 all.retain(|of| of.kind == Kind::NodePort);
                 if let Some(addr) = addr {
-                    all.iter_mut().for_each(|of| of.at.set_ip(addr));
+                    for of in &mut all {
+                        of.at.set_ip(addr);
+                    }
                 }
                 all.retain(|of| Family::of(of.at.ip()) == family);
             }

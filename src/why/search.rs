@@ -71,7 +71,7 @@ pub(super) enum What {
 /// The sets of candidates with which the connections work; each set alone suffices.
 pub(super) type Sets = Vec<Vec<Candidate>>;
 
-impl<'n> Look<'n> {
+impl Look<'_> {
     /// Returns the smallest sets of repairs with which the connections of `cell` no longer fail; `known` are sets that repaired
     /// other connections of the Service.
     pub(super) fn search(
@@ -110,16 +110,14 @@ impl<'n> Look<'n> {
         }
         let alone = all.iter().map(|of| vec![of.clone()]);
         let mut starts = alone.chain(std::iter::once(all.clone()));
-        match starts.find_map(|some| self.deeper(port, cell, some)) {
-            Some(set) => vec![self.smallest(port, cell, fewest(set, works))],
-            // A rule that leads to the chains of other software is a cause if no rule in them is.
-            None => {
-                let is_jump = |effect: &Effect| matches!(effect, Effect::Jump { .. });
-                let jumps = self.foreign_rules(cell, &failing(cell), is_jump);
-                let helpful = jumps.into_iter().map(|of| vec![of]).find(|set| works(set));
-                helpful.into_iter().collect()
-            }
+        if let Some(set) = starts.find_map(|some| self.deeper(port, cell, some)) {
+            return vec![self.smallest(port, cell, fewest(set, works))];
         }
+        // A rule that leads to the chains of other software is a cause if no rule in them is.
+        let is_jump = |effect: &Effect| matches!(effect, Effect::Jump { .. });
+        let jumps = self.foreign_rules(cell, &failing(cell), is_jump);
+        let helpful = jumps.into_iter().map(|of| vec![of]).find(|set| works(set));
+        helpful.into_iter().collect()
     }
 
     /// Returns `all` with what a packet meets behind these repairs, if the connections of `cell` work with all of them.
