@@ -171,7 +171,20 @@ impl Look<'_> {
                 route: route.clone(),
                 backend: *backend,
             }),
-            What::PodRoute(fault) => Blame::breaks(pod_route(fault)?),
+            What::PodRoute(fault) => {
+                let cause = pod_route(fault)?;
+                // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
+                let assumed = self.new_endpoint(target.family());
+                let is_assumed = |backend: &SocketAddr| backend.ip() == assumed;
+                match &cause {
+                    Cause::NoRoute { backend, .. } | Cause::WrongNode { backend, .. }
+                        if is_assumed(backend) =>
+                    {
+                        return None;
+                    }
+                    _ => Blame::breaks(cause),
+                }
+            }
             What::Table(count, most) => Blame::breaks(Cause::TableFull {
                 count: *count,
                 most: *most,

@@ -483,7 +483,7 @@ impl Look<'_> {
     }
 
     /// Returns the address that an endpoint on this node could have.
-    fn new_endpoint(&self, family: Family) -> IpAddr {
+    pub(super) fn new_endpoint(&self, family: Family) -> IpAddr {
         let ranges = self.judge.pod_ranges().iter();
         let range = ranges
             .filter(|range| range.family() == family)
