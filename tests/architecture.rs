@@ -39,6 +39,11 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend bridge cluster desired diff evidence net node owner proof trace verdict words",
     ),
     (
+        "verdict",
+        "backend cluster diff evidence net node owner trace words",
+    ),
+    ("repair", "backend diff net node owner trace verdict"),
+    (
         "why",
         "backend check cluster desired diff evidence net node owner repair trace verdict words",
     ),

@@ -94,10 +94,19 @@ async fn the_tutorials_service_gives_each_pod_a_third() {
                 assert!((share - 1.0 / 3.0).abs() < 1e-6, "{name}: {share}");
             }
         }
-        // Pods of the cluster's network keep their address, but a pod that reaches itself would not be answered.
-        let kept: Vec<_> = all.iter().map(masqueraded).collect();
-        let itself = [true, false, false];
-        assert_eq!(kept, [[false; 3], [true; 3], itself], "{name}");
+        // Pods keep their address, but for a pod that reaches itself; others would not be answered.
+        let kept: Vec<_> = all[..2].iter().map(masqueraded).collect();
+        assert_eq!(kept, [[false; 3], [true; 3]], "{name}");
+        let itself = &all[2];
+        let from = itself["from"].as_str().unwrap();
+        assert!(
+            from.starts_with("a pod of the Service (10.244.1.14, "),
+            "{from}"
+        );
+        for outcome in outcomes(itself) {
+            let is_itself = outcome["backend"]["address"] == "10.244.1.14";
+            assert_eq!(outcome["masquerade"], is_itself, "{name}: {outcome}");
+        }
     }
 }
 
@@ -536,13 +545,12 @@ async fn each_box_of_a_picture_is_joined_to_another() {
 async fn many_backends_share_a_box_in_the_picture_and_no_text_leaves_its_box() {
     let wide = ["team-00/svc-00000", "--source", "host", "-o", "svg"];
     let drawn = trace("scale-2000x10-iptables", &wide).await.out;
-    // The recording has no routes.
-    let unclear = classed(&drawn, "unclear");
+    // The recording has no rules of nftables, so the end of the packets is unknown.
+    let ends = classed(&drawn, "unclear");
     assert!(
-        unclear
-            .iter()
+        ends.iter()
             .any(|text| text.starts_with("10 backends 10%  ")),
-        "{unclear:?}"
+        "{drawn}"
     );
     let parsed = roxmltree::Document::parse(&drawn).unwrap();
     let number = |node: roxmltree::Node<'_, '_>, name: &str| -> usize {
@@ -652,6 +660,32 @@ async fn traced_in(dir: &TempDir, target: &str, source: &str) -> Value {
 }
 
 #[tokio::test]
+async fn each_port_of_a_service_is_traced() {
+    let (code, report, _) = traces("full-iptables", "shop/multi", &["--source", "host"]).await;
+    assert_eq!(code, 0, "{report:#}");
+    let ports = report["ports"].as_array().unwrap().iter();
+    let all: Vec<_> = std::iter::once(&report).chain(ports).collect();
+    let named: Vec<_> = all
+        .iter()
+        .map(|of| {
+            (
+                of["service"]["port"].as_str().unwrap(),
+                of["fate"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let works = ["http", "admin", "http-udp"].map(|port| (port, "works"));
+    assert_eq!(named, works);
+    // One port that fails is the exit status of all.
+    let lost = |text: &str| without(text, "-A KUBE-SERVICES -d 10.100.1.9/32 -p udp");
+    let dir = broken("full-iptables", &[(RULES, &lost)]);
+    let ran = trace_in(&dir, &["shop/multi", "--source", "host"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.out.starts_with("WORKS: shop/multi:http ("), "{ran}");
+    assert!(ran.out.contains("\nLOST: shop/multi:http-udp ("), "{ran}");
+}
+
+#[tokio::test]
 async fn an_address_whose_service_lacks_the_port_is_named() {
     for mode in MODES {
         let name = format!("seed-{mode}");
@@ -674,7 +708,7 @@ async fn a_client_outside_is_in_no_network_of_the_node() {
     let changes: &[(&str, Change<'_>)] = &[("node/ip-addr.json", &near)];
     for (changes, client) in [(&[][..], "198.18.0.1"), (changes, "198.19.255.254")] {
         let dir = broken("seed-iptables", changes);
-        let ran = trace_in(&dir, &["10.97.54.248:80", "--source", "external"]).await;
+        let ran = trace_in(&dir, &["10.0.2.15:31082"]).await;
         let client = format!("outside ({client})");
         assert!(ran.out.contains(&client), "{}", ran.out);
     }
@@ -747,8 +781,9 @@ async fn of_several_differences_the_one_of_the_traced_address_is_named() {
         let args = ["--source", "host"];
         let (_, report, _) = traces("fallback-no-ipvs-modules", target, &args).await;
         let why = report["notes"][0].as_str().unwrap();
-        let wanted = format!("({target}/tcp): virtual server tcp {target} is missing");
-        assert!(why.starts_with("why: ") && why.contains(&wanted), "{why}");
+        let fails = "why: default/nginx-svc-nodeport does not work on node1 from the host";
+        let wanted = format!("{fails} ({target}/tcp): virtual server tcp {target} is missing");
+        assert!(why.starts_with(&wanted), "{why}");
     }
 }
 
@@ -809,12 +844,13 @@ async fn a_chain_that_kube_proxy_did_not_write_is_named() {
     };
     let dir = broken("full-iptables", &[(RULES, &stolen)]);
     let ran = trace_in(&dir, &["shop/cart", "--source", "external"]).await;
-    assert!(ran.out.starts_with("MISLED: "), "{ran}");
-    let report = trace_in(&dir, &["shop/cart", "--source", "external", "-o", "json"]).await;
-    let report: Value = serde_json::from_str(&report.out).unwrap();
-    let why = report["notes"][0].as_str().unwrap();
-    let wanted = format!("is extra: -d 10.100.1.1/32 -j {CHAIN}");
-    assert!(why.contains(&wanted), "{why}");
+    assert_eq!(ran.code, 1, "{ran}");
+    let lead = "MISLED: shop/cart:http (10.100.1.1:8080/tcp): the rules lead to 10.9.9.9:80";
+    assert!(ran.out.starts_with(lead), "{ran}");
+    let unwrapped = ran.out.replace("\n  ", " ");
+    let extra = format!("nat chain KUBE-SERVICES rule 13 is extra: -d 10.100.1.1/32 -j {CHAIN}");
+    assert!(unwrapped.contains(&extra), "{ran}");
+    assert!(ran.out.contains("fix: kpx reconcile --apply"), "{ran}");
 }
 
 /// Only kube-proxy's own tables have chains and sets with these meanings.
@@ -963,36 +999,49 @@ async fn a_packet_that_the_node_does_not_forward_is_dropped_with_the_reason() {
             assert!(is_host || rules.next().is_none(), "{name}: {trace}");
         }
         let ran = kpx(&[&from[..], &args[..2]].concat()).await;
+        assert_eq!(ran.code, 1, "{ran}");
         assert!(ran.out.starts_with("LOST: "), "{ran}");
         assert!(ran.out.contains("net.ipv4.ip_forward is 0"), "{ran}");
     }
 }
 
 #[tokio::test]
-async fn a_local_policy_that_ipvs_does_not_keep_is_noted() {
-    // The source of the host's packets is the address of the load balancer, which IPVS gives to every node.
-    for (source, reply) in [
-        ("external", "answers the client directly"),
-        ("host", "source 203.0.113.13, which every node has"),
+async fn a_reply_that_ipvs_loses_with_a_local_policy_is_the_fault() {
+    let note = "externalTrafficPolicy is Local and node1 has no endpoint";
+    for (name, source, fate, fault) in [
+        (
+            "full-ipvs",
+            "external",
+            "lost",
+            "sees the client's own address",
+        ),
+        (
+            "full-ipvs",
+            "host",
+            "lost",
+            "with source 203.0.113.13, which every node has",
+        ),
+        ("full-iptables", "host", "works", ""),
+        (
+            "full-iptables",
+            "external",
+            "lost",
+            "its traffic policy is Local",
+        ),
     ] {
-        let args = ["203.0.113.13:80", "--source", source];
-        let ran = trace("full-ipvs", &args).await;
-        assert!(ran.out.starts_with("LOST: "), "{ran}");
-        let words: Vec<_> = ran.out.split_whitespace().collect();
-        let words = words.join(" ");
-        for wanted in [
-            reply,
-            "externalTrafficPolicy is Local and node1 has no endpoint",
-        ] {
-            assert!(words.contains(wanted), "{source}: {ran}");
-        }
+        let args = ["--source", source];
+        let (code, _, all) = traces(name, "203.0.113.13:80", &args).await;
+        assert_eq!(
+            (&all[0]["fate"], code == 0),
+            (&fate.into(), fate == "works"),
+            "{:#}",
+            all[0]
+        );
+        let said = all[0]["fault"].as_str().unwrap_or_default();
+        assert!(said.contains(fault), "{:#}", all[0]);
+        let noted = all[0]["notes"].to_string().contains(note);
+        assert_eq!(noted, fate == "lost", "{:#}", all[0]);
     }
-    let ran = trace(
-        "full-iptables",
-        &["203.0.113.13:80", "--source", "external"],
-    )
-    .await;
-    assert!(ran.out.contains("its traffic policy is Local"), "{ran}");
 }
 
 #[tokio::test]

@@ -56,13 +56,13 @@ type Said = BTreeMap<(String, String, String), (String, Vec<&'static str>)>;
 
 fn say(
     all: &mut Said,
-    key: (String, String, String),
+    key: &(String, String, String),
     fate: &str,
     command: &'static str,
 ) -> Option<String> {
     let what = format!("{key:?}");
     let known = all
-        .entry(key)
+        .entry(key.clone())
         .or_insert_with(|| (fate.to_owned(), Vec::new()));
     known.1.push(command);
     (known.0 != fate).then(|| {
@@ -101,7 +101,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
         }
         for path in &answer.paths {
             let key = (path.target(), path.from.clone(), name.clone());
-            wrong.extend(say(&mut said, key, path.fate.name(), "why"));
+            wrong.extend(say(&mut said, &key, path.fate.name(), "why"));
             targets.insert((path.to, path.protocol.to_string()), name.clone());
         }
     }
@@ -118,7 +118,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             let Some(key) = known else { continue };
             wrong.extend(say(
                 &mut said,
-                key,
+                &key,
                 cell["fate"].as_str().unwrap(),
                 "show services",
             ));
@@ -140,7 +140,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             if said.contains_key(&key) {
                 wrong.extend(say(
                     &mut said,
-                    key,
+                    &key,
                     source["fate"].as_str().unwrap(),
                     "trace",
                 ));
@@ -295,7 +295,7 @@ fn without(evidence: &Evidence, item: Item) -> Evidence {
 }
 
 /// Items of which a bundle cannot tell whether the node has them: those of the back end of iptables that is not in use, where the
-/// loaded modules are unknown, and routing policy rules, which every kernel has the same of unless a user adds some.
+/// loaded modules are unknown, and routing policy rules, which every kernel has the same of by default.
 const MAY_BE_NONE: &[Item] = &[
     Item::IptablesLegacy4,
     Item::IptablesLegacy6,

@@ -313,8 +313,9 @@ pub enum Command {
     /// Trace a packet through the rules to its destination
     ///
     /// Follows the first packet of a new connection through every hook, as the kernel does: both iptables backends,
-    /// nftables, IPVS and routing, including the rules of other software. Read-only, and sends no packet unless you pass
-    /// --probe.
+    /// nftables, IPVS and routing, including the rules of other software. The first word is the verdict on the connection, its
+    /// reply included, as of `kpx why`: works, refused, lost, misled, partly or unknown. If it fails, the notes have the cause and
+    /// the fix. Of a Service with several ports, each port is traced. Read-only, and sends no packet unless you pass --probe.
     ///
     /// Formats of its own: mermaid and dot, for these programs, and svg, a picture for a browser.
     #[command(after_help = trace::SHORT_EXAMPLES, after_long_help = trace::EXAMPLES)]
@@ -322,11 +323,13 @@ pub enum Command {
 
     /// Explain why a Service does not work
     ///
-    /// Resolves the target to a Service, traces packets to every address of it (cluster IPs, NodePort, external and
-    /// load-balancer IPs) from a pod, the host and outside, and looks at its endpoints, traffic policies, tracked
-    /// connections and the doctor's findings. The first line says where the Service breaks on this node, since when if
-    /// that is known, and who owns the rule; the second line is the fix. If everything that kpx sees works, it lists what
-    /// it cannot see. Read-only, and sends no packet unless you pass --probe.
+    /// Resolves the target to a Service, and follows connections to every address of it (cluster IPs, NodePort, external and
+    /// load-balancer IPs) from each client that has a way there (a pod, a pod of the Service itself, the host and outside) to an
+    /// endpoint, and the replies back. The first word says what happens to them: works, refused (the client gets an error),
+    /// lost (the client times out), misled (another program, Service or pod answers), partly, or unknown. The cause is what,
+    /// repaired in a simulation, makes them work; it is printed with its owner, and with its time if that is known. The fix
+    /// follows. If everything that kpx sees works, it lists what it cannot see. Read-only, and sends no packet unless you pass
+    /// --probe.
     #[command(after_help = why::SHORT_EXAMPLES, after_long_help = why::EXAMPLES)]
     Why(WhyArgs),
 

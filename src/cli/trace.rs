@@ -16,14 +16,16 @@ Examples:
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  kpx trace 10.97.54.248:80                    from a pod, the host and outside
+  kpx trace 10.97.54.248:80                    from pods and the host
   kpx trace default/nginx-svc --source host    a Service, from this node
   kpx trace nodeport:31082 --source external   a NodePort, from outside
   kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
   kpx trace default/nginx-svc --mode nftables  in another mode
   kpx trace default/nginx-svc -o svg > way.svg a picture, drops in red
   kpx trace default/nginx-svc --probe          and open one real connection
-  kpx trace default/nginx-svc --live           and let the kernel trace one";
+  kpx trace default/nginx-svc --live           and let the kernel trace one
+
+Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
 
 /// Options of `kpx trace`.
 #[derive(Args, Clone, Debug)]
@@ -36,8 +38,8 @@ pub struct TraceArgs {
 
     /// Trace from an IP, a POD, host or external
     ///
-    /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod, from the host
-    /// and from outside.
+    /// An address, a pod of this node (NAMESPACE/POD), host, or external. Without it, kpx traces from a pod and from the host;
+    /// to a cluster IP also from a pod of the Service itself, and to other addresses also from outside.
     #[arg(long, value_name = "SOURCE", env = "KPX_SOURCE")]
     pub source: Option<String>,
 

@@ -21,7 +21,7 @@ Examples:
   kpx why demo/web --all-nodes               on which nodes it works
   kpx --from node1.tar.gz why demo/web       on a bundle
 
-Exit status: 0 works, 1 broken or suspect, 3 unknown";
+Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

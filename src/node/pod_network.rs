@@ -27,7 +27,10 @@ impl NodeSnapshot<'_> {
             to.prefix > 0 && pods.iter().any(overlap)
         };
         links.all.iter().any(carries_pods)
-            || routes.all.iter().any(|r| leads_to_pods(r.destination))
+            || routes
+                .all
+                .iter()
+                .any(|r| r.kind == "unicast" && leads_to_pods(r.destination))
     }
 }
 

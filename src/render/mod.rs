@@ -13,7 +13,7 @@ mod text;
 
 use std::io::{self, BufWriter, Write};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub(crate) use board::Board;
 #[cfg(test)]
@@ -91,6 +91,18 @@ pub(crate) fn write_line<T: Serialize>(
     json::write(&envelope, Layout::LINE, &mut out)?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// Serializes reports inside another one, each as the document that it would be alone.
+pub(crate) fn documents<R: Report, S: Serializer>(
+    reports: &[R],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(reports.iter().map(|report| Envelope {
+        api_version: "kpx/v1",
+        kind: R::KIND,
+        report,
+    }))
 }
 
 /// Writes `report` to `out` in `format`.

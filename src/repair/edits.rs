@@ -16,7 +16,7 @@ use crate::node::routes::Route;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software;
 use crate::trace::{Chains, Need, Rules, World};
-use crate::verdict::Judge;
+use crate::verdict::{Judge, TRACKED};
 
 /// Returns what `ask` answers about `node` with `repairs` applied: with a judge, and the rules of `family`.
 pub fn with<'n, T>(
@@ -82,6 +82,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 });
                 all.all.push(route(*range, "unicast", "main", "pods"));
             }),
+            Repair::MakeRoom => self.copy.edit_sysctl(|all| all.set(TRACKED, "0")),
             Repair::EndTracked(at, proto) => self.copy.edit_conntrack(|all| {
                 all.entries
                     .retain(|of| of.original.destination != *at || of.proto != *proto);
@@ -369,7 +370,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn finish(mut self) -> (NodeSnapshot<'c>, Vec<Chains<'n>>) {
         for (need, rules) in std::mem::take(&mut self.rules) {
             if self.chain(IptablesBackend::InUse, &need).is_none() {
-                // A table that is not in use yet is not saved, nor are its built-in chains.
+                // A table that was never used is not saved, nor are its built-in chains.
                 let made = Chain {
                     policy: software::is_built_in(&need.chain).then_some(Policy::Accept),
                     ..Chain::user(need.chain.clone())

@@ -31,6 +31,8 @@ pub enum Repair {
     RemoveAddress(IpAddr),
     /// The pods of this node are reached by a link of theirs.
     RoutePodsHere(Cidr),
+    /// The table of tracked connections has room.
+    MakeRoom,
     /// The tracked connections to an address end.
     EndTracked(SocketAddr, Proto),
     /// Hairpin mode is on at the ports of a bridge.

@@ -86,7 +86,7 @@ pub(crate) fn in_words(change: &Change) -> String {
 pub(crate) fn short(text: &str) -> String {
     match text.split_once('\n') {
         None => text.to_owned(),
-        Some((first, _)) => format!("{first} (and more)"),
+        Some((first, _)) => format!("{first} …"),
     }
 }
 

@@ -22,7 +22,7 @@ mod routing;
 pub(crate) mod sources;
 mod stage;
 pub(crate) mod target;
-mod userspace;
+pub(crate) mod userspace;
 pub(crate) mod walk;
 pub(crate) mod why;
 

@@ -16,7 +16,7 @@ use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState, Owners, Port, PortName, Source};
 
 /// The answer to a client of a Service without a ready endpoint.
-const CLOSED: &str = "a closed connection";
+pub(crate) const CLOSED: &str = "a closed connection";
 
 /// The most endpoints that are followed one by one.
 const MOST: usize = 1_000;

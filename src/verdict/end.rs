@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use super::judge::{Judge, Question};
+use super::place::ENDPOINT_OF;
 use super::{Fault, Missing};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
-use crate::owner::{Endpoint, EndpointState};
+use crate::owner::{Endpoint, EndpointState, Port};
 use crate::trace::{Effect, Outcome, Subsystem, Verdict};
 
 impl Judge<'_> {
@@ -189,8 +190,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one that no
-    /// machine is known to have.
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one
+    /// without a known owner.
     fn somewhere(
         &self,
         question: Question<'_>,
@@ -205,6 +206,11 @@ impl Judge<'_> {
         };
         if let Some(holder) = holder {
             return match question.port {
+                // It was an endpoint of this port, or is one of another port.
+                Some(port) if is_of(holder, port) => Some(Fault::NoEndpoint {
+                    address: at,
+                    holder: None,
+                }),
                 Some(_) => Some(Fault::NoEndpoint {
                     address: at,
                     holder: Some(holder.to_owned()),
@@ -236,4 +242,10 @@ impl Judge<'_> {
             }),
         }
     }
+}
+
+/// Returns whether `holder` is an endpoint of the Service that has `port`.
+fn is_of(holder: &str, port: &Port) -> bool {
+    let own = format!("{}/{}", port.name.namespace, port.name.name);
+    holder.strip_prefix(ENDPOINT_OF) == Some(&*own)
 }

@@ -128,6 +128,13 @@ pub enum Fault {
         /// The addresses.
         backends: Vec<SocketAddr>,
     },
+    /// The table of tracked connections is full: the kernel drops the first packets of new ones.
+    TableFull {
+        /// The number of entries.
+        count: u64,
+        /// The most that there may be.
+        most: u64,
+    },
     /// It is unknown.
     Unknown(Missing),
 }
@@ -198,7 +205,8 @@ impl Fault {
             | Self::SharedSource { .. }
             | Self::ForeignSource { .. }
             | Self::OtherLink { .. }
-            | Self::Stale { .. } => Fate::Lost,
+            | Self::Stale { .. }
+            | Self::TableFull { .. } => Fate::Lost,
             Self::Unknown(_) => Fate::Unknown,
         }
     }
@@ -331,6 +339,10 @@ impl fmt::Display for Fault {
                     if all.len() == 1 { "is" } else { "are" },
                 )
             }
+            Self::TableFull { count, most } => write!(
+                f,
+                "the table of tracked connections is full ({count} of {most}), so the kernel drops new ones"
+            ),
             Self::Unknown(missing) => missing.fmt(f),
         }
     }

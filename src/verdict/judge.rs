@@ -12,6 +12,12 @@ use crate::owner::Port;
 use crate::trace::route::Router;
 use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Outcome};
 
+/// The sysctl with the number of tracked connections.
+pub const TRACKED: &str = "net.netfilter.nf_conntrack_count";
+
+/// The sysctl with the most tracked connections that there may be.
+pub const MOST_TRACKED: &str = "net.netfilter.nf_conntrack_max";
+
 /// A connection that is asked about.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
@@ -86,10 +92,13 @@ impl<'n> Judge<'n> {
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let faults = outcomes.iter().map(|outcome| self.fault(question, outcome));
         let mut verdict = Verdict::new(outcomes, faults.collect());
-        if let Some(fault) = self.tracked(question, outcomes) {
+        let beside = self
+            .table_full(question)
+            .or_else(|| self.tracked(question, outcomes));
+        if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,
-                // Other clients are not affected.
+                // Other clients are not affected, or other connections.
                 _ => Fate::Partly,
             };
             if verdict.fate == Fate::Works {
@@ -173,6 +182,17 @@ impl<'n> Judge<'n> {
             return Some(gap("whether the node forwards packets is unknown", missing));
         }
         None
+    }
+
+    /// Returns the fault of new connections while the table of tracked ones is full. The kernel makes room for some: it drops
+    /// others that have seen no reply.
+    fn table_full(&self, question: Question<'_>) -> Option<Fault> {
+        let sysctl = self.node.sysctl().ok()?;
+        let number = |key| sysctl.get(key)?.trim().parse::<u64>().ok();
+        let (count, most) = (number(TRACKED)?, number(MOST_TRACKED)?);
+        // 0 is no limit.
+        let is_full = most > 0 && count >= most && !question.flow.established;
+        is_full.then_some(Fault::TableFull { count, most })
     }
 
     /// Returns tracked connections that take packets of the client past the rules to addresses that are no endpoints. A UDP

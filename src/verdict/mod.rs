@@ -18,7 +18,7 @@ use serde::Serialize;
 
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
-pub use judge::{Judge, Question};
+pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use outlook::{Outlook, Worse};
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
@@ -160,7 +160,8 @@ impl Verdict {
     /// Returns the share of the packets that certainly fail: 0 to 1.
     pub fn failing(&self) -> f64 {
         let failing = self.ways.iter().filter(|way| way.fate().fails());
-        failing.map(|way| way.share).sum()
+        // The sum of no floats is -0.
+        failing.fold(0.0, |sum, way| sum + way.share)
     }
 
     /// Returns the faults, each once, those of the most packets first.

@@ -13,6 +13,9 @@ use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::owner;
 
+/// The words before the Service of an endpoint.
+pub(super) const ENDPOINT_OF: &str = "an endpoint of ";
+
 /// The addresses of the cluster, as seen from one node.
 #[derive(Debug)]
 pub(super) struct Places<'n> {
@@ -183,7 +186,7 @@ impl<'n> Places<'n> {
         for slice in self.node.slices().into_iter().flatten() {
             let name = slice
                 .service()
-                .map(|(namespace, name)| format!("an endpoint of {namespace}/{name}"));
+                .map(|(namespace, name)| format!("{ENDPOINT_OF}{namespace}/{name}"));
             let Some(name) = name else {
                 continue;
             };

@@ -34,7 +34,7 @@ impl Judge<'_> {
                 Some(false) => None,
                 Some(true) | None => self.bypassed(question, outcome),
             },
-            // No rule translated the packet: the endpoint answers the client, which asked it.
+            // Without a translation, the endpoint answers the client, which asked it.
             Entry::Outside if keeps_source && outcome.as_sent.destination => None,
             Entry::Outside if keeps_source => match here {
                 Some(true) => None,

@@ -112,7 +112,7 @@ impl Broken {
         }
     }
 
-    /// Returns the key that causes are sorted by: those that surely break the Service first, then paths that were not asked about, then
+    /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
     /// the earliest.
     pub(super) fn rank(&self) -> (Degree, bool, u8) {
         (self.degree, self.by_design, self.cause.stage())

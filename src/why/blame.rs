@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use super::endpoints::{lack, usable};
 use super::paths::Path;
-use super::search::{Candidate, Sets, What};
+use super::search::{Candidate, Sets, What, failing};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, Subject};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};
 use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
@@ -16,8 +16,9 @@ use crate::net::Family;
 use crate::owner::Port;
 use crate::owner::software::Maker;
 use crate::repair::{Edit, Repair};
+use crate::trace::userspace::CLOSED;
 use crate::trace::why;
-use crate::trace::{Effect, Hop, Subsystem, mismatch};
+use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
 use crate::verdict::{Cell, Fault, Kind, Target};
 
 /// A cause on one path.
@@ -56,7 +57,7 @@ impl Look<'_> {
     ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
         let sets = self.search(service, target.port, cell, known);
         if sets.is_empty() {
-            return (vec![Blame::breaks(unexplained(cell))], Vec::new());
+            return (self.without_repair(service, target, cell), Vec::new());
         }
         let repairs = sets
             .iter()
@@ -77,6 +78,33 @@ impl Look<'_> {
             known.push(sets);
         }
         (blames, repairs)
+    }
+
+    /// Returns why the connections of `cell` fail, which no repair in a simulation helps: what kube-proxy's process does with
+    /// connections, and on which ports it listens, is not programmed.
+    fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
+        let (port, family) = (target.port, target.family());
+        let is_lacking = usable(port, family).next().is_none();
+        let lacking = || self.lacking(service, port, family);
+        let ends = ends_at_process(cell);
+        if is_lacking && ends.iter().all(|end| *end == Some(AtProcess::Closed)) {
+            return vec![lacking()];
+        }
+        if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
+            return vec![Blame::breaks(unexplained(cell))];
+        }
+        let drift = self.drift(port, family);
+        let changes = drift.iter().flat_map(|of| &of.repairs);
+        let changes: Vec<&Change> = changes
+            .filter_map(|repair| match repair {
+                Repair::Program(change) => Some(change.as_ref()),
+                _ => None,
+            })
+            .collect();
+        let rules = self.rules(&changes).unwrap_or_else(|| unexplained(cell));
+        let mut blames = vec![Blame::breaks(rules)];
+        blames.extend(is_lacking.then(lacking));
+        blames
     }
 
     /// Returns the causes that a set of repairs removes.
@@ -114,15 +142,10 @@ impl Look<'_> {
     ) -> Option<Blame> {
         let faults = cell.verdict.faults();
         let since = service.metadata.last_edit();
-        let backend = || {
-            cell.outcomes
-                .first()
-                .map_or(cell.to(), |of| of.destination.into())
-        };
         Some(match &candidate.what {
             // They are one cause.
             What::Rules => return None,
-            What::Foreign(hop) => Blame::breaks(self.foreign(hop, &faults)),
+            What::Foreign(hop) => Blame::breaks(self.foreign(hop, cell)),
             What::Leftover(hop, mode) => Blame::breaks(Cause::Leftover {
                 mode: *mode,
                 object: format!(
@@ -144,11 +167,28 @@ impl Look<'_> {
                     None => Cause::ForwardingOff { key },
                 })
             }
-            What::Route(route) => Blame::breaks(Cause::Route {
+            What::Route(route, backend) => Blame::breaks(Cause::Route {
                 route: route.clone(),
-                backend: backend(),
+                backend: *backend,
             }),
-            What::PodRoute => Blame::breaks(pod_route(&faults)?),
+            What::PodRoute(fault) => {
+                let cause = pod_route(fault)?;
+                // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
+                let assumed = self.new_endpoint(target.family());
+                let is_assumed = |backend: &SocketAddr| backend.ip() == assumed;
+                match &cause {
+                    Cause::NoRoute { backend, .. } | Cause::WrongNode { backend, .. }
+                        if is_assumed(backend) =>
+                    {
+                        return None;
+                    }
+                    _ => Blame::breaks(cause),
+                }
+            }
+            What::Table(count, most) => Blame::breaks(Cause::TableFull {
+                count: *count,
+                most: *most,
+            }),
             What::Tracked => {
                 let (count, backends) = faults.iter().find_map(|fault| match fault {
                     Fault::Stale { count, backends } => Some((*count, backends.clone())),
@@ -184,10 +224,7 @@ impl Look<'_> {
         let port = Port::nobody(path.to.port(), path.protocol);
         let sets = self.search(&Service::default(), &port, &path.cell, &[]);
         let foreign = sets.iter().flatten().filter_map(|of| match &of.what {
-            What::Foreign(hop) => {
-                let faults = path.cell.verdict.faults();
-                Some(Blame::breaks(self.foreign(hop, &faults)))
-            }
+            What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
             _ => None,
         });
         let found: Vec<_> = foreign.collect();
@@ -203,10 +240,7 @@ impl Look<'_> {
             });
         match (found.is_empty(), translation) {
             (false, _) => found,
-            (true, Some(hop)) => {
-                let faults = path.cell.verdict.faults();
-                vec![Blame::breaks(self.foreign(hop, &faults))]
-            }
+            (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
             (true, None) => vec![Blame::breaks(unexplained(&path.cell))],
         }
     }
@@ -256,7 +290,9 @@ impl Look<'_> {
         findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
     }
 
-    fn foreign(&self, hop: &Hop, faults: &[&Fault]) -> Cause {
+    fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
+        let faults = cell.verdict.faults();
+        let family = Family::of(cell.flow.destination);
         let software = match why::maker(hop) {
             Maker::Other(who) => Some(who.to_owned()),
             Maker::Kubelet => Some("the kubelet".to_owned()),
@@ -273,15 +309,6 @@ impl Look<'_> {
             _ => "takes",
         };
         let rule = mismatch::short(&hop.rule);
-        let findings = self.outcomes.iter().filter(|(check, _)| check.id == "IR16");
-        let mut findings = findings.filter_map(|(_, outcome)| match outcome {
-            CheckOutcome::Fail(findings) => Some(findings),
-            _ => None,
-        });
-        let fix = findings.find_map(|all| {
-            let is_it = |of: &&Finding| matches!(&of.about, Subject::Rule(rule) if rule.is(hop));
-            all.iter().find(is_it)?.fix.clone()
-        });
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
@@ -291,7 +318,7 @@ impl Look<'_> {
             software,
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
             then: faults.iter().find_map(|fault| follows(hop, fault)),
-            fix: fix.filter(|fix| fix.advice.is_some()),
+            fix: Rule::of(hop, family).removal(self.node, why::maker(hop)),
         }
     }
 }
@@ -369,8 +396,8 @@ fn local_fields(service: &Service) -> Vec<&'static str> {
 }
 
 /// Returns the cause of a wrong or missing route to this node's pods.
-fn pod_route(faults: &[&Fault]) -> Option<Cause> {
-    faults.iter().find_map(|fault| match fault {
+fn pod_route(fault: &Fault) -> Option<Cause> {
+    match fault {
         Fault::WrongWay { address, way } => Some(Cause::WrongNode {
             backend: *address,
             way: way.clone(),
@@ -380,7 +407,7 @@ fn pod_route(faults: &[&Fault]) -> Option<Cause> {
             reason: reason.clone(),
         }),
         _ => None,
-    })
+    }
 }
 
 /// Returns the cause of connections that no known repair helps: their worst fault.
@@ -401,6 +428,29 @@ fn unexplained(cell: &Cell) -> Cause {
             ),
         },
     }
+}
+
+/// How a connection ends at kube-proxy's process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AtProcess {
+    /// The process has no endpoint for it.
+    Closed,
+    /// The process does not listen on the port.
+    Unheard,
+}
+
+/// Returns how each way of `cell` that fails ends at kube-proxy's process; `None` for one that ends elsewhere.
+fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
+    let end = |outcome: &&Outcome| {
+        let hop = outcome.hops.last()?;
+        match &hop.effect {
+            _ if hop.subsystem != Subsystem::Process => None,
+            Effect::Reject { with } if with != CLOSED => Some(AtProcess::Unheard),
+            Effect::Reject { .. } | Effect::Drop => Some(AtProcess::Closed),
+            _ => None,
+        }
+    };
+    failing(cell).iter().map(end).collect()
 }
 
 /// Returns whether two lists of sets repair the same.

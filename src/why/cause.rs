@@ -79,6 +79,13 @@ pub enum Cause {
         /// The command that ends them.
         end: String,
     },
+    /// The table of tracked connections is full.
+    TableFull {
+        /// The number of entries.
+        count: u64,
+        /// The most that there may be.
+        most: u64,
+    },
     /// A rule of other software takes the packets, or the policy of a built-in chain.
     ForeignRule {
         /// The table.
@@ -98,9 +105,9 @@ pub enum Cause {
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
-        /// The fix of the doctor's finding for this rule.
+        /// How to be rid of it.
         #[serde(skip)]
-        fix: Option<Fix>,
+        fix: Fix,
     },
     /// A rule or an address that another mode of kube-proxy left behind takes the packets.
     Leftover {
@@ -254,7 +261,7 @@ impl Cause {
             | Self::ExternalName { .. }
             | Self::OtherProxy { .. }
             | Self::NoClusterIp => 1,
-            Self::StaleConnections { .. } => 2,
+            Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
             Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
             Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
             Self::Rules { .. } => 5,
@@ -268,6 +275,26 @@ impl Cause {
             }
             Self::Unexplained { .. } => 12,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
+        }
+    }
+
+    /// Returns whether `other` is the same cause on another path; then this one is of both.
+    pub(super) fn joins(&mut self, other: &Self) -> bool {
+        match (&mut *self, other) {
+            (
+                Self::Rules {
+                    difference, more, ..
+                },
+                Self::Rules {
+                    difference: same,
+                    more: others,
+                    ..
+                },
+            ) if difference == same => {
+                *more = (*more).max(*others);
+                true
+            }
+            _ => self == other,
         }
     }
 
@@ -356,6 +383,9 @@ impl Cause {
                 if *count == 1 { "goes" } else { "go" },
                 addresses(backends),
                 if backends.len() == 1 { "is" } else { "are" },
+            ),
+            Self::TableFull { count, most } => format!(
+                "{fails}: the table of tracked connections is full ({count} of {most}), so {node} drops new ones"
             ),
             Self::ForeignRule {
                 table,

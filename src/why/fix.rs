@@ -3,6 +3,7 @@
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{Advice, Fix, ServiceRef};
+use crate::verdict::MOST_TRACKED;
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -56,28 +57,23 @@ impl Cause {
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),
             ),
-            Self::ForeignRule { number: 0, .. } => kpx(
-                "Add a rule to the chain that accepts traffic of pods and Services.",
-                &["doctor", "--only", "IR16"],
+            Self::TableFull { most, .. } => on_node(
+                "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
+                format!("sysctl -w {MOST_TRACKED}={}", most.saturating_mul(2)),
             ),
-            Self::ForeignRule { fix, effect, .. } => fix.clone().or_else(|| {
-                let text = "If the rule is not needed, delete it, also in the configuration that creates it.";
-                match *effect {
-                    "drops" | "rejects" => kpx(text, &["doctor", "--only", "IR16"]),
-                    _ => kpx(text, &["trace", &at.subject, "-o", "wide"]),
-                }
-            }),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
                 &["cleanup", "--mode", mode.name(), "--apply"],
             ),
-            Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
+            Self::ForeignRule { fix, .. } | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
             Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
             ),
             Self::NoEndpoints { lack } => Some(fix_endpoints(lack, service)),
-            Self::NoLocalEndpoints { policy, here: true, .. } => with(
+            Self::NoLocalEndpoints {
+                policy, here: true, ..
+            } => with(
                 "Let pods use the cluster IP, or set the policy to Cluster.",
                 format!(
                     "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"

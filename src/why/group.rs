@@ -46,7 +46,9 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
             degree,
             since,
         } = of.blame;
-        let at = groups.iter().position(|group| group.cause == cause);
+        let at = groups
+            .iter_mut()
+            .position(|group| group.cause.joins(&cause));
         let at = at.unwrap_or_else(|| {
             groups.push(Group {
                 cause,

@@ -1,7 +1,7 @@
 //! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
 //!
 //! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
-//! fail is what, repaired, makes them work; it is typed, and reported with its owner and its fix.
+//! fail is what, repaired, makes them work; it is typed, and has its owner and its fix.
 
 mod answer;
 mod asked;
@@ -162,8 +162,10 @@ impl<'n> Look<'n> {
             Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
             _ => String::new(),
         };
-        if let Asked::Address(addr, Some(port)) = asked {
-            self.plain(SocketAddr::new(*addr, *port), source, &name, &mut answer)?;
+        if let Some(at) = self.address(asked) {
+            let explain = !matches!(cause, Cause::NoPort { .. });
+            self.plain(at, source, &name, explain, &mut answer)?;
+            unknown_ends(&mut answer);
         }
         answer
             .causes
@@ -172,18 +174,42 @@ impl<'n> Look<'n> {
         Ok(answer)
     }
 
-    /// Judges connections to an address that no Service has, and adds why they fail.
+    /// Returns the address and port that are asked about, if they are given or are those of a Service.
+    fn address(&self, asked: &Asked) -> Option<SocketAddr> {
+        match asked {
+            Asked::Address(addr, port) => Some(SocketAddr::new(*addr, (*port)?)),
+            Asked::Service {
+                namespace,
+                name,
+                port,
+            } => {
+                let mut services = self.services.iter();
+                let service = services
+                    .find(|of| of.metadata.namespace == *namespace && of.metadata.name == *name)?;
+                let all = owner::addresses(service);
+                let mut ours = all.iter().map(|(_, addr)| *addr);
+                let addr = ours.find(|addr| self.families.contains(&Family::of(*addr)))?;
+                Some(SocketAddr::new(addr, port.as_deref()?.parse().ok()?))
+            }
+            Asked::NodePort(_) => None,
+        }
+    }
+
+    /// Judges connections to an address and port that no Service has, and adds why they fail if `explain`.
     fn plain(
         &self,
         at: SocketAddr,
         source: Option<&str>,
         name: &str,
+        explain: bool,
         answer: &mut Answer,
     ) -> Result<(), Unanswered> {
         let nobody = Port::nobody(at.port(), Proto::Tcp);
+        let mut addresses = self.services.iter().flat_map(owner::addresses);
+        let role = addresses.find(|(_, addr)| *addr == at.ip());
         let target = Target {
             port: &nobody,
-            kind: Kind::Endpoint,
+            kind: role.map_or(Kind::Endpoint, |(role, _)| Kind::Address(role)),
             at,
         };
         for (client, source) in self.judge.clients(target, source)? {
@@ -191,7 +217,7 @@ impl<'n> Look<'n> {
                 .judge
                 .cell(&self.walks(Family::of(at.ip())), target, client, &source);
             let path = Path::new(name.to_owned(), cell);
-            if path.fate.fails() {
+            if explain && path.fate.fails() {
                 for blame in self.plain_causes(&path) {
                     let place = At {
                         from: vec![path.client],
@@ -419,26 +445,7 @@ impl<'n> Look<'n> {
 
     /// Adds the data that is missing.
     fn unknown(&self, answer: &mut Answer) {
-        for path in answer
-            .paths
-            .iter()
-            .filter(|path| path.fate == Fate::Unknown)
-        {
-            let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
-            let whens = whens.map(|when| match when {
-                trace::Assumption::Answer { question, .. } => question.to_string(),
-                trace::Assumption::Address { .. } => when.to_string(),
-            });
-            let faults = path.cell.verdict.faults();
-            let faults = faults.iter().map(ToString::to_string);
-            for reason in faults.chain(whens) {
-                let client = path.client.name();
-                let text = format!("connections from {client} to {}: {reason}", path.target());
-                if !answer.unknown.contains(&text) {
-                    answer.unknown.push(text);
-                }
-            }
-        }
+        unknown_ends(answer);
         match &self.diff {
             Ok(diff) => {
                 let gaps = diff.unknown.iter();
@@ -499,6 +506,30 @@ impl<'n> Look<'n> {
             }));
         }
         blames
+    }
+}
+
+/// Adds why the end of connections is unknown.
+fn unknown_ends(answer: &mut Answer) {
+    let unknown = answer
+        .paths
+        .iter()
+        .filter(|path| path.fate == Fate::Unknown);
+    for path in unknown {
+        let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+        let whens = whens.map(|when| match when {
+            trace::Assumption::Answer { question, .. } => question.to_string(),
+            trace::Assumption::Address { .. } => when.to_string(),
+        });
+        let faults = path.cell.verdict.faults();
+        let faults = faults.iter().map(ToString::to_string);
+        for reason in faults.chain(whens) {
+            let client = path.client.name();
+            let text = format!("connections from {client} to {}: {reason}", path.target());
+            if !answer.unknown.contains(&text) {
+                answer.unknown.push(text);
+            }
+        }
     }
 }
 

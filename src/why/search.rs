@@ -27,6 +27,9 @@ const MOST_SINGLE: usize = 24;
 /// Repairs of one candidate of which the needless ones are left out.
 const MOST_SHRUNK: usize = 512;
 
+/// Times that candidates are looked for behind those which are repaired.
+const MOST_ROUNDS: usize = 3;
+
 /// Candidates of which pairs are tried.
 const MOST_IN_PAIRS: usize = 10;
 
@@ -51,12 +54,14 @@ pub(super) enum What {
     LeftAddress(IpAddr),
     /// A sysctl is off.
     Sysctl(&'static str),
-    /// A route or routing policy rule, in words.
-    Route(String),
-    /// The route to this node's pods.
-    PodRoute,
+    /// A route or routing policy rule, in words, and the destination of a packet that it keeps from its endpoint.
+    Route(String, SocketAddr),
+    /// The route to this node's pods, and the fault of a packet without it.
+    PodRoute(Fault),
     /// Tracked connections.
     Tracked,
+    /// The table of tracked connections, with the number of entries and the most that there may be.
+    Table(u64, u64),
     /// Hairpin mode of a bridge.
     Hairpin(String),
     /// A field of the Service, its endpoints, or kube-proxy's configuration.
@@ -103,10 +108,34 @@ impl Look<'_> {
                 return first.map(|set| self.smallest(port, cell, set)).collect();
             }
         }
-        if all.is_empty() || !works(&all) {
-            return Vec::new();
+        let alone = all.iter().map(|of| vec![of.clone()]);
+        let mut starts = alone.chain(std::iter::once(all.clone()));
+        if let Some(set) = starts.find_map(|some| self.deeper(port, cell, some)) {
+            return vec![self.smallest(port, cell, fewest(set, works))];
         }
-        vec![self.smallest(port, cell, fewest(all, works))]
+        // A rule that leads to the chains of other software is a cause if no rule in them is.
+        let is_jump = |effect: &Effect| matches!(effect, Effect::Jump { .. });
+        let jumps = self.foreign_rules(cell, &failing(cell), is_jump);
+        let helpful = jumps.into_iter().map(|of| vec![of]).find(|set| works(set));
+        helpful.into_iter().collect()
+    }
+
+    /// Returns `all` with what a packet meets behind these repairs, if the connections of `cell` work with all of them.
+    fn deeper(&self, port: &Port, cell: &Cell, mut all: Vec<Candidate>) -> Option<Vec<Candidate>> {
+        for _ in 0..MOST_ROUNDS {
+            let repairs: Vec<&Repair> = all.iter().flat_map(|of| &of.repairs).collect();
+            let repaired = self.judged(port, cell, &repairs);
+            if self.no_longer_fails(&repaired) {
+                return Some(all);
+            }
+            let mut more = self.on_the_way(&repaired, Vec::new());
+            more.retain(|of| all.iter().all(|known| known.repairs != of.repairs));
+            if more.is_empty() {
+                return None;
+            }
+            all.extend(more);
+        }
+        None
     }
 
     /// Returns `set` with only the repairs of each candidate that are needed.
@@ -147,6 +176,24 @@ impl Look<'_> {
 
     /// Returns whether the connections of `cell` no longer fail with these repairs.
     fn works(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> bool {
+        self.no_longer_fails(&self.judged(port, cell, repairs))
+    }
+
+    /// Returns whether nothing keeps the connections of `repaired` from working but what is not read of this node anyway.
+    fn no_longer_fails(&self, repaired: &Cell) -> bool {
+        let family = Family::of(repaired.flow.destination);
+        let verdict = &repaired.verdict;
+        let is_known_gap = |fault: &&Fault| match fault {
+            Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
+            Fault::Unknown(Missing::Undeclared { .. }) => true,
+            _ => false,
+        };
+        verdict.fate == Fate::Works
+            || verdict.fate == Fate::Unknown && verdict.faults().iter().all(is_known_gap)
+    }
+
+    /// Returns the connections of `cell` with these repairs.
+    fn judged(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> Cell {
         let family = Family::of(cell.flow.destination);
         let edits = |edit| {
             repairs
@@ -170,53 +217,48 @@ impl Look<'_> {
                 port: target.asked(),
             };
             let verdict = judge.judge(question, &outcomes);
-            // What is not read of this node stays so.
-            let is_known_gap = |fault: &&Fault| match fault {
-                Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
-                Fault::Unknown(Missing::Undeclared { .. }) => true,
-                _ => false,
-            };
-            verdict.fate == Fate::Works
-                || verdict.fate == Fate::Unknown && verdict.faults().iter().all(is_known_gap)
+            Cell {
+                outcomes,
+                verdict,
+                ..cell.clone()
+            }
         })
     }
 
-    /// Returns everything that may keep the connections of `cell` from working, in the order in which a packet meets it.
+    /// Returns everything that may keep the connections of `cell` from working: what of the Service's rules, endpoints and
+    /// settings differs, and what is on the way.
     fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
-        let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
-        let failing: Vec<&Outcome> = ways
-            .filter(|(_, way)| way.fate().fails())
-            .map(|(outcome, _)| outcome)
-            .collect();
+        let faults = cell.verdict.faults();
+        let mut programmed = self.drift(port, Family::of(cell.flow.destination));
+        programmed.extend(self.edits(service, port, cell, &faults));
+        self.on_the_way(cell, programmed)
+    }
+
+    /// Returns what is on the way of the connections of `cell` and may keep them from working, in the order in which a packet
+    /// meets it; `programmed` is what concerns kube-proxy's own objects.
+    fn on_the_way(&self, cell: &Cell, programmed: Vec<Candidate>) -> Vec<Candidate> {
+        let failing = failing(cell);
         let faults = cell.verdict.faults();
         let mut all = Vec::new();
         all.extend(tracked(cell, &faults));
-        all.extend(self.foreign_rules(cell, &failing));
-        all.extend(self.drift(port, Family::of(cell.flow.destination)));
-        all.extend(self.edits(service, port, cell, &faults));
+        all.extend(self.foreign_rules(cell, &failing, is_decisive));
+        all.extend(programmed);
         all.extend(self.left_addresses(&faults));
         all.extend(self.routes(&failing, &faults));
         all.extend(self.settings(cell, &faults));
         all
     }
 
-    /// Returns the rules of other software on the ways `failing`, and the policies that drop there.
-    fn foreign_rules(&self, cell: &Cell, failing: &[&Outcome]) -> Vec<Candidate> {
+    /// Returns the rules of other software on the ways `failing` that have such an effect, and the policies.
+    fn foreign_rules(
+        &self,
+        cell: &Cell,
+        failing: &[&Outcome],
+        has_effect: impl Fn(&Effect) -> bool,
+    ) -> Vec<Candidate> {
         let family = Family::of(cell.flow.destination);
         let mut found: Vec<Candidate> = Vec::new();
         for hop in failing.iter().flat_map(|outcome| &outcome.hops) {
-            let is_decisive = matches!(
-                hop.effect,
-                Effect::Drop
-                    | Effect::Reject { .. }
-                    | Effect::Accept
-                    | Effect::Return
-                    | Effect::Dnat { .. }
-                    | Effect::Snat { .. }
-                    | Effect::Masquerade { .. }
-                    | Effect::Mark { .. }
-                    | Effect::Untrack
-            );
             let left = self.left_by(hop);
             let is_foreign = match why::maker(hop) {
                 Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,
@@ -229,7 +271,7 @@ impl Look<'_> {
                 Subsystem::Nftables => Some(None),
                 Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
             };
-            let Some(store) = store.filter(|_| is_decisive && is_foreign) else {
+            let Some(store) = store.filter(|_| has_effect(&hop.effect) && is_foreign) else {
                 continue;
             };
             let place = RulePlace {
@@ -275,7 +317,7 @@ impl Look<'_> {
     }
 
     /// Returns the differences of kube-proxy's objects that may concern `port`: its own and those that serve all Services.
-    fn drift(&self, port: &Port, family: Family) -> Vec<Candidate> {
+    pub(super) fn drift(&self, port: &Port, family: Family) -> Vec<Candidate> {
         let all = self.changes(family);
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
@@ -441,7 +483,7 @@ impl Look<'_> {
     }
 
     /// Returns the address that an endpoint on this node could have.
-    fn new_endpoint(&self, family: Family) -> IpAddr {
+    pub(super) fn new_endpoint(&self, family: Family) -> IpAddr {
         let ranges = self.judge.pod_ranges().iter();
         let range = ranges
             .filter(|range| range.family() == family)
@@ -510,24 +552,26 @@ impl Look<'_> {
         let mut found = Vec::new();
         let is_routing =
             |fault: &&&Fault| matches!(fault, Fault::NoRoute { .. } | Fault::WrongWay { .. });
-        if !faults.iter().any(|fault| is_routing(&fault)) {
+        let Some(fault) = faults.iter().find(is_routing) else {
             return found;
-        }
-        let ends: Vec<IpAddr> = failing
+        };
+        let ends: Vec<SocketAddr> = failing
             .iter()
-            .map(|outcome| outcome.destination.0)
+            .map(|outcome| outcome.destination.into())
             .collect();
-        let leads = |net: Cidr| ends.iter().any(|addr| net.contains(*addr));
+        let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
         for rule in self.node.rules().into_iter().flat_map(|all| &all.all) {
             let is_default = matches!(
                 rule.table.as_deref(),
                 Some("local" | "main" | "default" | "255" | "254" | "253")
             );
-            let fits = ends.iter().any(|addr| Family::of(*addr) == rule.family)
-                && rule.to.is_none_or(leads);
-            if fits && (!rule.action.is_empty() || !is_default) {
+            let of_family = ends.iter().find(|at| Family::of(at.ip()) == rule.family);
+            let end = rule.to.map_or(of_family.copied(), end_in);
+            if let Some(end) = end
+                && (!rule.action.is_empty() || !is_default)
+            {
                 found.push(Candidate {
-                    what: What::Route(format!("routing policy rule {}", rule.priority)),
+                    what: What::Route(format!("routing policy rule {}", rule.priority), end),
                     repairs: vec![Repair::RemovePolicyRule(Box::new(rule.clone()))],
                 });
             }
@@ -536,10 +580,11 @@ impl Look<'_> {
             if matches!(
                 route.kind.as_str(),
                 "blackhole" | "unreachable" | "prohibit"
-            ) && leads(route.destination)
+            ) && let Some(end) = end_in(route.destination)
             {
+                let words = format!("the {} route to {}", route.kind, route.destination);
                 found.push(Candidate {
-                    what: What::Route(format!("the {} route to {}", route.kind, route.destination)),
+                    what: What::Route(words, end),
                     repairs: vec![Repair::RemoveRoute(Box::new(route.clone()))],
                 });
             }
@@ -548,15 +593,38 @@ impl Look<'_> {
             .judge
             .pod_ranges()
             .iter()
-            .filter(|range| leads(**range))
+            .filter(|range| end_in(**range).is_some())
         {
             found.push(Candidate {
-                what: What::PodRoute,
+                what: What::PodRoute((*fault).clone()),
                 repairs: vec![Repair::RoutePodsHere(*range)],
             });
         }
         found
     }
+}
+
+/// Returns the ways of `cell` that fail.
+pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
+    let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+    let failing = ways.filter(|(_, way)| way.fate().fails());
+    failing.map(|(outcome, _)| outcome).collect()
+}
+
+/// Returns whether a rule with `effect` may decide what happens to a packet.
+const fn is_decisive(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Drop
+            | Effect::Reject { .. }
+            | Effect::Accept
+            | Effect::Return
+            | Effect::Dnat { .. }
+            | Effect::Snat { .. }
+            | Effect::Masquerade { .. }
+            | Effect::Mark { .. }
+            | Effect::Untrack
+    )
 }
 
 /// Returns some of `all` that suffice, and of which none can be left out.
@@ -584,14 +652,18 @@ fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
     }
 }
 
-/// Returns the tracked connections of a fault.
+/// Returns the tracked connections of a fault, or their table.
 fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
-    let is_stale = faults
-        .iter()
-        .any(|fault| matches!(fault, Fault::Stale { .. }));
-    is_stale.then(|| Candidate {
-        what: What::Tracked,
-        repairs: vec![Repair::EndTracked(cell.to(), cell.flow.proto)],
+    faults.iter().find_map(|fault| match fault {
+        Fault::Stale { .. } => Some(Candidate {
+            what: What::Tracked,
+            repairs: vec![Repair::EndTracked(cell.to(), cell.flow.proto)],
+        }),
+        Fault::TableFull { count, most } => Some(Candidate {
+            what: What::Table(*count, *most),
+            repairs: vec![Repair::MakeRoom],
+        }),
+        _ => None,
     })
 }
 

@@ -65,8 +65,12 @@ fn a_policy_that_drops_traffic_of_pods_is_an_error() {
     assert_eq!(finding.subject, "nft inet corp c policy");
     assert_eq!(finding.severity, check::Severity::Error);
     let fix = finding.fix.as_ref().unwrap();
+    let command = fix.command();
+    let accept = "nft 'chain inet corp c { policy accept; }'";
+    assert_eq!(command.as_deref(), Some(accept));
+    let text = fix.text();
     assert!(
-        fix.command().is_none() && fix.text().contains("kpx trace"),
+        text.contains("kpx trace") && text.contains("To keep the policy, add rules"),
         "{fix:?}"
     );
 }

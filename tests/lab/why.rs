@@ -63,8 +63,8 @@ const BROKEN: &[Broken] = &[
              xargs -L 1 iptables -t nat",
         )],
         asked: &["demo/edge:http"],
-        cause: "hairpin",
-        says: "cannot reach itself through the Service",
+        cause: "rules",
+        says: "fails for some connections on w1 from its own pods",
         mend: AsPrinted,
     },
     Broken {
@@ -96,7 +96,7 @@ const BROKEN: &[Broken] = &[
         )],
         asked: &["nodeport:30080"],
         cause: "foreign-rule",
-        says: "translates the packets before kube-proxy's rules translate them; owner of the rule: Docker",
+        says: "translates the packets to 172.17.0.2:80, which is no endpoint of the Service; owner of the rule: Docker",
         mend: By(&[Node(
             "iptables -t nat -D PREROUTING -m addrtype --dst-type LOCAL -j DOCKER && iptables -t nat -F DOCKER && \
              iptables -t nat -X DOCKER",
@@ -129,8 +129,8 @@ const BROKEN: &[Broken] = &[
     Broken {
         breaks: &[Node("ip route add unreachable {far}")],
         asked: &["demo/edge:http"],
-        cause: "no-route",
-        says: "w1 has no route to endpoint {far}:8080",
+        cause: "route",
+        says: "the unreachable route to {far}/32 of w1 ends or diverts the packets to {far}:8080",
         mend: By(&[Node("ip route del unreachable {far}")]),
     },
     Broken {
@@ -189,7 +189,7 @@ const BROKEN: &[Broken] = &[
         )],
         asked: &["demo/wrong"],
         cause: "undeclared-port",
-        says: "its targetPort 8081 is probably wrong: its pods declare",
+        says: "is probably wrong: its pods declare",
         mend: By(&[Kubectl("delete service wrong")]),
     },
     Broken {

@@ -14,6 +14,7 @@ mod objects;
 mod observed;
 mod reads;
 mod rows;
+mod rule;
 mod rules;
 mod run;
 mod running;
@@ -41,13 +42,14 @@ pub(in crate::check) use reads::{
     IPVS_TABLE, by_family, connection_proof, if_recorded, number, recorded, setting, sysctl_proof,
 };
 pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
+pub use rule::Rule;
 pub(in crate::check) use rules::{
     NFT, RULES, is_open, is_proxys, rule_proof, rules_in_use, sets_of_others,
 };
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{REPLACED, ebpf_proxy, is_replaced, runs_here, still_held};
 pub use settle::{drifted, is_as_complete, keep_persistent};
-pub use subject::{ProcessState, Rule, ServiceRef, Subject};
+pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, slower_than};
 pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};

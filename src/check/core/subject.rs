@@ -5,13 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::rule::Rule;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::cluster::Service;
 use crate::net::{Cidr, Family, Proto};
 use crate::owner::PortName;
-use crate::trace::{Hop, Subsystem};
+use crate::trace::Subsystem;
 
 /// A Service, or one of its ports.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -329,33 +330,6 @@ impl ProcessState {
     /// Returns whether it does not run, or did not, because it exits.
     pub const fn is_exit(self) -> bool {
         matches!(self, Self::Absent | Self::Crashes | Self::Restarts)
-    }
-}
-
-/// A rule, by its place.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct Rule {
-    /// Its IP family; IPv4 for a table of both.
-    pub family: Family,
-    /// Where it is.
-    pub subsystem: Subsystem,
-    /// Its table; in nftables with its family.
-    pub table: String,
-    /// Its chain.
-    pub chain: String,
-    /// The number in the chain, from 1; 0 for the chain's policy.
-    pub number: usize,
-    /// The rule in full; empty for a policy.
-    pub rule: String,
-}
-
-impl Rule {
-    /// Returns whether it is the rule of `hop`.
-    pub fn is(&self, hop: &Hop) -> bool {
-        let place = (self.subsystem, &self.table, &self.chain, self.number);
-        place == (hop.subsystem, &hop.table, &hop.chain, hop.number) && self.rule == hop.rule
     }
 }
 

@@ -292,6 +292,7 @@ mod tests {
             metrics::CHECK_UNKNOWN,
             metrics::IGNORED,
             metrics::CHECKS,
+            metrics::SERVICES,
             metrics::TAKEN,
         ] {
             doctor.add(&metric, [(metric.labels.to_vec(), 0.0)]);

@@ -15,7 +15,7 @@ use super::shared::failure::{Failure, Hint as _};
 use super::shared::output::Output;
 use super::shared::session::Session;
 use crate::cli::TopArgs;
-use crate::evidence::Gap;
+use crate::evidence::{Gap, Item};
 use crate::host::{Watch, clock};
 use crate::node::desired::NEEDS;
 use crate::owner::Owners;
@@ -39,6 +39,8 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>, args: &TopArgs) -> R
     items.extend(NEEDS);
     items.sort();
     items.dedup();
+    // Verdicts alone need the ranges of Services.
+    items.retain(|item| *item != Item::ServiceCidrs);
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
     let mode = node.modes().current();

@@ -35,7 +35,7 @@ use crate::trace::why::owner as owner_of;
 use crate::trace::{self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes};
 use crate::verdict::{self, Judge, Kind, Question};
 use crate::view::near::{meant, nearest};
-use crate::why::{self, Asked, Degree};
+use crate::why::{self, Asked, Cause, Degree};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
 fn needs() -> impl Iterator<Item = Item> {
@@ -293,13 +293,17 @@ async fn why_not(
     let causes = answer
         .causes
         .iter()
-        .filter(|of| of.degree == Degree::Breaks);
-    let mut notes: Vec<String> = causes.map(|of| format!("why: {}", of.sentence)).collect();
-    let fix = answer.fix.as_ref().filter(|_| !notes.is_empty());
-    notes.extend(fix.map(|fix| match fix.command() {
-        Some(command) => format!("fix: {command}"),
-        None => format!("fix: {}", fix.text()),
-    }));
+        // What no repair explains is in the trace itself.
+        .filter(|of| of.degree == Degree::Breaks && !matches!(of.cause, Cause::Unexplained { .. }));
+    let mut notes: Vec<String> = Vec::new();
+    for of in causes {
+        notes.push(format!("why: {}", of.sentence));
+        let fix = of.fix.as_ref().map(|fix| match fix.command() {
+            Some(command) => format!("fix: {command}"),
+            None => format!("fix: {}", fix.text()),
+        });
+        notes.extend(fix.filter(|fix| !notes.contains(fix)));
+    }
     Ok(notes)
 }
 

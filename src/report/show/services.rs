@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::owner::Role;
 use crate::render::Page;
-use crate::verdict::{Client, Fate, client_names};
+use crate::verdict::{Client, Fate, Kind, client_names};
 use crate::view::programmed::Programmed;
 use crate::view::services::Row;
+use crate::words::listed;
 
 /// The columns of the table, each with its rank.
 pub(super) const COLUMNS: [(&str, u8); 9] = [
@@ -58,20 +60,31 @@ fn verdict(row: &Row) -> String {
         .filter(|of| of.fate.fails())
         .collect();
     let is_all = failing.len() == row.connections.len();
-    if failing.is_empty() || is_all && fate != Fate::Partly {
+    if failing.is_empty() || is_all {
         return fate.to_string();
     }
     let worst = Fate::of_all(failing.iter().map(|of| of.fate));
     let clients: Vec<Client> = failing.iter().map(|of| of.client).collect();
-    let addresses: BTreeSet<_> = failing.iter().map(|of| of.kind.name()).collect();
-    let all: BTreeSet<_> = row.connections.iter().map(|of| of.kind.name()).collect();
+    let addresses: BTreeSet<_> = failing.iter().map(|of| in_words(of.kind)).collect();
+    let all: BTreeSet<_> = row.connections.iter().map(|of| in_words(of.kind)).collect();
     let at = if addresses.len() < all.len() {
         let names: Vec<&str> = addresses.into_iter().collect();
-        format!(" at {}", names.join(", "))
+        format!(" at {}", listed(&names))
     } else {
         String::new()
     };
     format!("{worst}{}{at}", client_names(&clients))
+}
+
+/// Returns the name of an address in words, which break where lines end.
+const fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Address(Role::ClusterIp) => "the cluster IP",
+        Kind::Address(Role::ExternalIp) => "the external IP",
+        Kind::Address(Role::LoadBalancerIp) => "the load balancer IP",
+        Kind::NodePort => "the NodePort",
+        Kind::Endpoint => "endpoints",
+    }
 }
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {

@@ -211,7 +211,7 @@ fn parts(trace: &SourceTrace) -> String {
         format!("{} {word}{why}", percent(*share))
     });
     let mut parts: Vec<String> = parts.collect();
-    // What concerns tracked connections does not belong to the path of the packet.
+    // A fault of tracked connections belongs to no outcome of the packet.
     if trace.outcomes.iter().all(|of| of.fate == Fate::Works) {
         parts.extend(trace.fault.clone());
     }

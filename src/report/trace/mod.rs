@@ -46,7 +46,10 @@ pub(crate) struct TraceReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceTrace>,
     /// The traces to the further ports of a Service, if the target names no port.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "crate::render::documents"
+    )]
     pub ports: Vec<TraceReport>,
     /// The result of a real connection.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,22 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Act, Effects, Position};
-use crate::check::{Finding, Fix, Proof, Prose, Rule, ServiceRef, Severity, Subject, Word};
-use crate::net::Family;
-use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::software::Maker;
-use crate::trace::{Subsystem, mismatch};
+use super::{Act, Effects};
+use crate::check::{Finding, Proof, Rule, ServiceRef, Severity, Subject};
+use crate::node::NodeSnapshot;
 
 /// Services that a finding names; it counts the others.
 const FEW: usize = 3;
 
-/// The fix of a rule without a known owner.
-const DELETE: &str =
-    "If the rule is not needed, delete it here and in the configuration that creates it.";
-
 /// Returns the finding for a rule.
-pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Effects) -> Finding {
+pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) -> Finding {
     let verb = match effect.act {
         Act::Drop => "drops",
         Act::Reject => "rejects",
@@ -40,7 +33,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             ),
         ),
         // A firewall may close the node to the outside on purpose.
-        (false, true) if !position.is_particular() => (
+        (false, true) if !rule.is_particular() => (
             Severity::Info,
             format!("the node's firewall {verb} traffic from outside to {services}"),
         ),
@@ -54,7 +47,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             format!("a rule of other software {verb} traffic to {services}"),
         ),
     };
-    let mut seen = vec![position.proof()];
+    let mut seen = vec![rule.proof()];
     seen.extend(effect.certain.iter().map(|(kind, (_, to))| {
         let from = match *kind {
             "pod" => "a pod of this node",
@@ -75,118 +68,17 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, position: &Position, effect: &Eff
             .map(|when| Proof::Note(format!("depends on: {when}")));
         seen.extend(open);
     }
-    let see = |text: String| {
-        let text = Prose::from(text).and(" Trace a packet with ");
-        match effect.certain.values().next() {
-            None => text.kpx([Word::from("trace"), Word::Value("NAMESPACE/SERVICE")]),
-            Some((from, to)) => text.kpx([
-                "trace".to_owned(),
-                to.to_string(),
-                "--source".to_owned(),
-                from.clone(),
-            ]),
-        }
-        .and(".")
-    };
-    let finding = Finding::new(severity, position.about(), message)
-        .called(position.subject(node))
+    let finding = Finding::new(severity, Subject::Rule(rule.clone()), message)
+        .called(rule.name(node))
         .services(&effect.services)
         .evidence(seen);
-    if effect.certain.is_empty() {
+    let Some((from, to)) = effect.certain.values().next() else {
         let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
         return finding.fix(text);
-    }
-    let command = position
-        .deletion(node)
-        .filter(|_| severity >= Severity::Warning);
-    match (effect.maker, command) {
-        (Maker::Other(who), _) => finding.fix(see(format!(
-            "Change the rule in the configuration of {who}, which would otherwise restore it."
-        ))),
-        (_, Some(command)) => finding.fix(Fix::on_node(see(DELETE.to_owned()), command)),
-        (_, None) if position.number == 0 => finding.fix(see(
-            "Add a rule to the chain that accepts traffic of pods and Services.".to_owned(),
-        )),
-        (_, None) => finding.fix(see(DELETE.to_owned())),
-    }
-}
-
-impl Position {
-    /// Returns whether the rule matches packets by destination.
-    fn is_particular(&self) -> bool {
-        mismatch::is_particular(self.number, &self.rule)
-    }
-
-    /// Returns the program that lists and changes the rule.
-    fn program(&self, node: &NodeSnapshot<'_>) -> String {
-        let holds = |store| node.saved(store, self.family).is_ok();
-        // The other backend's items show which one is in use.
-        let back_end = match (
-            self.other,
-            holds(IptablesBackend::Legacy),
-            holds(IptablesBackend::Nft),
-        ) {
-            (true, true, _) | (false, _, true) => "-legacy",
-            (true, false, true) | (false, true, false) => "-nft",
-            (_, false, false) => "",
-        };
-        match (self.nft, self.family) {
-            (true, _) => "nft".to_owned(),
-            (false, Family::V4) => format!("iptables{back_end}"),
-            (false, Family::V6) => format!("ip6tables{back_end}"),
-        }
-    }
-
-    fn about(&self) -> Subject {
-        Subject::Rule(Rule {
-            family: self.family,
-            subsystem: match (self.nft, self.other) {
-                (true, _) => Subsystem::Nftables,
-                (false, true) => Subsystem::IptablesOther,
-                (false, false) => Subsystem::Iptables,
-            },
-            table: self.table.clone(),
-            chain: self.chain.clone(),
-            number: self.number,
-            rule: self.rule.clone(),
-        })
-    }
-
-    fn subject(&self, node: &NodeSnapshot<'_>) -> String {
-        let which = match self.number {
-            0 => "policy".to_owned(),
-            number => format!("rule {number}"),
-        };
-        let program = self.program(node);
-        format!("{program} {} {} {which}", self.table, self.chain)
-    }
-
-    fn proof(&self) -> Proof {
-        let rule = match (self.number, self.nft) {
-            (0, true) => format!("{} policy drop", self.chain),
-            (0, false) => format!("-P {} DROP", self.chain),
-            (_, true) => format!("{}: {}", self.chain, self.rule),
-            (_, false) => format!("-A {} {}", self.chain, self.rule),
-        };
-        Proof::rule(self.family, self.table.as_str(), rule)
-    }
-
-    /// Returns the command that deletes the rule.
-    fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
-        let at = self.number.checked_sub(1)?;
-        if self.nft {
-            let (family, name) = self.table.split_once(' ')?;
-            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
-            let handle = chain.rules.get(at)?.handle?;
-            return Some(format!(
-                "nft delete rule {family} {name} {} handle {handle}",
-                self.chain
-            ));
-        }
-        let program = self.program(node);
-        Some(format!(
-            "{program} -t {} -D {} {}",
-            self.table, self.chain, self.rule
-        ))
-    }
+    };
+    let mut fix = rule.removal(node, effect.maker);
+    fix.advice = fix.advice.filter(|_| severity >= Severity::Warning);
+    let trace = ["trace", &to.to_string(), "--source", from].map(str::to_owned);
+    fix.text = fix.text.and(" Trace a packet with ").kpx(trace).and(".");
+    finding.fix(fix)
 }

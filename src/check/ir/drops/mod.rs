@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use crate::check::core::{by_family, if_recorded};
-use crate::check::{Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
+use crate::check::{Check, Example, Facts, Rule, ServiceRef, Severity, Text, Verdict, When};
 use crate::evidence::{Gap, IPTABLES};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
@@ -68,20 +68,6 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: foreign_drops,
 }];
 
-/// The position of a rule.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Position {
-    family: Family,
-    /// Whether it is in the iptables backend that is not in use.
-    other: bool,
-    nft: bool,
-    table: String,
-    chain: String,
-    /// From 1; 0 for the chain's policy.
-    number: usize,
-    rule: String,
-}
-
 /// What a rule does to a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
@@ -128,7 +114,7 @@ fn foreign_drops(facts: &Facts<'_>) -> Verdict {
         Some(gap) if effects.is_empty() => Err(gap),
         _ => Ok(effects
             .iter()
-            .map(|(position, effect)| finding(node, position, effect))
+            .map(|(rule, effect)| finding(node, rule, effect))
             .collect()),
     }
 }
@@ -139,7 +125,7 @@ fn try_family<'n>(
     family: Family,
     owners: &Owners,
     foreign: &ForeignRules,
-    effects: &mut BTreeMap<Position, Effects>,
+    effects: &mut BTreeMap<Rule, Effects>,
 ) {
     let ready = |port: &&Port| {
         let serves = |state| {
@@ -284,7 +270,7 @@ fn note(
     family: Family,
     flow: &Flow,
     port: &Port,
-    effects: &mut BTreeMap<Position, Effects>,
+    effects: &mut BTreeMap<Rule, Effects>,
 ) {
     use trace::Verdict::{Drop, Local, Reject};
     let last = outcome.hops.last().map(AsRef::as_ref);
@@ -310,21 +296,8 @@ fn note(
     if open.iter().any(is_route_back) {
         return;
     }
-    let position = Position {
-        // A table of family inet covers both.
-        family: if hop.subsystem == Subsystem::Nftables && hop.table.starts_with("inet ") {
-            Family::V4
-        } else {
-            family
-        },
-        other: hop.subsystem == Subsystem::IptablesOther,
-        nft: hop.subsystem == Subsystem::Nftables,
-        table: hop.table.clone(),
-        chain: hop.chain.clone(),
-        number: hop.number,
-        rule: hop.rule.clone(),
-    };
-    let effect = effects.entry(position).or_insert_with(|| Effects {
+    let rule = Rule::of(hop, family);
+    let effect = effects.entry(rule).or_insert_with(|| Effects {
         act,
         maker: trace::why::maker(hop),
         services: BTreeSet::new(),
