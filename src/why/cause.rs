@@ -105,7 +105,7 @@ pub enum Cause {
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
-        /// How to be rid of it.
+        /// How to remove it.
         #[serde(skip)]
         fix: Fix,
     },

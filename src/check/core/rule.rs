@@ -131,7 +131,7 @@ impl Rule {
         Proof::rule(self.family, self.table.as_str(), rule)
     }
 
-    /// Returns how to be rid of it: where `maker` keeps it, or the command that deletes it.
+    /// Returns how to remove it: where `maker` keeps it, or the command that deletes it.
     pub fn removal(&self, node: &NodeSnapshot<'_>, maker: Maker) -> Fix {
         let who = match maker {
             Maker::Other(who) => Some(who),
