@@ -194,12 +194,20 @@ fn names(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn the_plugin_of_node_problem_detector_prints_one_short_line() {
     let bundle = |name: &str| root().join("testdata/nodes").join(name);
-    for (name, code, begin) in [
-        ("seed-leftover-iptables-to-ipvs", 1, "MX01 "),
-        ("seed-iptables", 0, "no error found"),
+    for (name, only, code, begin) in [
+        ("seed-leftover-iptables-to-ipvs", "", 1, "MX01 "),
+        ("seed-iptables", "MX01,IR01", 0, "no error found\n"),
+        (
+            "seed-iptables",
+            "",
+            3,
+            "no error found, 11 checks unknown\n",
+        ),
     ] {
         let path = bundle(name).to_str().unwrap().to_owned();
-        let ran = kpx(&["--from", &path, "--quiet", "doctor", "-o", "npd"]).await;
+        let mut args = vec!["--from", &path, "--quiet", "doctor", "-o", "npd"];
+        args.extend(["--only", only].iter().filter(|_| !only.is_empty()));
+        let ran = kpx(&args).await;
         assert_eq!(ran.code, code, "{ran}");
         assert!(ran.out.starts_with(begin), "{ran}");
         assert_eq!(ran.out.lines().count(), 1, "{ran}");

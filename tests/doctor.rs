@@ -5,11 +5,13 @@ mod case;
 mod causes;
 mod config;
 mod credentials;
+mod dnat;
 mod foreign;
 mod formats;
 mod ignore;
 mod known_bugs;
 mod neighbours;
+mod partial;
 mod settle;
 mod silence;
 mod symptoms;
@@ -24,7 +26,7 @@ use serde_json::Value;
 use crate::support::{HEALTHY, kpx, kpx_on, recordings, root};
 
 #[tokio::test]
-async fn a_healthy_node_exits_zero_in_every_mode() {
+async fn a_healthy_node_has_no_error_in_any_mode() {
     let args = ["doctor"];
     insta::assert_snapshot!("seed_iptables", kpx_on("seed-iptables", &args).await);
     insta::assert_snapshot!("seed_ipvs", kpx_on("seed-ipvs", &args).await);
@@ -83,8 +85,14 @@ async fn fail_on_decides_the_exit_status() {
     }
     let args = ["doctor", "--only", "KM01", "--fail-on", "never"];
     assert_eq!(kpx_on("km01-ip-vs-missing", &args).await.code, 0);
-    let args = ["doctor", "--skip", "DP", "--fail-on", "warning"];
+    let args = [
+        "doctor", "--only", "DP,VS", "--skip", "DP", "--skip", "VS10",
+    ];
+    let args = [&args[..], &["--fail-on", "warning"]].concat();
     assert_eq!(kpx_on("seed-ipvs", &args).await.code, 0);
+    // A check without its data is no success.
+    let args = ["doctor", "--only", "VS10"];
+    assert_eq!(kpx_on("seed-ipvs", &args).await.code, 3);
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ use kpx::migrate::probes::Target;
 use kpx::net::Proto;
 use kpx::plan::Consent;
 
-use machine::{Machine, differences};
+use machine::{CONNECTIONS, Machine, differences};
 
 /// A node, the journal on its disk, and the point at which kpx is killed.
 #[derive(Clone, Debug)]
@@ -552,7 +552,7 @@ fn connections_that_began_while_kpx_was_down_are_drained() {
     assert_eq!(ended, asked());
     assert!(waits.machine.has_bridge() && waits.clock > 0);
     assert_eq!(waits.machine.configured(), Mode::Ipvs);
-    place.machine.connections.clear();
+    place.machine.connections = CONNECTIONS.to_owned();
     assert_eq!(place.go_on(false), Some(Ended::Migrated));
 }
 
@@ -721,7 +721,7 @@ fn connections_of_virtual_servers_are_drained() {
         left.contains("VirtualServers") && !left.contains("Chains"),
         "{left}"
     );
-    place.machine.connections.clear();
+    place.machine.connections = CONNECTIONS.to_owned();
     assert_eq!(place.go_on(false), Some(Ended::Migrated));
     assert_eq!(place.machine.faults(Mode::Iptables), Vec::<String>::new());
     // A rollback after the end also drains: mode ipvs has served new connections.
@@ -738,7 +738,7 @@ fn connections_of_virtual_servers_are_drained() {
         assert!(place.machine.has_bridge());
         assert_eq!(place.machine.proxy.mode, Mode::Ipvs);
         assert_eq!(place.machine.files, there.files);
-        place.machine.connections.clear();
+        place.machine.connections = CONNECTIONS.to_owned();
         assert!(matches!(place.go_on(false), Some(Ended::RolledBack(_))));
         is_back(&place, &before, from);
     }

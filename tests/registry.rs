@@ -377,7 +377,7 @@ fn a_check_reads_only_its_needs() {
 }
 
 /// Returns every recorded node except the large ones, which are slow and add no case.
-fn nodes() -> Vec<(String, Evidence)> {
+pub(crate) fn nodes() -> Vec<(String, Evidence)> {
     let dirs = fs::read_dir(root().join("testdata/nodes")).unwrap();
     let mut nodes: Vec<_> = dirs
         .map(|dir| dir.unwrap())
@@ -389,12 +389,17 @@ fn nodes() -> Vec<(String, Evidence)> {
     nodes
 }
 
-/// Returns the facts of a normal run, of a run before a switch to each mode, and before upgrades.
-fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
+/// Returns the questions: a normal run, a switch to each mode, and upgrades.
+pub(crate) fn questions() -> Vec<Question> {
     let targets = std::iter::once(None).chain(Mode::ALL.map(Some));
-    let questions = targets.map(Question::from);
+    let upgrades = ["1.36", "1.40"].map(|goal| Question::Upgrade(goal.parse().unwrap()));
+    targets.map(Question::from).chain(upgrades).collect()
+}
+
+/// Returns the facts for each question.
+fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
+    let questions = questions().into_iter();
     questions
-        .chain(["1.36", "1.40"].map(|goal| Question::Upgrade(goal.parse().unwrap())))
         .map(|question| Facts::new(node, None).before(question))
         .collect()
 }

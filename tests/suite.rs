@@ -51,6 +51,7 @@ mod show;
 mod snapshot;
 mod support;
 mod trace;
+mod unseen;
 mod userspace;
 mod verdict;
 mod watch;

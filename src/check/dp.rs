@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{
-    MODE, VERSION, if_recorded, is_served, kernel_proof, leaves, name_of, plain, with_flags,
+    Collector, MODE, VERSION, is_served, kernel_proof, leaves, name_of, plain, with_flags,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::Service;
@@ -161,7 +161,7 @@ pub(super) const CHECKS: &[Check] = &[
         )],
         fix: Text::plain("Remove the flag from the manifest."),
         incidents: &["kubernetes/kubernetes#96034"],
-        needs: &[&[Item::Pods, Item::DaemonSets]],
+        needs: &[&[Item::Pods, Item::DaemonSets, Item::Nodes, Item::Addresses]],
         caused_by: &[],
         run: removed_flags,
     },
@@ -236,7 +236,9 @@ fn default_mode(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let setting = Proof::setting("kube-proxy's configuration", "mode", "not set: iptables");
-    let (severity, message) = if is_too_old_for_nftables(facts)? {
+    let mut findings = Collector::default();
+    let is_too_old = findings.read(is_too_old_for_nftables(facts));
+    let (severity, message) = if is_too_old == Some(true) {
         (
             Severity::Warning,
             "no mode is set: from 1.40 kube-proxy uses nftables then, for which this kernel is too old",
@@ -247,10 +249,12 @@ fn default_mode(facts: &Facts<'_>) -> Verdict {
             "no mode is set: from 1.40 kube-proxy uses nftables then, instead of iptables",
         )
     };
-    Ok(vec![
+    findings.push(
         Finding::new(severity, Subject::setting("mode"), message)
-            .evidence([setting, kernel_proof(facts)?]),
-    ])
+            .evidence([setting])
+            .evidence(kernel_proof(facts)),
+    );
+    findings.verdict()
 }
 
 /// Returns whether the kernel is too old for the nftables mode.
@@ -327,7 +331,7 @@ fn lost_settings(facts: &Facts<'_>) -> Verdict {
 
 fn unmaintained(facts: &Facts<'_>) -> Verdict {
     const DRIVERS: [&str; 3] = ["nft_compat", "ip_set", "ip_tables"];
-    let log = if_recorded(facts.node.evidence().text(Item::KernelLog))?;
+    let log = facts.node.evidence().text(Item::KernelLog)?;
     let seen: Vec<_> = log
         .lines()
         .filter(|line| signs::is_unmaintained(line))

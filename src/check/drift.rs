@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 
+use super::core::{Collector, REPLACED, is_replaced};
 use super::{Advice, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
@@ -18,12 +19,16 @@ use crate::node::NodeSnapshot;
 use crate::owner::PortName;
 
 mod classify;
+mod doubt;
 mod messages;
 mod ties;
+
+use doubt::Doubt;
 
 /// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[
     Item::ConfigMaps,
+    Item::Processes,
     Item::Iptables4,
     Item::Iptables6,
     Item::Nft,
@@ -46,10 +51,14 @@ pub(super) const DRIFT: &[Item] = &[
 pub struct Drift(OnceLock<Result<Taken, Gap>>);
 
 /// The findings, by check.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Taken {
     findings: BTreeMap<&'static str, Vec<Finding>>,
     unknown: Vec<Unknown>,
+    /// IP families that were not compared.
+    gaps: Vec<Gap>,
+    /// Checks whose differences may come from the Node being unknown, and why it is.
+    doubtful: BTreeMap<&'static str, Gap>,
 }
 
 impl Facts<'_> {
@@ -62,31 +71,36 @@ impl Facts<'_> {
     pub(super) fn drifted(&self, id: &str, modes: &[Mode], layer: Layer) -> Verdict {
         self.only_in(modes)?;
         let taken = self.drift()?;
-        if let Some(found) = taken.findings.get(id) {
-            return Ok(found.clone());
+        let mut all = Collector::default();
+        all.add(Ok(taken.findings.get(id).cloned().unwrap_or_default()));
+        let unknown = taken.unknown.iter();
+        let unknown = unknown.filter(|of| of.layers.contains(&layer));
+        let gaps = unknown.map(|of| &of.gap).chain(taken.doubtful.get(id));
+        for gap in gaps.chain(&taken.gaps) {
+            all.note(match gap.clone() {
+                // Rules of a release that kpx does not know are not compared, and there are some.
+                Gap::NotApplicable(why) => Gap::Unsupported(Item::Iptables4, why),
+                gap => gap,
+            });
         }
-        let mut unknown = taken.unknown.iter();
-        match unknown.find(|of| of.layers.contains(&layer)) {
-            Some(of) => Err(of.gap.clone()),
-            None => Ok(Vec::new()),
-        }
+        all.verdict()
     }
 }
 
 fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     let mode = facts.current()?;
-    let held = |family: &Family| facts.observed(*family).is_ok_and(|held| held == Some(mode));
-    let families: Vec<_> = Family::BOTH.into_iter().filter(held).collect();
-    if families.is_empty() {
-        for family in Family::BOTH {
-            facts.observed(family)?;
-        }
-        let why = format!("the kernel does not have the rules of mode {mode}: see KP01");
-        return Err(Gap::NotApplicable(why));
-    }
+    let (families, gaps) = families(facts, mode)?;
     let Diff {
-        changes, unknown, ..
+        changes,
+        pending,
+        mut unknown,
+        ..
     } = diff::compare(facts.node, mode, &families)?;
+    let no_node = facts.this_node().err();
+    let doubt = match &no_node {
+        Some(_) => Some(Doubt::of(facts.node.desired(mode)?)),
+        None => None,
+    };
     let empty = empty_servers(facts.node);
     let mut parts: BTreeMap<(&'static str, String), (Subject, Vec<Change>)> = BTreeMap::new();
     for (id, place, change) in classify::all(mode, changes, &empty) {
@@ -96,7 +110,19 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     }
     let only = parts.len() == 1;
     let mut findings: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut doubtful = BTreeMap::new();
+    for (gap, changes) in pending {
+        let changes = classify::all(mode, changes, &empty).into_iter();
+        doubtful.extend(changes.map(|(id, ..)| (id, gap.clone())));
+        unknown.retain(|of| of.gap != gap);
+    }
     for ((id, name), (about, changes)) in parts {
+        if let (Some(gap), Some(doubt)) = (&no_node, &doubt)
+            && changes.iter().all(|change| doubt.covers(change))
+        {
+            doubtful.insert(id, gap.clone());
+            continue;
+        }
         let (severity, message) = messages::words(id, &changes);
         let mut finding = Finding::new(severity, about, message)
             .called(name)
@@ -107,7 +133,38 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         finding.fix = fix(id, &changes, only);
         findings.entry(id).or_default().push(finding);
     }
-    Ok(Taken { findings, unknown })
+    Ok(Taken {
+        findings,
+        unknown,
+        gaps,
+        doubtful,
+    })
+}
+
+/// Returns the families whose rules can be compared, at least one, and why others with Services cannot.
+fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Gap> {
+    let (mut families, mut gaps, mut none) = (Vec::new(), Vec::new(), None);
+    for state in &facts.node.desired(mode)?.families {
+        let Err(gap) = facts.written_for(mode, state.family) else {
+            families.push(state.family);
+            continue;
+        };
+        if state.ports.is_empty() && matches!(gap, Gap::Absent(..)) {
+            // Without Services, few rules are expected, which do not show the mode.
+            none = none.or(Some(gap));
+        } else {
+            gaps.push(gap);
+        }
+    }
+    if families.is_empty() {
+        if facts.reported().is_err() && is_replaced(facts)? {
+            return Err(Gap::NotApplicable(REPLACED.to_owned()));
+        }
+        let gap = gaps.into_iter().next().or(none);
+        let why = "kube-proxy serves no IP family".to_owned();
+        return Err(gap.unwrap_or(Gap::NotApplicable(why)));
+    }
+    Ok((families, gaps))
 }
 
 /// Returns the Services that `changes` concern; none if one of them concerns the whole node.

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::backend::software::set_purpose;
-use crate::check::core::{DRIFT_NEEDS, MODE, RESTART, if_recorded, tool_version};
+use crate::check::core::{Collector, DRIFT_NEEDS, MODE, RESTART, tool_version};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -32,7 +32,16 @@ pub(super) const CHECKS: &[Check] = &[
             "kubeovn/kube-ovn#4741",
             "projectcalico/calico#9551",
         ],
-        needs: &[&[Item::Ipset, Item::ProxyLog]],
+        needs: &[
+            MODE,
+            &[
+                Item::Ipset,
+                Item::Modules,
+                Item::ModulesBuiltin,
+                Item::ModulesDep,
+                Item::ProxyLog,
+            ],
+        ],
         caused_by: &[],
         run: revisions,
     },
@@ -144,28 +153,33 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn revisions(facts: &Facts<'_>) -> Verdict {
-    let mut seen = Vec::new();
-    let sets = facts.node.evidence().text(Item::Ipset);
-    if let Err(Gap::Unsupported(_, why)) = &sets {
-        seen.push(Proof::Note(format!("the node's ipset: {why}")));
+    if facts.node.has_no_ip_sets() {
+        let why = "ip_set is not loaded, so there are no IP sets";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let (mut findings, mut seen) = (Collector::default(), Vec::new());
+    match facts.node.evidence().text(Item::Ipset) {
+        Err(Gap::Unsupported(_, why)) => {
+            seen.push(Proof::Note(format!("the node's ipset: {why}")));
+        }
+        sets => {
+            findings.read(sets);
+        }
     }
     let log = facts.node.evidence().text(Item::ProxyLog);
-    let line = log
-        .as_ref()
-        .ok()
-        .and_then(|log| log.lines().rfind(|line| line.contains(signs::NEWER_SETS)));
+    let log = match facts.mode() {
+        // Only in ipvs mode does kube-proxy list sets.
+        Ok(mode) if mode != Mode::Ipvs => log.ok(),
+        _ => findings.read(log),
+    };
+    let line = log.and_then(|log| log.lines().rfind(|line| line.contains(signs::NEWER_SETS)));
     seen.extend(line.map(|line| Proof::Log(line.trim().to_owned())));
-    if seen.is_empty() {
-        return match (sets, log) {
-            (Err(gap @ Gap::NotCollected(_)), Err(_)) => if_recorded(Err(gap)),
-            (Err(gap), Err(_)) => Err(gap),
-            _ => Ok(Vec::new()),
-        };
+    if !seen.is_empty() {
+        let message = "an ipset in use is too old to read the existing sets";
+        findings
+            .push(Finding::new(Severity::Error, Subject::tool("ipset"), message).evidence(seen));
     }
-    let message = "an ipset in use is too old to read the existing sets";
-    Ok(vec![
-        Finding::new(Severity::Error, Subject::tool("ipset"), message).evidence(seen),
-    ])
+    findings.verdict()
 }
 
 fn ipset_version(facts: &Facts<'_>) -> Verdict {

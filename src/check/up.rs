@@ -1,6 +1,6 @@
 //! UP: what an upgrade of kube-proxy changes on the node.
 
-use super::core::{MODE, VERSION, kernel_proof};
+use super::core::{Collector, MODE, VERSION, kernel_proof};
 use super::dp::{
     EXTERNAL_IPS_GATE, addresses_proof, is_too_old_for_nftables, removed_flags, with_external_ips,
 };
@@ -180,15 +180,19 @@ fn mode_with(config: &ProxyConfig, facts: &Facts<'_>, goal: Goal) -> Result<Mode
 
 fn known_release(facts: &Facts<'_>) -> Verdict {
     let goal = goal(facts)?;
-    let found = facts.version()?;
-    let running = Proof::setting(found.source.to_string(), "version", found.version);
+    let mut findings = Collector::default();
+    let found = findings.read(facts.version());
+    let seen = match found {
+        Some(found) => Proof::setting(found.source.to_string(), "version", found.version),
+        None => Proof::setting("the upgrade", "release", goal.release),
+    };
     let finding = |severity, message: String| {
         let about = Subject::Release {
             release: goal.release.to_string(),
         };
-        Finding::new(severity, about, message).evidence([running])
+        Finding::new(severity, about, message).evidence([seen])
     };
-    if goal.version() <= found.version {
+    if found.is_some_and(|found| goal.version() <= found.version) {
         let message = "this is no upgrade: kube-proxy runs this release or a newer one".to_owned();
         let fix = "Name a newer release with --release.";
         return Ok(vec![finding(Severity::Info, message).fix(fix)]);
@@ -199,7 +203,8 @@ fn known_release(facts: &Facts<'_>) -> Verdict {
                 "nothing is known of {release}: the last announced changes are those of {}",
                 planned::LAST
             );
-            return Ok(vec![finding(Severity::Warning, message)]);
+            findings.push(finding(Severity::Warning, message));
+            return findings.verdict();
         }
         release if release > NEWEST => format!(
             "what {release} changes is known from announcements only: {NEWEST} is the newest release with known changes"
@@ -207,9 +212,10 @@ fn known_release(facts: &Facts<'_>) -> Verdict {
         release if release > RECORDED => format!(
             "what {release} changes is expected from source, not recorded: {RECORDED} is the newest recorded release"
         ),
-        _ => return Ok(Vec::new()),
+        _ => return findings.verdict(),
     };
-    Ok(vec![finding(Severity::Info, message)])
+    findings.push(finding(Severity::Info, message));
+    findings.verdict()
 }
 
 fn mode_after(facts: &Facts<'_>) -> Verdict {
@@ -218,18 +224,18 @@ fn mode_after(facts: &Facts<'_>) -> Verdict {
     if !config.mode.is_empty() || goal.release < planned::NFTABLES_DEFAULT {
         return Ok(Vec::new());
     }
-    let seen = [
-        Proof::setting(CONFIG, "mode", "not set"),
-        kernel_proof(facts)?,
-    ];
-    if is_too_old_for_nftables(facts)? {
+    let seen = [Proof::setting(CONFIG, "mode", "not set")];
+    let seen = seen.into_iter().chain(kernel_proof(facts));
+    let mut findings = Collector::default();
+    let is_too_old = findings.read(is_too_old_for_nftables(facts));
+    if is_too_old == Some(true) {
         let message = "kube-proxy changes to nftables mode, for which this kernel is too old: it does not start";
         return Ok(vec![
             Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
         ]);
     }
     let message = "kube-proxy changes from iptables to nftables mode, because no mode is set";
-    Ok(vec![
+    findings.push(
         Finding::new(Severity::Warning, Subject::setting("mode"), message)
             .evidence(seen)
             .fix(
@@ -239,7 +245,8 @@ fn mode_after(facts: &Facts<'_>) -> Verdict {
                     .kpx(["migrate", "--to", "nftables"])
                     .and(" before the upgrade, which keeps connections."),
             ),
-    ])
+    );
+    findings.verdict()
 }
 
 fn ipvs_after(facts: &Facts<'_>) -> Verdict {
@@ -251,13 +258,20 @@ fn ipvs_after(facts: &Facts<'_>) -> Verdict {
     if !goal.version().has(Change::IpvsGate) {
         return Ok(Vec::new());
     }
-    let gate = facts.configuration()?.feature_gates.get(IPVS_GATE).copied();
+    let mut findings = Collector::default();
+    let gates = findings.read(facts.configuration());
+    let gates = gates.map(|config| config.feature_gates);
+    let gate = gates.as_ref().and_then(|all| all.get(IPVS_GATE).copied());
     let removed = planned::IPVS_REMOVED;
     let (severity, message) = if goal.release >= removed {
         (
             Severity::Error,
             format!("kube-proxy does not start: the ipvs mode is removed in {removed}"),
         )
+    } else if gate == Some(false) {
+        let message =
+            format!("kube-proxy does not start: the gate {IPVS_GATE} of the ipvs mode is off");
+        (Severity::Error, message)
     } else if goal.release < planned::IPVS_OFF {
         let message = format!(
             "the ipvs mode still works; it is off by default in {} and removed in {removed}",
@@ -268,6 +282,8 @@ fn ipvs_after(facts: &Facts<'_>) -> Verdict {
         let message =
             format!("the ipvs mode works only because its gate is on, and is removed in {removed}");
         (Severity::Warning, message)
+    } else if gates.is_none() {
+        return findings.verdict();
     } else {
         let message = format!(
             "kube-proxy does not start: the gate {IPVS_GATE} of the ipvs mode is off by default"
@@ -275,10 +291,12 @@ fn ipvs_after(facts: &Facts<'_>) -> Verdict {
         (Severity::Error, message)
     };
     let gate = gate.map_or_else(|| "not set".to_owned(), |on| on.to_string());
-    let seen = Proof::setting(CONFIG, format!("featureGates.{IPVS_GATE}"), gate);
-    Ok(vec![
-        Finding::new(severity, Mode::Ipvs, message).evidence([seen]),
-    ])
+    let seen = match gates {
+        Some(_) => Proof::setting(CONFIG, format!("featureGates.{IPVS_GATE}"), gate),
+        None => Proof::setting("the upgrade", "release", goal.release),
+    };
+    findings.push(Finding::new(severity, Mode::Ipvs, message).evidence([seen]));
+    findings.verdict()
 }
 
 fn external_ips_after(facts: &Facts<'_>) -> Verdict {
@@ -287,12 +305,13 @@ fn external_ips_after(facts: &Facts<'_>) -> Verdict {
     if goal.release < planned::EXTERNAL_IPS_OFF || with.is_empty() {
         return Ok(Vec::new());
     }
-    let gate = facts
-        .configuration()?
-        .feature_gates
-        .get(EXTERNAL_IPS_GATE)
-        .copied();
+    let mut findings = Collector::default();
     let removed = planned::EXTERNAL_IPS_REMOVED;
+    let config = findings.read(facts.configuration());
+    if config.is_none() && goal.release < removed {
+        return findings.verdict();
+    }
+    let gate = config.and_then(|config| config.feature_gates.get(EXTERNAL_IPS_GATE).copied());
     let (severity, message) = match gate {
         Some(true) if goal.release < removed => (
             Severity::Warning,
@@ -305,12 +324,10 @@ fn external_ips_after(facts: &Facts<'_>) -> Verdict {
             "kube-proxy no longer serves the Service's externalIPs".to_owned(),
         ),
     };
-    Ok(with
-        .into_iter()
-        .map(|service| {
-            Finding::new(severity, service, message.clone()).evidence([addresses_proof(service)])
-        })
-        .collect())
+    findings.extend(with.into_iter().map(|service| {
+        Finding::new(severity, service, message.clone()).evidence([addresses_proof(service)])
+    }));
+    findings.verdict()
 }
 
 fn node_ports_after(facts: &Facts<'_>) -> Verdict {
@@ -322,45 +339,29 @@ fn node_ports_after(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why));
     }
     let switch = Facts::new(facts.node, facts.now).before(Some(after));
-    let found = [np::localhost(&switch), np::secondary(&switch)];
-    let mut findings = Vec::new();
-    let mut unknown = None;
-    for of in found {
-        match of {
-            Ok(of) => findings.extend(of),
-            Err(Gap::NotApplicable(_)) => {}
-            Err(gap) => unknown = Some(gap),
-        }
-    }
-    match unknown {
-        Some(gap) if findings.is_empty() => Err(gap),
-        _ => Ok(findings),
-    }
+    let mut findings = Collector::default();
+    findings.add(np::localhost(&switch));
+    findings.add(np::secondary(&switch));
+    findings.verdict()
 }
 
 fn gates_after(facts: &Facts<'_>) -> Verdict {
     let goal = goal(facts)?;
-    let config = facts.configuration()?;
-    let gone = REMOVED_GATES.iter().filter(|(name, release)| {
-        goal.release >= *release && config.feature_gates.contains_key(*name)
+    let mut findings = Collector::default();
+    let config = findings.read(facts.configuration());
+    let gates = config
+        .map(|config| config.feature_gates)
+        .unwrap_or_default();
+    let gone = REMOVED_GATES.iter().filter_map(|(name, release)| {
+        let value = gates.get(*name).filter(|_| goal.release >= *release)?;
+        let message =
+            format!("kube-proxy does not start: {release} does not know this feature gate");
+        let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
+        Some(Finding::new(Severity::Error, Subject::setting(*name), message).evidence([seen]))
     });
-    let mut findings: Vec<_> = gone
-        .map(|(name, release)| {
-            let message =
-                format!("kube-proxy does not start: {release} does not know this feature gate");
-            let value = config.feature_gates[*name];
-            let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
-            Finding::new(Severity::Error, Subject::setting(*name), message).evidence([seen])
-        })
-        .collect();
-    match removed_flags(facts) {
-        Ok(flags) => findings.extend(flags),
-        Err(Gap::NotApplicable(_)) => {}
-        Err(gap) if findings.is_empty() => return Err(gap),
-        // What was found counts, although the flags are unknown.
-        Err(_) => {}
-    }
-    Ok(findings)
+    findings.extend(gone);
+    findings.add(removed_flags(facts));
+    findings.verdict()
 }
 
 fn bugs_after(facts: &Facts<'_>) -> Verdict {

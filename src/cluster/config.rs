@@ -286,7 +286,14 @@ pub struct ClientConnection {
 
 /// Parses a configuration as written, without filling in defaults.
 pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
-    yaml(text).map_err(|what| Gap::Failed(Item::ProxyConfig, what))
+    settings(text)
+}
+
+/// Parses a file of settings. kube-proxy refuses one without any, which has no `kind`.
+fn settings<T: DeserializeOwned>(text: &str) -> Result<T, Gap> {
+    let failed = |what| Gap::Failed(Item::ProxyConfig, what);
+    let settings: Option<T> = yaml(text).map_err(failed)?;
+    settings.ok_or_else(|| failed("it has no settings".to_owned()))
 }
 
 /// Parses YAML or JSON. An error is one line, with the position in `text`.
@@ -325,9 +332,9 @@ impl ProxyConfig {
         period.unwrap_or(Duration::from_secs(30))
     }
 
-    /// Reads YAML or JSON.
+    /// Reads YAML or JSON. A text without settings is a gap.
     pub fn parse(text: &str) -> Result<Self, Gap> {
-        yaml(text).map_err(|what| Gap::Failed(Item::ProxyConfig, what))
+        settings(text)
     }
 
     /// Returns the configured mode: iptables if none is set, `None` if the value is not a mode.

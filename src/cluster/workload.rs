@@ -54,6 +54,9 @@ pub struct Container {
     /// Arguments of the entry point.
     #[serde(deserialize_with = "null_is_default")]
     pub args: Vec<String>,
+    /// Environment variables, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub env: Vec<serde_json::Value>,
     /// Ports, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub ports: Vec<serde_json::Value>,

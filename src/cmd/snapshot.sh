@@ -233,6 +233,9 @@ else
 fi
 
 if [ -n "$pid" ] && [ -d "/proc/$pid/root/" ]; then
+    if [ -e "/proc/$pid/root/etc/protocols" ] || [ -L "/proc/$pid/root/etc/protocols" ]; then
+        echo /etc/protocols >>"$dir/kube-proxy/tools.txt"
+    fi
     for tool in conntrack ipset iptables modprobe nft; do
         for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do
             path=/proc/$pid/root$folder/$tool

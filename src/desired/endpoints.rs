@@ -162,7 +162,8 @@ pub(super) fn collect(
     found
 }
 
-fn matching(port: &EndpointPort, name: &str, proto: Proto) -> Option<u16> {
+/// Returns the number of `port`, if it is that of the Service port `name`.
+pub(crate) fn matching(port: &EndpointPort, name: &str, proto: Proto) -> Option<u16> {
     let protocol = port.protocol.as_deref().unwrap_or("TCP");
     let fits = port.name.as_deref() == Some(name) && protocol.parse() == Ok(proto);
     port.port.filter(|&number| fits && number != 0)

@@ -17,6 +17,7 @@ use crate::cluster::{ByService, EndpointSlice, Node, Service};
 use crate::evidence::{Gap, Kernel};
 use crate::net::{Cidr, Family};
 
+pub(crate) use endpoints::matching;
 pub use endpoints::{Endpoint, Hint};
 pub use ports::ServicePort;
 pub use settings::{Detector, NodePorts, localhost_node_ports};

@@ -46,6 +46,8 @@ pub struct Diff {
     pub unknown: Vec<Unknown>,
     /// Limits of the comparison, as sentences.
     pub notes: Vec<String>,
+    /// Changes that kube-proxy's first sync, which is in progress, may still make, and the gap in [`Diff::unknown`] for them.
+    pub pending: Vec<(Gap, Vec<Change>)>,
 }
 
 /// A part that could not be compared.
@@ -188,11 +190,13 @@ impl Diff {
                 "{} ignored: the first sync of {family} is in progress and not late; try again in a minute",
                 number_of(part.changes.len(), "difference")
             );
-            part.changes.clear();
+            let gap = Gap::Failed(Item::Metrics, why);
+            let changes = std::mem::take(&mut part.changes);
+            self.pending.push((gap.clone(), changes));
             part.unknown.push(Unknown {
                 what: family.to_string(),
                 layers: &Layer::ALL,
-                gap: Gap::Failed(Item::Metrics, why),
+                gap,
             });
         }
         if !part.changes.is_empty() && state.has_zone_hints() {

@@ -154,7 +154,7 @@ items! {
     Configz = "kube-proxy/configz.json", None;
     /// Log of kube-proxy.
     ProxyLog = "kube-proxy/kube-proxy.log", Api;
-    /// Tools in kube-proxy's own file system, one path per line.
+    /// Tools in kube-proxy's own file system, and `/etc/protocols`, one path per line.
     ProxyTools = "kube-proxy/tools.txt", Root;
     /// Services of all namespaces.
     Services = "cluster/services.json", Api;
@@ -182,6 +182,43 @@ pub const IPTABLES: &[Item] = &[
     Item::IptablesLegacy6,
     Item::IptablesNft4,
     Item::IptablesNft6,
+];
+
+/// Items of a node whose text is never empty: tools and files that have a header, a version or JSON, and lists that every node
+/// has entries of. The others may have nothing to list.
+const NEVER_EMPTY: &[Item] = &[
+    Item::KernelRelease,
+    Item::Host,
+    Item::IptablesVersion,
+    Item::ConntrackVersion,
+    Item::Nft,
+    Item::Ipvs,
+    Item::IpvsStats,
+    Item::IpvsTimeout,
+    Item::IpvsConnections,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+    Item::Sysctl,
+    Item::KernelLog,
+    Item::IpsetVersion,
+    Item::NftVersion,
+    Item::ConntrackStat,
+    Item::Neighbours4,
+    Item::Neighbours6,
+    Item::Processes,
+    Item::ProxyFiles,
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Healthz,
+    Item::Metrics,
+    Item::Configz,
+    Item::ProxyLog,
 ];
 
 /// Joins `lists`, which have `N` items together, in a constant.
@@ -227,6 +264,11 @@ impl Item {
     /// Returns whether only the API server has it.
     pub fn is_object(self) -> bool {
         self.file().starts_with("cluster/")
+    }
+
+    /// Returns whether its text is never empty: an empty file has not been read.
+    pub fn is_never_empty(self) -> bool {
+        self.is_object() || NEVER_EMPTY.contains(&self)
     }
 
     /// Returns the item whose bundle file is `file`; `None` if there is none.

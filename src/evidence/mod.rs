@@ -112,10 +112,15 @@ impl Evidence {
         self.one_of_all
     }
 
-    /// Returns the text of `item`, or why it is missing.
+    /// Returns the text of `item`, or why it is missing. A text that is never empty, and is, was not read.
     pub fn text(&self, item: Item) -> Result<&str, Gap> {
         match self.items.get(&item) {
-            Some(Ok(text)) => Ok(text.as_str()),
+            Some(Ok(text)) => match text.as_str() {
+                text if item.is_never_empty() && text.trim_start().is_empty() => {
+                    Err(Gap::Failed(item, "it is empty".to_owned()))
+                }
+                text => Ok(text),
+            },
             Some(Err(gap)) => Err(gap.clone()),
             None => Err(Gap::NotCollected(item)),
         }

@@ -171,6 +171,15 @@ impl NodeSnapshot<'_> {
         if let Some((name, by)) = self.hostname_override() {
             return known(&name, by);
         }
+        self.by_clues()
+    }
+
+    /// Identifies this machine's Node by what both have in common, whatever name kube-proxy uses.
+    pub fn by_clues(&self) -> Identity {
+        let known = |name: &str, by| Identity::Known {
+            name: name.to_owned(),
+            by,
+        };
         let nodes = match self.nodes() {
             Ok(nodes) => nodes,
             Err(gap) => return Identity::Unknown(gap),

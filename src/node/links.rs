@@ -102,6 +102,10 @@ fn raw(item: Item, text: &str) -> Result<Vec<RawLink>, Gap> {
         all.extend(document.map_err(|e| Gap::Failed(item, e.to_string()))?);
     }
     all.retain(|link| !link.ifname.is_empty());
+    if all.is_empty() {
+        // Every network namespace has lo.
+        return Err(Gap::Failed(item, "it lists no link".to_owned()));
+    }
     Ok(all)
 }
 

@@ -139,7 +139,7 @@ sections! {
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
     held_sockets: Vec<Connected> = |e| e.text(Item::HeldSockets).and_then(sockets::connected);
     /// Returns the kernel settings.
-    sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).map(Sysctl::parse);
+    sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).and_then(Sysctl::read);
     /// Returns the state of kernel modules.
     modules: Modules<'a> = |e| modules::parse(e);
     /// Returns the tracked connections.
@@ -157,7 +157,7 @@ sections! {
     /// Returns kube-proxy's health.
     health: Health = |e| e.text(Item::Healthz).and_then(runtime::health);
     /// Returns kube-proxy's metrics.
-    metrics: Metrics<'a> = |e| e.text(Item::Metrics).map(Metrics::parse);
+    metrics: Metrics<'a> = |e| e.text(Item::Metrics).and_then(Metrics::read);
 }
 
 objects! {
@@ -197,6 +197,12 @@ impl<'a> NodeSnapshot<'a> {
             Err(Gap::NotCollected(_)) if self.lacks_ip_vs() => Ok(&NO_TABLE),
             read => read,
         }
+    }
+
+    /// Returns whether the evidence shows that the node does not use IPv6: no link has an address of it.
+    pub fn has_no_ipv6(&self) -> bool {
+        self.addresses()
+            .is_ok_and(|all| all.all.iter().all(|at| at.addr.family() == Family::V4))
     }
 
     /// Returns whether the evidence shows that IPVS is not loaded: no loaded module and none of its settings.

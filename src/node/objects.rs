@@ -125,6 +125,10 @@ impl NodeSnapshot<'_> {
             Err(_) if self.has_no_ipvs() => return Ok(()),
             Err(gap) => return Err(gap),
         };
+        if !table.servers.is_empty() && !self.served().is_known {
+            // Without Services, they cannot be distinguished from those of other software.
+            self.services()?;
+        }
         found.extend(table.servers.iter().filter_map(|server| {
             // kube-proxy creates no virtual server for a firewall mark.
             let Key::Address { proto, addr, port } = server.key else {
@@ -139,21 +143,36 @@ impl NodeSnapshot<'_> {
 
     /// Returns whether a virtual server at `addr` and `port` belongs to kube-proxy: at a Service address or NodePort.
     pub fn owns_server(&self, addr: IpAddr, port: u16) -> bool {
-        let of = self.served.get_or_init(|| Served::of(self));
+        let of = self.served();
         !of.is_known
             || of.services.contains(&addr)
             || (of.local.contains(&addr) && of.node_ports.contains(&port))
     }
 
+    fn served(&self) -> &Served {
+        self.served.get_or_init(|| Served::of(self))
+    }
+
     /// Returns whether the kernel cannot have virtual servers: `ip_vs` is neither loaded nor built in.
     pub fn has_no_ipvs(&self) -> bool {
+        self.lacks("ip_vs", "nf_conntrack")
+    }
+
+    /// Returns whether the kernel cannot have IP sets: `ip_set` is neither loaded nor built in.
+    pub fn has_no_ip_sets(&self) -> bool {
+        self.lacks("ip_set", "nfnetlink")
+    }
+
+    /// Returns whether `module`, which depends on `other`, is neither loaded nor built in.
+    fn lacks(&self, module: &str, other: &str) -> bool {
         let Ok(modules) = self.modules() else {
             return false;
         };
-        // A built-in module cannot depend on a loaded one, and ip_vs depends on nf_conntrack.
-        modules.loaded.as_ref().is_some_and(|loaded| {
-            !loaded.contains_key("ip_vs") && loaded.contains_key("nf_conntrack")
-        })
+        // A built-in module cannot depend on a loaded one.
+        modules
+            .loaded
+            .as_ref()
+            .is_some_and(|loaded| !loaded.contains_key(module) && loaded.contains_key(other))
     }
 
     /// Adds the addresses of kube-ipvs0 of `family` to `found`.
@@ -205,7 +224,11 @@ impl NodeSnapshot<'_> {
         serving.extend(matches!(table, Ok(true)).then_some(Mode::Nftables));
         if serving.is_empty() {
             self.iptables(IptablesBackend::InUse, family)?;
-            table?;
+            match table {
+                // Without nftables, the kernel has no table.
+                Ok(_) | Err(Gap::NotApplicable(_)) => {}
+                Err(gap) => return Err(gap),
+            }
         }
         Ok(serving)
     }
@@ -235,8 +258,9 @@ impl NodeSnapshot<'_> {
             for read in reads {
                 match read {
                     Ok(()) => {}
-                    // Without ip6tables or IPVS there are no objects.
-                    Err(Gap::Absent(item, _)) if item != Item::Iptables4 => {}
+                    // Without IPv6 or IPVS there are no objects.
+                    Err(Gap::Absent(Item::Iptables6, _)) if self.has_no_ipv6() => {}
+                    Err(Gap::Absent(item, _)) if !item.is_iptables() => {}
                     Err(gap) => unseen = unseen.or(Some(gap)),
                 }
             }

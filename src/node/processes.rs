@@ -38,5 +38,10 @@ pub(crate) fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
 
 /// Returns whether `process` is kube-proxy, or contains it.
 pub(crate) fn is_kube_proxy(process: &Process) -> bool {
-    KUBE_PROXY.contains(&process.name.as_str())
+    is_proxy_name(&process.name)
+}
+
+/// Returns whether a process called `name` is kube-proxy, or contains it.
+pub(crate) fn is_proxy_name(name: &str) -> bool {
+    KUBE_PROXY.contains(&name)
 }

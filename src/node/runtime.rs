@@ -79,6 +79,15 @@ impl<'a> Metrics<'a> {
         }
     }
 
+    /// Parses the samples. A text without any was not read.
+    pub(crate) fn read(text: &'a str) -> Result<Self, Gap> {
+        let metrics = Self::parse(text);
+        if metrics.samples.is_empty() {
+            return Err(Gap::Failed(Item::Metrics, "it has no metrics".to_owned()));
+        }
+        Ok(metrics)
+    }
+
     /// Iterates over the samples of `name`.
     pub fn of(&self, name: &str) -> impl Iterator<Item = &Sample<'a>> {
         self.samples

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::evidence::{Gap, Item};
+
 /// Kernel settings by dotted name (`net.ipv4.ip_forward`).
 #[derive(Clone, Debug, Default)]
 pub struct Sysctl<'a>(BTreeMap<&'a str, &'a str>);
@@ -15,6 +17,15 @@ impl<'a> Sysctl<'a> {
                 .map(|(key, value)| (key.trim(), value.trim()))
                 .collect(),
         )
+    }
+
+    /// Parses the settings. A text without any was not read.
+    pub(crate) fn read(text: &'a str) -> Result<Self, Gap> {
+        let settings = Self::parse(text);
+        if settings.0.is_empty() {
+            return Err(Gap::Failed(Item::Sysctl, "it has no settings".to_owned()));
+        }
+        Ok(settings)
     }
 
     /// Returns the value of `key`; `None` if the kernel or the evidence does not have it.

@@ -54,7 +54,6 @@ const PLAIN: &[&str] = &[
 /// Fields that no check needs and that may contain anything.
 const DROPPED: &[&str] = &[
     "containerID",
-    "env",
     "envFrom",
     "generateName",
     "imageID",
@@ -69,6 +68,16 @@ const DROPPED: &[&str] = &[
     "startupProbe",
     "volumesAttached",
     "volumesInUse",
+];
+
+/// Names of variables for the name of the pod's node, from which kube-proxy takes its own.
+const NODE_NAMES: &[&str] = &[
+    "HOSTNAME",
+    "K8S_NODE_NAME",
+    "KUBERNETES_NODE_NAME",
+    "MY_NODE_NAME",
+    "NODENAME",
+    "NODE_NAME",
 ];
 
 /// Domains of labels, annotations and taints of Kubernetes and of public software, with their subdomains.
@@ -196,6 +205,7 @@ impl Redactor {
                 (name, _) if DROPPED.contains(&name) => continue,
                 ("annotations", Value::Object(all)) => self.annotations(all),
                 ("managedFields", Value::Array(all)) => edits(all),
+                ("env", Value::Array(all)) => node_names(all),
                 ("uid" | "bootID" | "machineID" | "systemUUID", Value::String(id)) => {
                     self.names.id(&id).into()
                 }
@@ -214,7 +224,7 @@ impl Redactor {
                     self.labels(all)
                 }
                 ("data", Value::Object(all)) => self.data(all),
-                ("binaryData" | "stringData", _) => continue,
+                ("binaryData" | "stringData" | "env", _) => continue,
                 ("name", Value::String(text)) => Value::String(self.name(&text, key, of)),
                 (name, value) => self.api_value(value, name, of),
             };
@@ -452,6 +462,22 @@ fn is_public_key(key: &str) -> bool {
             .strip_suffix(public)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
+}
+
+/// Keeps the variables that have the name of the pod's node; others may be secret.
+fn node_names(all: Vec<Value>) -> Value {
+    let is_node_name = |of: &Value| {
+        let field = of.pointer("/valueFrom/fieldRef/fieldPath");
+        let name = of["name"].as_str();
+        field.is_some_and(|path| path == "spec.nodeName")
+            && name.is_some_and(|name| NODE_NAMES.contains(&name))
+    };
+    let kept = all.into_iter().filter(is_node_name);
+    let kept = kept.map(|of| {
+        let field = json!({ "fieldRef": { "fieldPath": "spec.nodeName" } });
+        json!({ "name": of["name"], "valueFrom": field })
+    });
+    kept.collect()
 }
 
 /// Keeps the times of the writers of an object.

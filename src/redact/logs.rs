@@ -45,6 +45,9 @@ const FILE_KEYS: &[&str] = &[
     "volumes",
 ];
 
+/// A log without a line that kpx looks for; an empty one was not read.
+const NOTHING_KEPT: &str = "no line that kpx looks for\n";
+
 impl Redactor {
     /// Keeps the lines of kube-proxy's log that kpx looks for.
     pub(super) fn proxy_log(&mut self, text: &str) -> String {
@@ -58,8 +61,14 @@ impl Redactor {
 
     fn lines(&mut self, text: &str, is_kept: fn(&str) -> bool) -> String {
         let kept = text.lines().filter(|line| is_kept(line));
-        kept.flat_map(|line| [self.message(line), "\n".to_owned()])
-            .collect()
+        let kept: String = kept
+            .flat_map(|line| [self.message(line), "\n".to_owned()])
+            .collect();
+        if kept.is_empty() && !text.trim().is_empty() {
+            NOTHING_KEPT.to_owned()
+        } else {
+            kept
+        }
     }
 
     /// Redacts a message of a program: keeps words of known messages, and numbers.

@@ -358,10 +358,7 @@ impl Cause {
                 service,
                 port,
                 ports,
-            } => format!(
-                "{service} has no port {port}: kube-proxy drops or rejects packets to it; its ports: {}",
-                listed(ports)
-            ),
+            } => format!("{service} has no port {port}; its ports: {}", listed(ports)),
             Self::ExternalName { target } => format!(
                 "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
             ),

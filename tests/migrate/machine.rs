@@ -24,6 +24,10 @@ pub(super) const CONFIG: &str = "/etc/kubernetes/kube-proxy.conf";
 /// The systemd unit of the fake kube-proxy.
 const UNIT: &str = "kube-proxy.service";
 
+/// The table of connections of IPVS without any.
+pub(super) const CONNECTIONS: &str =
+    "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n";
+
 /// A node.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
@@ -164,7 +168,7 @@ impl Machine {
                 broken: Vec::new(),
                 ends: 0,
             },
-            connections: String::new(),
+            connections: CONNECTIONS.to_owned(),
             log: None,
             restless: 0,
             in_pod: false,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, connection_proof, is_served, service_proof};
+use crate::check::core::{Collector, MODE, OBSERVED, connection_proof, is_served, service_proof};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
@@ -115,7 +115,7 @@ pub(super) const CHECKS: &[Check] = &[
              Services single-stack.",
         ),
         incidents: &["kube-proxy: \"kube-proxy running in single-stack mode\""],
-        needs: &[MODE, NEEDS, &[Item::Iptables6]],
+        needs: &[MODE, NEEDS, OBSERVED],
         caused_by: &[],
         run: not_served,
     },
@@ -194,15 +194,9 @@ fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
         .filter_map(|range| range.parse().ok())
         .collect();
     if found.is_empty() {
-        // The cluster has them, but they could not be read.
-        if let Err(gap) = objects
-            && !gap.is_absence()
-            && !matches!(gap, Gap::NotCollected(_))
-        {
-            return Err(gap);
-        }
-        let why = "the Service range is unknown: no kube-apiserver runs on this node";
-        return Err(Gap::NotApplicable(why.to_owned()));
+        objects?;
+        let why = "the Service range is unknown: no ServiceCIDR object has it, and no kube-apiserver runs on this node";
+        return Err(Gap::Absent(Item::ServiceCidrs, why.to_owned()));
     }
     Ok(found)
 }
@@ -235,12 +229,10 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 }
 
 fn overlaps(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
     let services = facts.node.services()?;
-    let nodes = facts.node.nodes();
-    let config = facts.configuration();
-    if let (Err(gap), Err(_)) = (&nodes, &config) {
-        return Err(gap.clone());
-    }
+    let nodes = findings.read(facts.node.nodes());
+    let config = findings.read(facts.configuration());
     let mut ranges: Vec<(Cidr, String)> = Vec::new();
     for node in nodes.iter().flat_map(|nodes| nodes.iter()) {
         let name = &node.metadata.name;
@@ -254,13 +246,12 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
         let own = own.filter_map(|a| a.address.parse::<IpAddr>().ok());
         ranges.extend(own.map(|ip| (Cidr::host(ip), format!("node {name}"))));
     }
-    if let Ok(config) = &config {
+    if let Some(config) = &config {
         for family in Family::BOTH {
             let pods = config.cluster_cidr(family);
             ranges.extend(pods.map(|cidr| (cidr, "clusterCIDR".to_owned())));
         }
     }
-    let mut findings = Vec::new();
     for service in services.iter().filter(|service| is_served(service)) {
         for ip in service
             .spec
@@ -278,17 +269,14 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn not_served(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
     let desired = facts.node.desired(mode)?;
-    let mut findings = Vec::new();
+    let mut findings = Collector::default();
     for family in Family::BOTH {
-        if desired.family(family).is_some() {
-            continue;
-        }
         let with: Vec<_> = facts
             .node
             .services()?
@@ -299,14 +287,21 @@ fn not_served(facts: &Facts<'_>) -> Verdict {
                 all.any(|text| text.parse().is_ok_and(|ip| Family::of(ip) == family))
             })
             .collect();
-        if !with.is_empty() {
-            let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";
-            findings.push(
-                Finding::new(Severity::Warning, family, message)
-                    .evidence(with.iter().map(|service| service_proof(service)))
-                    .services(with),
-            );
+        if with.is_empty() {
+            continue;
         }
+        if desired.family(family).is_some() {
+            // Only its rules prove that it serves the family, and IPv6 may have been disabled since.
+            findings.read(facts.written_for(mode, family));
+            findings.read(facts.node.sysctl());
+            continue;
+        }
+        let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";
+        findings.push(
+            Finding::new(Severity::Warning, family, message)
+                .evidence(with.iter().map(|service| service_proof(service)))
+                .services(with),
+        );
     }
-    Ok(findings)
+    findings.verdict()
 }

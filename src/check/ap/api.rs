@@ -11,7 +11,7 @@ use crate::check::{
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::IptablesBackend;
-use crate::trace::{Entry, Flow, Verdict as End, World};
+use crate::trace::{Entry, Flow, Outcome, Verdict as End, World};
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "AP12",
@@ -85,6 +85,14 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: api,
 }];
 
+/// Returns the item with the rules that lead a packet in `mode`.
+const fn path_item(mode: Mode, family: Family) -> Item {
+    match mode {
+        Mode::Nftables => Item::Nft,
+        Mode::Iptables | Mode::Ipvs | Mode::Userspace => Item::iptables(family),
+    }
+}
+
 fn api(facts: &Facts<'_>) -> Verdict {
     let mode = facts.current()?;
     let services = facts.node.services()?.iter();
@@ -129,24 +137,32 @@ fn api(facts: &Facts<'_>) -> Verdict {
         let why = format!("chain {} of table {} is missing", need.chain, need.table);
         Gap::Failed(Item::iptables(family), why)
     })?;
-    let lost: Vec<_> = outcomes
+    let is_lost = |of: &&Outcome| {
+        matches!(
+            of.verdict,
+            End::Reject | End::Drop | End::Unmatched | End::Local
+        )
+    };
+    // A loss that depends on something unknown is not certain.
+    let (open, certain): (Vec<_>, Vec<_>) = outcomes
         .iter()
-        .filter(|of| {
-            matches!(
-                of.verdict,
-                End::Reject | End::Drop | End::Unmatched | End::Local
-            )
-        })
+        .filter(is_lost)
+        .partition(|of| !of.when.is_empty());
+    let lost: Vec<_> = certain
+        .into_iter()
         .map(|of| Proof::Note(format!("{destination}:{port} from the host: {}", of.reason)))
         .collect();
     if lost.is_empty() {
-        return match outcomes.iter().find(|of| of.verdict == End::Unknown) {
-            Some(of) => Err(Gap::NotApplicable(format!(
-                "the path of the packet is unknown: {}",
-                of.reason
-            ))),
-            None => Ok(Vec::new()),
-        };
+        let mut unknown = outcomes.iter().filter(|of| of.verdict == End::Unknown);
+        let why = unknown.next().map(|of| of.reason.clone());
+        let why = why.or_else(|| Some(open.first()?.when.first()?.to_string()));
+        return why.map_or_else(
+            || Ok(Vec::new()),
+            |why| {
+                let why = format!("the path of the packet is unknown: {why}");
+                Err(Gap::Failed(path_item(mode, family), why))
+            },
+        );
     }
     let message = "packets from the node to the API server's Service do not reach an endpoint";
     Ok(vec![

@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::backend::Mode;
-use crate::check::core::{MODE, is_served, name_of, recorded, service_proof, sysctl_proof};
+use crate::check::core::{
+    Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
+};
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
-use crate::cluster::{EndpointSlice, Service};
+use crate::cluster::{Endpoint, EndpointSlice, Service, ServicePort};
+use crate::desired::matching;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::desired::NEEDS;
@@ -138,9 +141,10 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         let meta = &service.metadata;
         let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
         let ours = ours.into_iter().flatten();
-        let all: Vec<_> = ours.flat_map(|slice| &slice.endpoints).collect();
-        let ready = |e: &&&crate::cluster::Endpoint| e.conditions.ready.unwrap_or(true);
-        if all.iter().any(|e| ready(&e)) {
+        let ours: Vec<_> = ours.collect();
+        let all: Vec<_> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
+        if all.iter().any(|endpoint| is_ready(endpoint)) {
+            findings.extend(without_port(service, &ours));
             continue;
         }
         let seen = match all.len() {
@@ -154,6 +158,32 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         );
     }
     Ok(findings)
+}
+
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.ready.unwrap_or(true)
+}
+
+/// Returns a finding for each port of `service` for which no ready endpoint in `slices` has a port: kube-proxy finds it by name.
+fn without_port(service: &Service, slices: &[&&EndpointSlice]) -> Vec<Finding> {
+    let has = |port: &&ServicePort| {
+        let proto = proto_of(&port.protocol);
+        slices.iter().any(|slice| {
+            let mut ports = slice.ports.iter();
+            ports.any(|of| matching(of, &port.name, proto).is_some())
+                && slice.endpoints.iter().any(is_ready)
+        })
+    };
+    let message = "a port of the Service leads to no endpoint: no container has its target port";
+    let lacking = service.spec.ports.iter().filter(|port| !has(port));
+    lacking
+        .map(|port| {
+            let seen = format!("no ready endpoint has a port {:?}", port.name);
+            Finding::new(Severity::Warning, service, message)
+                .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+                .fix("Compare the Service's targetPort with the names of the pods' ports.")
+        })
+        .collect()
 }
 
 fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
@@ -178,7 +208,7 @@ fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
 }
 
 fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
-    let here = facts.node_name();
+    let here = Some(facts.called()?);
     let pods = facts.node.pods()?.iter();
     let pods: Vec<_> = pods.filter(|pod| pod.spec.node_name == here).collect();
     // A bundle may contain only kube-proxy's pods.
@@ -186,9 +216,17 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
         let mut containers = pod.spec.containers.iter();
         containers.any(|container| container.name == "kube-proxy")
     };
+    let mut slices = facts.node.slices()?.iter();
+    let is_pods = |of: &Endpoint| of.node_name == here && of.target_ref.is_some();
+    let mut findings = Collector::default();
+    // Without the Nodes, kube-proxy's name of this node is not confirmed.
+    findings.read(facts.node.nodes());
+    if !slices.any(|slice| slice.endpoints.iter().any(is_pods)) {
+        return findings.verdict();
+    }
     if pods.iter().all(|pod| is_proxy(pod)) {
-        let why = "only kube-proxy's pod is known on this node";
-        return Err(Gap::NotApplicable(why.to_owned()));
+        let why = "it has no pod of this node but kube-proxy's";
+        return Err(Gap::Absent(Item::Pods, why.to_owned()));
     }
     let known: BTreeSet<&str> = pods
         .iter()
@@ -197,7 +235,6 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             all.chain(pod.status.pod_ip.as_deref())
         })
         .collect();
-    let mut findings = Vec::new();
     for slice in facts.node.slices()? {
         for endpoint in &slice.endpoints {
             let of_pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
@@ -220,7 +257,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn labelled(facts: &Facts<'_>) -> Verdict {
@@ -250,8 +287,8 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
     if with.is_empty() {
         return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
     }
-    // A bundle may lack all of these sysctls.
-    recorded(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
+    // This one is there if the kernel tracks connections, and the list has the settings of that.
+    setting(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
     let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
     if facts.node.sysctl()?.get(key).is_some() {
         return Ok(Vec::new());

@@ -93,15 +93,24 @@ fn no_calico() -> Gap {
 
 fn calico_plane(facts: &Facts<'_>) -> Verdict {
     let target = facts.mode()?;
-    let chains = has_chains(facts)?;
-    let tables = facts.node.nft()?.tables.iter();
-    let table = tables.clone().any(|table| table.name == "calico");
-    let (wrong, seen) = match (chains, table, target) {
-        (false, false, _) => return Err(no_calico()),
-        (true, false, Mode::Nftables) => ("iptables", "chains cali-… in iptables"),
-        (false, true, Mode::Iptables | Mode::Ipvs) => ("nftables", "table calico in nftables"),
-        _ => return Ok(Vec::new()),
+    let chains = has_chains(facts);
+    let table = match facts.node.nft() {
+        // Without nftables there is no table.
+        Err(Gap::NotApplicable(_)) => Ok(false),
+        read => read.map(|rules| rules.tables.iter().any(|table| table.name == "calico")),
     };
+    let in_iptables = ("iptables", "chains cali-… in iptables");
+    let in_nftables = ("nftables", "table calico in nftables");
+    let (right, other, (wrong, seen)) = match target {
+        Mode::Nftables => (table, chains, in_iptables),
+        Mode::Iptables | Mode::Ipvs | Mode::Userspace => (chains, table, in_nftables),
+    };
+    if right? {
+        return Ok(Vec::new());
+    }
+    if !other? {
+        return Err(no_calico());
+    }
     let message = format!(
         "Calico writes its rules to {wrong}, which is not supported with the {target} mode"
     );

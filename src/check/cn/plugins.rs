@@ -1,21 +1,23 @@
 //! Network plugins: eBPF service proxies, `hostPorts`, bridges, VXLAN and `NodeLocal` DNS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Invertible, Match, Target};
+use crate::backend::iptables::model::Target;
 use crate::check::core::{
-    MODE, NFT, PODS, RULES, address_proof, bridges, ebpf_proxy, is_node_local_dns, kernel_proof,
-    link_proof, rule_proof, rules_in_use, runs_here, still_held,
+    Collector, MODE, PATH, PODS, Paths, RULES, address_proof, bridges, ebpf_proxy, ended,
+    is_node_local_dns, kernel_proof, link_proof, own_address, proto_of, rule_proof, rules_in_use,
+    runs_here, still_held,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
-use crate::cluster::Service;
+use crate::cluster::{Pod, Service};
 use crate::evidence::{Gap, Item, Kernel};
-use crate::net::{Cidr, Family};
+use crate::net::{Family, Proto};
 use crate::node::IptablesBackend;
 use crate::node::links::{Address, Link};
+use crate::trace::{Effect, Entry, Outcome, Verdict as End};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -50,6 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[
             Item::Processes,
             Item::Links,
+            Item::Addresses,
             Item::Iptables4,
             Item::Iptables6,
             Item::Nft,
@@ -76,17 +79,7 @@ pub(super) const CHECKS: &[Check] = &[
              table.",
         ),
         incidents: &["rancher/rke2#10469", "containernetworking/plugins#512"],
-        needs: &[
-            RULES,
-            NFT,
-            &[
-                Item::Pods,
-                Item::Nodes,
-                Item::Addresses,
-                Item::ProxyConfig,
-                Item::Links,
-            ],
-        ],
+        needs: &[PATH],
         caused_by: &[],
         run: host_ports,
     },
@@ -159,7 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
              node, and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
         ),
         incidents: &["kubernetes/dns#682"],
-        needs: &[MODE, RULES, &[Item::Addresses, Item::Services]],
+        needs: &[MODE, PATH],
         caused_by: &[],
         run: local_dns_tracked,
     },
@@ -203,8 +196,9 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     if vxlan.is_empty() {
         return Err(Gap::NotApplicable("no link is a VXLAN tunnel".to_owned()));
     }
+    let mut findings = Collector::default();
     let mut random = None;
-    for (family, rules) in rules_in_use(facts)? {
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         if let Some(table) = rules.table("nat") {
             for chain in &table.chains {
                 let mut found = chain.rules.iter();
@@ -222,7 +216,7 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
         }
     }
     let Some(random) = random else {
-        return Ok(Vec::new());
+        return findings.verdict();
     };
     let message =
         "this kernel may corrupt masqueraded packets in the VXLAN tunnel, which delays connections";
@@ -251,24 +245,40 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
         let why = "NodeLocal DNS does not run on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let rules = rules_in_use(facts)?;
-    let exempt = |ip: IpAddr| {
-        let ours = rules.iter().filter(|(family, _)| *family == Family::of(ip));
-        let mut raw = ours.filter_map(|(_, rules)| rules.table("raw"));
-        raw.any(|table| {
-            let chains = table.chains.iter().flat_map(|chain| &chain.rules);
-            let mut untracked =
-                chains.filter(|rule| matches!(rule.target, Some(Target::Notrack { .. })));
-            untracked.any(|rule| rule.matches.contains(&to_address(ip)))
-        })
-    };
     let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they reach it";
-    let taken = taken_by_dns(facts)?.into_iter();
-    let tracked = taken.filter(|(_, at)| !exempt(at.addr.addr));
-    let finding = |(service, at): (&Service, &Address)| {
-        Finding::new(Severity::Warning, service, message).evidence([address_proof(at)])
-    };
-    Ok(tracked.map(finding).collect())
+    let mut findings = Collector::default();
+    for (service, at) in taken_by_dns(facts)? {
+        let ip = at.addr.addr;
+        let family = Family::of(ip);
+        let rules = facts.node.saved(IptablesBackend::InUse, family);
+        if findings.read(rules).is_none() {
+            continue;
+        }
+        let paths = Paths::of(facts, family);
+        let queries = service.spec.ports.iter().flat_map(|port| {
+            let (to, proto) = (SocketAddr::new(ip, port.port), proto_of(&port.protocol));
+            let entries = [Entry::Pod, Entry::Host].into_iter();
+            entries
+                .filter_map(|entry| paths.packet(entry, to, proto))
+                .collect::<Vec<_>>()
+        });
+        let mut tracked = false;
+        for query in queries {
+            tracked |= !paths.astray(&mut findings, &query, is_untracked).is_empty();
+        }
+        if tracked {
+            findings.push(
+                Finding::new(Severity::Warning, service, message).evidence([address_proof(at)]),
+            );
+        }
+    }
+    findings.verdict()
+}
+
+/// Returns whether nothing can translate the packet.
+fn is_untracked(outcome: &Outcome) -> bool {
+    let mut hops = outcome.hops.iter();
+    hops.any(|hop| hop.effect == Effect::Untrack)
 }
 
 /// Returns the Services of which `NodeLocal` DNS has a cluster IP, with that address on its link.
@@ -286,14 +296,6 @@ fn taken_by_dns<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Service, &'f Addres
     Ok(taken)
 }
 
-/// Returns the match of packets to `ip`.
-fn to_address(ip: IpAddr) -> Match<'static> {
-    Match::Destination(Invertible {
-        inverted: false,
-        value: Cidr::host(ip),
-    })
-}
-
 fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
     let Some(name) = ebpf_proxy(facts)? else {
         let why = "no eBPF service proxy runs on this node";
@@ -307,32 +309,54 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
     still_held(facts, Subject::Proxy, &message)
 }
 
-fn host_ports(facts: &Facts<'_>) -> Verdict {
-    let here = facts.node_name();
-    let pods = facts.node.pods()?.iter();
-    let pods = pods.filter(|pod| {
-        pod.spec.node_name == here && !pod.spec.host_network && pod.status.phase == "Running"
+/// A hostPort of a running pod.
+struct HostPort<'f> {
+    pod: &'f Pod,
+    /// The address of the pod.
+    ip: IpAddr,
+    number: u16,
+    proto: Proto,
+    /// The address of the node that has the port; `None` for all of them.
+    at: Option<IpAddr>,
+}
+
+/// Returns the hostPorts of pods that run on the node called `here`.
+fn host_ports_of<'f>(pods: &'f [Pod], here: &str) -> Vec<HostPort<'f>> {
+    let pods = pods.iter().filter(|pod| {
+        pod.spec.node_name.as_deref() == Some(here)
+            && !pod.spec.host_network
+            && pod.status.phase == "Running"
     });
-    let mut wanted = Vec::new();
+    let mut found = Vec::new();
     for pod in pods {
-        let ports = pod
-            .spec
-            .containers
-            .iter()
-            .flat_map(|container| &container.ports);
-        let ports: Vec<_> = ports
-            .filter_map(|port| port.get("hostPort")?.as_u64())
-            .filter(|port| *port != 0)
-            .collect();
-        let ip = pod
-            .status
-            .pod_ip
-            .as_deref()
-            .and_then(|ip| ip.parse::<IpAddr>().ok());
-        if let (Some(ip), [first, ..]) = (ip, ports.as_slice()) {
-            wanted.push((pod, ip, *first));
+        let ip = pod.status.pod_ip.as_deref();
+        let Some(ip) = ip.and_then(|ip| ip.parse::<IpAddr>().ok()) else {
+            continue;
+        };
+        let containers = pod.spec.containers.iter();
+        for port in containers.flat_map(|container| &container.ports) {
+            let text = |key: &str| port.get(key).and_then(serde_json::Value::as_str);
+            let number = port.get("hostPort").and_then(serde_json::Value::as_u64);
+            let number = number.and_then(|number| u16::try_from(number).ok());
+            let Some(number) = number.filter(|number| *number != 0) else {
+                continue;
+            };
+            let at = text("hostIP").and_then(|ip| ip.parse().ok());
+            found.push(HostPort {
+                pod,
+                ip,
+                number,
+                proto: proto_of(text("protocol").unwrap_or("TCP")),
+                at: at.filter(|at: &IpAddr| !at.is_unspecified()),
+            });
         }
     }
+    found
+}
+
+fn host_ports(facts: &Facts<'_>) -> Verdict {
+    let here = facts.called()?;
+    let wanted = host_ports_of(facts.node.pods()?, &here);
     if wanted.is_empty() {
         return Err(Gap::NotApplicable(
             "no pod on this node has a hostPort".to_owned(),
@@ -340,36 +364,44 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
     }
     let links = facts.node.links()?.all.iter();
     let mut names = links.map(|link| link.name.as_str());
-    let tables = &facts.node.nft()?.tables;
-    if names.any(|name| name.starts_with("cilium_"))
-        || tables.iter().any(|of| of.name == "cni_hostport")
-    {
-        let why = "hostPorts on this node do not use iptables rules";
+    if names.any(|name| name.starts_with("cilium_")) {
+        let why = "Cilium serves hostPorts with eBPF";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let mut findings = Vec::new();
-    for (pod, ip, port) in wanted {
-        let rules = facts
-            .node
-            .iptables(IptablesBackend::InUse, Family::of(ip))?;
-        let nat = rules
-            .table("nat")
-            .into_iter()
-            .flat_map(|table| &table.chains);
-        let ours = nat.filter(|chain| !chain.name.starts_with("KUBE-"));
-        let leads = ours
-            .flat_map(|chain| &chain.rules)
-            .any(|rule| match &rule.target {
-                Some(Target::Dnat(to)) => to
-                    .addrs
-                    .is_some_and(|(first, last)| first <= ip && ip <= last),
-                _ => false,
+    let mut findings = Collector::default();
+    for family in Family::BOTH {
+        let mut wanted = wanted
+            .iter()
+            .filter(|of| Family::of(of.ip) == family)
+            .peekable();
+        if wanted.peek().is_none() {
+            continue;
+        }
+        let paths = Paths::of(facts, family);
+        // Rules that were not read may lead there.
+        if !paths.note_unread(facts, &mut findings) {
+            continue;
+        }
+        for port in wanted {
+            let own = port.at.map_or_else(|| own_address(facts, family), Ok);
+            let Some(own) = findings.read(own) else {
+                continue;
+            };
+            let to = SocketAddr::new(own, port.number);
+            let packet = paths.packet(Entry::Outside, to, port.proto);
+            let astray = packet.map(|packet| {
+                paths.astray(&mut findings, &packet, |end| {
+                    leads_to(end, port.ip) || is_lost(end) && is_translated_to(facts, port.ip)
+                })
             });
-        if !leads {
-            let about = Subject::object("Pod", &pod.metadata.namespace, &pod.metadata.name);
-            let subject = format!("{about} {port}");
+            let Some(end) = astray.and_then(|ends| ends.into_iter().next()) else {
+                continue;
+            };
+            let meta = &port.pod.metadata;
+            let about = Subject::object("Pod", &meta.namespace, &meta.name);
+            let subject = format!("{about} {}", port.number);
             let message = "no rule leads from the hostPort to the pod";
-            let seen = Proof::Note(format!("no rule in table nat translates to {ip}"));
+            let seen = Proof::Note(format!("a packet from outside to {to}: {}", ended(&end)));
             findings.push(
                 Finding::new(Severity::Error, about, message)
                     .called(subject)
@@ -377,23 +409,51 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
+}
+
+/// Returns whether a packet is translated to `ip`.
+fn leads_to(end: &Outcome, ip: IpAddr) -> bool {
+    let mut hops = end.hops.iter();
+    end.destination.0 == ip
+        || hops.any(|hop| matches!(hop.effect, Effect::Dnat { address, .. } if address == ip))
+}
+
+/// Returns whether a packet is dropped or rejected, as a firewall may do with some clients outside.
+const fn is_lost(end: &Outcome) -> bool {
+    matches!(end.verdict, End::Drop | End::Reject)
+}
+
+/// Returns whether a rule of a plugin translates to `ip`.
+fn is_translated_to(facts: &Facts<'_>, ip: IpAddr) -> bool {
+    let rules = facts.node.iptables(IptablesBackend::InUse, Family::of(ip));
+    let nat = rules.ok().and_then(|rules| rules.table("nat"));
+    let chains = nat.into_iter().flat_map(|table| &table.chains);
+    let ours = chains.filter(|chain| !chain.name.starts_with("KUBE-"));
+    let mut rules = ours.flat_map(|chain| &chain.rules);
+    rules.any(|rule| match &rule.target {
+        Some(Target::Dnat(to)) => to
+            .addrs
+            .is_some_and(|(first, last)| first <= ip && ip <= last),
+        _ => false,
+    })
 }
 
 fn hairpin(facts: &Facts<'_>) -> Verdict {
     let links = &facts.node.links()?.all;
-    let mut findings = Vec::new();
-    let mut is_known = false;
+    let mut findings = Collector::default();
     for bridge in bridges(facts)? {
         if bridge.flags.iter().any(|flag| flag == "PROMISC") {
-            is_known = true;
             continue;
         }
         let ports: Vec<_> = links
             .iter()
             .filter(|port| port.master.as_ref() == Some(&bridge.name) && port.kind == "veth")
             .collect();
-        is_known |= ports.iter().any(|port| port.hairpin.is_some());
+        if ports.iter().any(|port| port.hairpin.is_none()) {
+            let why = format!("the hairpin mode of ports of {} is unknown", bridge.name);
+            findings.note(Gap::Absent(Item::Links, why));
+        }
         let off = ports.iter().filter(|port| port.hairpin == Some(false));
         let seen: Vec<_> = off.map(|port| link_proof(port, "hairpin off")).collect();
         if !seen.is_empty() {
@@ -404,11 +464,7 @@ fn hairpin(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    if findings.is_empty() && !is_known {
-        let why = "the hairpin mode of the bridge ports is unknown";
-        return Err(Gap::Absent(Item::Links, why.to_owned()));
-    }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn local_dns(facts: &Facts<'_>) -> Verdict {

@@ -24,17 +24,13 @@ pub(in crate::check) fn containers<'a>(
     let name = facts.node_name();
     let is_here = |pod: &&Pod| name.is_none() || pod.spec.node_name == name;
     let (sets, pods) = (facts.node.daemon_sets(), facts.node.pods());
-    let mut found: Vec<_> = match (&sets, &pods) {
-        (Err(gap), Err(_)) => return Err(gap.clone()),
-        (sets, pods) => {
-            let sets = sets.iter().flat_map(|sets| sets.iter()).flat_map(of_set);
-            let pods = pods.iter().flat_map(|pods| pods.iter());
-            let pods = pods.filter(is_here).flat_map(of_pod);
-            sets.chain(pods).collect()
-        }
-    };
+    let all = sets.iter().flat_map(|sets| sets.iter()).flat_map(of_set);
+    let here = pods.iter().flat_map(|pods| pods.iter()).filter(is_here);
+    let mut found: Vec<_> = all.chain(here.flat_map(of_pod)).collect();
     found.retain(|(_, container)| container.name == "kube-proxy");
     if found.is_empty() {
+        pods?;
+        sets?;
         let why = "no pod or DaemonSet of kube-proxy is known";
         return Err(Gap::NotApplicable(why.to_owned()));
     }

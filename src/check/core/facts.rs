@@ -6,7 +6,8 @@ use crate::backend::Mode;
 use crate::check::Question;
 use crate::check::core::text_of;
 use crate::check::drift::Drift;
-use crate::cluster::config::{self, ProxyConfig};
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::{ProxyVersion, Source};
 use crate::cluster::{ConfigMap, Node};
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
@@ -104,6 +105,7 @@ impl Facts<'_> {
     pub fn configured(&self) -> Result<(Mode, ModeSource), Gap> {
         match self.node.proxy_config() {
             Ok(_) => Ok((self.node.configured_mode()?, ModeSource::File)),
+            Err(gap @ Gap::Failed(..)) => Err(gap),
             Err(gap) => match self.config_map() {
                 Ok(config) => {
                     let mode = config.mode_asked().ok_or_else(|| {
@@ -128,22 +130,22 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns kube-proxy's configuration from its file, or else from the ConfigMap.
+    /// Returns kube-proxy's configuration from its file, or else from the ConfigMap. A file that was read, and is empty or
+    /// invalid, is a gap: kube-proxy reads it, not the ConfigMap.
     pub fn configuration(&self) -> Result<ProxyConfig, Gap> {
         match self.node.proxy_config() {
             Ok(config) => Ok(config.clone()),
+            Err(gap @ Gap::Failed(..)) => Err(gap),
             Err(gap) => self.config_map().map_err(|_| gap),
         }
     }
 
     /// Returns the configuration in kube-proxy's ConfigMap.
     pub fn config_map(&self) -> Result<ProxyConfig, Gap> {
-        let text = self.config_map_text()?;
-        config::yaml(text).map_err(|what| {
-            Gap::Failed(
-                Item::ConfigMaps,
-                format!("kube-proxy's configuration: {what}"),
-            )
+        let config = ProxyConfig::parse(self.config_map_text()?);
+        config.map_err(|gap| {
+            let gap = gap.about(Item::ConfigMaps);
+            gap.reworded(|what| format!("kube-proxy's configuration: {what}"))
         })
     }
 
@@ -162,7 +164,20 @@ impl Facts<'_> {
 
     /// Returns the name of this node's Node object, if known.
     pub fn node_name(&self) -> Option<String> {
-        self.node.name().ok()
+        self.called().ok()
+    }
+
+    /// Returns the name of this node's Node object. If kube-proxy uses a name that no Node has, it is the Node that matches this
+    /// machine.
+    pub fn called(&self) -> Result<String, Gap> {
+        let name = self.node.name();
+        let (Ok(name), Ok(nodes)) = (&name, self.node.nodes()) else {
+            return name;
+        };
+        if nodes.iter().any(|node| node.metadata.name == *name) {
+            return Ok(name.clone());
+        }
+        self.node.by_clues().name()
     }
 
     /// Returns this node's Node object.
@@ -179,39 +194,47 @@ impl Facts<'_> {
             .ok_or_else(none)
     }
 
-    /// Returns the version of kube-proxy.
-    pub fn version(&self) -> Result<crate::cluster::version::ProxyVersion, Gap> {
-        self.node.proxy_version(self.node_name().as_deref())
+    /// Returns the version of kube-proxy. That of the kubelet, which may be three releases away, is not one.
+    pub fn version(&self) -> Result<ProxyVersion, Gap> {
+        let found = self.node.proxy_version(self.node_name().as_deref())?;
+        match found.source {
+            Source::Metrics | Source::PodImage | Source::DaemonSetImage => Ok(found),
+            Source::Node | Source::Kubelet => {
+                let known = format!("only the kubelet's version is known, {}", found.version);
+                let unread = self.node.evidence().text(Item::Metrics).err();
+                Err(unread.unwrap_or(Gap::Absent(Item::Metrics, known)))
+            }
+        }
     }
 
-    /// Returns the IP families that Services or pods use.
+    /// Returns the IP families that Services or pods use; a gap if nothing that was read has any.
     pub fn families(&self) -> Result<Vec<Family>, Gap> {
-        let services = self.node.services();
-        let mut found = match self.pod_families() {
-            Ok(found) => found,
-            Err(gap) if services.is_err() => return Err(gap),
-            Err(_) => Vec::new(),
-        };
-        let services = services.iter().flat_map(|all| all.iter());
+        let (pods, services) = (self.pod_families(), self.node.services());
+        let mut found: Vec<_> = pods.iter().flatten().copied().collect();
+        let all = services.iter().flat_map(|all| all.iter());
         found.extend(families_of(
-            services.flat_map(|service| &service.spec.cluster_ips),
+            all.flat_map(|service| &service.spec.cluster_ips),
         ));
         found.sort_unstable();
         found.dedup();
-        Ok(found)
+        match (pods, services) {
+            (Err(gap), _) if found.is_empty() => Err(gap),
+            (_, Err(gap)) if found.is_empty() => Err(gap),
+            _ => Ok(found),
+        }
     }
 
-    /// Returns the IP families that pods use.
+    /// Returns the IP families that pods use; a gap if nothing that was read has any.
     pub fn pod_families(&self) -> Result<Vec<Family>, Gap> {
         let node = self.this_node();
         let config = self.node.proxy_config();
-        if let (Err(gap), Err(_)) = (&node, &config) {
-            return Err(gap.clone());
-        }
         let pods = node.iter().flat_map(|node| node.spec.pod_cidrs.iter());
-        Ok(families_of(
-            pods.chain(config.iter().map(|config| &config.cluster_cidr)),
-        ))
+        let found = families_of(pods.chain(config.iter().map(|config| &config.cluster_cidr)));
+        match (node, config) {
+            (Err(gap), _) if found.is_empty() => Err(gap),
+            (_, Err(gap)) if found.is_empty() => Err(gap),
+            _ => Ok(found),
+        }
     }
 }
 

@@ -5,11 +5,20 @@ use crate::backend::ipvs::model::DUMMY;
 use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
+use crate::node::IptablesBackend;
 use crate::node::objects::{Found, Object};
 use crate::words::number_of;
 
 /// The items that [`Facts::observed`] reads.
 pub const OBSERVED: &[Item] = &[Item::Iptables4, Item::Iptables6, Item::Nft, Item::NftText];
+
+/// The items that [`Facts::written`] reads beside [`OBSERVED`].
+pub(in crate::check) const FAMILIES: &[Item] = &[
+    Item::Services,
+    Item::Nodes,
+    Item::Addresses,
+    Item::ProxyConfig,
+];
 
 /// The items that [`Facts::leftovers`] reads.
 pub const LEFTOVERS: &[Item] = &[
@@ -36,9 +45,42 @@ impl Facts<'_> {
         Ok(current.or(serving.first().copied()))
     }
 
+    /// Returns an error if the kernel has no rules of `mode` for an IP family that Services or pods use: a check of these
+    /// rules has nothing to judge.
+    pub fn written(&self, mode: Mode) -> Result<(), Gap> {
+        for family in self.families()? {
+            self.written_for(mode, family)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the kernel has no rules of `mode` for `family`.
+    pub fn written_for(&self, mode: Mode, family: Family) -> Result<(), Gap> {
+        let observed = self.observed(family);
+        if observed == Ok(Some(mode)) {
+            return Ok(());
+        }
+        let (item, own) = match mode {
+            Mode::Nftables => (Item::Nft, self.node.nft().map(|_| ())),
+            Mode::Iptables | Mode::Ipvs | Mode::Userspace => {
+                let rules = self.node.iptables(IptablesBackend::InUse, family);
+                (Item::iptables(family), rules.map(|_| ()))
+            }
+        };
+        // Rules of other modes are elsewhere.
+        if own.is_err() {
+            observed?;
+        }
+        let why = format!("the kernel has no {family} rules of mode {mode}: see KP01");
+        Err(Gap::Absent(item, why))
+    }
+
     /// Returns the leftovers of the mode `of` on a node in another mode.
     pub fn leftovers(&self, of: Mode) -> Result<Vec<Proof>, Gap> {
         let found = self.node.objects_of(of)?;
+        if found.is_empty() && of == Mode::Ipvs && !self.node.has_no_ip_sets() {
+            self.node.ipset_or_none()?;
+        }
         let is_address = |of: &&Found<'_>| matches!(of.object, Object::Address(_));
         let addresses = found.iter().filter(is_address).count();
         let proofs = found.iter().map(|of| proof(*of, addresses));

@@ -1,7 +1,8 @@
 //! kube-proxy's syncs, from its metrics.
 
 use crate::backend::Mode;
-use crate::check::{Proof, Subject};
+use crate::check::{Facts, Proof, Subject};
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::runtime::Metrics;
 
@@ -19,20 +20,53 @@ pub(in crate::check) struct SlowSyncs {
     pub(in crate::check) proof: Proof,
 }
 
-/// Returns, by family, the syncs that took longer than the highest bound of the histogram that is at most `seconds`.
-pub(in crate::check) fn slower_than(
-    metrics: &Metrics<'_>,
+/// Returns kube-proxy's metrics, if they have some of its own.
+pub(in crate::check) fn proxy_metrics<'f>(facts: &'f Facts<'_>) -> Result<&'f Metrics<'f>, Gap> {
+    let metrics = facts.node.metrics()?;
+    let mut samples = metrics.samples.iter();
+    if samples.any(|sample| sample.name.starts_with("kubeproxy_")) {
+        return Ok(metrics);
+    }
+    let why = "it has no metrics of kube-proxy's rules";
+    Err(Gap::Absent(Item::Metrics, why.to_owned()))
+}
+
+/// Returns the times when syncs of `metrics` were requested: at least one.
+pub(in crate::check) fn queued(metrics: &Metrics<'_>) -> Result<Vec<(Option<Family>, f64)>, Gap> {
+    let all: Vec<_> = metrics.last_queued().collect();
+    if all.is_empty() {
+        let why = "it has no time when kube-proxy queued a sync";
+        return Err(Gap::Absent(Item::Metrics, why.to_owned()));
+    }
+    Ok(all)
+}
+
+/// Returns, by family, the syncs of kube-proxy that took longer than `seconds`, as [`slower_than`] does.
+pub(in crate::check) fn syncs_slower_than(
+    facts: &Facts<'_>,
     seconds: f64,
-) -> Vec<(Option<Family>, SlowSyncs)> {
-    const NAME: &str = "kubeproxy_sync_proxy_rules_duration_seconds";
+) -> Result<Vec<(Option<Family>, SlowSyncs)>, Gap> {
+    let metrics = facts.node.metrics()?;
+    if metrics.of(&format!("{DURATION}_count")).next().is_none() {
+        let why = "it has no duration of kube-proxy's syncs";
+        return Err(Gap::Absent(Item::Metrics, why.to_owned()));
+    }
+    Ok(slower_than(metrics, seconds))
+}
+
+/// The histogram of the duration of syncs.
+const DURATION: &str = "kubeproxy_sync_proxy_rules_duration_seconds";
+
+/// Returns, by family, the syncs that took longer than the highest bound of the histogram that is at most `seconds`.
+fn slower_than(metrics: &Metrics<'_>, seconds: f64) -> Vec<(Option<Family>, SlowSyncs)> {
     // Fewer syncs show only the start.
     const FEW: f64 = 20.0;
     let mut all = Vec::new();
-    for (family, count) in metrics.by_family(&format!("{NAME}_count")) {
+    for (family, count) in metrics.by_family(&format!("{DURATION}_count")) {
         if count < FEW {
             continue;
         }
-        let name = format!("{NAME}_bucket");
+        let name = format!("{DURATION}_bucket");
         let bounds = metrics
             .of(&name)
             .filter(|sample| sample.family() == family)
@@ -44,7 +78,7 @@ pub(in crate::check) fn slower_than(
             share: (count - quick) / count,
             proof: Proof::setting(
                 "kube-proxy's metrics",
-                NAME,
+                DURATION,
                 format_args!("{} of {count} took more than {bound:.0} s", count - quick),
             ),
         };

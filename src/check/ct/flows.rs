@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, Served, if_recorded};
+use crate::check::core::{MODE, Served};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
@@ -279,7 +279,7 @@ fn connections(facts: &Facts<'_>) -> Verdict {
     if current != Mode::Ipvs {
         return Err(Gap::NotApplicable(format!("the mode is {current} now")));
     }
-    let open = if_recorded(facts.node.ipvs_connections())?.all.iter();
+    let open = facts.node.ipvs_connections()?.all.iter();
     let open: Vec<_> = open.filter(|of| of.state == "ESTABLISHED").collect();
     if open.is_empty() {
         return Ok(Vec::new());

@@ -1,6 +1,6 @@
 //! The conntrack table: size, timeouts and losses.
 
-use crate::check::core::{if_recorded, number, sysctl_proof};
+use crate::check::core::{Collector, TRACKING, number, sysctl_proof, tracking};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
              many connections.",
         ),
         incidents: &["kubernetes/kubernetes#18604"],
-        needs: &[&[Item::Sysctl]],
+        needs: &[TRACKING],
         caused_by: &[],
         run: table_full,
     },
@@ -73,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Decide on one value, and set it in only one place: kube-proxy's configuration or /etc/sysctl.d.",
         ),
         incidents: &["seen with tuned and kube-proxy setting it"],
-        needs: &[&[Item::Sysctl, Item::ProxyConfig]],
+        needs: &[TRACKING, &[Item::ProxyConfig]],
         caused_by: &[],
         run: timeouts,
     },
@@ -82,9 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn table_full(facts: &Facts<'_>) -> Verdict {
     const COUNT: &str = "net.netfilter.nf_conntrack_count";
     const MOST: &str = "net.netfilter.nf_conntrack_max";
-    if facts.node.sysctl()?.get(MOST).is_none() {
-        return Err(Gap::NotApplicable("connections are not tracked".to_owned()));
-    }
+    tracking(facts)?;
     let (count, most) = (number(facts, COUNT)?, number(facts, MOST)?);
     // 0 means unlimited.
     if most == 0 || count * 10 <= most * 8 {
@@ -112,15 +110,8 @@ fn table_full(facts: &Facts<'_>) -> Verdict {
 
 fn timeouts(facts: &Facts<'_>) -> Verdict {
     let config = &facts.node.proxy_config()?.conntrack;
-    if facts
-        .node
-        .sysctl()?
-        .get("net.netfilter.nf_conntrack_max")
-        .is_none()
-    {
-        return Err(Gap::NotApplicable("connections are not tracked".to_owned()));
-    }
-    let mut findings = Vec::new();
+    tracking(facts)?;
+    let mut findings = Collector::default();
     for (key, configured, default) in [
         (
             "net.netfilter.nf_conntrack_tcp_timeout_established",
@@ -135,12 +126,18 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
     ] {
         let want = match configured.as_deref().map(str::trim) {
             None | Some("") => default,
-            Some(text) => match crate::cluster::config::go_duration(text) {
-                Some(time) => time.as_secs(),
-                None => continue,
-            },
+            Some(text) => {
+                let Some(time) = crate::cluster::config::go_duration(text) else {
+                    let why = format!("{text:?} is not a duration");
+                    findings.note(Gap::Failed(Item::ProxyConfig, why));
+                    continue;
+                };
+                time.as_secs()
+            }
         };
-        let have = number(facts, key)?;
+        let Some(have) = findings.read(number(facts, key)) else {
+            continue;
+        };
         // 0 keeps the kernel's value.
         if want != 0 && have != want {
             let message =
@@ -151,14 +148,14 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn lost_entries(facts: &Facts<'_>) -> Verdict {
     /// Busy nodes have some of these races.
     const FEW: u64 = 1_000;
-    let stat = if_recorded(facts.node.conntrack_stat())?;
-    let mut findings = Vec::new();
+    let stat = facts.node.conntrack_stat()?;
+    let mut findings = Collector::default();
     for (about, names, most, message) in [
         (
             Subject::Conntrack,
@@ -175,7 +172,9 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
     ] {
         let mut seen = Vec::new();
         for &name in names {
-            let count = stat.sum(name)?;
+            let Some(count) = findings.read(stat.sum(name)) else {
+                continue;
+            };
             if count > most {
                 seen.push(Proof::setting("/proc/net/stat/nf_conntrack", name, count));
             }
@@ -188,5 +187,5 @@ fn lost_entries(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
-use crate::check::core::{MODE, if_recorded, is_node_local_dns};
+use crate::check::core::{MODE, is_node_local_dns};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -164,8 +164,7 @@ fn managed(facts: &Facts<'_>) -> Verdict {
     if ours.is_empty() {
         return Err(Gap::NotApplicable(format!("the node has no link {DUMMY}")));
     }
-    let managers: Vec<_> =
-        filed(if_recorded(facts.node.evidence().text(Item::LinkManagers))?).collect();
+    let managers: Vec<_> = filed(facts.node.evidence().text(Item::LinkManagers)?).collect();
     let mut findings = Vec::new();
     for link in ours {
         let end = format!("/{}", link.index);

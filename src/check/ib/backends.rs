@@ -1,10 +1,12 @@
 //! Which iptables backend is in use, and its tools.
 
 use crate::backend::iptables::model::{Chain, Ruleset};
-use crate::check::core::{VERSION, is_proxys, rules_in_use, version_in};
+use crate::check::core::{
+    Collector, IDLE, RULES, VERSION, idle_rules, is_proxys, rules_in_use, stores, version_in,
+};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::release::Change;
-use crate::evidence::{Gap, IPTABLES, Item};
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::IptablesBackend;
 
@@ -45,10 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71305",
             "cilium/cilium#28258: POSTROUTING twice",
         ],
-        needs: &[
-            IPTABLES,
-            &[Item::IptablesVersion, Item::Modules, Item::ModulesBuiltin],
-        ],
+        needs: &[RULES, IDLE],
         caused_by: &[],
         run: one_backend,
     },
@@ -77,12 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71305",
             "Azure/azure-container-networking#3094",
         ],
-        needs: &[&[
-            Item::IptablesVersion,
-            Item::Iptables4,
-            Item::IptablesLegacy4,
-            Item::IptablesNft4,
-        ]],
+        needs: &[RULES, IDLE],
         caused_by: &[],
         run: backends,
     },
@@ -115,25 +109,16 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn one_backend(facts: &Facts<'_>) -> Verdict {
-    let mut findings = Vec::new();
-    let mut unread = None;
+    let mut findings = Collector::default();
     let (used, idle) = stores(facts);
-    for (family, rules) in rules_in_use(facts)? {
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let in_use = written(rules, family);
         // Only kube-proxy's chains matter; the other backend may contain rules of other software.
         if in_use.is_empty() {
             continue;
         }
-        let other = match facts.node.iptables(idle, family) {
-            Ok(rules) => written(rules, family),
-            // On a live node, an unused backend without rules is not applicable.
-            Err(Gap::NotApplicable(_)) => continue,
-            Err(_) if idle == IptablesBackend::Legacy && no_legacy(facts, family) => continue,
-            Err(gap) => {
-                unread.get_or_insert(gap);
-                continue;
-            }
-        };
+        let other = findings.read(idle_rules(facts, family)).flatten();
+        let other = other.map_or_else(Vec::new, |rules| written(rules, family));
         if other.is_empty() {
             continue;
         }
@@ -146,56 +131,7 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
         );
         findings.push(Finding::new(Severity::Error, family, message).evidence(other));
     }
-    match unread {
-        Some(gap) if findings.is_empty() => Err(gap),
-        _ => Ok(findings),
-    }
-}
-
-/// Returns the backend in use, and the other one.
-fn stores(facts: &Facts<'_>) -> (IptablesBackend, IptablesBackend) {
-    let there = |items: [Item; 2]| {
-        let mut items = items.into_iter();
-        items.any(|item| facts.node.evidence().text(item).is_ok())
-    };
-    // Only the rules of the backend that is not in use are separate items.
-    if there([Item::IptablesLegacy4, Item::IptablesLegacy6]) {
-        return (IptablesBackend::Nft, IptablesBackend::Legacy);
-    }
-    if there([Item::IptablesNft4, Item::IptablesNft6]) {
-        return (IptablesBackend::Legacy, IptablesBackend::Nft);
-    }
-    let version = facts.node.evidence().text(Item::IptablesVersion);
-    // `iptables v1.8.9 (nf_tables)`; before 1.8 there was only legacy, and nothing in parentheses.
-    let nft = match version {
-        Ok(text) => text.contains("nf_tables"),
-        Err(_) => true,
-    };
-    if nft {
-        (IptablesBackend::Nft, IptablesBackend::Legacy)
-    } else {
-        (IptablesBackend::Legacy, IptablesBackend::Nft)
-    }
-}
-
-/// Returns whether the kernel cannot have legacy rules of `family`, because their module is neither loaded nor built in.
-fn no_legacy(facts: &Facts<'_>, family: Family) -> bool {
-    let Ok(modules) = facts.node.modules() else {
-        return false;
-    };
-    let Some(loaded) = &modules.loaded else {
-        return false;
-    };
-    let legacy = match family {
-        Family::V4 => "ip_tables",
-        Family::V6 => "ip6_tables",
-    };
-    let built_in = match &modules.builtin {
-        Some(builtin) => builtin.contains(legacy),
-        // A built-in ip_tables would need a built-in x_tables: if x_tables is a module, so is ip_tables.
-        None => !loaded.contains_key("x_tables"),
-    };
-    !loaded.contains_key(legacy) && !built_in
+    findings.verdict()
 }
 
 /// Returns the chains with rules that only kube-proxy writes.
@@ -224,22 +160,13 @@ fn backends(facts: &Facts<'_>) -> Verdict {
     } else {
         ("legacy", "nft")
     };
-    let other = if nft {
-        IptablesBackend::Legacy
-    } else {
-        IptablesBackend::Nft
-    };
-    let has = |store: IptablesBackend, table: &str, name: &str| {
-        facts
-            .node
-            .iptables(store, Family::V4)
-            .map(|rules| rules.chain(table, name).is_some())
-    };
-    let ours = has(IptablesBackend::InUse, "nat", "KUBE-SERVICES")?;
-    let hint = has(IptablesBackend::InUse, "mangle", "KUBE-IPTABLES-HINT")?;
-    // An empty backend is not collected.
-    let there = has(other, "nat", "KUBE-SERVICES").unwrap_or(false);
-    let hint_there = has(other, "mangle", "KUBE-IPTABLES-HINT").unwrap_or(false);
+    let in_use = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
+    let other = idle_rules(facts, Family::V4)?;
+    let has = |rules: &Ruleset<'_>, table: &str, name: &str| rules.chain(table, name).is_some();
+    let ours = has(in_use, "nat", "KUBE-SERVICES");
+    let hint = has(in_use, "mangle", "KUBE-IPTABLES-HINT");
+    let there = other.is_some_and(|rules| has(rules, "nat", "KUBE-SERVICES"));
+    let hint_there = other.is_some_and(|rules| has(rules, "mangle", "KUBE-IPTABLES-HINT"));
     let tools = Proof::Note(format!("the node's tools: {version}"));
     let mut findings = Vec::new();
     if there && !ours {
@@ -277,8 +204,11 @@ fn old_tools(facts: &Facts<'_>) -> Verdict {
     }
     let here = version_in(version)
         .ok_or_else(|| Gap::Failed(Item::IptablesVersion, format!("no version in {version:?}")))?;
+    if here >= (1, 8, 8) {
+        return Ok(Vec::new());
+    }
     let proxy = facts.version()?;
-    if here >= (1, 8, 8) || !proxy.version.has(Change::NewIptables) {
+    if !proxy.version.has(Change::NewIptables) {
         return Ok(Vec::new());
     }
     let message = "the node's iptables is too old to read the rules of kube-proxy's image";

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, Rule, Target};
-use crate::check::core::{MODE, RULES, containers, is_proxys, mounts, rules_in_use};
+use crate::check::core::{
+    Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use,
+};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::{Item, signs};
 use crate::words::number_of;
@@ -32,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "cloudnativelabs/kube-router#1588: a mark was lost and the rule became a bare DROP",
         ],
-        needs: &[&[Item::Iptables4, Item::Iptables6]],
+        needs: &[RULES],
         caused_by: &[],
         run: bare,
     },
@@ -64,7 +66,16 @@ pub(super) const CHECKS: &[Check] = &[
             "k3s-io/k3s#11098",
             "kubernetes-sigs/kind#944",
         ],
-        needs: &[MODE, &[Item::Pods, Item::DaemonSets, Item::ProxyLog]],
+        needs: &[
+            MODE,
+            &[
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyLog,
+            ],
+        ],
         caused_by: &[],
         run: lock,
     },
@@ -115,7 +126,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#81517: the canaries",
             "rancher/rke2#10469: a reload of firewalld",
         ],
-        needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
+        needs: &[MODE, RULES, OBSERVED, FAMILIES],
         caused_by: &[],
         run: canaries,
     },
@@ -139,15 +150,15 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#82361",
             "kubernetes/kubernetes#14870: 164,000 lines of rules",
         ],
-        needs: &[&[Item::Iptables4, Item::Iptables6]],
+        needs: &[RULES],
         caused_by: &[],
         run: duplicates,
     },
 ];
 
 fn bare(facts: &Facts<'_>) -> Verdict {
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         for (name, target) in [
             ("KUBE-FIREWALL", Target::Drop),
             ("KUBE-FORWARD", Target::Accept),
@@ -169,19 +180,20 @@ fn bare(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn canaries(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Iptables])?;
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    findings.read(facts.written(Mode::Iptables));
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let has = |table: &str| rules.chain(table, CANARY).is_some();
         let missing: Vec<_> = ["mangle", "nat", "filter"]
             .into_iter()
             .filter(|table| !has(table))
             .collect();
-        // Without any chain the family was never set up; other checks report chains of other modes.
+        // Without any chain the family was never set up, or lost all; other checks report chains of other modes.
         let any = rules.tables.iter().flat_map(|table| &table.chains);
         if missing.is_empty() || !any.into_iter().any(|chain| is_proxys(&chain.name)) {
             continue;
@@ -198,12 +210,12 @@ fn canaries(facts: &Facts<'_>) -> Verdict {
             ])
         }));
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn duplicates(facts: &Facts<'_>) -> Verdict {
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         for table in &rules.tables {
             for chain in table.chains.iter().filter(|chain| chain.policy.is_some()) {
                 let mut seen: Vec<&Rule<'_>> = Vec::new();
@@ -236,13 +248,13 @@ fn duplicates(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn lock(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
-    let mut findings = Vec::new();
-    let all = containers(facts);
+    let mut findings = Collector::default();
+    let all = findings.read(containers(facts));
     let without: Vec<_> = all
         .iter()
         .flatten()
@@ -253,8 +265,7 @@ fn lock(facts: &Facts<'_>) -> Verdict {
         let message = "kube-proxy's pod does not share the iptables lock with the node";
         findings.push(Finding::new(Severity::Warning, Subject::Proxy, message).evidence(without));
     }
-    let log = facts.node.evidence().text(Item::ProxyLog);
-    if let Ok(log) = log {
+    if let Some(log) = findings.read(facts.node.evidence().text(Item::ProxyLog)) {
         let held = log.lines().filter(|line| line.contains(signs::LOCK_HELD));
         let held: Vec<_> = held.collect();
         if let Some(last) = held.last() {
@@ -266,15 +277,12 @@ fn lock(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    match (all, log) {
-        (Err(_), Err(gap)) if findings.is_empty() => Err(gap),
-        _ => Ok(findings),
-    }
+    findings.verdict()
 }
 
 fn incompatible(facts: &Facts<'_>) -> Verdict {
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let names = rules.left_out.iter();
         // kube-proxy does not use other tables.
         let names = names.filter(|name| matches!(name.as_ref(), "nat" | "filter" | "mangle"));
@@ -286,5 +294,5 @@ fn incompatible(facts: &Facts<'_>) -> Verdict {
                 .evidence([Proof::object("nft-table", format!("{ip} {name}"))])
         }));
     }
-    Ok(findings)
+    findings.verdict()
 }

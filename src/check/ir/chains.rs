@@ -4,9 +4,13 @@ use std::collections::HashSet;
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, States, Target};
-use crate::check::core::{MODE, RULES, family_or_proxy, rule_proof, rules_in_use, slower_than};
+use crate::check::core::{
+    Collector, FAMILIES, MODE, OBSERVED, RULES, family_or_proxy, rule_proof, rules_in_use,
+    syncs_slower_than,
+};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
+use crate::node::desired::NEEDS;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -70,7 +74,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#94861",
             "kubernetes/kubernetes#120412",
         ],
-        needs: &[MODE, RULES],
+        needs: &[MODE, RULES, OBSERVED, FAMILIES],
         caused_by: &[],
         run: invalid,
     },
@@ -93,7 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain("Plan the switch to the nftables mode."),
         incidents: &["kubernetes/enhancements#3866: the reason for the nftables mode"],
-        needs: &[MODE, RULES, &[Item::Metrics]],
+        needs: &[MODE, RULES, OBSERVED, FAMILIES, NEEDS],
         caused_by: &[],
         run: many_rules,
     },
@@ -101,8 +105,8 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn old_chains(facts: &Facts<'_>) -> Verdict {
     let is_old = |name: &str| name.starts_with("KUBE-XLB-");
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         for table in &rules.tables {
             for chain in table.chains.iter().filter(|chain| is_old(&chain.name)) {
                 let leads = chain.rules.iter().any(|rule| {
@@ -134,13 +138,13 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn repeated(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         for table in &rules.tables {
             let ours = table
                 .chains
@@ -168,16 +172,16 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn invalid(facts: &Facts<'_>) -> Verdict {
     /// Stray packets of a node that runs for weeks do not exceed this.
     const FEW: u64 = 10_000;
     facts.only_in(&[Mode::Iptables])?;
-    let mut findings = Vec::new();
-    let mut counted = false;
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    let mut drops_any = false;
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let Some(table) = rules.table("filter") else {
             continue;
         };
@@ -189,10 +193,12 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
             rule.target == Some(Target::Drop) && rule.matches.iter().any(invalid)
         });
         for rule in drops {
+            drops_any = true;
             let Some(counters) = rule.counters else {
+                let why = format!("the {family} rules were saved without counters");
+                findings.note(Gap::Absent(Item::iptables(family), why));
                 continue;
             };
-            counted = true;
             if counters.packets > FEW {
                 let message = "many packets were dropped because conntrack considers them invalid";
                 let seen = Proof::Note(format!(
@@ -206,34 +212,55 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    if findings.is_empty() && !counted {
-        let why = "no rule drops invalid packets, or the rules were saved without counters";
-        return Err(Gap::NotApplicable(why.to_owned()));
+    findings.read(facts.written(Mode::Iptables));
+    match findings.verdict() {
+        Ok(found) if found.is_empty() && !drops_any => {
+            let why = "no rule of kube-proxy drops invalid packets";
+            Err(Gap::NotApplicable(why.to_owned()))
+        }
+        verdict => verdict,
     }
-    Ok(findings)
+}
+
+/// Returns about how many rules the iptables mode has for the Services: two for each address, and three for each endpoint.
+fn expected_rules(facts: &Facts<'_>) -> Result<usize, Gap> {
+    let desired = facts.node.desired(Mode::Iptables)?;
+    let ports = desired.families.iter().flat_map(|state| &state.ports);
+    let rules = ports.map(|port| {
+        let addresses = 1 + port.external_ips.len() + port.lb_ips.len();
+        2 * addresses + 3 * port.endpoints.len()
+    });
+    Ok(rules.sum())
 }
 
 fn many_rules(facts: &Facts<'_>) -> Verdict {
     const MOST: usize = 40_000;
     facts.only_in(&[Mode::Iptables])?;
-    let mut findings = Vec::new();
-    if facts.current()? == Mode::Iptables {
-        for (family, rules) in rules_in_use(facts)? {
-            let chains = rules.tables.iter().flat_map(|table| &table.chains);
-            let ours = chains.filter(|chain| chain.name.starts_with("KUBE-"));
-            let count: usize = ours.map(|chain| chain.rules.len()).sum();
-            if count > MOST {
-                let message = "kube-proxy has so many iptables rules that each sync takes seconds";
-                let seen = Proof::Note(format!("{count} rules in kube-proxy's chains"));
-                findings.push(Finding::new(Severity::Warning, family, message).evidence([seen]));
-            }
+    let mut findings = Collector::default();
+    if facts.current()? != Mode::Iptables {
+        let count = findings.read(expected_rules(facts));
+        if let Some(count) = count.filter(|count| *count > MOST) {
+            let message = "the iptables mode would have so many rules that each sync takes seconds";
+            let seen = Proof::Note(format!("about {count} rules for the Services"));
+            findings
+                .push(Finding::new(Severity::Warning, Mode::Iptables, message).evidence([seen]));
+        }
+        // The syncs of another mode do not tell.
+        return findings.verdict();
+    }
+    findings.read(facts.written(Mode::Iptables));
+    for (family, rules) in rules_in_use(facts, &mut findings) {
+        let chains = rules.tables.iter().flat_map(|table| &table.chains);
+        let ours = chains.filter(|chain| chain.name.starts_with("KUBE-"));
+        let count: usize = ours.map(|chain| chain.rules.len()).sum();
+        if count > MOST {
+            let message = "kube-proxy has so many iptables rules that each sync takes seconds";
+            let seen = Proof::Note(format!("{count} rules in kube-proxy's chains"));
+            findings.push(Finding::new(Severity::Warning, family, message).evidence([seen]));
         }
     }
     // 1 % of the syncs, by the next bucket of the histogram.
-    let slow = facts
-        .node
-        .metrics()
-        .map(|metrics| slower_than(metrics, 5.0));
+    let slow = findings.read(syncs_slower_than(facts, 5.0));
     for (family, of) in slow.iter().flatten().filter(|(_, of)| of.share > 0.01) {
         let message = "more than 1 % of kube-proxy's syncs take longer than four seconds";
         findings.push(
@@ -241,5 +268,5 @@ fn many_rules(facts: &Facts<'_>) -> Verdict {
                 .evidence([of.proof.clone()]),
         );
     }
-    Ok(findings)
+    findings.verdict()
 }

@@ -2,9 +2,15 @@
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Chain, Rule, Table, Target};
-use crate::check::core::{MODE, RULES, if_recorded, is_open, rule_proof, rules_in_use};
+use crate::backend::nftables::expect::TABLE;
+use crate::backend::nftables::model::{Expr, Statement};
+use crate::backend::nftables::print;
+use crate::check::core::{
+    Collector, FAMILIES, MODE, NFT, OBSERVED, RULES, is_of_iptables, is_open, rule_proof,
+    rules_in_use,
+};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
-use crate::evidence::Item;
+use crate::evidence::{Gap, Item};
 use crate::node::modules::filed;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -32,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
             "projectcalico/calico#1055: rejects were never reached",
             "cilium/cilium#15234",
         ],
-        needs: &[MODE, RULES],
+        needs: &[MODE, RULES, OBSERVED, FAMILIES],
         caused_by: &[],
         run: shadowed,
     },
@@ -59,7 +65,7 @@ pub(super) const CHECKS: &[Check] = &[
             "cilium/cilium#15350",
             "tailscale/tailscale#591",
         ],
-        needs: &[MODE, RULES, &[Item::Rules]],
+        needs: &[MODE, RULES, NFT, &[Item::Rules]],
         caused_by: &[],
         run: mark_users,
     },
@@ -139,9 +145,12 @@ fn shadowed(facts: &Facts<'_>) -> Verdict {
         ("filter", "FORWARD", "KUBE-SERVICES"),
         ("filter", "OUTPUT", "KUBE-SERVICES"),
     ];
-    facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    let mut all = Collector::default();
+    // Without kube-proxy's rules, nothing can come before them.
+    all.read(facts.written(mode));
     let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    for (family, rules) in rules_in_use(facts, &mut all) {
         for (name, built_in, ours) in CHAINS {
             let Some((table, chain)) = rules
                 .table(name)
@@ -178,16 +187,19 @@ fn shadowed(facts: &Facts<'_>) -> Verdict {
         }
     }
     findings.dedup();
-    Ok(findings)
+    all.extend(findings);
+    all.verdict()
 }
 
 fn mark_users(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
     let bit = facts.configuration()?.masquerade_bit(mode);
     let bit = 1_u32.checked_shl(u32::from(bit)).unwrap_or(0);
+    let mut findings = Collector::default();
     let mut seen = Vec::new();
-    let policy = &if_recorded(facts.node.rules())?.all;
-    seen.extend(policy.iter().filter_map(|rule| {
+    let policy = findings.read(facts.node.rules());
+    let policy = policy.into_iter().flat_map(|rules| &rules.all);
+    seen.extend(policy.filter_map(|rule| {
         let mark = rule
             .mark
             .filter(|mark| mark.mask & bit != 0 && mark.mask != u32::MAX)?;
@@ -196,7 +208,8 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
             rule.priority, mark.value, mark.mask
         )))
     }));
-    for (family, rules) in rules_in_use(facts)? {
+    seen.extend(nft_mark_users(facts, &mut findings, bit));
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         for table in &rules.tables {
             let others = table
                 .chains
@@ -211,17 +224,53 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    if seen.is_empty() {
-        return Ok(Vec::new());
+    if !seen.is_empty() {
+        let message = "other software uses the bit that marks packets for masquerading";
+        findings.push(
+            Finding::new(Severity::Warning, Subject::Mark { mark: bit }, message).evidence(seen),
+        );
     }
-    let message = "other software uses the bit that marks packets for masquerading";
-    Ok(vec![
-        Finding::new(Severity::Warning, Subject::Mark { mark: bit }, message).evidence(seen),
-    ])
+    findings.verdict()
+}
+
+/// Returns the rules of other software in nftables that set `bit` of the mark.
+fn nft_mark_users(facts: &Facts<'_>, findings: &mut Collector, bit: u32) -> Vec<Proof> {
+    let rules = match facts.node.nft() {
+        // Without nftables there are none.
+        Err(Gap::NotApplicable(_)) => None,
+        read => findings.read(read),
+    };
+    let tables = rules.into_iter().flat_map(|rules| &rules.tables);
+    let others = tables.filter(|table| table.name != TABLE && !is_of_iptables(table));
+    let mut seen = Vec::new();
+    for table in others {
+        for chain in &table.chains {
+            let sets = chain.rules.iter().filter(|rule| {
+                let mut statements = rule.statements.iter();
+                statements.any(|of| matches!(of, Statement::Mangle { key, value } if *key == Expr::Meta("mark".to_owned()) && sets_bit(value, bit)))
+            });
+            seen.extend(sets.map(|rule| {
+                let place = format!("{} {} {}", table.family, table.name, chain.name);
+                Proof::object("nft-rule", format!("{place}: {}", print::rule(rule)))
+            }));
+        }
+    }
+    seen
+}
+
+/// Returns whether a mark of the value `value` has `bit` beside others: one that is set as a whole does not use a single bit.
+fn sets_bit(value: &Expr, bit: u32) -> bool {
+    let Expr::Bits { op, left, right } = value else {
+        return false;
+    };
+    let is_set = |side: &Expr| matches!(side, Expr::Number(number) if number & u64::from(bit) != 0);
+    matches!(op.as_str(), "|" | "^") && (is_set(left) || is_set(right))
+        || sets_bit(left, bit)
+        || sets_bit(right, bit)
 }
 
 fn flushes(facts: &Facts<'_>) -> Verdict {
-    let lines: Vec<_> = filed(if_recorded(facts.node.evidence().text(Item::Firewalls))?).collect();
+    let lines: Vec<_> = filed(facts.node.evidence().text(Item::Firewalls)?).collect();
     let enabled = |service: &str| {
         let mut units = lines.iter().filter(|(_, line)| *line == "enabled");
         units.any(|(file, _)| file.ends_with(&format!("/{service}.service")))

@@ -1,6 +1,7 @@
 //! IR: the rules of iptables.
 
 mod chains;
+mod dnat;
 mod drift;
 mod drops;
 mod foreign;
@@ -10,6 +11,7 @@ use super::Check;
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[
     chains::CHECKS,
+    dnat::CHECKS,
     drift::CHECKS,
     drops::CHECKS,
     foreign::CHECKS,

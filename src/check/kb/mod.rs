@@ -3,7 +3,7 @@
 mod bugs;
 mod seen;
 
-use super::core::{MODE, VERSION};
+use super::core::{Collector, FAMILIES, MODE, VERSION};
 use super::ct::FLOWS;
 use super::drift::DRIFT;
 use super::{
@@ -60,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#141371",
         "kubernetes/kubernetes#142183",
     ],
-    needs: &[MODE, VERSION, NEEDS, DRIFT, FLOWS, SEEN],
+    needs: &[MODE, VERSION, NEEDS, DRIFT, FAMILIES, FLOWS, SEEN],
     caused_by: &[],
     run: known_bugs,
 }];
@@ -135,18 +135,13 @@ impl Bug {
 
 fn known_bugs(facts: &Facts<'_>) -> Verdict {
     let found = facts.version()?;
-    let mut findings = Vec::new();
-    let mut unknown = None;
+    let mut findings = Collector::default();
+    // A release without known bugs passes.
+    findings.add(Ok(Vec::new()));
     for bug in here(facts)? {
-        let shown = match (bug.seen)(facts) {
-            Ok(shown) if shown.proofs.is_empty() => continue,
-            Ok(shown) => shown,
-            // A bundle without an item, or a part that does not apply, does not show the bug.
-            Err(Gap::NotCollected(_) | Gap::NotApplicable(_) | Gap::Absent(..)) => continue,
-            Err(gap) => {
-                unknown.get_or_insert(gap);
-                continue;
-            }
+        let shown = findings.read((bug.seen)(facts));
+        let Some(shown) = shown.filter(|shown| !shown.proofs.is_empty()) else {
+            continue;
         };
         let version = Proof::setting(found.source.to_string(), "version", found.version);
         let message = format!("known bug of kube-proxy {}: {}", found.version, bug.what);
@@ -159,10 +154,7 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
                 .fix(bug.fix(found.version)),
         );
     }
-    match unknown {
-        Some(gap) if findings.is_empty() => Err(gap),
-        _ => Ok(findings),
-    }
+    findings.verdict()
 }
 
 /// Iterates over the known bugs of the running version in its mode.

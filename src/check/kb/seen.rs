@@ -7,7 +7,7 @@ use crate::backend::Mode;
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::{Datum, Verdict};
 use crate::check::core::{
-    connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
+    Collector, connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
 };
 use crate::check::ct::{Why, stale_of};
 use crate::check::{Facts, Proof, ServiceRef};
@@ -76,20 +76,22 @@ pub(super) fn udp_without_endpoints(facts: &Facts<'_>) -> Seen {
 pub(super) fn udp_of_deleted_service(facts: &Facts<'_>) -> Seen {
     let flows = facts.node.conntrack()?;
     facts.node.services()?;
-    let ranges = facts.node.service_cidrs()?.iter();
-    let ranges: Vec<Cidr> = ranges
-        .flat_map(|of| &of.spec.cidrs)
-        .filter_map(|text| text.parse().ok())
-        .collect();
     let owners = facts.owners();
-    let ended = flows.entries.iter().filter(|entry| {
+    let mut ended: Vec<_> = flows.entries.iter().collect();
+    ended.retain(|entry| {
         let (to, from) = (entry.original.destination, entry.reply.source);
-        entry.proto == Proto::Udp
-            && from != to
-            && ranges.iter().any(|range| range.contains(to.ip()))
-            && owners.served_at(to, entry.proto).is_none()
+        entry.proto == Proto::Udp && from != to && owners.served_at(to, entry.proto).is_none()
     });
-    Ok(some(ended.map(connection_proof).collect(), "flow").into())
+    if !ended.is_empty() {
+        let ranges = facts.node.service_cidrs()?.iter();
+        let ranges = ranges.flat_map(|of| &of.spec.cidrs);
+        let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
+        ended.retain(|entry| {
+            let to = entry.original.destination.ip();
+            ranges.iter().any(|range| range.contains(to))
+        });
+    }
+    Ok(some(ended.into_iter().map(connection_proof).collect(), "flow").into())
 }
 
 pub(super) fn memory(facts: &Facts<'_>) -> Seen {
@@ -120,10 +122,11 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
     let large = metrics.iter().flat_map(|of| of.of(NAME));
     let large = large.filter(|sample| sample.value > MUCH);
     seen.extend(large.map(|sample| Proof::setting(METRICS, NAME, sample.value)));
-    match (seen.is_empty(), pods, metrics) {
-        (true, Err(gap), Err(_)) => Err(gap),
-        _ => Ok(seen.into()),
+    if seen.is_empty() {
+        pods?;
+        metrics?;
     }
+    Ok(seen.into())
 }
 
 /// Returns the average of the histogram `name`, if it is longer than `most` seconds.
@@ -145,14 +148,13 @@ pub(super) fn slow_full_sync(facts: &Facts<'_>) -> Seen {
 pub(super) fn slow_full_sync_of_large_cluster(facts: &Facts<'_>) -> Seen {
     // From so many endpoints on, kube-proxy treats a cluster as large.
     const LARGE: usize = 1000;
+    let slices = facts.node.slices()?.iter();
+    let endpoints: usize = slices.map(|slice| slice.endpoints.len()).sum();
+    if endpoints <= LARGE {
+        return Ok(Shown::default());
+    }
     let mut seen = slow(facts.node.metrics()?, FULL_SYNC, 10.0);
-    let endpoints = facts
-        .node
-        .slices()?
-        .iter()
-        .map(|slice| slice.endpoints.len());
-    let endpoints: usize = endpoints.sum();
-    if seen.is_empty() || endpoints <= LARGE {
+    if seen.is_empty() {
         return Ok(Shown::default());
     }
     seen.push(Proof::Note(number_of(endpoints, "endpoint")));
@@ -201,6 +203,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
     };
     let families: Vec<_> = Family::BOTH.into_iter().filter(held).collect();
     if families.is_empty() {
+        facts.written(Mode::Iptables)?;
         return Ok(Shown::default());
     }
     let found = diff::compare(facts.node, Mode::Iptables, &families)?;
@@ -221,7 +224,11 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         .filter_map(|change| change.service.as_deref());
     let services = names.filter_map(PortName::parse).map(Into::into);
     Ok(match missing.len() {
-        0 => Shown::default(),
+        0 => {
+            facts.written(Mode::Iptables)?;
+            let unknown = found.unknown.into_iter().next();
+            return unknown.map_or_else(|| Ok(Shown::default()), |of| Err(of.gap));
+        }
         count => Shown {
             proofs: vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
             services: services.collect(),
@@ -243,16 +250,18 @@ fn is_local(service: &Service) -> bool {
 /// Returns the Services in `names`, if the chain KUBE-IPVS-FILTER exists and none of its rules names the set `set`: its name
 /// without the prefix, which differs by family.
 fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen {
-    let mut seen = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    if services.is_empty() {
+        return Ok(Shown::default());
+    }
+    let (mut seen, mut all) = (Vec::new(), Collector::default());
+    for (family, rules) in rules_in_use(facts, &mut all) {
         let Some(chain) = rules.chain("filter", "KUBE-IPVS-FILTER") else {
             continue;
         };
-        if !services.is_empty()
-            && !chain
-                .rules
-                .iter()
-                .any(|rule| rule.to_string().contains(set))
+        if !chain
+            .rules
+            .iter()
+            .any(|rule| rule.to_string().contains(set))
         {
             seen.push(Proof::Note(format!(
                 "{family}: no rule of KUBE-IPVS-FILTER names a set {set}"
@@ -260,7 +269,7 @@ fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen
         }
     }
     if seen.is_empty() {
-        return Ok(Shown::default());
+        return all.verdict().map(|_| Shown::default());
     }
     let proof = |service: &ServiceRef| Proof::object("service", service.to_string());
     seen.extend(services.iter().map(proof));
@@ -310,11 +319,14 @@ pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
         .filter(|sample| sample.value > 0.0)
         .map(|sample| Proof::setting(METRICS, FAILURES, sample.value))
         .collect();
+    if failed.is_empty() {
+        return Ok(Shown::default());
+    }
     let Some(version) = newer_nft(facts)? else {
         return Ok(Shown::default());
     };
     let sets = sets_of_others(facts)?;
-    if failed.is_empty() || sets.is_empty() {
+    if sets.is_empty() {
         return Ok(Shown::default());
     }
     let mut seen = some(sets, "set");
@@ -331,9 +343,9 @@ pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
 }
 
 pub(super) fn local_load_balancer_dropped(facts: &Facts<'_>) -> Seen {
-    let rules = facts.node.nft()?;
     let mut seen = Vec::new();
     for service in facts.node.services()?.iter().filter(|of| is_local(of)) {
+        let rules = facts.node.nft()?;
         let ingress = service.status.load_balancer.ingress.iter();
         for ip in ingress.filter_map(|of| of.ip.as_deref()) {
             let family = if ip.contains(':') {
@@ -374,11 +386,6 @@ pub(super) fn local_by_interface(facts: &Facts<'_>) -> Seen {
 }
 
 pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
-    let tools = facts.node.evidence().text(Item::ProxyTools)?;
-    let has = |end: &str| tools.lines().any(|path| path.ends_with(end));
-    if !has("/nft") || has("/etc/protocols") {
-        return Ok(Shown::default());
-    }
     let served = services(facts, |_| true)?;
     let rules = facts.node.nft()?;
     let tables = Family::BOTH.map(|family| rules.table(family.nft_name(), TABLE));
@@ -388,6 +395,11 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
         .filter_map(|table| table.set("service-ips"));
     let empty = maps.clone().next().is_some() && maps.all(|map| map.elements.is_empty());
     if served.is_empty() || !empty {
+        return Ok(Shown::default());
+    }
+    let tools = facts.node.evidence().text(Item::ProxyTools)?;
+    let has = |end: &str| tools.lines().any(|path| path.ends_with(end));
+    if !has("/nft") || has("/etc/protocols") {
         return Ok(Shown::default());
     }
     let proofs = vec![
@@ -417,8 +429,11 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
         let mut ports = service.spec.ports.iter();
         ports.any(|port| port.node_port.is_some() && matches!(port.protocol.as_str(), "" | "TCP"))
     })?;
+    if with.is_empty() {
+        return Ok(Shown::default());
+    }
     let listeners: Vec<_> = facts.node.metrics()?.of(NAME).collect();
-    if with.is_empty() || listeners.is_empty() || listeners.iter().any(|of| of.value > 0.0) {
+    if listeners.is_empty() || listeners.iter().any(|of| of.value > 0.0) {
         return Ok(Shown::default());
     }
     let words = config.node_port_addresses.join(", ");

@@ -1,6 +1,6 @@
 //! What the ipvs mode needs of the kernel.
 
-use super::modules::unread_modules;
+use super::modules::{standing, unread_modules};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{IPVS_TABLE, MODE};
@@ -8,7 +8,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::evidence::{Gap, Item, signs};
-use crate::node::modules::{Modules, Standing};
+use crate::node::modules::Standing;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -151,7 +151,7 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let modules = facts.node.modules()?;
-    let (message, standing) = match modules.standing("ip_vs") {
+    let (message, standing) = match standing(modules, "ip_vs") {
         Standing::Loaded | Standing::BuiltIn | Standing::Loadable => return Ok(Vec::new()),
         Standing::Blocked => (
             "the kernel module of the ipvs mode is installed, but modprobe.d forbids loading it",
@@ -166,7 +166,7 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
                 "the kernel module of the ipvs mode is not loaded, and kube-proxy exited without it",
                 "not loaded",
             ),
-            None => return Err(unread(facts, modules)),
+            None => return Err(unread_modules(facts)),
         },
     };
     let module = Proof::Module {
@@ -189,26 +189,6 @@ fn refusal(facts: &Facts<'_>) -> Option<String> {
     let log = facts.node.evidence().text(Item::ProxyLog).ok()?;
     let line = log.lines().rfind(|line| line.contains(signs::NO_IPVS))?;
     Some(format!("kube-proxy.log: {}", line.trim()))
-}
-
-/// Returns the gap that hides the state of the module.
-fn unread(facts: &Facts<'_>, modules: &Modules<'_>) -> Gap {
-    let item = if modules.loaded.is_none() {
-        Item::Modules
-    } else if modules.builtin.is_none() {
-        Item::ModulesBuiltin
-    } else {
-        Item::ModulesDep
-    };
-    match facts.node.evidence().text(item) {
-        // Without loadable modules only built-in ones count, so the check still applies.
-        Err(Gap::NotApplicable(why)) => Gap::Absent(
-            item,
-            format!("{why}, and it is unknown whether ip_vs is built in"),
-        ),
-        Err(gap) => gap,
-        Ok(_) => Gap::NotCollected(item),
-    }
 }
 
 fn scheduler(facts: &Facts<'_>) -> Verdict {
@@ -252,17 +232,11 @@ fn dummy_module(facts: &Facts<'_>) -> Verdict {
 
 fn module_there(facts: &Facts<'_>, module: &str, message: &str) -> Verdict {
     let modules = facts.node.modules()?;
-    let standing = match modules.standing(module) {
+    let standing = match standing(modules, module) {
         Standing::Loaded | Standing::BuiltIn | Standing::Loadable => return Ok(Vec::new()),
         Standing::Blocked => "blocked by modprobe.d",
         Standing::Missing => "missing",
-        Standing::Unknown if modules.builtin.is_none() => {
-            return Err(Gap::NotCollected(Item::ModulesBuiltin));
-        }
-        Standing::Unknown if modules.available.is_none() => {
-            return Err(Gap::NotCollected(Item::ModulesDep));
-        }
-        Standing::Unknown => return Err(Gap::NotCollected(Item::Modules)),
+        Standing::Unknown => return Err(unread_modules(facts)),
     };
     Ok(vec![
         Finding::new(Severity::Error, Subject::module(module), message).evidence([Proof::Module {

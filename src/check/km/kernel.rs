@@ -3,7 +3,10 @@
 use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
-use crate::check::core::{MODE, OBSERVED, PODS, bridges, kernel_proof, link_proof, sysctl_proof};
+use crate::check::core::{
+    Collector, MODE, OBSERVED, PODS, TRACKING, bridges, is_tracked, kernel_proof, link_proof,
+    sysctl_proof,
+};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -133,7 +136,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Load nf_conntrack before kube-proxy starts, and list it in /etc/modules-load.d.",
         ),
         incidents: &["kubernetes/kops#17915"],
-        needs: &[&[Item::Sysctl, Item::Modules, Item::ModulesBuiltin]],
+        needs: &[TRACKING],
         caused_by: &[],
         run: tracking,
     },
@@ -160,7 +163,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#38802",
             "kelseyhightower/kubernetes-the-hard-way#561",
         ],
-        needs: &[PODS, &[Item::Sysctl]],
+        needs: &[PODS, TRACKING],
         caused_by: &[],
         run: bridge_netfilter,
     },
@@ -235,7 +238,7 @@ fn legacy(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let modules = facts.node.modules()?;
-    let standing = match modules.standing("ip_tables") {
+    let standing = match standing(modules, "ip_tables") {
         Standing::Loaded | Standing::BuiltIn | Standing::Loadable => return Ok(Vec::new()),
         Standing::Unknown => return Err(unread_modules(facts)),
         Standing::Blocked => "blocked by modprobe.d",
@@ -251,19 +254,10 @@ fn legacy(facts: &Facts<'_>) -> Verdict {
 }
 
 fn tracking(facts: &Facts<'_>) -> Verdict {
-    let key = "net.netfilter.nf_conntrack_max";
-    let sysctl = facts.node.sysctl()?;
-    if sysctl.get(key).is_some() || sysctl.get("net.nf_conntrack_max").is_some() {
+    if is_tracked(facts)? {
         return Ok(Vec::new());
     }
-    // The list of sysctls may be partial; the list of modules is complete.
-    let modules = facts.node.modules()?;
-    match (&modules.loaded, modules.standing("nf_conntrack")) {
-        (None, _) | (_, Standing::Loaded | Standing::BuiltIn) => {
-            return Err(Gap::Absent(Item::Sysctl, format!("it has no {key}")));
-        }
-        _ => {}
-    }
+    let key = "net.netfilter.nf_conntrack_max";
     let message = "the kernel does not track connections, but every mode needs that";
     Ok(vec![
         Finding::new(Severity::Error, Subject::module("nf_conntrack"), message)
@@ -277,31 +271,58 @@ fn tracking(facts: &Facts<'_>) -> Verdict {
 
 fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
     let bridges = bridges(facts)?;
-    let key = "net.bridge.bridge-nf-call-iptables";
-    let value = facts.node.sysctl()?.get(key);
-    if value.is_some_and(|value| value != "0") {
-        return Ok(Vec::new());
+    let mut findings = Collector::default();
+    for family in facts.pod_families()? {
+        let value = findings.read(bridge_call(facts, family));
+        let Some(value) = value.filter(|value| value.is_none_or(|value| value == "0")) else {
+            continue;
+        };
+        let key = call_key(family);
+        let message =
+            "bridged packets bypass iptables: replies from pods on the same node are lost";
+        let seen = Proof::Sysctl {
+            key: key.to_owned(),
+            value: value.unwrap_or("missing").to_owned(),
+        };
+        findings.push(
+            Finding::new(Severity::Error, Subject::link(&bridges[0].name), message)
+                .evidence([seen])
+                .evidence(
+                    bridges
+                        .iter()
+                        .map(|link| link_proof(link, "a bridge of pods")),
+                )
+                .fix(Fix::on_node(
+                    "Load the module and set the sysctl; make both persistent in /etc/modules-load.d and /etc/sysctl.d.",
+                    match value {
+                        // The sysctl exists if the module is loaded or built in; modprobe may not know a built-in one.
+                        Some(_) => format!("sysctl -w {key}=1"),
+                        None => format!("modprobe br_netfilter && sysctl -w {key}=1"),
+                    },
+                )),
+        );
     }
-    let message = "bridged packets bypass iptables: replies from pods on the same node are lost";
-    let seen = Proof::Sysctl {
-        key: key.to_owned(),
-        value: value.unwrap_or("missing").to_owned(),
-    };
-    Ok(vec![
-        Finding::new(Severity::Error, Subject::link(&bridges[0].name), message)
-            .evidence([seen])
-            .evidence(
-                bridges
-                    .iter()
-                    .map(|link| link_proof(link, "a bridge of pods")),
-            )
-            .fix(Fix::on_node(
-                "Load the module and set the sysctl; make both persistent in /etc/modules-load.d and /etc/sysctl.d.",
-                match value {
-                    // The sysctl exists if the module is loaded or built in; modprobe may not know a built-in one.
-                    Some(_) => format!("sysctl -w {key}=1"),
-                    None => format!("modprobe br_netfilter && sysctl -w {key}=1"),
-                },
-            )),
-    ])
+    findings.verdict()
+}
+
+/// Returns the sysctl that passes bridged packets of `family` to iptables.
+const fn call_key(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net.bridge.bridge-nf-call-iptables",
+        Family::V6 => "net.bridge.bridge-nf-call-ip6tables",
+    }
+}
+
+/// Returns the value of that sysctl; `None` if the kernel does not have it, without the module `br_netfilter`.
+fn bridge_call<'f>(facts: &'f Facts<'_>, family: Family) -> Result<Option<&'f str>, Gap> {
+    let (key, sysctl) = (call_key(family), facts.node.sysctl()?);
+    if let Some(value) = sysctl.get(key) {
+        return Ok(Some(value));
+    }
+    // The list of sysctls may be partial; the list of modules is complete.
+    let modules = facts.node.modules()?;
+    match (&modules.loaded, modules.standing("br_netfilter")) {
+        (Some(_), Standing::Loadable | Standing::Blocked | Standing::Missing) => Ok(None),
+        _ => Err(Gap::Absent(Item::Sysctl, format!("it has no {key}"))),
+    }
 }

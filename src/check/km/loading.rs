@@ -2,7 +2,7 @@
 
 use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
-use crate::check::core::{MODE, containers, if_recorded, mounts, recorded, sysctl_proof};
+use crate::check::core::{Collector, MODE, containers, mounts, setting, sysctl_proof};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -86,7 +86,10 @@ pub(super) const CHECKS: &[Check] = &[
             "Mount /lib/modules from the host read-only, or load the modules at boot.",
         ),
         incidents: &["kubernetes/kubernetes#55864", "kubernetes/kubernetes#87197"],
-        needs: &[MODE, &[Item::Pods, Item::DaemonSets]],
+        needs: &[
+            MODE,
+            &[Item::Pods, Item::DaemonSets, Item::Nodes, Item::Addresses],
+        ],
         caused_by: &[],
         run: modules_mount,
     },
@@ -109,10 +112,7 @@ pub(super) const CHECKS: &[Check] = &[
               boot.",
         ),
         incidents: &["k0sproject/k0s#4626", "kubernetes-retired/kube-aws#977"],
-        needs: &[
-            MODE,
-            &[Item::ProxyTools, Item::Modules, Item::ModulesBuiltin],
-        ],
+        needs: &[MODE, MODULES, &[Item::ProxyTools]],
         caused_by: &[],
         run: tools,
     },
@@ -124,13 +124,12 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
         .loaded
         .as_ref()
         .ok_or_else(|| unread_modules(facts))?;
-    let config = facts.configuration();
-    let scheduler = config.as_ref().map_or("rr", |config| config.scheduler());
-    let needed = [
-        "ip_vs".to_owned(),
-        format!("ip_vs_{scheduler}"),
-        "nf_conntrack".to_owned(),
-    ];
+    let mut findings = Collector::default();
+    let config = findings.read(facts.configuration());
+    let scheduler = config.map(|config| format!("ip_vs_{}", config.scheduler()));
+    let mut needed = vec!["ip_vs".to_owned()];
+    needed.extend(scheduler);
+    needed.push("nf_conntrack".to_owned());
     let wanted: Vec<_> = needed.iter().filter(|m| loaded.contains_key(*m)).collect();
     if wanted.is_empty() {
         let why = "none of the modules is loaded";
@@ -146,7 +145,7 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
         .filter(|m| !boot.contains_key(*m))
         .collect();
     if missing.is_empty() {
-        return Ok(Vec::new());
+        return findings.verdict();
     }
     let message = "modules of the ipvs mode are loaded now, but nothing loads them at boot";
     // The command overwrites the file, so it must list all modules, not only the missing ones.
@@ -162,14 +161,15 @@ fn at_boot(facts: &Facts<'_>) -> Verdict {
     let seen = missing
         .iter()
         .map(|name| Proof::module(*name, "loaded, in no file of modules-load.d"));
-    Ok(vec![
+    findings.push(
         Finding::new(Severity::Warning, Subject::Modules, message)
             .evidence(seen)
             .fix(Fix::on_node(
                 "List all modules of the mode in one file of modules-load.d.",
                 command,
             )),
-    ])
+    );
+    findings.verdict()
 }
 
 /// Returns the modules of the target mode that are neither loaded nor built in.
@@ -187,7 +187,12 @@ fn not_there(facts: &Facts<'_>) -> Result<Vec<String>, Gap> {
             Standing::Loaded | Standing::BuiltIn
         )
     };
-    let mut missing = needed(facts, facts.mode()?);
+    let mode = facts.mode()?;
+    if mode == Mode::Ipvs {
+        // It names the scheduler.
+        facts.configuration()?;
+    }
+    let mut missing = needed(facts, mode);
     missing.retain(|name| !there(name));
     Ok(missing)
 }
@@ -204,7 +209,8 @@ fn tree(facts: &Facts<'_>) -> Verdict {
         Err(Gap::Absent(_, why)) => why,
         Err(gap) => return Err(gap),
     };
-    let missing = not_there(facts)?;
+    let mut findings = Collector::default();
+    let missing = findings.read(not_there(facts)).unwrap_or_default();
     let message = "the modules of the running kernel are no longer installed: none can be loaded until a reboot";
     let severity = if missing.is_empty() {
         Severity::Warning
@@ -214,16 +220,17 @@ fn tree(facts: &Facts<'_>) -> Verdict {
     let not_loaded = missing
         .iter()
         .map(|name| Proof::module(name.as_str(), "not loaded"));
-    Ok(vec![
+    findings.push(
         Finding::new(severity, Subject::Modules, message)
             .evidence([Proof::Note(why)])
             .evidence(not_loaded),
-    ])
+    );
+    findings.verdict()
 }
 
 fn loading(facts: &Facts<'_>) -> Verdict {
     const KEY: &str = "kernel.modules_disabled";
-    if recorded(facts, KEY)? == "0" {
+    if setting(facts, KEY)? == "0" {
         return Ok(Vec::new());
     }
     let missing = not_there(facts)?;
@@ -259,13 +266,14 @@ fn modules_mount(facts: &Facts<'_>) -> Verdict {
 
 fn tools(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
-    let text = if_recorded(facts.node.evidence().text(Item::ProxyTools))?;
+    let text = facts.node.evidence().text(Item::ProxyTools)?;
     let has = |name: &str| {
         let mut paths = text.lines();
         paths.any(|path| path.rsplit('/').next() == Some(name))
     };
     let missing = |name: &str| Proof::object("tool", format!("{name} not found"));
-    let mut findings = Vec::new();
+    let mut findings = Collector::default();
+    findings.add(Ok(Vec::new()));
     if !has("ipset") {
         let message = "kube-proxy does not find ipset, which the ipvs mode needs";
         findings.push(
@@ -274,8 +282,11 @@ fn tools(facts: &Facts<'_>) -> Verdict {
         );
     }
     if !has("modprobe") {
-        let standing = facts.node.modules()?.standing("ip_vs");
-        if !matches!(standing, Standing::Loaded | Standing::BuiltIn) {
+        let modules = findings.read(facts.node.modules());
+        let standing = modules.map(|modules| modules.standing("ip_vs"));
+        if standing == Some(Standing::Unknown) {
+            findings.note(unread_modules(facts));
+        } else if !matches!(standing, None | Some(Standing::Loaded | Standing::BuiltIn)) {
             let message = "kube-proxy does not find modprobe, and ip_vs is not loaded";
             findings.push(
                 Finding::new(Severity::Error, Subject::tool("modprobe"), message)
@@ -283,5 +294,5 @@ fn tools(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }

@@ -23,19 +23,37 @@ pub(super) fn needed(facts: &Facts<'_>, mode: Mode) -> Vec<String> {
     all.map(std::borrow::Cow::into_owned).collect()
 }
 
-/// Returns the state of `name`; before kernel 5.2 `xt_MASQUERADE` was `ipt_MASQUERADE`.
+/// Returns the state of `name`; before kernel 5.2 `xt_MASQUERADE` was `ipt_MASQUERADE`. A module that modprobe.d may forbid is
+/// unknown.
 pub(super) fn standing(modules: &Modules<'_>, name: &str) -> Standing {
-    match (name, modules.standing(name)) {
+    let standing = match (name, modules.standing(name)) {
         ("xt_MASQUERADE", Standing::Missing) => modules.standing("ipt_MASQUERADE"),
         (_, standing) => standing,
+    };
+    match standing {
+        Standing::Loadable if modules.blocked.is_none() => Standing::Unknown,
+        standing => standing,
     }
 }
 
 /// Returns the gap that hides the state of a module.
 pub(super) fn unread_modules(facts: &Facts<'_>) -> Gap {
-    let tells = [Item::ModulesBuiltin, Item::ModulesDep, Item::Modules];
-    let gap = tells
-        .iter()
-        .find_map(|item| facts.node.evidence().text(*item).err());
-    gap.unwrap_or(Gap::NotCollected(Item::Modules))
+    let tells = [
+        Item::ModulesBuiltin,
+        Item::ModulesDep,
+        Item::Modules,
+        Item::Modprobe,
+    ];
+    let gaps = tells.map(|item| (item, facts.node.evidence().text(item).err()));
+    let mut gaps = gaps
+        .into_iter()
+        .filter_map(|(item, gap)| Some((item, gap?)));
+    match gaps.next() {
+        // Without loadable modules only built-in ones count, so the check still applies.
+        Some((item, Gap::NotApplicable(why))) => {
+            Gap::Absent(item, format!("{why}, and it is unknown what is built in"))
+        }
+        Some((_, gap)) => gap,
+        None => Gap::NotCollected(Item::Modules),
+    }
 }

@@ -2,7 +2,8 @@
 
 use crate::backend::Mode;
 use crate::check::core::{
-    COPY, MODE, OBSERVED, REPLACED, Source, if_recorded, is_replaced, leaves, plain, with_flags,
+    COPY, Collector, FAMILIES, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, is_replaced, leaves,
+    plain, with_flags,
 };
 use crate::check::drift::repair;
 use crate::check::{
@@ -12,6 +13,7 @@ use crate::check::{
 use crate::cluster::config::{go_duration, written};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
+use crate::node::IptablesBackend;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -44,18 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
             "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
         ],
-        needs: &[
-            MODE,
-            OBSERVED,
-            &[
-                Item::Services,
-                Item::Nodes,
-                Item::Addresses,
-                Item::Pods,
-                Item::Links,
-                Item::Processes,
-            ],
-        ],
+        needs: &[MODE, OBSERVED, FAMILIES, REPLACEMENT],
         caused_by: &[Because::In("IB07"), Because::Family("KM01")],
         run: mode,
     },
@@ -76,7 +67,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Move the setting to the file in the ConfigMap, and remove the flag from the manifest.",
         ),
         incidents: &["kubernetes/kubernetes#89126", "aws/containers-roadmap#142"],
-        needs: &[&[Item::Pods, Item::DaemonSets]],
+        needs: &[&[Item::Pods, Item::DaemonSets, Item::Nodes, Item::Addresses]],
         caused_by: &[],
         run: ignored_flags,
     },
@@ -138,19 +129,29 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn mode(facts: &Facts<'_>) -> Verdict {
-    let (configured, source) = facts.configured()?;
+    let mut all = Collector::default();
+    let configured = all.read(facts.configured());
     let reported = facts.reported();
+    let replaced = match reported {
+        Ok(_) => Ok(false),
+        Err(_) => is_replaced(facts),
+    };
+    // Rules of kube-proxy beside another service proxy are leftovers: CN04 reports them.
+    if replaced == Ok(true) {
+        return Err(Gap::NotApplicable(REPLACED.to_owned()));
+    }
     let setting = |source: &str, mode: Mode| Proof::Setting {
         source: source.to_owned(),
         key: "mode".to_owned(),
         value: mode.to_string(),
     };
-    let mut seen = vec![setting(source.name(), configured)];
+    let mut seen = Vec::new();
+    seen.extend(configured.map(|(mode, source)| setting(source.name(), mode)));
     seen.extend(reported.iter().map(|mode| setting("/proxyMode", *mode)));
-    if let Ok(reported) = reported
-        && reported != configured
+    if let (Some((configured, _)), Ok(reported)) = (configured, &reported)
+        && *reported != configured
     {
-        if let Some(age) = facts.pending_to(reported) {
+        if let Some(age) = facts.pending_to(*reported) {
             let message = format!(
                 "the ConfigMap was set to {reported} {age} s ago, but the file on the node still has {configured}"
             );
@@ -167,33 +168,46 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
         ]);
     }
-    let families = match facts.families()? {
+    let reported = all.read(reported);
+    let expected = configured.map(|(mode, _)| ("is configured for", mode));
+    let expected = expected.or_else(|| Some(("runs in mode", reported?)));
+    let Some((what, mode)) = expected else {
+        return all.verdict();
+    };
+    let families = all.read(facts.families()).unwrap_or_default();
+    let families = match families.as_slice() {
         // Without Services and pods, assume IPv4: every node has rules for it.
-        none if none.is_empty() => vec![Family::V4],
+        [] => &[Family::V4],
         some => some,
     };
-    for family in families {
-        let held = facts.observed(family)?;
-        if held == Some(configured) {
-            continue;
-        }
-        let (held, text) = match held {
-            Some(held) => (held.name(), format!("the kernel has rules of mode {held}")),
-            None => ("none", "the kernel has no rules of any mode".to_owned()),
+    for &family in families {
+        let (held, text) = match held(facts, mode, family) {
+            Ok(Held::Mode(held)) if held == mode => continue,
+            Ok(Held::Mode(held)) => (held.name(), format!("the kernel has rules of mode {held}")),
+            Ok(Held::None) => ("none", "the kernel has no rules of any mode".to_owned()),
+            Ok(Held::Other(gap)) => {
+                all.note(gap);
+                ("none", format!("the kernel has no rules of mode {mode}"))
+            }
+            Err(gap) => {
+                all.note(gap);
+                continue;
+            }
         };
+        if let Err(gap) = replaced {
+            // Another service proxy, which is not known, would explain it.
+            all.note(gap);
+            break;
+        }
         let kernel = Proof::Setting {
             source: format!("kernel, {family}"),
             key: "mode".to_owned(),
             value: held.to_owned(),
         };
-        let message = format!("kube-proxy is configured for {configured}, but {text}");
-        // Rules of kube-proxy beside another service proxy are leftovers: CN04 reports them.
-        if reported.is_err() && is_replaced(facts)? {
-            return Err(Gap::NotApplicable(REPLACED.to_owned()));
-        }
+        let message = format!("kube-proxy {what} {mode}, but {text}");
         let finding = Finding::new(Severity::Error, family, message);
         let finding = finding.evidence(seen).evidence([kernel]);
-        return Ok(vec![if held == "none" {
+        all.push(if held == "none" {
             let finding = finding.lost_in([Subject::table(family, "nat")]);
             finding.fix(Fix::new(
                 Prose::from("If the rules were flushed, ")
@@ -208,9 +222,37 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             finding.fix(
                 "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode.",
             )
-        }]);
+        });
+        break;
     }
-    Ok(Vec::new())
+    all.verdict()
+}
+
+/// The rules of kube-proxy in the kernel.
+enum Held {
+    /// Those of this mode.
+    Mode(Mode),
+    /// None.
+    None,
+    /// None of the expected mode; those of others were not read.
+    Other(Gap),
+}
+
+/// Returns the rules of `family` in the kernel, where those of `mode` are expected.
+fn held(facts: &Facts<'_>, mode: Mode, family: Family) -> Result<Held, Gap> {
+    let gap = match facts.observed(family) {
+        Ok(Some(held)) => return Ok(Held::Mode(held)),
+        Ok(None) => return Ok(Held::None),
+        Err(gap) => gap,
+    };
+    match mode {
+        Mode::Nftables => facts.node.nft().map(|_| ())?,
+        Mode::Iptables | Mode::Ipvs | Mode::Userspace => {
+            let rules = facts.node.iptables(IptablesBackend::InUse, family);
+            rules.map(|_| ())?;
+        }
+    }
+    Ok(Held::Other(gap))
 }
 
 fn ignored_flags(facts: &Facts<'_>) -> Verdict {
@@ -280,7 +322,7 @@ fn periods(facts: &Facts<'_>) -> Verdict {
 
 /// Returns the settings that the running kube-proxy reports. If these are missing: its mode alone, and the gap.
 fn running(facts: &Facts<'_>) -> Result<(serde_json::Value, Option<Gap>), Gap> {
-    let text = match if_recorded(facts.node.evidence().text(Item::Configz)) {
+    let text = match facts.node.evidence().text(Item::Configz) {
         Ok(text) => text,
         Err(gap) => {
             return match facts.reported() {

@@ -2,13 +2,16 @@
 
 use super::silence::silent;
 use crate::backend::Mode;
-use crate::check::core::{MODE, OBSERVED, family_or_proxy, leaving, slower_than};
+use crate::check::core::{
+    Collector, MODE, OBSERVED, family_or_proxy, leaving, proxy_metrics, queued, syncs_slower_than,
+};
 use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
     When,
 };
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
+use crate::node::runtime::Health;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -165,11 +168,14 @@ fn process(severity: Severity, state: ProcessState, message: impl Into<String>) 
 fn restarts(facts: &Facts<'_>) -> Verdict {
     /// Fewer restarts come from reboots or an upgrade.
     const MANY: u32 = 5;
-    let here = facts.node_name();
+    let here = Some(facts.called()?);
     let pods = facts.node.pods()?.iter();
-    let mut known = false;
+    let pods = pods.filter(|pod| pod.spec.node_name == here);
+    let (mut known, mut runs) = (false, false);
     let mut findings = Vec::new();
-    for pod in pods.filter(|pod| pod.spec.node_name == here) {
+    for pod in pods {
+        let mut containers = pod.spec.containers.iter();
+        runs |= containers.any(|of| of.name == "kube-proxy");
         for status in pod
             .status
             .container_statuses
@@ -215,8 +221,12 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
+    if !known && runs {
+        let why = "it has no status of kube-proxy's container on this node";
+        return Err(Gap::Absent(Item::Pods, why.to_owned()));
+    }
     if !known {
-        let why = "no kube-proxy pod with a container status is known on this node";
+        let why = "kube-proxy does not run in a pod on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     Ok(findings)
@@ -254,10 +264,40 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
                 .evidence(seen("false".to_owned())),
         );
     }
+    if health.status.is_empty() && health.healthy.is_none() {
+        findings.extend(older_health(health)?);
+    }
     if findings.is_empty() && health.node_eligible == Some(false) {
         findings.push(not_eligible(facts));
     }
     Ok(findings)
+}
+
+/// Returns the finding for an unhealthy kube-proxy before 1.33, which has two times: they are the same if it is healthy, and
+/// otherwise as far apart as two periods of its syncs, or farther.
+fn older_health(health: &Health) -> Result<Option<Finding>, Gap> {
+    /// Two periods of the default, in seconds.
+    const TIMEOUT: u64 = 60;
+    let unknown = || {
+        let why = "it does not say whether kube-proxy is healthy";
+        Gap::Absent(Item::Healthz, why.to_owned())
+    };
+    let times = health.last_updated.as_deref();
+    let (last, now) = times
+        .zip(health.current_time.as_deref())
+        .ok_or_else(unknown)?;
+    let time = |text: &str| text.parse::<Time>().map_err(|_| unknown());
+    match time(now)?.since(time(last)?).as_secs() {
+        0 | 1 => return Ok(None),
+        2..TIMEOUT => return Err(unknown()),
+        _ => {}
+    }
+    let seen = [("lastUpdated", last), ("currentTime", now)];
+    let seen = seen.map(|(key, value)| Proof::setting("/healthz", key, value));
+    let message = "kube-proxy reports that its rules are not up to date";
+    Ok(Some(
+        Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen),
+    ))
 }
 
 /// Returns the finding for a healthy kube-proxy whose `/healthz` answers 503.
@@ -289,18 +329,14 @@ fn not_eligible(facts: &Facts<'_>) -> Finding {
 
 fn stuck(facts: &Facts<'_>) -> Verdict {
     let metrics = facts.node.metrics()?;
-    let config = facts.configuration();
-    let period = config.ok().and_then(|config| {
-        let mode = facts.mode().ok()?;
-        Some(config.sync_period(mode).as_secs())
-    });
-    let most = 2 * period.unwrap_or(30);
+    let period = || Ok(facts.configuration()?.sync_period(facts.mode()?).as_secs());
     let clock = || {
         let health = facts.node.health().ok()?;
         health.current_time.as_deref()?.parse::<Time>().ok()
     };
-    let mut findings = Vec::new();
-    for (family, queued) in metrics.last_queued() {
+    let mut findings = Collector::default();
+    for (family, queued) in queued(metrics)? {
+        findings.add(Ok(Vec::new()));
         let last = metrics.last_sync().find(|(of, _)| *of == family);
         let last = last.map_or(0.0, |(_, at)| at);
         if queued <= last || queued <= 0.0 {
@@ -314,7 +350,10 @@ fn stuck(facts: &Facts<'_>) -> Verdict {
             continue;
         };
         let age = now.since(asked).as_secs();
-        if age > most {
+        let Some(period) = findings.read(period()) else {
+            continue;
+        };
+        if age > 2 * period {
             let message = "a sync was queued long ago and has not ended";
             let value = Time::from_epoch(last).filter(|_| last > 0.0);
             let value = value.map_or_else(|| "never".to_owned(), |time| time.to_string());
@@ -334,7 +373,7 @@ fn stuck(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn failures(facts: &Facts<'_>) -> Verdict {
@@ -352,7 +391,8 @@ fn failures(facts: &Facts<'_>) -> Verdict {
             "nft rejected kube-proxy's rules",
         ),
     ];
-    let metrics = facts.node.metrics()?;
+    // The counters of a release with one for each family appear with the first failure.
+    let metrics = proxy_metrics(facts)?;
     let mut findings = Vec::new();
     for (name, message) in COUNTERS {
         for (family, count) in metrics.by_family(name).filter(|(_, count)| *count > 0.0) {
@@ -371,7 +411,7 @@ fn failures(facts: &Facts<'_>) -> Verdict {
 }
 
 fn slow(facts: &Facts<'_>) -> Verdict {
-    let all = slower_than(facts.node.metrics()?, 10.0).into_iter();
+    let all = syncs_slower_than(facts, 10.0)?.into_iter();
     let message = "more than 1 % of kube-proxy's syncs take longer than ten seconds";
     Ok(all
         .filter(|(_, slow)| slow.share > 0.01)

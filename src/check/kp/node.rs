@@ -1,12 +1,15 @@
 //! The node's name, addresses and prefixes as kube-proxy knows them.
 
+use std::net::IpAddr;
+
 use crate::backend::Mode;
-use crate::check::core::{MODE, flags_of};
+use crate::check::core::{MODE, VERSION, containers, flags_of};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
-use crate::cluster::Node;
 use crate::cluster::flags::Flags;
+use crate::cluster::release::Change;
+use crate::cluster::{Container, Node};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
@@ -63,6 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::ConfigMaps,
             Item::Nodes,
             Item::Addresses,
+            Item::Pods,
         ]],
         caused_by: &[],
         run: prefixes,
@@ -92,6 +96,8 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Addresses,
             Item::Processes,
             Item::Pods,
+            Item::DaemonSets,
+            Item::Host,
         ]],
         caused_by: &[],
         run: node_name,
@@ -115,7 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Give the kubelet both addresses (--node-ip), or set bindAddress in kube-proxy's configuration.",
         ),
         incidents: &["kube-proxy logs a warning when it starts"],
-        needs: &[MODE, NEEDS],
+        needs: &[MODE, NEEDS, VERSION],
         caused_by: &[Because::Loss("KP11")],
         run: node_address,
     },
@@ -129,7 +135,13 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
     }
     let config = &desired.config;
     let blind = desired.families.iter();
-    let blind = blind.filter(|state| !state.ports.is_empty() && state.detector.is_none());
+    let mut blind = blind
+        .filter(|state| !state.ports.is_empty() && state.detector.is_none())
+        .peekable();
+    if blind.peek().is_some() && config.detect_local_mode == "NodeCIDR" {
+        // The Node has the prefix.
+        facts.this_node()?;
+    }
     Ok(blind
         .map(|state| {
             let message = "kube-proxy cannot detect local pods' traffic, and masquerades no traffic by source";
@@ -149,30 +161,24 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
         .collect())
 }
 
+/// A name that kube-proxy uses for its node.
+struct Called {
+    source: String,
+    key: &'static str,
+    value: String,
+}
+
 fn node_name(facts: &Facts<'_>) -> Verdict {
-    let flag = hostname_flag(facts);
-    // The kubelet expands $(VAR) from the pod's environment, usually to the name of the node.
-    let filled_in = |(_, _, value): &(String, &str, String)| value.contains("$(");
-    let is_filled_in = flag.as_ref().is_some_and(filled_in);
-    let (source, key, value) = match flag.filter(|_| !is_filled_in) {
-        Some(given) => given,
-        None => (
-            "kube-proxy's configuration".to_owned(),
-            "hostnameOverride",
-            facts.node.proxy_config()?.hostname_override.clone(),
-        ),
+    let Some(Called { source, key, value }) = called(facts)? else {
+        // The kubelet fills in the name of the node itself.
+        return Ok(Vec::new());
     };
     let name = value.trim().to_lowercase();
-    if name.is_empty() && is_filled_in {
-        let why = "--hostname-override comes from the pod's environment, and no kube-proxy process is visible";
-        return Err(Gap::NotApplicable(why.to_owned()));
-    }
-    if name.is_empty() {
-        let why = "hostnameOverride is not set: kube-proxy uses the machine's name";
-        return Err(Gap::NotApplicable(why.to_owned()));
-    }
     let nodes = facts.node.nodes()?;
-    if nodes.is_empty() || nodes.iter().any(|node| node.metadata.name == name) {
+    if nodes.is_empty() {
+        return Err(Gap::Absent(Item::Nodes, "it has no Node".to_owned()));
+    }
+    if nodes.iter().any(|node| node.metadata.name == name) {
         return Ok(Vec::new());
     }
     let names = nodes.iter().map(|node| node.metadata.name.as_str());
@@ -194,30 +200,97 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     }])
 }
 
-/// Returns the source, name and value of --hostname-override, which overrides the file.
-fn hostname_flag(facts: &Facts<'_>) -> Option<(String, &'static str, String)> {
-    const FLAG: &str = "hostname-override";
-    let named = |source: String, flags: &Flags| {
-        let value = flags.value(FLAG)?;
-        Some((source, "--hostname-override", value.to_owned()))
-    };
-    if let Ok(processes) = facts.node.processes() {
-        let mut proxies = processes.processes.iter();
-        let mut proxies = proxies
-            .by_ref()
-            .filter(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false));
-        if let Some(proxy) = proxies.next() {
-            return named(format!("process {}", proxy.pid), &Flags::parse(&proxy.args));
-        }
+/// Returns the name that kube-proxy uses: of its flag, else of its configuration, else of the machine; `None` if the kubelet
+/// fills in the name of the node.
+fn called(facts: &Facts<'_>) -> Result<Option<Called>, Gap> {
+    match hostname_flag(facts)? {
+        Flag::Value(given) => return Ok(Some(given)),
+        Flag::NodeName => return Ok(None),
+        Flag::None => {}
     }
-    let here = facts.node_name();
-    let mut pods = facts.node.pods().ok()?.iter();
-    let pod = pods.find(|pod| {
-        pod.spec.node_name == here && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
-    })?;
-    let mut all = pod.spec.containers.iter();
-    let container = all.find(|of| of.name == "kube-proxy")?;
-    named(format!("pod {}", pod.metadata.name), &flags_of(container))
+    let value = &facts.node.proxy_config()?.hostname_override;
+    if !value.trim().is_empty() {
+        return Ok(Some(Called {
+            source: "kube-proxy's configuration".to_owned(),
+            key: "hostnameOverride",
+            value: value.clone(),
+        }));
+    }
+    let mut host = facts.node.evidence().text(Item::Host)?.lines();
+    let name = host.find_map(|line| line.strip_prefix("host-name = "));
+    let unknown = || Gap::Absent(Item::Host, "it has no host name".to_owned());
+    Ok(Some(Called {
+        source: "the machine".to_owned(),
+        key: "host name",
+        value: name.ok_or_else(unknown)?.to_owned(),
+    }))
+}
+
+/// kube-proxy's flag --hostname-override, which overrides the file.
+enum Flag {
+    /// Its value.
+    Value(Called),
+    /// The kubelet fills in the name of the pod's node.
+    NodeName,
+    /// It is not set.
+    None,
+}
+
+/// Returns the flag, from the process or else from the pod or the DaemonSet.
+fn hostname_flag(facts: &Facts<'_>) -> Result<Flag, Gap> {
+    const FLAG: &str = "hostname-override";
+    let named = |source: String, value: &str| {
+        Flag::Value(Called {
+            source,
+            key: "--hostname-override",
+            value: value.to_owned(),
+        })
+    };
+    let processes = facts.node.processes();
+    let mut proxies = processes.iter().flat_map(|all| &all.processes);
+    if let Some(proxy) =
+        proxies.find(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false))
+    {
+        let flags = Flags::parse(&proxy.args);
+        let value = flags.value(FLAG);
+        return Ok(value.map_or(Flag::None, |value| {
+            named(format!("process {}", proxy.pid), value)
+        }));
+    }
+    let containers = match containers(facts) {
+        // It is no pod: a distribution's process, whose configuration has the name.
+        Err(Gap::NotApplicable(_)) => Vec::new(),
+        read => read?,
+    };
+    // The pod of this node comes after the DaemonSet.
+    let Some((source, container)) = containers.last() else {
+        return Ok(Flag::None);
+    };
+    let flags = flags_of(container);
+    let Some(value) = flags.value(FLAG) else {
+        return Ok(Flag::None);
+    };
+    let Some((_, rest)) = value.split_once("$(") else {
+        return Ok(named(source.clone(), value));
+    };
+    // The kubelet expands $(VAR) from the pod's environment.
+    let variable = rest.split(')').next().unwrap_or(rest);
+    if value == format!("$({variable})") && is_node_name(container, variable) {
+        return Ok(Flag::NodeName);
+    }
+    let why = "--hostname-override comes from the pod's environment, and no kube-proxy process is visible";
+    Err(processes
+        .err()
+        .unwrap_or_else(|| Gap::Absent(Item::Processes, why.to_owned())))
+}
+
+/// Returns whether the variable of `container` is the name of the pod's node.
+fn is_node_name(container: &Container, variable: &str) -> bool {
+    let mut all = container.env.iter();
+    all.any(|of| {
+        let field = of.pointer("/valueFrom/fieldRef/fieldPath");
+        of["name"] == variable && field.is_some_and(|path| path == "spec.nodeName")
+    })
 }
 
 fn node_address(facts: &Facts<'_>) -> Verdict {
@@ -226,11 +299,20 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         let why = "the mode is userspace, in which kube-proxy takes its address from a link";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let nodes = facts.node.nodes()?;
     let desired = facts.node.desired(mode)?;
     let blind = desired.families.iter();
-    let blind = blind.filter(|state| !state.ports.is_empty() && state.node_ip.is_loopback());
+    let mut blind = blind
+        .filter(|state| !state.ports.is_empty() && state.node_ip.is_loopback())
+        .peekable();
+    if blind.peek().is_some() {
+        facts.this_node()?;
+        if !facts.version()?.version.has(Change::NodeAddresses) {
+            let why = "kube-proxy before 1.28 does not take its addresses from the Node";
+            return Err(Gap::NotApplicable(why.to_owned()));
+        }
+    }
     // Whichever Node this machine is, kube-proxy finds an address under its name.
+    let nodes = facts.node.nodes()?;
     let all_have = |family: Family| {
         let has = |node: &Node| {
             let mut addresses = node.status.addresses.iter();
@@ -270,6 +352,9 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
             &config.cluster_cidr,
         )
     };
+    if node.spec.pod_cidrs.is_empty() {
+        return pods_outside(facts, &ours, setting());
+    }
     let mut findings = Vec::new();
     for text in &node.spec.pod_cidrs {
         let Ok(pods) = text.parse::<Cidr>() else {
@@ -295,4 +380,40 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         );
     }
     Ok(findings)
+}
+
+/// Returns a warning if pods of this node have addresses outside `ours`: the network plugin of a Node without podCIDR chooses
+/// them.
+fn pods_outside(facts: &Facts<'_>, ours: &[Option<Cidr>; 2], setting: Proof) -> Verdict {
+    let here = Some(facts.called()?);
+    let pods = facts.node.pods()?.iter();
+    let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
+    let addresses = pods.flat_map(|pod| {
+        let ips = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+        let ips = ips.chain(pod.status.pod_ip.as_deref());
+        ips.filter_map(move |ip| Some((pod, ip.parse::<IpAddr>().ok()?)))
+    });
+    let addresses: Vec<_> = addresses.collect();
+    if addresses.is_empty() {
+        let why = "the Node has no podCIDR, and no pod of it has an address of its own";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let outside = addresses.into_iter().find(|(_, ip)| {
+        let mut same = ours.iter().flatten();
+        same.find(|of| of.family() == Family::of(*ip))
+            .is_some_and(|of| !of.contains(*ip))
+    });
+    let Some((pod, ip)) = outside else {
+        return Ok(Vec::new());
+    };
+    let (name, meta) = (ip.to_string(), &pod.metadata);
+    let message = "the node's pods are not in clusterCIDR: their traffic is treated as external";
+    let seen = Proof::setting(
+        format!("pod {}/{}", meta.namespace, meta.name),
+        "podIP",
+        name,
+    );
+    Ok(vec![
+        Finding::new(Severity::Warning, ip, message).evidence([seen, setting]),
+    ])
 }

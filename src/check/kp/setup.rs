@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{
-    MODE, NFT, VERSION, if_recorded, newer_nft, runs_here, sets_of_others, tool_version,
+    Collector, MODE, NFT, VERSION, newer_nft, runs_here, sets_of_others, tool_version,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::release::Change;
@@ -217,13 +217,13 @@ fn unread_sets(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     };
     let sets = sets_of_others(facts)?;
+    if sets.is_empty() {
+        return Ok(Vec::new());
+    }
     let proxy = facts.version()?;
     let metrics = facts.node.metrics();
     let mut counts = metrics.iter().flat_map(|metrics| metrics.of(FAILURES));
-    if sets.is_empty()
-        || proxy.version.has(Change::ReadsNewerSets)
-        || counts.any(|sample| sample.value > 0.0)
-    {
+    if proxy.version.has(Change::ReadsNewerSets) || counts.any(|sample| sample.value > 0.0) {
         return Ok(Vec::new());
     }
     let message = "the nft in kube-proxy's image may crash on sets that the node's newer nft wrote";
@@ -243,8 +243,8 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         let why = "kube-proxy does not run on this node";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let mut seen = Vec::new();
-    let processes = &if_recorded(facts.node.processes())?.processes;
+    let (mut findings, mut seen) = (Collector::default(), Vec::new());
+    let processes = &facts.node.processes()?.processes;
     for process in processes.iter().filter(|of| of.same_network != Some(false)) {
         let has_flag = |flag: &str, values: &[&str]| {
             let mut args = process.args.iter();
@@ -266,7 +266,8 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
             )));
         }
     }
-    let links = facts.node.links()?.all.iter();
+    let links = findings.read(facts.node.links());
+    let links = links.into_iter().flat_map(|links| &links.all);
     seen.extend(
         links
             .filter(|link| link.name == "kube-dummy-if")
@@ -275,13 +276,11 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
                 state: "kube-router's link for Service addresses".to_owned(),
             }),
     );
-    if seen.is_empty() {
-        return Ok(Vec::new());
+    if !seen.is_empty() {
+        let message = "another service proxy runs next to kube-proxy";
+        findings.push(Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen));
     }
-    let message = "another service proxy runs next to kube-proxy";
-    Ok(vec![
-        Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen),
-    ])
+    findings.verdict()
 }
 
 fn pacing(facts: &Facts<'_>) -> Verdict {

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::backend::iptables::model::Target;
-use crate::check::core::{LEFTOVERS, MODE, rules_in_use};
+use crate::check::core::{Collector, LEFTOVERS, MODE, rules_in_use};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
     When,
@@ -260,8 +260,8 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
         Mode::Ipvs => (Mode::Iptables, "kubernetes load balancer firewall"),
         _ => (Mode::Ipvs, "kube-proxy firewall rules"),
     };
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let chains = rules
             .table("filter")
             .into_iter()
@@ -293,7 +293,7 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn in_use(mode: Mode) -> Gap {

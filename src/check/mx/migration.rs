@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::action::ROUTE_PROTOCOL;
 use crate::bridge::{Held, TABLE};
-use crate::check::core::{if_recorded, services_at};
+use crate::check::core::{Collector, services_at};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
 };
@@ -84,7 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn unfinished(facts: &Facts<'_>) -> Verdict {
     let migration = match facts.node.migration() {
         Err(Gap::Absent(..)) => return Ok(Vec::new()),
-        read => if_recorded(read)?,
+        read => read?,
     };
     if migration.ended {
         return Ok(Vec::new());
@@ -115,33 +115,33 @@ fn unfinished(facts: &Facts<'_>) -> Verdict {
 }
 
 fn bridge(facts: &Facts<'_>) -> Verdict {
-    let tables: Vec<_> = match facts.node.nft() {
-        Ok(rules) => rules.tables.iter().filter(|of| of.name == TABLE).collect(),
-        Err(Gap::Absent(..) | Gap::NotApplicable(_)) => Vec::new(),
-        Err(gap) => return Err(gap),
+    let mut findings = Collector::default();
+    let tables: Option<Vec<_>> = match facts.node.nft() {
+        // Without nftables there is no bridge.
+        Err(Gap::NotApplicable(_)) => Some(Vec::new()),
+        read => findings.read(read).map(|rules| {
+            let tables = rules.tables.iter();
+            tables.filter(|of| of.name == TABLE).collect()
+        }),
+    };
+    let Some(tables) = tables else {
+        // A bridge that is kept has routes, too.
+        return findings.verdict();
     };
     let held = tables.iter().map(|table| Held::of(table)).min();
     if held.as_ref().is_some_and(Held::is_kept) {
         return Ok(Vec::new());
     }
-    let mut findings = Vec::new();
     if let Some(held) = held {
         let names = tables.iter().map(|of| format!("{} {TABLE}", of.family));
         let seen = names.map(|name| Proof::object("nft-table", name));
-        findings.push(
-            Finding::new(Severity::Error, Subject::Bridge, bridge_message(&held)).evidence(seen),
-        );
+        let found =
+            Finding::new(Severity::Error, Subject::Bridge, bridge_message(&held)).evidence(seen);
+        findings.push(with_fix(facts, found));
     }
-    let routes = match if_recorded(facts.node.routes()) {
-        Ok(routes) => routes
-            .all
-            .iter()
-            .filter(|route| is_kpx_route(route))
-            .collect(),
-        // The bridge itself is a finding already.
-        Err(_) if !findings.is_empty() => Vec::new(),
-        Err(gap) => return Err(gap),
-    };
+    let routes = findings.read(facts.node.routes());
+    let routes = routes.into_iter().flat_map(|routes| &routes.all);
+    let routes: Vec<_> = routes.filter(|route| is_kpx_route(route)).collect();
     if !routes.is_empty() {
         let message = format!(
             "{} of protocol {ROUTE_PROTOCOL} to Service addresses are left over, and nothing updates them",
@@ -155,13 +155,12 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
             .iter()
             .map(|route| Proof::object("route", name(route)));
         let to: HashSet<IpAddr> = routes.iter().map(|route| route.destination.addr).collect();
-        findings.push(
-            Finding::new(Severity::Error, Subject::Routes, message)
-                .services(services_at(facts, |at| to.contains(at)))
-                .evidence(seen),
-        );
+        let found = Finding::new(Severity::Error, Subject::Routes, message)
+            .services(services_at(facts, |at| to.contains(at)))
+            .evidence(seen);
+        findings.push(with_fix(facts, found));
     }
-    Ok(findings.into_iter().map(|of| with_fix(facts, of)).collect())
+    findings.verdict()
 }
 
 fn bridge_message(held: &Held) -> String {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::Mode;
 use crate::check::core::{
-    COPY, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof, mounted,
-    runs_here, still_held, text_of,
+    COPY, Collector, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof,
+    mounted, queued, runs_here, still_held, text_of,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
@@ -39,6 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[
             Item::Processes,
             Item::Links,
+            Item::Addresses,
             Item::Iptables4,
             Item::Iptables6,
             Item::Nft,
@@ -167,7 +168,9 @@ fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
 
 fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
     let maps = facts.node.config_maps()?;
-    let pods = facts.node.all_pods()?.iter();
+    let pods = facts.node.pods()?.iter();
+    let mut findings = Collector::default();
+    findings.read(facts.node.all_pods());
     let (here, reported) = (facts.node_name(), facts.reported().ok());
     let mut by_mode: BTreeMap<Mode, Vec<String>> = BTreeMap::new();
     let mut copies = false;
@@ -186,9 +189,15 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
         // The process on this node may have started before the last edit.
         let running = reported.filter(|_| here.is_some() && pod.spec.node_name == here);
         after_restart.extend(mode);
-        if let Some(mode) = mode.map(|mode| running.unwrap_or(mode)) {
-            let node = pod.spec.node_name.clone().unwrap_or_default();
-            by_mode.entry(mode).or_default().push(node);
+        let node = pod.spec.node_name.clone().unwrap_or_default();
+        match (running.or(mode), mounted(pod).next()) {
+            (Some(mode), _) => by_mode.entry(mode).or_default().push(node),
+            (None, Some(name)) => {
+                let why =
+                    format!("the configuration in ConfigMap {name}, of node {node}, is unknown");
+                findings.note(Gap::Absent(Item::ConfigMaps, why));
+            }
+            (None, None) => {}
         }
     }
     if by_mode.is_empty() && copies {
@@ -197,10 +206,11 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
     }
     if by_mode.is_empty() {
         let why = "no kube-proxy pod mounts a ConfigMap with a mode";
+        findings.verdict()?;
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     if by_mode.len() == 1 {
-        return Ok(Vec::new());
+        return findings.verdict();
     }
     let seen = by_mode.iter().map(|(mode, nodes)| {
         Proof::setting(
@@ -214,11 +224,12 @@ fn modes_of_nodes(facts: &Facts<'_>) -> Verdict {
         _ => Subject::Modes,
     };
     let message = "kube-proxy has different modes on different nodes";
-    Ok(vec![
+    findings.push(
         Finding::new(Severity::Warning, about, message)
             .called("modes")
             .evidence(seen),
-    ])
+    );
+    findings.verdict()
 }
 
 fn expected_sync(facts: &Facts<'_>) -> Verdict {
@@ -252,8 +263,8 @@ fn first_sync(facts: &Facts<'_>) -> Verdict {
     const MOST: u64 = 60;
     facts.only_in(&[Mode::Nftables])?;
     let metrics = facts.node.metrics()?;
-    let waiting: Vec<_> = metrics
-        .last_queued()
+    let waiting: Vec<_> = queued(metrics)?
+        .into_iter()
         .filter(|(family, _)| {
             let last = metrics.last_sync().find(|(of, _)| of == family);
             last.is_none_or(|(_, at)| at <= 0.0)

@@ -1,20 +1,19 @@
-//! NodePorts, health check ports, and the sockets that listen on them.
+//! NodePorts, and the sockets that listen on them.
 
 use std::collections::BTreeMap;
 
 use crate::backend::Mode;
-use crate::check::core::{MODE, VERSION, node_ports, proto_of};
-use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
-};
+use crate::check::core::{Collector, MODE, VERSION, node_ports, proto_of};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
-use crate::cluster::release::Change;
+use crate::cluster::release::{Change, OLDEST};
 use crate::evidence::{Gap, Item};
-use crate::net::{Family, Proto};
+use crate::net::Family;
+use crate::node::processes::is_proxy_name;
 use crate::node::sockets::Socket;
 
-const SOCKETS: &[Item] = &[
+pub(super) const SOCKETS: &[Item] = &[
     Item::Sockets,
     Item::Tcp4,
     Item::Tcp6,
@@ -45,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#40920",
             "kubernetes/kubernetes#100643: no more sockets",
         ],
-        needs: &[SOCKETS, &[Item::Services]],
+        needs: &[MODE, VERSION, SOCKETS, &[Item::Services]],
         caused_by: &[],
         run: taken,
     },
@@ -91,39 +90,9 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[],
         run: families,
     },
-    Check {
-        id: "NP06",
-        name: "health-check-ports",
-        severity: Severity::Error,
-        when: When::Now,
-        title: "kube-proxy answers on every healthCheckNodePort",
-        symptom: "The load balancer considers every node dead, or sends traffic to nodes without endpoints.",
-        why: "For a Service with externalTrafficPolicy Local, kube-proxy listens on healthCheckNodePort and reports \
-              to the load balancer whether the node has endpoints. Without the listener the node gets no traffic.",
-        verify: "kube-proxy must listen on the port.",
-        commands: &[
-            Example::on_node("ss -lntp | grep PORT").with(&["PORT"]),
-            Example::on_node("curl -s http://127.0.0.1:PORT/healthz").with(&["PORT"]),
-        ],
-        fix: Text::plain(
-            "Find out in kube-proxy's log why it could not listen (another process may use the port), then restart \
-             it.",
-        ),
-        incidents: &[
-            "kubernetes/kubernetes#97225",
-            "kubernetes/kubernetes#117621",
-        ],
-        needs: &[SOCKETS, &[Item::Services]],
-        caused_by: &[
-            Because::Loss("KM01"),
-            Because::Absence("KP02"),
-            Because::Absence("KP05"),
-        ],
-        run: health_checks,
-    },
 ];
 
-fn socket_proof(socket: &Socket) -> Proof {
+pub(super) fn socket_proof(socket: &Socket) -> Proof {
     let names = socket.processes.iter();
     let names: Vec<_> = names
         .map(|p| format!("{} (pid {})", p.name, p.pid))
@@ -138,7 +107,7 @@ fn socket_proof(socket: &Socket) -> Proof {
 }
 
 /// Returns the gap of the first list of sockets that was not read; an empty result depends on all of them.
-fn all_sockets_read(facts: &Facts<'_>) -> Result<(), Gap> {
+pub(super) fn all_sockets_read(facts: &Facts<'_>) -> Result<(), Gap> {
     match facts.node.sockets()?.gaps.first() {
         Some(gap) => Err(gap.clone()),
         None => Ok(()),
@@ -150,16 +119,18 @@ fn taken(facts: &Facts<'_>) -> Verdict {
     if ports.is_empty() {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
     }
-    let mut findings = Vec::new();
+    let mut findings = Collector::default();
+    findings.read(all_sockets_read(facts));
     for socket in &facts.node.sockets()?.listening {
         let port = socket.local.port();
-        let proxys = socket
-            .processes
-            .iter()
-            .any(|p| p.name.starts_with("kube-proxy"));
         if let Some(service) = ports.get(&(socket.proto.number(), port))
-            && !proxys
+            && !is_proxys(socket)
         {
+            if socket.processes.is_empty() && may_be_proxys(facts) {
+                let why = format!("it does not say which process listens on port {port}");
+                findings.note(Gap::Absent(Item::Sockets, why));
+                continue;
+            }
             let message = "a process of the node listens on the Service's NodePort";
             let about = Subject::NodePort {
                 service: service.clone(),
@@ -170,10 +141,26 @@ fn taken(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    if findings.is_empty() {
-        all_sockets_read(facts)?;
+    findings.verdict()
+}
+
+/// Returns whether kube-proxy is known to hold the socket.
+pub(super) fn is_proxys(socket: &Socket) -> bool {
+    let mut names = socket.processes.iter().map(|process| &process.name);
+    names.any(|name| name.starts_with("kube-proxy") || is_proxy_name(name))
+}
+
+/// Returns whether kube-proxy itself may listen on NodePorts: old releases do, and those that serve NodePorts on loopback
+/// addresses in nftables mode.
+fn may_be_proxys(facts: &Facts<'_>) -> bool {
+    let (Ok(mode), Ok(found)) = (facts.mode(), facts.version()) else {
+        return true;
+    };
+    match mode {
+        Mode::Userspace => true,
+        Mode::Nftables if found.version.has(Change::LocalhostNodePorts) => true,
+        Mode::Iptables | Mode::Ipvs | Mode::Nftables => !found.version.is_at_least(OLDEST),
     }
-    Ok(findings)
 }
 
 fn host_ports(facts: &Facts<'_>) -> Verdict {
@@ -267,62 +254,4 @@ fn families(facts: &Facts<'_>) -> Verdict {
                 .evidence([setting()])
         })
         .collect())
-}
-
-fn health_checks(facts: &Facts<'_>) -> Verdict {
-    let wanted: Vec<_> = facts
-        .node
-        .services()?
-        .iter()
-        .filter(|service| {
-            let labels = &service.metadata.labels;
-            service.spec.kind == "LoadBalancer"
-                && service.spec.external_traffic_policy.as_deref() == Some("Local")
-                && !labels.contains_key("service.kubernetes.io/service-proxy-name")
-                && !labels.contains_key("service.kubernetes.io/headless")
-        })
-        .filter_map(|service| Some((service, service.spec.health_check_node_port?)))
-        .filter(|(_, port)| *port != 0)
-        .collect();
-    if wanted.is_empty() {
-        return Err(Gap::NotApplicable(
-            "no Service has a healthCheckNodePort".to_owned(),
-        ));
-    }
-    let sockets = facts.node.sockets()?;
-    let mut findings = Vec::new();
-    for (service, port) in wanted {
-        let here = || {
-            let all = sockets.listening.iter();
-            all.filter(|s| s.proto == Proto::Tcp && s.local.port() == port)
-        };
-        let others: Vec<_> = here()
-            .filter(|s| {
-                !s.processes.is_empty()
-                    && !s.processes.iter().any(|p| p.name.starts_with("kube-proxy"))
-            })
-            .map(socket_proof)
-            .collect();
-        let about = Subject::HealthCheckPort {
-            service: service.into(),
-            number: port,
-        };
-        if !others.is_empty() {
-            let message = "another process than kube-proxy listens on the healthCheckNodePort";
-            findings.push(Finding::new(Severity::Error, about, message).evidence(others));
-        } else if here().next().is_none() {
-            all_sockets_read(facts)?;
-            let message = "no process listens on the healthCheckNodePort: load balancers consider the node dead";
-            let seen = Proof::Socket {
-                socket: format!("tcp port {port}"),
-                process: "no listener".to_owned(),
-            };
-            findings.push(
-                Finding::new(Severity::Error, about, message)
-                    .loss()
-                    .evidence([seen]),
-            );
-        }
-    }
-    Ok(findings)
 }

@@ -3,7 +3,7 @@
 use crate::backend::Mode;
 use crate::backend::ipvs::requirements::conn_reuse_mode;
 use crate::backend::requirements::By;
-use crate::check::core::{IPVS_TABLE, MODE, number, recorded, setting, sysctl_proof};
+use crate::check::core::{IPVS_TABLE, MODE, number, setting, sysctl_proof};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -302,7 +302,7 @@ fn strict_arp(facts: &Facts<'_>) -> Verdict {
 fn keepalive(facts: &Facts<'_>) -> Verdict {
     const KEY: &str = "net.ipv4.tcp_keepalive_time";
     facts.only_in(&[Mode::Ipvs])?;
-    recorded(facts, KEY)?;
+    setting(facts, KEY)?;
     let idle = number(facts, KEY)?;
     let timeouts = facts
         .node
@@ -326,7 +326,7 @@ fn estimation(facts: &Facts<'_>) -> Verdict {
     const KEY: &str = "net.ipv4.vs.run_estimation";
     facts.only_in(&[Mode::Ipvs])?;
     let count = facts.node.ipvs()?.servers.len();
-    if count <= MANY || recorded(facts, KEY)? == "0" {
+    if count <= MANY || setting(facts, KEY)? == "0" {
         return Ok(Vec::new());
     }
     let message = "IPVS estimates rates of thousands of virtual servers every two seconds";

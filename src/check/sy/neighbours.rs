@@ -1,6 +1,6 @@
 //! Overflows of the neighbour tables.
 
-use crate::check::core::{by_family, if_recorded, number, sysctl_proof};
+use crate::check::core::{Collector, by_family, number, sysctl_proof};
 use crate::check::{Check, Example, Facts, Finding, Fix, Proof, Severity, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -35,17 +35,17 @@ pub(super) const CHECKS: &[Check] = &[Check {
 }];
 
 fn overflowed(facts: &Facts<'_>) -> Verdict {
-    let tables = by_family(|family| if_recorded(facts.node.neighbours(family)));
-    let tables = tables.map_err(|gap| match gap {
-        // Only the host's network namespace has the files.
-        Gap::Absent(_, why) => Gap::NotApplicable(why),
-        other => other,
-    })?;
-    let mut findings = Vec::new();
-    for (family, counters) in tables {
-        findings.extend(overflow(facts, family, counters)?);
-    }
-    Ok(findings)
+    let mut findings = Collector::default();
+    let found = by_family(facts, &mut findings, |family| {
+        let counters = facts.node.neighbours(family).map_err(|gap| match gap {
+            // Only the host's network namespace has the files.
+            Gap::Absent(_, why) if family == Family::V4 => Gap::NotApplicable(why),
+            other => other,
+        });
+        overflow(facts, family, counters?)
+    });
+    findings.extend(found.into_iter().filter_map(|(_, found)| found));
+    findings.verdict()
 }
 
 fn overflow(

@@ -1,17 +1,18 @@
 //! Sysctls of forwarding, routing and client ports.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::backend::Mode;
-use crate::backend::iptables::model::Target;
-use crate::check::core::{node_ports, recorded, setting, sysctl_proof};
+use crate::check::core::{Collector, PATH, Paths, node_ports, setting, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
     Verdict, When,
 };
 use crate::evidence::{Gap, Item};
-use crate::net::Family;
+use crate::net::{Family, Proto};
 use crate::node::IptablesBackend;
+use crate::trace::{Entry, Verdict as End};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -72,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#90259: CVE-2020-8558",
             "kubernetes/kubernetes#114470",
         ],
-        needs: &[&[Item::Sysctl, Item::Iptables4]],
+        needs: &[PATH],
         caused_by: &[Because::In("IB07")],
         run: localnet,
     },
@@ -151,8 +152,8 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn ip_forward(facts: &Facts<'_>) -> Verdict {
-    let sysctl = facts.node.sysctl()?;
-    let mut findings = Vec::new();
+    facts.node.sysctl()?;
+    let mut findings = Collector::default();
     // Without pods' prefixes, use the families of Service addresses.
     let families = match facts.pod_families() {
         Ok(families) if !families.is_empty() => families,
@@ -163,8 +164,8 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
             Family::V4 => "net.ipv4.ip_forward",
             Family::V6 => "net.ipv6.conf.all.forwarding",
         };
-        let Some(value) = sysctl.get(key) else {
-            return Err(Gap::Absent(Item::Sysctl, format!("it has no {key}")));
+        let Some(value) = findings.read(setting(facts, key)) else {
+            continue;
         };
         if value != "0" {
             continue;
@@ -187,39 +188,43 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
             format!("sysctl -w {key}=1"),
         )));
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn localnet(facts: &Facts<'_>) -> Verdict {
+    /// That of kube-proxy's metrics, which are on 127.0.0.1.
+    const PORT: u16 = 10249;
     let key = "net.ipv4.conf.all.route_localnet";
     if setting(facts, key)? != "1" {
         return Ok(Vec::new());
     }
     let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let chain = rules.chain("filter", "KUBE-FIREWALL");
-    let drops = chain.is_some_and(|chain| {
-        chain.rules.iter().any(|rule| {
-            let text = rule.to_string();
-            rule.target == Some(Target::Drop) && text.contains("-d 127.0.0.0/8")
-        })
-    });
-    if drops {
-        return Ok(Vec::new());
+    let mut findings = Collector::default();
+    let paths = Paths::of(facts, Family::V4);
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let packet = paths.packet(Entry::Outside, to, Proto::Tcp);
+    let accepted =
+        packet.map(|packet| paths.astray(&mut findings, &packet, |end| end.verdict != End::Local));
+    if accepted.is_some_and(|ends| !ends.is_empty()) {
+        // Rules that were not read may drop them.
+        paths.note_unread(facts, &mut findings);
+        let message = "packets for 127.0.0.0/8 from outside are accepted: no rule drops them";
+        findings.push(
+            Finding::new(Severity::Warning, Subject::sysctl(key), message)
+                .lost_in([Subject::table(Family::V4, "filter")])
+                .evidence([
+                    sysctl_proof(key, 1),
+                    Proof::Chain {
+                        family: Family::V4,
+                        table: "filter".to_owned(),
+                        chain: "KUBE-FIREWALL".to_owned(),
+                        rules: chain.map_or(0, |chain| chain.rules.len()),
+                    },
+                ]),
+        );
     }
-    let message = "packets for 127.0.0.0/8 from outside are accepted: no rule drops them";
-    Ok(vec![
-        Finding::new(Severity::Warning, Subject::sysctl(key), message)
-            .lost_in([Subject::table(Family::V4, "filter")])
-            .evidence([
-                sysctl_proof(key, 1),
-                Proof::Chain {
-                    family: Family::V4,
-                    table: "filter".to_owned(),
-                    chain: "KUBE-FIREWALL".to_owned(),
-                    rules: chain.map_or(0, |chain| chain.rules.len()),
-                },
-            ]),
-    ])
+    findings.verdict()
 }
 
 fn local_ports(facts: &Facts<'_>) -> Verdict {
@@ -232,7 +237,7 @@ fn local_ports(facts: &Facts<'_>) -> Verdict {
     if ports.is_empty() {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
     }
-    let text = recorded(facts, RANGE)?;
+    let text = setting(facts, RANGE)?;
     let bad = || Gap::Failed(Item::Sysctl, format!("{RANGE} = {text:?} is not a range"));
     let mut words = text.split_ascii_whitespace().map(str::parse::<u16>);
     let (Some(Ok(first)), Some(Ok(last))) = (words.next(), words.next()) else {
@@ -288,11 +293,13 @@ fn reverse_path(facts: &Facts<'_>) -> Verdict {
             "the node has no tunnel to other nodes".to_owned(),
         ));
     }
-    let of_all = recorded(facts, "net.ipv4.conf.all.rp_filter")?;
-    let mut findings = Vec::new();
+    let of_all = setting(facts, "net.ipv4.conf.all.rp_filter")?;
+    let mut findings = Collector::default();
     for link in tunnels {
         let key = format!("net.ipv4.conf.{}.rp_filter", link.replace('.', "/"));
-        let own = recorded(facts, &key)?;
+        let Some(own) = findings.read(setting(facts, &key)) else {
+            continue;
+        };
         if own.max(of_all) == "1" {
             let message =
                 "the strict reverse path filter drops packets whose route back uses another link";
@@ -309,12 +316,14 @@ fn reverse_path(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn liberal(facts: &Facts<'_>) -> Verdict {
     const KEY: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
-    if facts.configuration()?.conntrack.tcp_be_liberal || recorded(facts, KEY)? != "0" {
+    // One of them is enough.
+    let is_liberal = setting(facts, KEY).map(|value| value != "0");
+    if is_liberal == Ok(true) || facts.configuration()?.conntrack.tcp_be_liberal || is_liberal? {
         return Ok(Vec::new());
     }
     let message = "conntrack considers packets outside the TCP window invalid, and the nftables mode does not drop them";

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
-use crate::check::core::Source;
+use crate::check::core::{Collector, Source};
 use crate::check::drift::DRIFT;
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::diff::Layer;
-use crate::evidence::{Gap, Item};
+use crate::evidence::Item;
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
 
@@ -51,33 +51,38 @@ pub(super) const CHECKS: &[Check] = &[Check {
     },
 }];
 
-/// Returns the virtual servers of other software; `None` if IPVS is not loaded.
-fn foreign_servers(facts: &Facts<'_>) -> Result<Option<Vec<Key>>, Gap> {
+/// Returns the virtual servers of other software, and notes in `all` what is not known of them.
+fn foreign_servers(facts: &Facts<'_>, all: &mut Collector) -> Vec<Key> {
     if facts.node.has_no_ipvs() {
-        return Ok(None);
+        all.add(Ok(Vec::new()));
+        return Vec::new();
     }
-    let table = match facts.node.ipvs() {
-        Ok(table) => table,
-        Err(Gap::Absent(..)) => return Ok(None),
-        Err(gap) => return Err(gap),
+    let Some(table) = all.read(facts.node.ipvs_or_none()) else {
+        return Vec::new();
     };
-    // Without Services and addresses, kube-proxy's virtual servers cannot be distinguished from others.
-    facts.node.services()?;
-    facts.node.addresses()?;
+    let is_addressed = |key: &Key| matches!(key, Key::Address { .. });
     let keys = table.servers.iter().map(|server| server.key);
-    let foreign = keys.filter(|key| match *key {
-        Key::Address { addr, port, .. } => !facts.node.owns_server(addr, port),
-        // kube-proxy creates no virtual server by firewall mark.
-        Key::Fwmark { .. } => true,
-    });
-    Ok(Some(foreign.collect()))
+    let (addressed, mut foreign): (Vec<_>, Vec<_>) = keys.partition(is_addressed);
+    // Without Services and addresses, kube-proxy's virtual servers cannot be distinguished from others. It creates none by
+    // firewall mark.
+    if addressed.is_empty()
+        || all.read(facts.node.services()).is_some() & all.read(facts.node.addresses()).is_some()
+    {
+        foreign.extend(addressed.into_iter().filter(|key| match *key {
+            Key::Address { addr, port, .. } => !facts.node.owns_server(addr, port),
+            Key::Fwmark { .. } => true,
+        }));
+    }
+    foreign
 }
 
 /// Finds virtual servers of other software whose addresses excludeCIDRs does not contain.
 fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
-    let Some(foreign) = foreign_servers(facts)? else {
-        return Ok(Vec::new());
-    };
+    let mut findings = Collector::default();
+    let foreign = foreign_servers(facts, &mut findings);
+    if foreign.is_empty() {
+        return findings.verdict();
+    }
     let config = facts.configuration()?;
     let excluded = config.exclude_cidrs();
     let mut seen = Vec::new();
@@ -94,14 +99,14 @@ fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
         }
     }
     if seen.is_empty() {
-        return Ok(Vec::new());
+        return findings.verdict();
     }
     let list: Vec<_> = wanted.iter().map(String::as_str).collect();
     let list = format!("[{}]", list.join(", "));
     let message = "kube-proxy in ipvs mode deletes virtual servers of other software unless excludeCIDRs contains them";
     let finding = Finding::new(Severity::Warning, Subject::VirtualServers, message).evidence(seen);
     let when = "kube-proxy reads it when it starts in the new mode.";
-    Ok(vec![match command(facts, &list) {
+    findings.push(match command(facts, &list) {
         Some(command) => finding.fix(Fix::kubectl(
             format!("Add their addresses to excludeCIDRs before the switch: {when}"),
             command,
@@ -109,7 +114,8 @@ fn unprotected_servers(facts: &Facts<'_>) -> Verdict {
         None => finding.fix(format!(
             "Set ipvs.excludeCIDRs to {list} in kube-proxy's configuration before the switch: {when}"
         )),
-    }])
+    });
+    findings.verdict()
 }
 
 /// Returns the command that sets ipvs.excludeCIDRs to `list`, if it is empty as kubeadm writes it.
@@ -132,16 +138,15 @@ fn command(facts: &Facts<'_>, list: &str) -> Option<String> {
 
 /// Finds virtual servers of other software, which kube-proxy clears when it starts in nftables mode.
 fn cleared_servers(facts: &Facts<'_>) -> Verdict {
-    let foreign = foreign_servers(facts)?.unwrap_or_default();
+    let mut findings = Collector::default();
+    let foreign = foreign_servers(facts, &mut findings);
     let message =
         "kube-proxy clears this virtual server of other software when it starts in nftables mode";
-    Ok(foreign
-        .into_iter()
-        .map(|key| {
-            let name = print::name(key);
-            Finding::new(Severity::Error, Subject::server(key), message)
-                .evidence([Proof::object("virtual-server", name)])
-                .fix("Move the other software's virtual servers to another machine first, or keep this node in its mode.")
-        })
-        .collect())
+    findings.extend(foreign.into_iter().map(|key| {
+        let name = print::name(key);
+        Finding::new(Severity::Error, Subject::server(key), message)
+            .evidence([Proof::object("virtual-server", name)])
+            .fix("Move the other software's virtual servers to another machine first, or keep this node in its mode.")
+    }));
+    findings.verdict()
 }

@@ -7,7 +7,7 @@ use crate::backend::iptables::model::{Chain, Match, Policy, States, Table, Targe
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::check::core::{
-    IPVS_TABLE, MODE, RULES, is_open, name_of, node_ports, rule_proof, rules_in_use,
+    Collector, IPVS_TABLE, MODE, RULES, is_open, name_of, node_ports, rule_proof, rules_in_use,
     split_addresses,
 };
 use crate::check::{
@@ -216,8 +216,8 @@ fn input(facts: &Facts<'_>) -> Verdict {
     let Some(port) = ports.filter_map(|port| port.node_port).min() else {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
     };
-    let mut findings = Vec::new();
-    for (family, rules) in rules_in_use(facts)? {
+    let mut findings = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut findings) {
         let Some(table) = rules.table("filter") else {
             continue;
         };
@@ -251,5 +251,5 @@ fn input(facts: &Facts<'_>) -> Verdict {
             .evidence([seen]),
         );
     }
-    Ok(findings)
+    findings.verdict()
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::backend::Mode;
 use crate::backend::ipvs::print;
-use crate::check::core::{IPVS_TABLE, MODE, Served, if_recorded};
+use crate::check::core::{Collector, IPVS_TABLE, MODE, Served};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::config::go_duration;
 use crate::evidence::{Gap, Item};
@@ -93,7 +93,8 @@ fn drained(facts: &Facts<'_>) -> Verdict {
         .flat_map(|endpoint| &endpoint.addresses)
         .filter_map(|text| text.parse().ok())
         .collect();
-    let mut findings = Vec::new();
+    let mut findings = Collector::default();
+    findings.add(Ok(Vec::new()));
     let served = Served::new(facts);
     for server in &facts.node.ipvs()?.servers {
         for real in server.reals.iter().filter(|real| real.weight == 0) {
@@ -103,7 +104,10 @@ fn drained(facts: &Facts<'_>) -> Verdict {
             let held = if let Some(held) = real.connections {
                 u64::from(held.active) + u64::from(held.inactive)
             } else {
-                let all = if_recorded(facts.node.ipvs_connections())?.all.iter();
+                let Some(all) = findings.read(facts.node.ipvs_connections()) else {
+                    continue;
+                };
+                let all = all.all.iter();
                 let at = (real.addr, real.port).into();
                 all.filter(|c| c.real == at && c.client.port() != 0).count() as u64
             };
@@ -128,16 +132,16 @@ fn drained(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn buckets(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     let Some(info) = facts.node.ipvs()?.info else {
         let why = "ipvsadm does not print the number of buckets";
-        return Err(Gap::NotApplicable(why.to_owned()));
+        return Err(Gap::Absent(Item::Ipvs, why.to_owned()));
     };
-    let count = if_recorded(facts.node.ipvs_connections())?.all.len();
+    let count = facts.node.ipvs_connections()?.all.len();
     let size = info.conn_tab_size as usize;
     if count <= size.saturating_mul(8) {
         return Ok(Vec::new());

@@ -8,9 +8,11 @@ use std::net::IpAddr;
 use crate::backend::iptables::model::{Policy, Rule, Target};
 use crate::backend::nftables::model::{Datum, Expr, NatKind, Statement, Table, Verdict};
 use crate::backend::nftables::print;
+use crate::check::Facts;
+use crate::check::core::idle_rules;
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
-use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::node::IptablesBackend;
 use crate::owner::Port;
 use crate::owner::software::{self, Maker};
 use crate::trace::region::{Ranges, ends};
@@ -26,8 +28,8 @@ const OTHER_TABLES: [&str; 3] = ["kpx-", "kube-network-policies", "npa-"];
 pub(super) struct ForeignRules {
     /// Whether any rule or policy drops, rejects or diverts packets.
     pub(super) any: bool,
-    /// The gap of the backend that is not in use, if it has tables.
-    pub(super) gap: Option<Gap>,
+    /// Rules that were not read.
+    pub(super) gaps: Vec<Gap>,
     networks: Vec<Cidr>,
     ports: HashSet<u16>,
 }
@@ -49,15 +51,13 @@ pub(super) fn is_foreign_table(name: &str) -> bool {
 
 impl ForeignRules {
     /// Returns the rules of other software for `family`.
-    pub(super) fn of(node: &NodeSnapshot<'_>, family: Family) -> Result<Self, Gap> {
+    pub(super) fn of(facts: &Facts<'_>, family: Family) -> Self {
         let mut found = Self::default();
-        for store in [
-            IptablesBackend::InUse,
-            IptablesBackend::Legacy,
-            IptablesBackend::Nft,
-        ] {
-            match node.iptables(store, family) {
-                Ok(rules) => {
+        let in_use = facts.node.iptables(IptablesBackend::InUse, family);
+        for rules in [in_use.map(Some), idle_rules(facts, family)] {
+            match rules {
+                Ok(None) => {}
+                Ok(Some(rules)) => {
                     for table in &rules.tables {
                         for chain in &table.chains {
                             let maker = software::maker_of_chain(&table.name, &chain.name);
@@ -78,22 +78,21 @@ impl ForeignRules {
                         }
                     }
                 }
-                Err(gap) if store == IptablesBackend::InUse => return Err(gap),
-                // It has no rules.
-                Err(Gap::NotCollected(_) | Gap::NotApplicable(_)) => {}
-                Err(gap) => found.gap = Some(gap),
+                Err(Gap::Absent(..)) if family == Family::V6 && facts.node.has_no_ipv6() => {}
+                Err(gap) => found.gaps.push(gap),
             }
         }
-        match node.nft() {
+        match facts.node.nft() {
             Ok(rules) => {
                 for table in rules.tables.iter().filter(|of| fits(of, family)) {
                     found.add(table);
                 }
             }
-            Err(Gap::Absent(..) | Gap::NotApplicable(_)) => {}
-            Err(gap) => return Err(gap),
+            // Without nftables it has no rules.
+            Err(Gap::NotApplicable(_)) => {}
+            Err(gap) => found.gaps.push(gap),
         }
-        Ok(found)
+        found
     }
 
     fn add(&mut self, table: &Table) {

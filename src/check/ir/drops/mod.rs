@@ -11,18 +11,20 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
-use crate::check::core::{by_family, if_recorded};
+use crate::backend::Mode;
+use crate::backend::nftables::model::Ruleset;
+use crate::check::core::{Collector, MODE, PATH};
 use crate::check::{Check, Example, Facts, Rule, ServiceRef, Severity, Text, Verdict, When};
-use crate::evidence::{Gap, IPTABLES};
+use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::NodeSnapshot;
+use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port, Role};
 use crate::proof::{self, Fate, Space, Way};
 use crate::trace::region::{Coordinate as _, Field, Ranges, address};
 use crate::trace::walk::Walker;
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Subsystem, World, mismatch,
+    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Stop, Subsystem, World, mismatch,
 };
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
@@ -63,7 +65,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#40182: Docker 1.13 sets the policy of FORWARD to DROP",
         "kubernetes/kubernetes#39823: pods do not reach Services under such a policy",
     ],
-    needs: &[IPTABLES, trace::NEEDS],
+    needs: &[MODE, PATH],
     caused_by: &[],
     run: foreign_drops,
 }];
@@ -92,41 +94,78 @@ struct Effects {
 }
 
 fn foreign_drops(facts: &Facts<'_>) -> Verdict {
-    let node = facts.node;
-    node.services()?;
-    node.slices()?;
-    if_recorded(node.routes())?;
-    if_recorded(node.addresses())?;
-    if_recorded(node.nft().map(|_| ()).or_else(|gap| match gap {
-        // Without nftables it has no rules.
-        Gap::Absent(..) | Gap::NotApplicable(_) => Ok(()),
-        gap => Err(gap),
-    }))?;
-    let mut effects = BTreeMap::new();
-    let mut gap = None;
-    for (family, foreign) in by_family(|family| ForeignRules::of(node, family))? {
-        if foreign.any {
-            try_family(node, family, facts.owners(), &foreign, &mut effects);
+    facts.node.services()?;
+    facts.node.slices()?;
+    // Without these, no path is certain.
+    facts.node.routes()?;
+    facts.node.addresses()?;
+    let mut all = Collector::default();
+    // Rules of iptables drop packets, whatever unknown rules of nftables do.
+    let without_nft = match facts.node.nft() {
+        Ok(_) | Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
+        Err(_) => {
+            let node = NodeSnapshot::new(facts.node.evidence());
+            let node = node.called(facts.node_name().as_deref());
+            Some(node.with_nft(Ok(Ruleset::default())))
         }
-        gap = gap.or(foreign.gap);
+    };
+    let effects = match &without_nft {
+        Some(node) => effects_on(node, facts, &mut all),
+        None => effects_on(facts.node, facts, &mut all),
+    };
+    let findings = effects.iter();
+    all.extend(findings.map(|(rule, effect)| finding(facts.node, rule, effect)));
+    all.verdict()
+}
+
+/// Returns the effects of other software's rules on `node`, and notes in `all` what is not known.
+fn effects_on<'n>(
+    node: &'n NodeSnapshot<'n>,
+    facts: &Facts<'_>,
+    all: &mut Collector,
+) -> BTreeMap<Rule, Effects> {
+    let mut effects = BTreeMap::new();
+    for family in Family::BOTH {
+        let foreign = ForeignRules::of(facts, family);
+        if foreign.any && all.read(translates(facts, family)).is_some() {
+            let unknown = try_family(node, family, facts.owners(), &foreign, &mut effects);
+            if let Some(gap) = unknown {
+                all.note(gap);
+            }
+        }
+        for gap in foreign.gaps {
+            all.note(gap);
+        }
     }
-    match gap {
-        Some(gap) if effects.is_empty() => Err(gap),
-        _ => Ok(effects
-            .iter()
-            .map(|(rule, effect)| finding(node, rule, effect))
-            .collect()),
+    effects
+}
+
+/// Returns an error if the rules of kube-proxy are not known: a packet that is not translated ends elsewhere.
+fn translates(facts: &Facts<'_>, family: Family) -> Result<(), Gap> {
+    let rules = || facts.node.saved(IptablesBackend::InUse, family).map(|_| ());
+    match facts.current() {
+        Ok(Mode::Nftables) => facts.node.nft().map(|_| ()),
+        Ok(Mode::Iptables | Mode::Userspace) => rules(),
+        Ok(Mode::Ipvs) => {
+            facts.node.ipvs()?;
+            rules()
+        }
+        Err(_) => {
+            facts.node.nft()?;
+            rules()
+        }
     }
 }
 
-/// Traces packets to Services of `family`, and records the effects of other software's rules.
+/// Traces packets to Services of `family`, and records the effects of other software's rules. Returns why the path of a packet
+/// is unknown, if it is.
 fn try_family<'n>(
     node: &'n NodeSnapshot<'n>,
     family: Family,
     owners: &Owners,
     foreign: &ForeignRules,
     effects: &mut BTreeMap<Rule, Effects>,
-) {
+) -> Option<Gap> {
     let ready = |port: &&Port| {
         let serves = |state| {
             matches!(
@@ -144,12 +183,22 @@ fn try_family<'n>(
     let sources = Sources::of(node, family);
     let world = World::whole(node, family);
     let walker = Walker::recording(&world, family);
+    let mut unknown = None;
     let mut trace = |flow: Flow, port: &Port| {
-        // A trace over complete rules needs no further chains.
-        let Ok(outcomes) = walker.walk(&flow) else {
-            return;
+        let outcomes = match walker.walk(&flow) {
+            Ok(outcomes) => outcomes,
+            Err(Stop::Broken(gap)) => {
+                unknown.get_or_insert(gap);
+                return;
+            }
+            // A trace over complete rules needs no further chains.
+            Err(Stop::Need(_)) => return,
         };
         for outcome in &outcomes {
+            if outcome.verdict == trace::Verdict::Unknown {
+                let item = Item::iptables(family);
+                unknown.get_or_insert_with(|| Gap::Failed(item, outcome.reason.clone()));
+            }
             let open = open(outcome, &outcomes);
             note(outcome, open, family, &flow, port, effects);
         }
@@ -176,6 +225,7 @@ fn try_family<'n>(
             trace(flow, port);
         }
     }
+    unknown
 }
 
 /// Returns packets of pods and of the node to cluster IPs of `ports` that do not reach a backend: one of each class and port.

@@ -103,6 +103,7 @@ fn tools(running: &Running) -> Result<String, Gap> {
         "/sbin",
         "/bin",
     ];
+    const PROTOCOLS: &str = "/etc/protocols";
     let item = Item::ProxyTools;
     let Some(process) = &running.table.here else {
         let why = format!("{} on this node", running.table.describe());
@@ -116,6 +117,11 @@ fn tools(running: &Running) -> Result<String, Gap> {
     let root = process.file("/");
     std::fs::read_dir(&root).map_err(|e| super::context::gap(item, root.display(), &e))?;
     let mut found = String::new();
+    // Some tools read the numbers of protocols from it.
+    if process.file(PROTOCOLS).exists() {
+        found.push_str(PROTOCOLS);
+        found.push('\n');
+    }
     for tool in TOOLS {
         let paths = FOLDERS.map(|folder| format!("{folder}/{tool}"));
         for path in paths.iter().filter(|path| process.file(path).exists()) {
