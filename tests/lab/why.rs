@@ -86,7 +86,7 @@ const BROKEN: &[Broken] = &[
         asked: &["{web}:80"],
         cause: "foreign-rule",
         says: "accepts the packets before kube-proxy's rules translate them",
-        mend: By(&[Node("iptables -t nat -D PREROUTING -d {web} -j ACCEPT")]),
+        mend: AsPrinted,
     },
     Broken {
         breaks: &[Node(
@@ -107,7 +107,7 @@ const BROKEN: &[Broken] = &[
         asked: &["demo/web:http"],
         cause: "foreign-rule",
         says: "no rule of chain FORWARD in table filter accepts the packets",
-        mend: By(&[Node("iptables -P FORWARD ACCEPT")]),
+        mend: AsPrinted,
     },
     Broken {
         breaks: &[Node(
