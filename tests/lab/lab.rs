@@ -86,7 +86,7 @@ impl Lab {
         reason = "the harness has no other settings"
     )]
     pub(crate) fn new() -> Result<Self, String> {
-        let programs = std::env::var("KUBE_BIN").unwrap_or_default();
+        let programs = env::var("KUBE_BIN").unwrap_or_default();
         if programs.is_empty() {
             return Err("KUBE_BIN does not name the folder of the Kubernetes programs".to_owned());
         }

@@ -111,7 +111,7 @@ const BROKEN: &[Broken] = &[
     },
     Broken {
         breaks: &[Node(
-            "conntrack -I -p udp -s 10.244.9.9 -d {web} --sport 40000 --dport 9001 -r 10.244.9.8 -q 10.244.9.9 \
+            "conntrack -I -p udp -s {near} -d {web} --sport 40000 --dport 9001 -r 10.244.9.8 -q {near} \
              --reply-port-src 9001 --reply-port-dst 40000 -t 600 -u ASSURED",
         )],
         asked: &["demo/web:datagrams"],
