@@ -39,7 +39,8 @@ fn before(text: &str, line: &str, new: &str) -> String {
 const OWN_PODS: &str = r#"{"dst": "10.244.1.0/24", "dev": "cni0", "scope": "link"}"#;
 const OTHER_PODS: &str = r#"{"dst": "10.244.2.0/24", "dev": "eth0", "gateway": "10.0.2.16"}"#;
 
-fn with_routes(text: &str, routes: &[&str]) -> String {
+/// Adds objects to a list, such as routes.
+fn with_more(text: &str, routes: &[&str]) -> String {
     let mut list: Value = serde_json::from_str(text).unwrap();
     let routes = routes
         .iter()
@@ -375,6 +376,27 @@ const CASES: &[Case] = &[
         cause: "stale-connections",
     },
     Case {
+        name: "stale-conntrack-without-pod-ranges",
+        recording: "full-iptables",
+        changes: &[
+            ("node/conntrack.txt", |text| {
+                format!(
+                    "{text}udp      17 25 src=10.244.1.70 dst=10.96.0.10 sport=40000 dport=53 src=10.244.1.9 dst=10.244.1.70 sport=53 dport=40000 [ASSURED] mark=0 use=1\n"
+                )
+            }),
+            ("cluster/nodes.json", |text| text.replace("podCIDR", "none")),
+            ("node/ip-route.json", |text| with_more(text, &[OWN_PODS])),
+            ("node/ip-link.json", |text| {
+                with_more(
+                    text,
+                    &[r#"{"ifindex": 9, "ifname": "cni0", "flags": ["UP"]}"#],
+                )
+            }),
+        ],
+        args: &["kube-system/kube-dns:dns"],
+        cause: "stale-connections",
+    },
+    Case {
         name: "stale-backend",
         recording: "full-iptables",
         changes: &[(SLICES, |text| {
@@ -386,9 +408,7 @@ const CASES: &[Case] = &[
     Case {
         name: "wrong-node",
         recording: "full-iptables",
-        changes: &[("node/ip-route.json", |text| {
-            with_routes(text, &[OTHER_PODS])
-        })],
+        changes: &[("node/ip-route.json", |text| with_more(text, &[OTHER_PODS]))],
         args: &["shop/cart"],
         cause: "wrong-node",
     },
@@ -410,7 +430,7 @@ const CASES: &[Case] = &[
         recording: "full-iptables",
         changes: &[
             ("node/ip-route.json", |text| {
-                with_routes(text, &[OWN_PODS, OTHER_PODS])
+                with_more(text, &[OWN_PODS, OTHER_PODS])
             }),
             (SYSCTLS, forwarding_off),
         ],
@@ -650,7 +670,7 @@ async fn a_service_that_works_names_what_was_not_seen() {
         recording: "full-iptables",
         changes: &[
             ("node/ip-route.json", |text| {
-                with_routes(text, &[OWN_PODS, OTHER_PODS])
+                with_more(text, &[OWN_PODS, OTHER_PODS])
             }),
             (RULES, |text| {
                 before(text, "[0:0] -A FORWARD", "[0:0] -A FORWARD -i eth0 -j DROP")

@@ -26,7 +26,7 @@ impl NodeSnapshot<'_> {
             let overlap = |pods: &Cidr| pods.contains(to.addr) || to.contains(pods.addr);
             to.prefix > 0 && pods.iter().any(overlap)
         };
-        links.all.iter().any(carries_pods)
+        links.all.iter().any(Link::carries_pods)
             || routes
                 .all
                 .iter()
@@ -34,9 +34,12 @@ impl NodeSnapshot<'_> {
     }
 }
 
-fn carries_pods(link: &Link) -> bool {
-    let kinds = ["veth", "ipvlan", "macvlan", "vxlan", "geneve", "wireguard"];
-    // Bridges and tunnels often have other purposes; network plugins use these names.
-    let names = ["cni", "cali", "cilium", "lxc", "flannel", "weave", "antrea"];
-    kinds.contains(&link.kind.as_str()) || names.iter().any(|name| link.name.starts_with(name))
+impl Link {
+    /// Returns whether it is one that network plugins make for pods.
+    pub fn carries_pods(&self) -> bool {
+        let kinds = ["veth", "ipvlan", "macvlan", "vxlan", "geneve", "wireguard"];
+        // Bridges and tunnels often have other purposes; network plugins use these names.
+        let names = ["cni", "cali", "cilium", "lxc", "flannel", "weave", "antrea"];
+        kinds.contains(&self.kind.as_str()) || names.iter().any(|name| self.name.starts_with(name))
+    }
 }

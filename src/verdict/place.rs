@@ -11,6 +11,7 @@ use crate::cluster::{Node, Pod};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
+use crate::node::links::Link;
 use crate::owner;
 
 /// The words before the Service of an endpoint.
@@ -28,8 +29,10 @@ pub(super) struct Places<'n> {
     services: HashMap<IpAddr, String>,
     /// The ranges of cluster IPs.
     service_ranges: Vec<Cidr>,
-    /// The ranges of this node's pods.
+    /// The ranges of this node's pods: those of its Node; without any, those that routes and the pods' addresses show.
     pub(super) pods_here: Vec<Cidr>,
+    /// Whether that are all of them.
+    is_whole: bool,
     /// The ranges of all pods.
     pods_anywhere: Vec<Cidr>,
     /// The pods and endpoints by their addresses.
@@ -60,18 +63,25 @@ impl<'n> Places<'n> {
             .into_iter()
             .flat_map(|config| config.cluster_cidr.split(','));
         let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+        let pods_anywhere: Vec<Cidr> = nodes
+            .iter()
+            .flat_map(pod_ranges)
+            .chain(of_cluster)
+            .collect();
+        let mut pods_here = object.map_or_else(Vec::new, pod_ranges);
+        let is_whole = !pods_here.is_empty();
+        if !is_whole {
+            pods_here = seen_here(node, name.as_deref(), &pods_anywhere);
+        }
         Self {
             node,
             object,
             own: own.map(|at| (at.addr.addr, at.link.as_str())).collect(),
             services,
             service_ranges: crate::diff::service_cidrs(node),
-            pods_here: object.map_or_else(Vec::new, pod_ranges),
-            pods_anywhere: nodes
-                .iter()
-                .flat_map(pod_ranges)
-                .chain(of_cluster)
-                .collect(),
+            pods_here,
+            is_whole,
+            pods_anywhere,
             holders: OnceCell::new(),
             declared: OnceCell::new(),
         }
@@ -95,7 +105,7 @@ impl<'n> Places<'n> {
         self.service_ranges.iter().any(|range| range.contains(addr))
     }
 
-    /// Returns whether `addr` is in the range of this node's pods; `None` if the range is unknown.
+    /// Returns whether `addr` is in a range of this node's pods; `None` if it may be in one that is not known.
     pub(super) fn is_pod_here(&self, addr: IpAddr) -> Option<bool> {
         let mut ranges = self
             .pods_here
@@ -103,7 +113,8 @@ impl<'n> Places<'n> {
             .filter(|range| range.family() == Family::of(addr))
             .peekable();
         ranges.peek()?;
-        Some(ranges.any(|range| range.contains(addr)))
+        let is_here = ranges.any(|range| range.contains(addr));
+        (is_here || self.is_whole).then_some(is_here)
     }
 
     /// Returns whether `addr` is in the range of any node's pods.
@@ -158,8 +169,7 @@ impl<'n> Places<'n> {
     fn all_holders(&self) -> HashMap<IpAddr, String> {
         let mut holders = HashMap::default();
         for pod in self.node.pods().into_iter().flatten() {
-            let is_over = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-            if pod.spec.host_network || is_over {
+            if !has_own_address(pod) {
                 continue;
             }
             let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
@@ -197,6 +207,41 @@ impl<'n> Places<'n> {
         }
         holders
     }
+}
+
+/// Returns the addresses of pods on `node`, called `name`, and the ranges in `pods` to which a link of pods leads directly.
+fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<Cidr> {
+    let links = node.links().map_or(&[][..], |all| all.all.as_slice());
+    let is_of_pods = |device: &str| {
+        let link = links.iter().find(|link| link.name == device);
+        link.is_some_and(Link::carries_pods)
+    };
+    let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+    let direct = routes.iter().filter(|route| {
+        route.kind == "unicast"
+            && route.gateway.is_none()
+            && route.device.as_deref().is_some_and(is_of_pods)
+            && pods
+                .iter()
+                .any(|range| range.contains(route.destination.addr))
+    });
+    let here = node.pods().into_iter().flatten().filter(|pod| {
+        let is_here = name.is_some() && pod.spec.node_name.as_deref() == name;
+        is_here && has_own_address(pod)
+    });
+    let addresses = here.flat_map(|pod| {
+        let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+        all.chain(pod.status.pod_ip.as_deref())
+    });
+    let addresses = addresses.filter_map(|text| text.parse().ok());
+    let mut all: Vec<Cidr> = direct.map(|route| route.destination).collect();
+    all.extend(addresses.map(Cidr::host));
+    all.dedup();
+    all
+}
+
+fn has_own_address(pod: &Pod) -> bool {
+    !pod.spec.host_network && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
 }
 
 fn pod_ranges(node: &Node) -> Vec<Cidr> {

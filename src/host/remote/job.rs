@@ -247,8 +247,12 @@ impl Remote {
         };
         let kept = if purpose == Purpose::Change { KEPT } else { 0 };
         let is_on_node = purpose != Purpose::Client;
-        let mut mounts = vec![json!({"name": "kpx", "mountPath": "/kpx"})];
-        let mut volumes = vec![json!({"name": "kpx", "emptyDir": {"medium": "Memory"}})];
+        let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
+        // An image of kpx has the program where the copy would be.
+        if copies {
+            mounts.push(json!({"name": "kpx", "mountPath": "/kpx"}));
+            volumes.push(json!({"name": "kpx", "emptyDir": {"medium": "Memory"}}));
+        }
         if is_on_node {
             mounts.push(json!({
                 "name": "host", "mountPath": ROOT, "mountPropagation": "HostToContainer",
