@@ -98,8 +98,8 @@ test-report: packages
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh fuzz/seeds tests/dist tests/lab/node \
-		tests/static tests/vm/*
+	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh fuzz/seeds tests/dist \
+		tests/kernel-tests tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \
 		LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z $$page 2>&1 >/dev/null | sed "s|^|$$page: |"; \
@@ -111,17 +111,11 @@ $(PROMTOOL):
 	$(SUDO) apt-get -qq update
 	cd target/promtool && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb
 
-# On this machine's kernel, in network namespaces of the tests' own. Those that compare rules run in parallel. The others run
-# alone: they hold kpx's lock, list this program's sockets, or count failed connections, which a busy machine causes too.
-READERS = kernel::links kernel::live_trace kernel::nftables kernel::render kernel::trace
-HERE = $(KERNEL_TESTS) $(if $(SUDO),$(call RUNNER,sudo)) -- --ignored --skip ::vm_ $(if $(ALL),,--skip ::long_)
+# On this machine's kernel, in network namespaces of the tests' own.
 .PHONY: test-kernel
 test-kernel: root
-	@mkdir -p target
-	$(HERE) $(READERS) | tee target/kernel-readers.txt
-	@$(PASSED) target/kernel-readers.txt
-	$(HERE) --test-threads=1 $(addprefix --skip ,$(READERS)) | tee target/kernel-tests.txt
-	@$(PASSED) target/kernel-tests.txt
+	$(SUDO) tests/kernel-tests $$($(KERNEL_TESTS) --no-run --message-format=json 2>/dev/null | \
+		sed -n 's/.*"executable":"\([^"]*\/kernel-[^"]*\)".*/\1/p') --skip ::vm_ $(if $(ALL),,--skip ::long_)
 
 # Real kubelets, a real API server and a real kube-proxy. It fails where it cannot run.
 .PHONY: test-cluster
