@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::judge::{Judge, Question};
-use super::place::ENDPOINT_OF;
+use super::place::Holder;
 use super::{Fault, Missing};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
@@ -213,9 +213,9 @@ impl Judge<'_> {
                 }),
                 Some(_) => Some(Fault::NoEndpoint {
                     address: at,
-                    holder: Some(holder.to_owned()),
+                    holder: Some(holder.clone()),
                 }),
-                None if holder.starts_with("node ") => Some(Fault::Unknown(Missing::Other(
+                None if matches!(holder, Holder::Node(_)) => Some(Fault::Unknown(Missing::Other(
                     format!("the packet leaves for {holder}, which is another machine"),
                 ))),
                 None => None,
@@ -237,15 +237,14 @@ impl Judge<'_> {
             }
             Some(_) => Some(Fault::NoEndpoint {
                 address: at,
-                holder: (!is_pod)
-                    .then(|| format!("an {} address outside the cluster", Family::of(at.ip()))),
+                holder: (!is_pod).then(|| Holder::Outside(Family::of(at.ip()))),
             }),
         }
     }
 }
 
 /// Returns whether `holder` is an endpoint of the Service that has `port`.
-fn is_of(holder: &str, port: &Port) -> bool {
-    let own = format!("{}/{}", port.name.namespace, port.name.name);
-    holder.strip_prefix(ENDPOINT_OF) == Some(&*own)
+fn is_of(holder: &Holder, port: &Port) -> bool {
+    let own = &port.name;
+    matches!(holder, Holder::EndpointOf(namespace, name) if *namespace == *own.namespace && *name == *own.name)
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
+use super::place::Holder;
 use crate::evidence::Gap;
 use crate::owner::EndpointState;
 
@@ -52,7 +53,7 @@ pub enum Fault {
         /// The destination.
         address: SocketAddr,
         /// The pod, node or Service that has it, in words; `None` if unknown.
-        holder: Option<String>,
+        holder: Option<Holder>,
     },
     /// The endpoint does not take connections.
     NotReady {

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use foldhash::HashMap;
@@ -14,8 +15,29 @@ use crate::node::NodeSnapshot;
 use crate::node::links::Link;
 use crate::owner;
 
-/// The words before the Service of an endpoint.
-pub(super) const ENDPOINT_OF: &str = "an endpoint of ";
+/// Who has an address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Holder {
+    /// A pod, as `NAMESPACE/NAME`.
+    Pod(String),
+    /// The Node with this name.
+    Node(String),
+    /// An endpoint of a Service: its namespace and name.
+    EndpointOf(String, String),
+    /// A machine outside the cluster.
+    Outside(Family),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::EndpointOf(namespace, name) => write!(f, "an endpoint of {namespace}/{name}"),
+            Self::Outside(family) => write!(f, "an {family} address outside the cluster"),
+        }
+    }
+}
 
 /// The addresses of the cluster, as seen from one node.
 #[derive(Debug)]
@@ -36,7 +58,7 @@ pub(super) struct Places<'n> {
     /// The ranges of all pods.
     pods_anywhere: Vec<Cidr>,
     /// The pods and endpoints by their addresses.
-    holders: OnceCell<HashMap<IpAddr, String>>,
+    holders: OnceCell<HashMap<IpAddr, Holder>>,
     /// The ports that pods declare, by their names.
     declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
 }
@@ -158,15 +180,12 @@ impl<'n> Places<'n> {
         declared.get(pod).cloned()
     }
 
-    /// Returns who has `addr`, in words: a pod, an endpoint of a Service, or a node.
-    pub(super) fn holder(&self, addr: IpAddr) -> Option<&str> {
-        self.holders
-            .get_or_init(|| self.all_holders())
-            .get(&addr)
-            .map(String::as_str)
+    /// Returns who has `addr`: a pod, an endpoint of a Service, or a node.
+    pub(super) fn holder(&self, addr: IpAddr) -> Option<&Holder> {
+        self.holders.get_or_init(|| self.all_holders()).get(&addr)
     }
 
-    fn all_holders(&self) -> HashMap<IpAddr, String> {
+    fn all_holders(&self) -> HashMap<IpAddr, Holder> {
         let mut holders = HashMap::default();
         for pod in self.node.pods().into_iter().flatten() {
             if !has_own_address(pod) {
@@ -178,8 +197,8 @@ impl<'n> Places<'n> {
                 .filter_map(|ip| ip.parse().ok())
             {
                 let meta = &pod.metadata;
-                let name = || format!("pod {}/{}", meta.namespace, meta.name);
-                holders.entry(addr).or_insert_with(name);
+                let pod = || Holder::Pod(format!("{}/{}", meta.namespace, meta.name));
+                holders.entry(addr).or_insert_with(pod);
             }
         }
         for node in self.node.nodes().into_iter().flatten() {
@@ -189,20 +208,18 @@ impl<'n> Places<'n> {
                 .iter()
                 .filter_map(|at| at.address.parse().ok());
             for addr in addresses {
-                let name = || format!("node {}", node.metadata.name);
+                let name = || Holder::Node(node.metadata.name.clone());
                 holders.entry(addr).or_insert_with(name);
             }
         }
         for slice in self.node.slices().into_iter().flatten() {
-            let name = slice
-                .service()
-                .map(|(namespace, name)| format!("{ENDPOINT_OF}{namespace}/{name}"));
-            let Some(name) = name else {
+            let Some((namespace, name)) = slice.service() else {
                 continue;
             };
             let all = slice.endpoints.iter().flat_map(|of| &of.addresses);
             for addr in all.filter_map(|text| text.parse().ok()) {
-                holders.entry(addr).or_insert_with(|| name.clone());
+                let endpoint = || Holder::EndpointOf(namespace.to_owned(), name.to_owned());
+                holders.entry(addr).or_insert_with(endpoint);
             }
         }
         holders

@@ -341,11 +341,11 @@ impl Tally {
             ));
         }
         if !self.restricted.is_empty() {
-            let is = verb(self.restricted.len(), "is", "are");
-            parts.push(
-                format!("{is} restricted by its own settings")
-                    .replace("are restricted by its", "are restricted by their"),
-            );
+            parts.push(verb(
+                self.restricted.len(),
+                "is restricted by its own settings",
+                "are restricted by their own settings",
+            ));
         }
         parts
     }
