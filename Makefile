@@ -1,8 +1,9 @@
-# make test       from nothing but a Rust toolchain on Debian: installs the tools, lints, runs the tests, against this
-#                 machine's kernel as root, and those that need ip_vs on kernels of their own; 25 minutes
+# make test       from nothing but a Rust toolchain on Debian: installs the tools, runs the tests, against this machine's
+#                 kernel as root, and those that need ip_vs on kernels of their own
 # make test-all   the same, and the tests that repeat what those prove over every recording, at every point of a change
 #                 and in every direction; an hour
 # make test-fast  the part that needs neither root nor packages
+# make lint       formatting and clippy
 # make static     one static program, target/static/kpx, which runs on any node; for this machine's architecture, or for
 #                 STATIC_TARGET=TRIPLE; checked in an empty root (root; a few minutes)
 # make dist       what a release has, in target/dist: the static program, .deb, .rpm and .tar.gz for amd64 and arm64, the image
@@ -68,13 +69,16 @@ test: packages
 
 .PHONY: test-all
 test-all: packages
-	$(call timed,test-fast test-files test-loops test-report dist test-dist test-kernel test-vm,ALL=1 ARCHS=$(ARCH))
+	$(call timed,lint test-fast test-files test-loops test-report dist test-dist test-kernel test-vm,ALL=1 ARCHS=$(ARCH))
+
+.PHONY: lint
+lint: toolchain
+	cargo fmt --check
+	cargo clippy --locked --all-targets $(DENY)
 
 # Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
-test-fast: toolchain
-	cargo fmt --check
-	cargo clippy --locked --all-targets $(DENY)
+test-fast:
 	RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --locked
 
 # Migrations that are cut short at every point, and gone on with and taken back from each.

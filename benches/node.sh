@@ -33,6 +33,8 @@ fresh() {
     ip -n "$netns" link set eth0 up
     ip -n "$netns" link set far0 up
     ip -n "$netns" route add default via 10.0.2.2
+    # As on a node: the cause of what fails is looked for in all rules.
+    inside sysctl -q -w net.ipv4.ip_forward=1
 }
 
 # Puts the chains of each table into no order, always the same: in kube-proxy's order, that of their hashes, iptables-nft-save
