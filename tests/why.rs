@@ -639,6 +639,23 @@ fn outcomes<'n>(node: &'n NodeSnapshot<'n>) -> Vec<(&'static check::Check, check
         .collect()
 }
 
+/// Where the range of cluster IPs is known, packets to an address of no Service in it are lost.
+#[tokio::test]
+async fn an_address_of_no_service_in_the_service_range_is_the_cause() {
+    let dir = broken("full-iptables", &[]);
+    let ranges = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}},
+    ]});
+    let path = dir.path().join("cluster/servicecidrs.json");
+    std::fs::write(path, ranges.to_string()).unwrap();
+    let ran = why_in(dir.path(), &["10.99.99.99:80"]).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    let lead = "LOST: no Service and no endpoint has the address 10.99.99.99:80\n\
+                fix: kubectl get services -A -o wide\n";
+    assert!(ran.out.starts_with(lead), "{ran}");
+    assert!(!ran.out.contains("also:"), "{ran}");
+}
+
 #[tokio::test]
 async fn a_service_that_works_names_what_was_not_seen() {
     for mode in Mode::ALL {

@@ -42,7 +42,7 @@ use crate::node::NodeSnapshot;
 use crate::owner::{self, Port};
 use crate::trace::sources::SourceError;
 use crate::trace::{self, Entry, Flow, Walks, World};
-use crate::verdict::{self, Cell, Client, Fate, Judge, Kind, Target};
+use crate::verdict::{self, Cell, Client, Fate, Fault, Judge, Kind, Target};
 
 /// A question that cannot be answered.
 #[derive(Debug, Error)]
@@ -154,10 +154,6 @@ impl<'n> Look<'n> {
         source: Option<&str>,
     ) -> Result<Answer, Unanswered> {
         let mut answer = self.empty();
-        let degree = match cause {
-            Cause::NoAddress { .. } => Degree::Suspect,
-            _ => Degree::Breaks,
-        };
         let name = match asked {
             Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
             _ => String::new(),
@@ -167,6 +163,10 @@ impl<'n> Look<'n> {
             self.plain(at, source, &name, explain, &mut answer)?;
             unknown_ends(&mut answer);
         }
+        let degree = match cause {
+            Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
+            _ => Degree::Breaks,
+        };
         answer
             .causes
             .push(Broken::new(cause, degree, self.at(name.clone())));
@@ -217,7 +217,7 @@ impl<'n> Look<'n> {
                 .judge
                 .cell(&self.walks(Family::of(at.ip())), target, client, &source);
             let path = Path::new(name.to_owned(), cell);
-            if explain && path.fate.fails() {
+            if explain && path.fate.fails() && !is_free(&path) {
                 for blame in self.plain_causes(&path) {
                     let place = At {
                         from: vec![path.client],
@@ -507,6 +507,21 @@ impl<'n> Look<'n> {
         }
         blames
     }
+}
+
+/// Returns whether connections fail because no Service has the address, which is in the Service range.
+fn is_free(path: &Path) -> bool {
+    let faults = path.cell.verdict.faults();
+    faults.iter().any(|fault| {
+        matches!(
+            fault,
+            Fault::Untranslated {
+                service: None,
+                again: false,
+                ..
+            }
+        )
+    })
 }
 
 /// Adds why the end of connections is unknown.
