@@ -123,9 +123,17 @@ impl Port {
     /// Returns the port `number` of an address that no Service has.
     pub fn nobody(number: u16, proto: Proto) -> Self {
         Self {
-            name: PortName::default(),
-            proto,
             port: Some(number),
+            ..Self::new(PortName::default(), proto)
+        }
+    }
+
+    /// Returns a port of which only the name is known.
+    fn new(name: PortName, proto: Proto) -> Self {
+        Self {
+            name,
+            proto,
+            port: None,
             kind: None,
             left_to: None,
             addresses: BTreeSet::new(),

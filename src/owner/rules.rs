@@ -19,17 +19,8 @@ struct Found(BTreeMap<(PortName, Proto), Port>);
 impl Found {
     fn port(&mut self, name: PortName, proto: Proto) -> &mut Port {
         let key = (name, proto);
-        self.0.entry(key).or_insert_with_key(|(name, proto)| Port {
-            name: name.clone(),
-            proto: *proto,
-            port: None,
-            kind: None,
-            left_to: None,
-            addresses: BTreeSet::new(),
-            node_port: None,
-            health_check_port: None,
-            endpoints: Vec::new(),
-        })
+        let entry = self.0.entry(key);
+        entry.or_insert_with_key(|(name, proto)| Port::new(name.clone(), *proto))
     }
 }
 

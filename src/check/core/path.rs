@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Collector, idle_rules};
+use super::{Collector, Rule, idle_rules};
 use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Outcome, Question, Subsystem, Verdict, World, target,
+    self, Assumption, Effect, Entry, Flow, Outcome, Question, Verdict, World, target,
 };
 
 /// The items that decide the path of a packet.
@@ -128,19 +128,12 @@ fn is_route_back(when: &Assumption) -> bool {
 
 /// The usual sources of packets to `family`.
 fn sources(node: &NodeSnapshot<'_>, family: Family) -> Vec<Source> {
-    let name = node.name().ok();
-    let nodes = node.nodes().ok();
-    let mut nodes = nodes.iter().flat_map(|nodes| nodes.iter());
-    let pods = Pods {
-        node: nodes.find(|of| Some(&of.metadata.name) == name.as_ref()),
-        all: node.pods().map_or(&[], Vec::as_slice),
-        slices: node.slices().map_or(&[], Vec::as_slice),
-    };
+    let slices = node.slices().map_or(&[][..], Vec::as_slice);
     let unspecified = match family {
         Family::V4 => IpAddr::from([0, 0, 0, 0]),
         Family::V6 => IpAddr::from([0_u16; 8]),
     };
-    sources::usual(unspecified, &[], node, pods)
+    sources::usual(unspecified, &[], node, Pods::of(node, slices))
 }
 
 /// Returns the node's own address of `family`, to which packets from outside are sent.
@@ -174,11 +167,6 @@ pub(in crate::check) fn deciding(family: Family, outcome: &Outcome) -> Option<Pr
         );
         decides && !hop.table.is_empty()
     })?;
-    let rule = match (hop.subsystem, hop.number) {
-        (Subsystem::Nftables, 0) => format!("{} policy drop", hop.chain),
-        (Subsystem::Nftables, _) => format!("{}: {}", hop.chain, hop.rule),
-        (_, 0) => format!("-P {} DROP", hop.chain),
-        (_, _) => format!("-A {} {}", hop.chain, hop.rule),
-    };
-    Some(Proof::rule(family, hop.table.as_str(), rule))
+    let rule = Rule::of(hop, family);
+    Some(Rule { family, ..rule }.proof())
 }
