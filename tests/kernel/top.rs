@@ -37,16 +37,15 @@ impl Traffic {
         let taken: Arc<[AtomicU32; 3]> = Arc::default();
         let sockets = node.inside(|| PODS.map(|pod| TcpListener::bind((pod, 80)).unwrap()));
         let listeners = sockets.into_iter().enumerate().map(|(at, listener)| {
-            let (ends, taken) = (Arc::clone(&ends), Arc::clone(&taken));
+            let taken = Arc::clone(&taken);
             thread::spawn(move || {
                 let mut held = Vec::new();
                 while let Ok((mut stream, _)) = listener.accept() {
-                    if ends.load(Ordering::Relaxed) {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).unwrap() == 0 {
                         return;
                     }
                     taken[at].fetch_add(1, Ordering::Relaxed);
-                    let mut byte = [0];
-                    stream.read_exact(&mut byte).unwrap();
                     stream.write_all(&byte).unwrap();
                     if byte == *b"h" {
                         held.push(stream);
@@ -83,7 +82,7 @@ impl Traffic {
         let taken = [0, 1, 2].map(|at: usize| f64::from(self.taken[at].load(Ordering::Relaxed)));
         self.ends.store(true, Ordering::Relaxed);
         let rate = self.client.join().unwrap();
-        // Each listener waits for one more.
+        // A connection without a byte ends a listener.
         node.inside(|| PODS.map(|pod| drop(TcpStream::connect((pod, 80)))));
         for thread in self.listeners {
             thread.join().unwrap();
