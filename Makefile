@@ -263,8 +263,8 @@ coverage:
 # How long a trace and the doctor take on a large node, beside the tools that read all rules.
 .PHONY: bench
 bench: root
-	cargo build --locked --release
-	benches/start.sh target/release/kpx
+	cargo build --locked --profile static
+	benches/start.sh target/static/kpx
 	$(SUDO) benches/doctor.sh
 	$(SUDO) benches/change.sh
 	$(SUDO) benches/serve.sh
@@ -278,7 +278,7 @@ bench: root
 # How time and memory grow with the cluster: the table and the pictures of docs/scale.md are in target/scale.
 .PHONY: bench-scale
 bench-scale: root
-	cargo build --locked --release
+	cargo build --locked --profile static
 	$(SUDO) env OUT=target/scale benches/scale.sh
 
 # Time and memory of the commands on bundles of 5,000 nodes.

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-kpx=${KPX:-target/release/kpx}
+kpx=${KPX:-target/static/kpx}
 runs=${RUNS:-10}
 netns=kpx-bench-$$
 
