@@ -30,6 +30,7 @@ const RULES: &str = "node/iptables-save.txt";
 const SLICES: &str = "cluster/endpointslices.json";
 const SYSCTLS: &str = "node/sysctl.txt";
 const SERVICES: &str = "cluster/services.json";
+const PODS: &str = "cluster/pods.json";
 
 fn before(text: &str, line: &str, new: &str) -> String {
     text.replacen(line, &format!("{new}\n{line}"), 1)
@@ -276,7 +277,7 @@ const CASES: &[Case] = &[
                         json!({"kind": "Pod", "name": "cart-0", "namespace": "shop"});
                 })
             }),
-            ("cluster/pods.json", |text| {
+            (PODS, |text| {
                 let mut list: Value = serde_json::from_str(text).unwrap();
                 list["items"].as_array_mut().unwrap().push(json!({
                     "metadata": {"name": "cart-0", "namespace": "shop"},
@@ -637,6 +638,109 @@ fn outcomes<'n>(node: &'n NodeSnapshot<'n>) -> Vec<(&'static check::Check, check
     checks
         .map(|check| (check, check::run(check, &facts)))
         .collect()
+}
+
+/// Endpoints of `cart` that are pods and no longer ready.
+const UNREADY: (&str, fn(&str) -> String) = (SLICES, |text| {
+    slices(text, "cart", |slice| {
+        conditions(slice, [false, false, false]);
+        for (name, endpoint) in ["cart-0", "cart-1"]
+            .iter()
+            .zip(slice["endpoints"].as_array_mut().unwrap())
+        {
+            endpoint["targetRef"] = json!({"kind": "Pod", "name": name, "namespace": "shop"});
+        }
+    })
+});
+
+fn edited(text: &str, name: &str) -> String {
+    service(text, name, |of| {
+        of["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:05:00Z"}]);
+    })
+}
+
+fn unready_pods(text: &str, all: &[(&str, &str)]) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    let items = list["items"].as_array_mut().unwrap();
+    items.extend(all.iter().map(|(name, since)| {
+        json!({
+            "metadata": {"name": name, "namespace": "shop"},
+            "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]},
+        })
+    }));
+    list.to_string()
+}
+
+/// A Service that was edited after its creation may have had the field before, endpoints move, and of several pods the last
+/// one decides.
+#[tokio::test]
+async fn since_when_is_said_of_the_field_in_question_alone() {
+    type Changes = &'static [Change];
+    const POLICY: &[&str] = &["edge/web-remote-only"];
+    const RANGES: &[&str] = &["edge/web-restricted", "--source", "198.18.0.1"];
+    const CART: &[&str] = &["shop/cart"];
+    let edited_policy: Changes = &[(SERVICES, |text| edited(text, "web-remote-only"))];
+    let edited_ranges: Changes = &[(SERVICES, |text| edited(text, "web-restricted"))];
+    let status: Changes = &[(SERVICES, |text| {
+        service(text, "web-remote-only", |of| {
+            of["metadata"]["managedFields"] =
+                json!([{"time": "2026-11-20T12:05:00Z", "subresource": "status"}]);
+        })
+    })];
+    let moved: Changes = &[(SLICES, |text| {
+        slices(text, "web-remote-only", |slice| {
+            slice["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:06:00Z"}]);
+        })
+    })];
+    let both: Changes = &[
+        UNREADY,
+        (PODS, |text| {
+            unready_pods(
+                text,
+                &[
+                    ("cart-0", "2026-11-20T12:01:00Z"),
+                    ("cart-1", "2026-11-20T12:03:00Z"),
+                ],
+            )
+        }),
+    ];
+    let one: Changes = &[
+        UNREADY,
+        (PODS, |text| {
+            unready_pods(text, &[("cart-0", "2026-11-20T12:01:00Z")])
+        }),
+    ];
+    for (what, args, changes, since) in [
+        ("policy", POLICY, &[][..], Some("2026-11-20T11:58:01Z")),
+        ("policy, edited", POLICY, edited_policy, None),
+        (
+            "policy, status",
+            POLICY,
+            status,
+            Some("2026-11-20T11:58:01Z"),
+        ),
+        ("policy, moved", POLICY, moved, Some("2026-11-20T12:06:00Z")),
+        ("ranges, edited", RANGES, edited_ranges, None),
+        ("both pods", CART, both, Some("2026-11-20T12:03:00Z")),
+        // The other one is not known: its slice is.
+        ("one pod", CART, one, Some("2026-11-20T12:05:00Z")),
+    ] {
+        let case = Case {
+            name: what,
+            recording: "full-iptables",
+            changes,
+            args,
+            cause: "",
+        };
+        let dir = mutated(&case);
+        let ran = why_in(dir.path(), &[args, &["-o", "json"]].concat()).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+        assert_eq!(
+            report["causes"][0]["since"].as_str(),
+            since,
+            "{what}: {ran}"
+        );
+    }
 }
 
 /// Where the range of cluster IPs is known, packets to an address of no Service in it are lost.

@@ -75,6 +75,20 @@ impl Metadata {
         let times = edits.chain([self.creation_timestamp.as_deref()]);
         times.filter_map(|time| time?.parse().ok()).max()
     }
+
+    /// Returns the time of creation, if nothing but the status was written later.
+    pub fn unedited_since(&self) -> Option<Time> {
+        let created: Time = self.creation_timestamp.as_deref()?.parse().ok()?;
+        let mut edits = self
+            .managed_fields
+            .iter()
+            .filter(|of| of.subresource.is_empty());
+        let is_first = |of: &ManagedFields| {
+            let time: Option<Time> = of.time.as_deref().and_then(|time| time.parse().ok());
+            time.is_some_and(|time| time <= created)
+        };
+        edits.all(is_first).then_some(created)
+    }
 }
 
 /// An entry of `managedFields`: one writer of an object.
@@ -83,6 +97,8 @@ impl Metadata {
 pub struct ManagedFields {
     /// Time of the writer's last change, RFC 3339.
     pub time: Option<String>,
+    /// What it writes alone: `status`; empty for the object itself.
+    pub subresource: String,
 }
 
 /// An owner reference.

@@ -482,6 +482,9 @@ fn node_names(all: Vec<Value>) -> Value {
 
 /// Keeps the times of the writers of an object.
 fn edits(all: Vec<Value>) -> Value {
-    let times = all.into_iter().filter_map(|of| of.get("time").cloned());
-    times.map(|time| json!({ "time": time })).collect()
+    let kept = |of: Value| {
+        let parts = ["time", "subresource"].map(|key| Some((key.to_owned(), of.get(key)?.clone())));
+        Value::Object(parts.into_iter().flatten().collect())
+    };
+    all.into_iter().map(kept).collect()
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::endpoints::{lack, usable};
+use super::endpoints::{lack, last_change, usable};
 use super::paths::Path;
 use super::search::{Candidate, Sets, What, failing};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};
-use crate::cluster::Service;
+use crate::cluster::{EndpointSlice, Service};
 use crate::diff::Change;
 use crate::evidence::Time;
 use crate::net::Family;
@@ -141,7 +141,6 @@ impl Look<'_> {
         candidate: &Candidate,
     ) -> Option<Blame> {
         let faults = cell.verdict.faults();
-        let since = service.metadata.last_edit();
         Some(match &candidate.what {
             // They are one cause.
             What::Rules => return None,
@@ -206,9 +205,9 @@ impl Look<'_> {
                 bridge: bridge.clone(),
             }),
             What::Edit(Edit::Endpoint) => self.lacking(service, target.port, target.family()),
-            What::Edit(Edit::Policies) => not_local(service, target, since),
+            What::Edit(Edit::Policies) => not_local(service, target, self.slices),
             What::Edit(Edit::SourceRanges) => Blame {
-                since,
+                since: service.metadata.unedited_since(),
                 ..Blame::breaks(Cause::SourceRanges {
                     ranges: service.spec.load_balancer_source_ranges.clone(),
                 })
@@ -361,8 +360,11 @@ fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
     }
 }
 
-fn not_local(service: &Service, target: Target<'_>, since: Option<Time>) -> Blame {
+fn not_local(service: &Service, target: Target<'_>, slices: &[EndpointSlice]) -> Blame {
     let family = target.family();
+    // The endpoints may have moved since.
+    let moved = last_change(service, family, slices);
+    let since = service.metadata.unedited_since().zip(moved);
     let policy = if target.kind.is_internal() {
         "internalTrafficPolicy"
     } else {
@@ -372,7 +374,7 @@ fn not_local(service: &Service, target: Target<'_>, since: Option<Time>) -> Blam
         .filter_map(|of| of.node.as_deref().map(str::to_owned))
         .collect();
     Blame {
-        since,
+        since: since.map(|(service, moved)| service.max(moved)),
         ..Blame::breaks(Cause::NoLocalEndpoints {
             policy,
             here: usable(target.port, family).any(|of| of.local == Some(true)),

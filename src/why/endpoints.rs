@@ -127,12 +127,9 @@ pub(super) fn lack(
     slices: &[EndpointSlice],
     pods: &[Pod],
 ) -> (Lack, Option<Time>) {
-    let kind = family.to_string();
-    let ours: Vec<_> = slices_of(service, slices)
-        .filter(|slice| slice.address_type == kind)
-        .collect();
-    let edited = ours.iter().filter_map(|of| of.metadata.last_edit()).max();
-    let all: Vec<&Endpoint> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
+    let edited = last_change(service, family, slices);
+    let ours = of_family(service, family, slices);
+    let all: Vec<&Endpoint> = ours.flat_map(|slice| &slice.endpoints).collect();
     if all.is_empty() {
         let selector = service.spec.selector.as_ref();
         let lack = match selector.filter(|labels| !labels.is_empty()) {
@@ -155,7 +152,9 @@ pub(super) fn lack(
         return (Lack::TargetPort { target }, edited);
     }
     let names: BTreeSet<String> = all.iter().filter_map(|of| name(of)).collect();
-    let since = all.iter().filter_map(|of| unready_since(of, pods)).min();
+    // The last one that was ready decides.
+    let unready: Option<Vec<Time>> = all.iter().map(|of| unready_since(of, pods)).collect();
+    let since = unready.and_then(|times| times.into_iter().max());
     let endpoints = names.into_iter().collect();
     let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
     let lack = if all.iter().all(is_ending) {
@@ -164,6 +163,26 @@ pub(super) fn lack(
         Lack::NotReady { endpoints }
     };
     (lack, since.or(edited))
+}
+
+/// Returns the slices of `service` with addresses of `family`.
+fn of_family<'s>(
+    service: &Service,
+    family: Family,
+    slices: &'s [EndpointSlice],
+) -> impl Iterator<Item = &'s EndpointSlice> {
+    let kind = family.to_string();
+    slices_of(service, slices).filter(move |slice| slice.address_type == kind)
+}
+
+/// Returns when the endpoints of `service` last changed.
+pub(super) fn last_change(
+    service: &Service,
+    family: Family,
+    slices: &[EndpointSlice],
+) -> Option<Time> {
+    let ours = of_family(service, family, slices);
+    ours.filter_map(|of| of.metadata.last_edit()).max()
 }
 
 fn name(endpoint: &Endpoint) -> Option<String> {
