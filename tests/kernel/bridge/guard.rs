@@ -77,7 +77,7 @@ fn the_guard_removes_the_bridge_at_the_right_time() {
         json!({"apiVersion": "v1", "kind": "List", "items": all})
     });
     let file = folder.0.join("cluster/endpointslices.json");
-    fs::write(file, slices.to_string()).unwrap();
+    stand_in::replace(&file, &slices.to_string());
     let expected = (
         "goto cluster-endpoint-0".to_owned(),
         vec!["10.244.1.16 . 80".to_owned()],

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::node::{Node, data};
 use crate::kernel::netns::Netns;
+use crate::kernel::stand_in;
 
 const SERVICE: &str = "10.97.54.248:80";
 const NODE_PORT: &str = "10.0.2.15:31082";
@@ -94,7 +95,7 @@ impl Cluster {
                     .collect();
             }
         }
-        fs::write(&file, slices.to_string()).unwrap();
+        stand_in::replace(&file, &slices.to_string());
     }
 
     /// Connects from the client's pod, and learns which pod answers.

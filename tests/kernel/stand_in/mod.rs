@@ -51,6 +51,13 @@ impl Folder {
     }
 }
 
+/// Writes `file` in one step: who reads meanwhile sees the old text or the new one.
+pub(crate) fn replace(file: &Path, text: &str) {
+    let part = file.with_extension("part");
+    fs::write(&part, text).unwrap();
+    fs::rename(part, file).unwrap();
+}
+
 /// A running stand-in; ended when dropped.
 pub(crate) struct KubeProxy {
     child: process::Child,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kpx::evidence::Item;
 
-use super::{FOLDER, Folder, KubeProxy, daemon, recorded, with_mode};
+use super::{FOLDER, Folder, KubeProxy, daemon, recorded, replace, with_mode};
 use crate::kernel::netns::Netns;
 use crate::kernel::reconcile_ipvs::node::Node;
 
@@ -68,12 +68,12 @@ fn kube_proxy_answers_and_leaves_its_rules() {
     assert!(written[0].len() > 50, "{written:?}");
     let file = folder.0.join("cluster/endpointslices.json");
     let slices = fs::read_to_string(&file).unwrap();
-    fs::write(&file, slices.replace("10.244.2.10", "10.244.2.99")).unwrap();
+    replace(&file, &slices.replace("10.244.2.10", "10.244.2.99"));
     proxy.wait_synced(2);
     let changed = state();
     assert!(changed[0].iter().any(|line| line.contains("10.244.2.99")));
     assert!(!changed[0].iter().any(|line| line.contains("10.244.2.10")));
-    fs::write(&file, slices).unwrap();
+    replace(&file, &slices);
     proxy.wait_synced(3);
     assert_eq!(state(), written);
     proxy.stop();
@@ -133,7 +133,7 @@ fn vm_in_mode_ipvs_it_writes_what_was_recorded() {
 
     let file = folder.0.join("cluster/endpointslices.json");
     let slices = fs::read_to_string(&file).unwrap();
-    fs::write(&file, slices.replace("10.244.2.10", "10.244.2.99")).unwrap();
+    replace(&file, &slices.replace("10.244.2.10", "10.244.2.99"));
     proxy.wait_synced(2);
     let servers = node.state().servers;
     let has = |line: &str| servers.contains(line);

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::netns::run;
-use super::stand_in::{Folder, KubeProxy, recorded, with_mode};
+use super::stand_in::{Folder, KubeProxy, recorded, replace, with_mode};
 use backend::Backend;
 pub(crate) use backend::NAME;
 pub(crate) use client::{Kind, Pace};
@@ -200,10 +200,7 @@ fn append(folder: &Path, file: &str, objects: Vec<Value>) {
     let name = |object: &Value| object["metadata"]["name"].clone();
     items.retain(|item| objects.iter().all(|object| name(object) != name(item)));
     items.extend(objects);
-    // As a whole: who reads meanwhile sees the one or the other.
-    let part = file.with_extension("part");
-    fs::write(&part, list.to_string()).unwrap();
-    fs::rename(part, file).unwrap();
+    replace(&file, &list.to_string());
 }
 
 /// What is to end.
