@@ -71,7 +71,7 @@ fn conditions(slice: &mut Value, [ready, serving, terminating]: [bool; 3]) {
         endpoint["conditions"] =
             json!({"ready": ready, "serving": serving, "terminating": terminating});
     }
-    slice["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:05:00Z"}]);
+    written(slice, "2026-11-20T12:05:00Z", "");
 }
 
 /// Changes Service `name`.
@@ -278,13 +278,12 @@ const CASES: &[Case] = &[
                 })
             }),
             (PODS, |text| {
-                let mut list: Value = serde_json::from_str(text).unwrap();
-                list["items"].as_array_mut().unwrap().push(json!({
+                let pod = json!({
                     "metadata": {"name": "cart-0", "namespace": "shop"},
                     "spec": {"nodeName": "node1", "containers": [{"name": "cart", "ports": [{"containerPort": 9090}]}]},
                     "status": {"podIP": "10.244.1.30"},
-                }));
-                list.to_string()
+                });
+                with_pods(text, [pod])
             }),
         ],
         args: &["shop/cart"],
@@ -641,7 +640,7 @@ fn outcomes<'n>(node: &'n NodeSnapshot<'n>) -> Vec<(&'static check::Check, check
 }
 
 /// Endpoints of `cart` that are pods and no longer ready.
-const UNREADY: (&str, fn(&str) -> String) = (SLICES, |text| {
+const UNREADY: Change = (SLICES, |text| {
     slices(text, "cart", |slice| {
         conditions(slice, [false, false, false]);
         for (name, endpoint) in ["cart-0", "cart-1"]
@@ -653,22 +652,26 @@ const UNREADY: (&str, fn(&str) -> String) = (SLICES, |text| {
     })
 });
 
-fn edited(text: &str, name: &str) -> String {
-    service(text, name, |of| {
-        of["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:05:00Z"}]);
-    })
+/// Sets the last write of `object`, or of its `subresource` alone.
+fn written(object: &mut Value, time: &str, subresource: &str) {
+    let write = json!({"time": time, "subresource": subresource});
+    object["metadata"]["managedFields"] = json!([write]);
+}
+
+fn with_pods(text: &str, pods: impl IntoIterator<Item = Value>) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    list["items"].as_array_mut().unwrap().extend(pods);
+    list.to_string()
 }
 
 fn unready_pods(text: &str, all: &[(&str, &str)]) -> String {
-    let mut list: Value = serde_json::from_str(text).unwrap();
-    let items = list["items"].as_array_mut().unwrap();
-    items.extend(all.iter().map(|(name, since)| {
+    let pods = all.iter().map(|(name, since)| {
         json!({
             "metadata": {"name": name, "namespace": "shop"},
             "status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]},
         })
-    }));
-    list.to_string()
+    });
+    with_pods(text, pods)
 }
 
 /// A Service that was edited after its creation may have had the field before, endpoints move, and of several pods the last
@@ -679,17 +682,19 @@ async fn since_when_is_said_of_the_field_in_question_alone() {
     const POLICY: &[&str] = &["edge/web-remote-only"];
     const RANGES: &[&str] = &["edge/web-restricted", "--source", "198.18.0.1"];
     const CART: &[&str] = &["shop/cart"];
-    let edited_policy: Changes = &[(SERVICES, |text| edited(text, "web-remote-only"))];
-    let edited_ranges: Changes = &[(SERVICES, |text| edited(text, "web-restricted"))];
+    const EDITED: &str = "2026-11-20T12:05:00Z";
+    let edited_policy: Changes = &[(SERVICES, |text| {
+        service(text, "web-remote-only", |of| written(of, EDITED, ""))
+    })];
+    let edited_ranges: Changes = &[(SERVICES, |text| {
+        service(text, "web-restricted", |of| written(of, EDITED, ""))
+    })];
     let status: Changes = &[(SERVICES, |text| {
-        service(text, "web-remote-only", |of| {
-            of["metadata"]["managedFields"] =
-                json!([{"time": "2026-11-20T12:05:00Z", "subresource": "status"}]);
-        })
+        service(text, "web-remote-only", |of| written(of, EDITED, "status"))
     })];
     let moved: Changes = &[(SLICES, |text| {
         slices(text, "web-remote-only", |slice| {
-            slice["metadata"]["managedFields"] = json!([{"time": "2026-11-20T12:06:00Z"}]);
+            written(slice, "2026-11-20T12:06:00Z", "");
         })
     })];
     let both: Changes = &[

@@ -480,7 +480,7 @@ fn node_names(all: Vec<Value>) -> Value {
     kept.collect()
 }
 
-/// Keeps the times of the writers of an object.
+/// Keeps when an object was written, and whether only its status was.
 fn edits(all: Vec<Value>) -> Value {
     let kept = |of: Value| {
         let parts = ["time", "subresource"].map(|key| Some((key.to_owned(), of.get(key)?.clone())));
