@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use super::candidates::{Candidate, What, failing};
 use super::endpoints::{lack, last_change, usable};
 use super::paths::Path;
-use super::search::{Candidate, Sets, What, failing};
+use super::search::Sets;
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};

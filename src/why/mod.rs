@@ -6,6 +6,7 @@
 mod answer;
 mod asked;
 mod blame;
+mod candidates;
 mod cause;
 mod endpoints;
 mod findings;
