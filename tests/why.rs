@@ -470,11 +470,11 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn mutated(case: &Case) -> TempDir {
-    let changes = case.changes.iter();
+fn mutated(recording: &str, changes: &[Change]) -> TempDir {
+    let changes = changes.iter();
     let changes: Vec<(&str, crate::support::Change<'_>)> =
         changes.map(|(file, change)| (*file, change as _)).collect();
-    broken(case.recording, &changes)
+    broken(recording, &changes)
 }
 
 async fn why_in(dir: &Path, args: &[&str]) -> Ran {
@@ -495,7 +495,7 @@ async fn why_in(dir: &Path, args: &[&str]) -> Ran {
 /// Runs the cases whose position modulo 4 is `part`, and compares each page.
 async fn cases(part: usize) {
     for case in CASES.iter().skip(part).step_by(4) {
-        let dir = mutated(case);
+        let dir = mutated(case.recording, case.changes);
         let ran = why_in(dir.path(), &[case.args, &["-o", "json"]].concat()).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
         let first = &report["causes"][0];
@@ -652,10 +652,31 @@ const UNREADY: Change = (SLICES, |text| {
     })
 });
 
-/// Sets the last write of `object`, or of its `subresource` alone.
+/// Adds a write of `object`, or of its `subresource` alone.
 fn written(object: &mut Value, time: &str, subresource: &str) {
+    let writes = &mut object["metadata"]["managedFields"];
+    if writes.is_null() {
+        *writes = json!([]);
+    }
     let write = json!({"time": time, "subresource": subresource});
-    object["metadata"]["managedFields"] = json!([write]);
+    writes.as_array_mut().unwrap().push(write);
+}
+
+const CREATED: &str = "2026-11-20T11:58:01Z";
+
+/// Adds the write that created each object.
+fn with_first_writes(text: &str) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for object in list["items"].as_array_mut().unwrap() {
+        written(object, CREATED, "");
+    }
+    list.to_string()
+}
+
+/// Removes what is known of writes, as kubectl does.
+fn without_writes(object: &mut Value) {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.remove("managedFields").unwrap();
 }
 
 fn with_pods(text: &str, pods: impl IntoIterator<Item = Value>) -> String {
@@ -675,7 +696,7 @@ fn unready_pods(text: &str, all: &[(&str, &str)]) -> String {
 }
 
 /// A Service that was edited after its creation may have had the field before, endpoints move, and of several pods the last
-/// one decides.
+/// one decides. Where the writes are not known, nor is the time.
 #[tokio::test]
 async fn since_when_is_said_of_the_field_in_question_alone() {
     type Changes = &'static [Change];
@@ -683,6 +704,13 @@ async fn since_when_is_said_of_the_field_in_question_alone() {
     const RANGES: &[&str] = &["edge/web-restricted", "--source", "198.18.0.1"];
     const CART: &[&str] = &["shop/cart"];
     const EDITED: &str = "2026-11-20T12:05:00Z";
+    const FIRST: Changes = &[(SERVICES, with_first_writes), (SLICES, with_first_writes)];
+    let unknown_service: Changes = &[(SERVICES, |text| {
+        service(text, "web-remote-only", without_writes)
+    })];
+    let unknown_slice: Changes = &[(SLICES, |text| {
+        slices(text, "web-remote-only", without_writes)
+    })];
     let edited_policy: Changes = &[(SERVICES, |text| {
         service(text, "web-remote-only", |of| written(of, EDITED, ""))
     })];
@@ -716,28 +744,18 @@ async fn since_when_is_said_of_the_field_in_question_alone() {
         }),
     ];
     for (what, args, changes, since) in [
-        ("policy", POLICY, &[][..], Some("2026-11-20T11:58:01Z")),
+        ("policy", POLICY, &[][..], Some(CREATED)),
+        ("policy, unknown Service", POLICY, unknown_service, None),
+        ("policy, unknown slice", POLICY, unknown_slice, None),
         ("policy, edited", POLICY, edited_policy, None),
-        (
-            "policy, status",
-            POLICY,
-            status,
-            Some("2026-11-20T11:58:01Z"),
-        ),
+        ("policy, status", POLICY, status, Some(CREATED)),
         ("policy, moved", POLICY, moved, Some("2026-11-20T12:06:00Z")),
         ("ranges, edited", RANGES, edited_ranges, None),
         ("both pods", CART, both, Some("2026-11-20T12:03:00Z")),
         // The other one is not known: its slice is.
         ("one pod", CART, one, Some("2026-11-20T12:05:00Z")),
     ] {
-        let case = Case {
-            name: what,
-            recording: "full-iptables",
-            changes,
-            args,
-            cause: "",
-        };
-        let dir = mutated(&case);
+        let dir = mutated("full-iptables", &[FIRST, changes].concat());
         let ran = why_in(dir.path(), &[args, &["-o", "json"]].concat()).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
         assert_eq!(
@@ -805,7 +823,7 @@ async fn a_service_that_works_names_what_was_not_seen() {
         args: &["nodeport:31082"],
         cause: "",
     };
-    let ran = why_in(mutated(&whole).path(), whole.args).await;
+    let ran = why_in(mutated(whole.recording, whole.changes).path(), whole.args).await;
     // The firewall of the node keeps clients outside out.
     assert_eq!(ran.code, 1, "{ran}");
     assert!(ran.out.starts_with("PARTLY: "), "{ran}");

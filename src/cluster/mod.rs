@@ -76,18 +76,18 @@ impl Metadata {
         times.filter_map(|time| time?.parse().ok()).max()
     }
 
-    /// Returns the time of creation, if nothing but the status was written later.
+    /// Returns the time of creation, if it is known that nothing but the status was written later.
     pub fn unedited_since(&self) -> Option<Time> {
         let created: Time = self.creation_timestamp.as_deref()?.parse().ok()?;
-        let mut edits = self
-            .managed_fields
-            .iter()
-            .filter(|of| of.subresource.is_empty());
-        let is_first = |of: &ManagedFields| {
-            let time: Option<Time> = of.time.as_deref().and_then(|time| time.parse().ok());
-            time.is_some_and(|time| time <= created)
-        };
-        edits.all(is_first).then_some(created)
+        (self.last_write()? <= created).then_some(created)
+    }
+
+    /// Returns the time of the last write of anything but the status, if the writers are known: kubectl leaves them out.
+    pub fn last_write(&self) -> Option<Time> {
+        let of_object = |of: &&ManagedFields| of.subresource.is_empty();
+        let edits = self.managed_fields.iter().filter(of_object);
+        let times: Option<Vec<Time>> = edits.map(|of| of.time.as_deref()?.parse().ok()).collect();
+        times?.into_iter().max()
     }
 }
 

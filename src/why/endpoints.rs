@@ -182,7 +182,8 @@ pub(super) fn last_change(
     slices: &[EndpointSlice],
 ) -> Option<Time> {
     let ours = of_family(service, family, slices);
-    ours.filter_map(|of| of.metadata.last_edit()).max()
+    let times: Option<Vec<Time>> = ours.map(|of| of.metadata.last_write()).collect();
+    times?.into_iter().max()
 }
 
 fn name(endpoint: &Endpoint) -> Option<String> {

@@ -451,7 +451,7 @@ async fn a_backend_that_is_not_ready_is_named_with_the_cause() {
     assert_eq!(trace["fate"], "lost", "{trace:#}");
     let still = "the rules lead to endpoint 10.244.1.14:80, which is not ready";
     assert_eq!(trace["fault"], still, "{trace:#}");
-    let why = "why: default/nginx-svc has no ready endpoint since ";
+    let why = "why: default/nginx-svc has no ready endpoint: none of 3 (";
     assert!(notes[0].starts_with(why), "{notes:#?}");
     assert!(
         notes[1].starts_with("fix: kubectl -n default describe pod "),
