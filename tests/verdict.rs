@@ -10,7 +10,8 @@ use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
 use kpx::repair::Repair;
-use kpx::verdict::{Fate, Surveyed, survey};
+use kpx::trace::{Outcome, Walks, World};
+use kpx::verdict::{Fate, Judge, Surveyed, survey, targets};
 use kpx::why::{Asked, Look};
 use serde_json::Value;
 
@@ -185,6 +186,42 @@ async fn no_two_commands_disagree() {
         wrong.join("\n")
     );
     assert!(compared > 1_000, "{compared} connections");
+}
+
+/// A walk that leaves out hops, and follows packets that are treated alike once, has the same ends.
+#[test]
+fn a_brief_walk_ends_like_a_whole_one() {
+    let mut compared = 0;
+    for dir in bundles() {
+        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let (judge, owners) = (Judge::new(&node), Owners::new(&node));
+        for family in Family::BOTH {
+            let world = World::whole(&node, family);
+            let walks = Walks::new(&world, family);
+            let all = owners.ports().iter();
+            for target in all.flat_map(|port| targets(&node, port, family)) {
+                for cell in judge.cells(&walks, target, None).unwrap() {
+                    let brief = walks.brief(&cell.flow);
+                    let [whole, brief] = [&cell.outcomes, &brief].map(|all| ends(all));
+                    assert_eq!(whole, brief, "{}: {:?}", dir.display(), cell.flow);
+                    compared += usize::from(whole.len() > 1);
+                }
+            }
+        }
+    }
+    assert!(compared > 500, "{compared} connections with several ends");
+}
+
+/// Returns how each of `outcomes` ends, without its hops.
+fn ends(outcomes: &[Outcome]) -> Vec<String> {
+    let end = |of: &Outcome| {
+        let mut of = of.clone();
+        of.hops.clear();
+        of.probability = (of.probability * 1e9).round() / 1e9;
+        format!("{of:?}")
+    };
+    outcomes.iter().map(end).collect()
 }
 
 /// Connections that fail without a repair that kpx knows, and why.

@@ -31,6 +31,7 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         reason: reason.to_owned(),
         hops: branch.path.hops(),
         bridged: branch.packet.bridged,
+        gateway: branch.packet.gateway,
         output: branch.packet.output,
     }
 }

@@ -1,13 +1,12 @@
 //! Where a packet enters the node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::rc::Rc;
 
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
-use super::region::{Asked, Seen};
+use super::region::Asked;
 use super::route::{Decision, Lookup};
-use super::walk::{Branch, Phase, Walker};
+use super::walk::{Branch, Follows, Phase, Walker};
 use crate::net::Family;
 
 impl Walker<'_, '_, '_> {
@@ -15,27 +14,26 @@ impl Walker<'_, '_, '_> {
     pub(super) fn start(
         &self,
         flow: &Flow,
-        seen: Option<Rc<Seen>>,
+        follows: Follows,
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
+        let path = Path::new(matches!(follows, Follows::Hops));
         let mut packet = Box::new(Packet::of(flow));
-        packet.seen = seen;
+        if let Follows::Questions(seen) = follows {
+            packet.seen = Some(seen);
+        }
         if flow.entry != Entry::Host {
             packet.input = self.input_of(flow.entry, packet.source());
-            let branch = Branch {
-                packet,
-                weight: 1.0,
-                when: Vec::new(),
-                path: Path::default(),
-            };
-            return Some((branch, Phase::Hook(Hook::Prerouting)));
         }
         let mut branch = Branch {
             packet,
             weight: 1.0,
             when: Vec::new(),
-            path: Path::default(),
+            path,
         };
+        if flow.entry != Entry::Host {
+            return Some((branch, Phase::Hook(Hook::Prerouting)));
+        }
         let packet = &branch.packet;
         let source = packet.source();
         let decision = self.router.decide(Lookup {

@@ -326,10 +326,12 @@ pub struct Outcome {
     pub when: Vec<Assumption>,
     /// The reason of the verdict.
     pub reason: String,
-    /// The hops, in order.
+    /// The hops, in order; none where the walk did not keep them.
     pub hops: Vec<Rc<Hop>>,
     /// The link by which it goes out.
     pub(crate) output: Link,
+    /// The gateway that it is sent to there, if its route has one.
+    pub(crate) gateway: Option<IpAddr>,
     /// Whether it goes from port to port of one bridge.
     pub(crate) bridged: bool,
 }
@@ -345,8 +347,11 @@ impl Outcome {
 }
 
 /// A path under construction: the newest hop, and those before it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Path(Option<Rc<Node>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    newest: Option<Rc<Node>>,
+    is_kept: bool,
+}
 
 #[derive(Debug)]
 struct Node {
@@ -355,10 +360,22 @@ struct Node {
 }
 
 impl Path {
-    pub(crate) fn push(&mut self, hop: Hop) {
-        let before = std::mem::take(self);
-        self.0 = Some(Rc::new(Node {
-            hop: Rc::new(hop),
+    /// Returns an empty path, which keeps its hops if `is_kept`.
+    pub(crate) const fn new(is_kept: bool) -> Self {
+        Self {
+            newest: None,
+            is_kept,
+        }
+    }
+
+    /// Adds the hop that `hop` makes, if hops are kept.
+    pub(crate) fn push(&mut self, hop: impl FnOnce() -> Hop) {
+        if !self.is_kept {
+            return;
+        }
+        let before = std::mem::replace(self, Self::new(true));
+        self.newest = Some(Rc::new(Node {
+            hop: Rc::new(hop()),
             before,
         }));
     }
@@ -366,7 +383,7 @@ impl Path {
     pub(crate) fn hops(&self) -> Vec<Rc<Hop>> {
         let mut hops = Vec::new();
         let mut at = self;
-        while let Some(node) = &at.0 {
+        while let Some(node) = &at.newest {
             hops.push(Rc::clone(&node.hop));
             at = &node.before;
         }
@@ -378,10 +395,10 @@ impl Path {
 impl Drop for Path {
     /// Takes a long path apart without recursion.
     fn drop(&mut self) {
-        let mut next = self.0.take();
+        let mut next = self.newest.take();
         while let Some(node) = next {
             next = match Rc::try_unwrap(node) {
-                Ok(mut node) => node.before.0.take(),
+                Ok(mut node) => node.before.newest.take(),
                 Err(_) => None,
             };
         }

@@ -21,6 +21,7 @@ pub(crate) mod route;
 mod routing;
 pub(crate) mod sources;
 mod stage;
+mod tail;
 pub(crate) mod target;
 pub(crate) mod userspace;
 pub(crate) mod walk;
@@ -220,7 +221,25 @@ impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
 
     /// Follows the first packet of `flow`, as [`World::walk`] does over rules that are read whole.
     pub fn walk(&self, flow: &Flow) -> Vec<Outcome> {
-        match self.walker.walk(flow) {
+        self.of(flow, self.walker.walk(flow))
+    }
+
+    /// Follows the first packet of `flow` to the same ends, without its hops unless it fails to arrive on some way.
+    pub fn brief(&self, flow: &Flow) -> Vec<Outcome> {
+        let ends = self.of(flow, self.walker.ends(flow));
+        let arrives = |end: &Outcome| match end.verdict {
+            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => true,
+            Verdict::Drop | Verdict::Reject | Verdict::Unknown | Verdict::Mixed => false,
+        };
+        if ends.iter().all(arrives) {
+            ends
+        } else {
+            self.walk(flow)
+        }
+    }
+
+    fn of(&self, flow: &Flow, walked: Result<Vec<Outcome>, Stop>) -> Vec<Outcome> {
+        match walked {
             Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
             // A chain that cannot be parsed makes all rules unknown.
             Err(_) => self.world.walk(flow).unwrap_or_default(),

@@ -53,6 +53,9 @@ pub(crate) struct Packet {
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
     pub(crate) seen: Option<Rc<Seen>>,
+    /// Where the answers about its present destination are recorded, if the rest of its way is walked for others that differ
+    /// from it in nothing else.
+    pub(super) alike: Option<Rc<Seen>>,
     pub(crate) mark: SentMark,
     /// The mark it was sent with.
     original_mark: u32,
@@ -63,6 +66,8 @@ pub(crate) struct Packet {
     pub(crate) input: Link,
     /// The link it goes out by, once routed.
     pub(crate) output: Link,
+    /// The gateway it is sent to there, if its route has one.
+    pub(crate) gateway: Option<IpAddr>,
     /// The link it goes out by after `OUTPUT`, if it was rerouted there: the rules of `OUTPUT` still see the first.
     pub(crate) rerouted: Option<Link>,
     /// Whether it goes from port to port of one bridge, so that only `br_netfilter` shows it to the rules of IP.
@@ -149,6 +154,7 @@ impl Packet {
                 source: flow.source.is_some(),
             },
             seen: None,
+            alike: None,
             mark: SentMark {
                 value: flow.mark,
                 kept: u32::MAX,
@@ -158,6 +164,7 @@ impl Packet {
             first_mark: None,
             input: Link::None,
             output: Link::None,
+            gateway: None,
             rerouted: None,
             bridged: false,
             dnat: false,
@@ -190,11 +197,14 @@ impl Packet {
     }
 
     pub(crate) fn destination(&self) -> Asked<'_, IpAddr> {
-        self.asked(
-            self.destination,
-            Field::Destination,
-            self.as_sent.destination,
-        )
+        match &self.alike {
+            Some(seen) => Asked::new(self.destination, Some((seen, Field::Destination))),
+            None => self.asked(
+                self.destination,
+                Field::Destination,
+                self.as_sent.destination,
+            ),
+        }
     }
 
     pub(crate) fn port(&self) -> Asked<'_, u16> {
@@ -258,7 +268,11 @@ impl Packet {
     }
 
     /// Rewrites the destination.
-    pub(crate) const fn set_destination(&mut self, addr: IpAddr) {
+    pub(crate) fn set_destination(&mut self, addr: IpAddr) {
+        if self.alike.is_some() {
+            self.destination().exact();
+            self.alike = None;
+        }
         self.destination = addr;
         self.as_sent.destination = false;
     }
@@ -267,6 +281,16 @@ impl Packet {
     pub(crate) const fn set_port(&mut self, port: u16) {
         self.port = port;
         self.as_sent.port = false;
+    }
+
+    /// Returns whether `other` differs in nothing but the destination address.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let destination = self.destination;
+        *self
+            == Self {
+                destination,
+                ..other.clone()
+            }
     }
 
     /// Returns the destination for texts.

@@ -32,13 +32,9 @@ impl Walker<'_, '_, '_> {
             && input.as_deref() != Some("lo")
             && !self.route_localnet(input.as_deref())
         {
-            hop(
-                &mut branch,
-                Hook::Prerouting,
-                Effect::Nowhere {
-                    why: "martian destination".to_owned(),
-                },
-            );
+            hop(&mut branch, Hook::Prerouting, || Effect::Nowhere {
+                why: "martian destination".to_owned(),
+            });
             let reason =
                 "packets to 127.0.0.0/8 are not accepted from a link (route_localnet is off)";
             outcomes.push(outcome(branch, Verdict::Drop, reason));
@@ -52,7 +48,8 @@ impl Walker<'_, '_, '_> {
         });
         match &decision {
             Decision::Local { .. } => {
-                hop(&mut branch, Hook::Prerouting, Effect::ToHost);
+                branch.packet.gateway = None;
+                hop(&mut branch, Hook::Prerouting, || Effect::ToHost);
                 Some((branch, Phase::Hook(Hook::Input)))
             }
             // br_nf_pre_routing_finish_ipv6 sends no answer.
@@ -63,8 +60,9 @@ impl Walker<'_, '_, '_> {
             {
                 let kind = named(kind.as_ref()).to_owned();
                 let reason = format!("no route after the translation ({kind})");
-                let effect = Effect::Nowhere { why: kind };
-                hop(&mut branch, Hook::Prerouting, effect);
+                hop(&mut branch, Hook::Prerouting, || Effect::Nowhere {
+                    why: kind,
+                });
                 outcomes.push(outcome(branch, Verdict::Drop, &reason));
                 None
             }
@@ -100,23 +98,20 @@ impl Walker<'_, '_, '_> {
         decision: Decision,
     ) -> Result<Branch, Box<Lost>> {
         branch.packet.rerouted = None;
+        branch.packet.gateway = None;
         match decision {
             Decision::Local { .. } => {
                 branch.packet.output = Link::Named("lo".into());
-                hop(&mut branch, hook, Effect::ToHost);
+                hop(&mut branch, hook, || Effect::ToHost);
             }
             Decision::Out {
                 device, gateway, ..
             } => {
                 let off = device.as_deref() != Some("lo") && branch.packet.source().is_loopback();
                 if off && device.is_some() && !self.route_localnet(device.as_deref()) {
-                    hop(
-                        &mut branch,
-                        hook,
-                        Effect::Nowhere {
-                            why: "martian source".to_owned(),
-                        },
-                    );
+                    hop(&mut branch, hook, || Effect::Nowhere {
+                        why: "martian source".to_owned(),
+                    });
                     let reason =
                         "packets from 127.0.0.0/8 cannot leave the node (route_localnet is off)";
                     let verdict = match branch.packet.virtual_server {
@@ -130,10 +125,11 @@ impl Walker<'_, '_, '_> {
                     }));
                 }
                 let bridge = device.as_ref().is_some_and(|d| self.is_bridge(d));
-                if branch.packet.seen.is_none() {
-                    let device = device.as_deref().map(str::to_owned);
-                    hop(&mut branch, hook, Effect::Out { device, gateway });
-                }
+                hop(&mut branch, hook, || Effect::Out {
+                    device: device.as_deref().map(str::to_owned),
+                    gateway,
+                });
+                branch.packet.gateway = gateway;
                 branch.packet.output = device.map_or(Link::Unknown, Link::Named);
                 branch.packet.bridged = bridge && branch.packet.input == branch.packet.output;
             }
@@ -148,8 +144,9 @@ impl Walker<'_, '_, '_> {
                         format!("a route of type {other} rejects it"),
                     ),
                 };
-                let why = named(kind.as_ref()).to_owned();
-                hop(&mut branch, hook, Effect::Nowhere { why });
+                hop(&mut branch, hook, || Effect::Nowhere {
+                    why: named(kind.as_ref()).to_owned(),
+                });
                 return Err(Box::new(Lost {
                     branch,
                     verdict,
@@ -159,13 +156,9 @@ impl Walker<'_, '_, '_> {
             Decision::Unknown(reason) => {
                 // Without routes the output link is unknown, but the rules still apply.
                 branch.packet.output = Link::Unknown;
-                hop(
-                    &mut branch,
-                    hook,
-                    Effect::Other {
-                        what: format!("the route is unknown: {reason}"),
-                    },
-                );
+                hop(&mut branch, hook, || Effect::Other {
+                    what: format!("the route is unknown: {reason}"),
+                });
             }
         }
         Ok(branch)
@@ -216,11 +209,8 @@ fn named(kind: Option<&String>) -> &str {
 }
 
 /// Adds a hop of routing to the path.
-fn hop(branch: &mut Branch, hook: Hook, effect: Effect) {
-    if branch.packet.seen.is_some() {
-        return;
-    }
+fn hop(branch: &mut Branch, hook: Hook, effect: impl FnOnce() -> Effect) {
     branch
         .path
-        .push(Hop::without_rule(hook, Subsystem::Routing, effect));
+        .push(|| Hop::without_rule(hook, Subsystem::Routing, effect()));
 }

@@ -67,7 +67,7 @@ impl World<'_, '_> {
         }
         let (addr, port) = outcome.destination;
         let service = match outcome.hops.as_slice() {
-            // A recorded walk has none.
+            // Not every walk keeps them.
             [] if !outcome.as_sent.port => {
                 let ports = self.node.proxy_ports();
                 ports.get(&(proto, port)).map(String::as_str)?
@@ -242,6 +242,7 @@ fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
         reason,
         hops,
         output: second.output,
+        gateway: second.gateway,
         bridged: false,
     }
 }

@@ -17,6 +17,7 @@ use super::packet::{Flow, Link, Packet};
 use super::region::Seen;
 use super::route::Router;
 use super::stage::{Stage, stages};
+use super::tail::Tail;
 use super::{Chains, Stop, World};
 use crate::net::Family;
 
@@ -60,13 +61,24 @@ pub(crate) type Branches = SmallVec<[Branch; 1]>;
 pub(crate) type Ends = SmallVec<[(Branch, End); 1]>;
 
 /// The next thing to do with a packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
     Hook(Hook),
     /// The routing decision for a packet that came in.
     Route,
     /// A packet of the node for itself, on its way in again over lo.
     Loopback,
+}
+
+/// What a walk keeps beside the ends of the packet.
+#[derive(Debug)]
+pub(super) enum Follows {
+    /// Its hops.
+    Hops,
+    /// What was asked about it.
+    Questions(Rc<Seen>),
+    /// Nothing.
+    Ends,
 }
 
 /// Walks packets through one world.
@@ -118,17 +130,34 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
 
     /// Follows the first packet of `flow` to every end it may have.
     pub(crate) fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
-        self.follow(flow, None)
+        self.follow(flow, Follows::Hops)
+    }
+
+    /// Follows the first packet of `flow` without its hops.
+    pub(crate) fn ends(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
+        self.follow(flow, Follows::Ends)
     }
 
     /// Follows the first packet of `flow` without its hops, and records in `seen` what was asked about it.
     pub(crate) fn record(&self, flow: &Flow, seen: &Rc<Seen>) -> Result<Vec<Outcome>, Stop> {
-        self.follow(flow, Some(Rc::clone(seen)))
+        self.follow(flow, Follows::Questions(Rc::clone(seen)))
     }
 
-    fn follow(&self, flow: &Flow, seen: Option<Rc<Seen>>) -> Result<Vec<Outcome>, Stop> {
+    fn follow(&self, flow: &Flow, follows: Follows) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
-        let mut todo = vec![self.start(flow, seen, &mut outcomes)];
+        let mut tails = matches!(follows, Follows::Ends).then(Vec::new);
+        let todo = vec![self.start(flow, follows, &mut outcomes)];
+        self.go_on(todo, tails.as_mut(), &mut outcomes)?;
+        Ok(merge(outcomes))
+    }
+
+    /// Follows the packets of `todo` to their ends; with `tails`, packets that nothing tells apart any more are followed once.
+    pub(super) fn go_on(
+        &self,
+        mut todo: Vec<Option<(Branch, Phase)>>,
+        mut tails: Option<&mut Vec<Tail>>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Stop> {
         while let Some(next) = todo.pop() {
             let Some((branch, phase)) = next else {
                 continue;
@@ -141,17 +170,22 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 ));
                 continue;
             }
-            match phase {
-                Phase::Route => todo.push(self.route_in(branch, &mut outcomes)),
-                Phase::Loopback => todo.extend(self.loopback(branch, &mut outcomes)?),
-                Phase::Hook(hook) => {
+            match (phase, tails.as_deref_mut()) {
+                (Phase::Route | Phase::Hook(Hook::Postrouting), Some(tails))
+                    if !branch.packet.as_sent.destination =>
+                {
+                    self.share(branch, phase, tails, outcomes)?;
+                }
+                (Phase::Route, _) => todo.push(self.route_in(branch, outcomes)),
+                (Phase::Loopback, _) => todo.extend(self.loopback(branch, outcomes)?),
+                (Phase::Hook(hook), _) => {
                     for (branch, end) in self.hook(branch, hook)? {
-                        todo.push(Self::after(branch, hook, end, &mut outcomes));
+                        todo.push(Self::after(branch, hook, end, outcomes));
                     }
                 }
             }
         }
-        Ok(merge(outcomes))
+        Ok(())
     }
 
     /// Runs a hook; nat and mangle of OUTPUT reroute a packet if they changed a field that routing depends on.

@@ -221,10 +221,33 @@ impl Judge<'_> {
         Ok(cells.collect())
     }
 
+    /// Judges the connections to `target` from each kind of client, without the hops of packets that arrive.
+    pub(super) fn brief_cells(
+        &self,
+        walks: &Walks<'_, '_, '_>,
+        target: Target<'_>,
+    ) -> impl Iterator<Item = Cell> {
+        // Only a source on the command line can be wrong.
+        let clients = self.clients(target, None).unwrap_or_default();
+        clients.into_iter().map(move |(client, source)| {
+            self.walked(|flow| walks.brief(flow), target, client, &source)
+        })
+    }
+
     /// Judges the connections from one client to `target`.
     pub(crate) fn cell(
         &self,
         walks: &Walks<'_, '_, '_>,
+        target: Target<'_>,
+        client: Client,
+        source: &Source,
+    ) -> Cell {
+        self.walked(|flow| walks.walk(flow), target, client, source)
+    }
+
+    fn walked(
+        &self,
+        walk: impl FnOnce(&Flow) -> Vec<Outcome>,
         target: Target<'_>,
         client: Client,
         source: &Source,
@@ -238,7 +261,7 @@ impl Judge<'_> {
             proto: target.port.proto,
             established: false,
         };
-        let outcomes = walks.walk(&flow);
+        let outcomes = walk(&flow);
         let question = Question {
             flow: &flow,
             port: target.asked(),

@@ -8,7 +8,7 @@ use super::{Fault, Missing};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState, Port};
-use crate::trace::{Effect, Outcome, Subsystem, Verdict};
+use crate::trace::{Outcome, Verdict};
 
 impl Judge<'_> {
     /// Returns why the packet does not end at a live endpoint, unless it does.
@@ -94,21 +94,15 @@ impl Judge<'_> {
         if !is_local || !self.pod_network || self.ends_here(outcome) {
             return None;
         }
-        let mut routed = outcome.hops.iter().rev();
-        let last = routed.find(|hop| hop.subsystem == Subsystem::Routing)?;
-        match &last.effect {
-            Effect::Out {
-                device,
-                gateway: Some(gateway),
-            } if self.places.own(*gateway).is_none() => {
-                let device = device.as_deref().unwrap_or("a link");
-                Some(Fault::WrongWay {
-                    address: outcome.destination.into(),
-                    way: format!("{device} via {gateway}"),
-                })
-            }
-            _ => None,
+        let gateway = outcome.gateway?;
+        if self.places.own(gateway).is_some() {
+            return None;
         }
+        let device = outcome.leaves_by().unwrap_or("a link");
+        Some(Fault::WrongWay {
+            address: outcome.destination.into(),
+            way: format!("{device} via {gateway}"),
+        })
     }
 
     /// Returns the fault of a packet that ends at the node itself, not at an endpoint.

@@ -8,7 +8,7 @@ use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::{Effect, Entry, Outcome, Subsystem};
+use crate::trace::{Entry, Outcome};
 
 impl Judge<'_> {
     /// Returns why the reply to a packet that arrives is lost, or why that is unknown.
@@ -56,12 +56,12 @@ impl Judge<'_> {
         let by_api = endpoint
             .filter(|of| of.node.is_some())
             .and_then(|of| of.local);
-        by_api.or_else(|| self.places.is_pod_here(addr)).or_else(|| {
-            let mut routed = outcome.hops.iter().rev();
-            let last = routed.find(|hop| hop.subsystem == Subsystem::Routing)?;
-            matches!(&last.effect, Effect::Out { gateway: Some(gateway), .. } if self.places.own(*gateway).is_none())
-                .then_some(false)
-        })
+        by_api
+            .or_else(|| self.places.is_pod_here(addr))
+            .or_else(|| {
+                let gateway = outcome.gateway?;
+                self.places.own(gateway).is_none().then_some(false)
+            })
     }
 
     /// Returns the link that leads to `addr`, and the source that its route prefers.

@@ -165,9 +165,8 @@ fn one(
             continue;
         }
         for target in targets(judge.node, port, *family) {
-            // Only a source on the command line can be wrong.
-            let judged = judge.cells(walks, target, None).unwrap_or_default();
-            cells.extend(judged.into_iter().map(|cell| brief(service, port, &cell)));
+            let judged = judge.brief_cells(walks, target);
+            cells.extend(judged.map(|cell| brief(service, port, &cell)));
         }
     }
     Surveyed {

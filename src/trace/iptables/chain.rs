@@ -76,17 +76,7 @@ pub(crate) fn base<'n, 'a>(
         if *end == End::Return {
             *end = match chain.policy {
                 Some(Policy::Drop) => {
-                    record(
-                        branch,
-                        &at,
-                        chain,
-                        0,
-                        String::new(),
-                        Effect::Drop,
-                        None,
-                        1.0,
-                        None,
-                    );
+                    branch.path.push(|| policy(&at, chain, Effect::Drop));
                     End::Drop(format!("dropped by the policy of {table} {}", chain.name))
                 }
                 Some(Policy::Accept) | None => End::Accept,
@@ -230,20 +220,14 @@ fn hits<'n, 'a>(
     let remembers = |of: &Match<'_>| matches!(of, Match::Recent(recent) if recent.action.value == RecentAction::Set);
     branch.packet.sticky |= at.table == "nat" && rule.matches.iter().any(remembers);
     let mut note = |branch: &mut Branch, effect| {
-        if branch.packet.seen.is_some() {
-            return;
-        }
-        record(
-            branch,
-            at,
-            chain,
-            index + 1,
-            rule.to_string().trim_start().to_owned(),
-            effect,
+        branch.path.push(|| Hop {
+            number: index + 1,
+            rule: rule.to_string().trim_start().to_owned(),
             packets,
             chance,
-            when.map(Question::text),
-        );
+            when: when.map(Question::text),
+            ..policy(at, chain, effect)
+        });
     };
     let name = |kind: &str| {
         format!(
@@ -521,32 +505,15 @@ fn connmark(branch: &mut Branch, how: &Connmark) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "a hop has this many parts")]
-fn record(
-    branch: &mut Branch,
-    at: &At<'_, '_, '_>,
-    chain: &Chain<'_>,
-    number: usize,
-    rule: String,
-    effect: Effect,
-    packets: Option<u64>,
-    chance: f64,
-    when: Option<String>,
-) {
-    branch.path.push(Hop {
-        hook: at.hook,
-        subsystem: if at.chains.store == IptablesBackend::InUse {
-            Subsystem::Iptables
-        } else {
-            Subsystem::IptablesOther
-        },
+/// Returns the hop at the policy of a chain.
+fn policy(at: &At<'_, '_, '_>, chain: &Chain<'_>, effect: Effect) -> Hop {
+    let subsystem = match at.chains.store {
+        IptablesBackend::InUse => Subsystem::Iptables,
+        IptablesBackend::Legacy | IptablesBackend::Nft => Subsystem::IptablesOther,
+    };
+    Hop {
         table: at.table.to_owned(),
         chain: chain.name.to_string(),
-        number,
-        rule,
-        packets,
-        effect,
-        chance,
-        when,
-    });
+        ..Hop::without_rule(at.hook, subsystem, effect)
+    }
 }

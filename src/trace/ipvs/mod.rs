@@ -263,10 +263,7 @@ pub(crate) fn is_sticky(server: &VirtualServer) -> bool {
 }
 
 fn record(branch: &mut Branch, hook: Hook, packets: Option<u64>, effect: Effect, chance: f64) {
-    if branch.packet.seen.is_some() {
-        return;
-    }
-    branch.path.push(Hop {
+    branch.path.push(|| Hop {
         packets,
         chance,
         ..Hop::without_rule(hook, Subsystem::Ipvs, effect)

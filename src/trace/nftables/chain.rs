@@ -522,11 +522,9 @@ fn number(value: &Value<'_>) -> Option<u16> {
 
 /// Records that the policy of a base chain drops the packet.
 fn record_policy(branch: &mut Branch, hook: Hook, table: &Table, chain: &Chain) {
-    branch.path.push(Hop {
-        table: format!("{} {}", table.family, table.name),
-        chain: chain.name.clone(),
-        ..Hop::without_rule(hook, Subsystem::Nftables, Effect::Drop)
-    });
+    branch
+        .path
+        .push(|| policy(hook, table, chain, Effect::Drop));
 }
 
 fn record(
@@ -537,30 +535,28 @@ fn record(
     effect: Effect,
     chance: f64,
 ) {
-    if branch.packet.seen.is_some() {
-        return;
-    }
-    let packets = rule
-        .statements
-        .iter()
-        .find_map(|statement| match statement {
-            Statement::Counter {
-                packets,
-                name: None,
-                ..
-            } => Some(*packets),
-            _ => None,
-        });
-    branch.path.push(Hop {
-        hook: at.hook,
-        subsystem: Subsystem::Nftables,
-        table: format!("{} {}", at.table.family, at.table.name),
-        chain: at.chain.name.clone(),
+    let counted = |statement: &Statement| match statement {
+        Statement::Counter {
+            packets,
+            name: None,
+            ..
+        } => Some(*packets),
+        _ => None,
+    };
+    branch.path.push(|| Hop {
         number: index + 1,
         rule: print::rule(rule),
-        packets,
-        effect,
+        packets: rule.statements.iter().find_map(counted),
         chance,
-        when: None,
+        ..policy(at.hook, at.table, at.chain, effect)
     });
+}
+
+/// Returns the hop at the policy of a chain.
+fn policy(hook: Hook, table: &Table, chain: &Chain, effect: Effect) -> Hop {
+    Hop {
+        table: format!("{} {}", table.family, table.name),
+        chain: chain.name.clone(),
+        ..Hop::without_rule(hook, Subsystem::Nftables, effect)
+    }
 }

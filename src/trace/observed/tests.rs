@@ -166,6 +166,7 @@ fn outcome(verdict: Verdict, destination: &str, hops: Vec<Hop>) -> Outcome {
         reason: String::new(),
         hops: hops.into_iter().map(Rc::new).collect(),
         output: Link::None,
+        gateway: None,
         bridged: false,
     }
 }

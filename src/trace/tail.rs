@@ -1,0 +1,86 @@
+//! The rest of the way of packets that nothing tells apart any more.
+//!
+//! Once translated, the packets of a connection differ in the endpoint that they are for. Most rules behind do not look at it: what
+//! a walk asks about the destination says for which others its ends hold, too.
+
+use std::rc::Rc;
+
+use super::Stop;
+use super::hop::{Outcome, Path};
+use super::packet::Packet;
+use super::region::{Coordinate as _, Field, Ranges, Region, Seen};
+use super::walk::{Branch, Phase, Walker};
+
+/// The ends of packets that differ in their destination address alone.
+#[derive(Debug)]
+pub(super) struct Tail {
+    phase: Phase,
+    /// The packet that was followed.
+    packet: Packet,
+    /// The destinations of packets with the same ends.
+    destinations: Ranges,
+    ends: Vec<Outcome>,
+}
+
+impl Walker<'_, '_, '_> {
+    /// Follows `branch` from `phase`, unless `tails` has the ends of a packet that is treated alike.
+    pub(super) fn share(
+        &self,
+        branch: Branch,
+        phase: Phase,
+        tails: &mut Vec<Tail>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Stop> {
+        let to = branch.packet.target();
+        let is_of = |tail: &Tail| {
+            tail.phase == phase
+                && tail.destinations.has(to.0)
+                && tail.packet.is_like(&branch.packet)
+        };
+        let at = match tails.iter().position(is_of) {
+            Some(at) => at,
+            None => {
+                tails.push(self.tail(&branch.packet, phase)?);
+                tails.len() - 1
+            }
+        };
+        let Tail { packet, ends, .. } = &tails[at];
+        outcomes.extend(ends.iter().map(|end| {
+            let is_kept = end.destination == packet.target();
+            Outcome {
+                probability: branch.weight * end.probability,
+                destination: if is_kept { to } else { end.destination },
+                when: branch.when.iter().chain(&end.when).cloned().collect(),
+                ..end.clone()
+            }
+        }));
+        Ok(())
+    }
+
+    fn tail(&self, packet: &Packet, phase: Phase) -> Result<Tail, Stop> {
+        let any = || Ranges::between(0, u128::MAX);
+        let seen = Rc::new(Seen::new(Region::new([any(), any(), any(), any(), any()])));
+        let mut followed = packet.clone();
+        followed.alike = Some(Rc::clone(&seen));
+        let branch = Branch {
+            packet: Box::new(followed),
+            weight: 1.0,
+            when: Vec::new(),
+            path: Path::new(false),
+        };
+        let mut ends = Vec::new();
+        self.go_on(vec![Some((branch, phase))], None, &mut ends)?;
+        let to = packet.target();
+        let destinations = if ends.iter().all(|end| end.destination == to) {
+            seen.region().of(Field::Destination).clone()
+        } else {
+            Ranges::between(to.0.number(), to.0.number())
+        };
+        Ok(Tail {
+            phase,
+            packet: packet.clone(),
+            destinations,
+            ends,
+        })
+    }
+}
