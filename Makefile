@@ -69,33 +69,42 @@ test: packages
 
 .PHONY: test-all
 test-all: packages
+	rm -rf target/times
 	$(call timed,lint test-fast test-files test-loops test-report dist test-dist test-kernel test-vm,ALL=1 ARCHS=$(ARCH))
+	@echo "the slowest tests, in seconds:"
+	@sed -nE 's/^test ([^ ]+) .*<([0-9.]+)s>$$/\2 \1/p; s/^ *([0-9]+)([0-9]{3}) ms  ([^ ]+).*/\1.\2 \3/p' target/times/* | \
+		sort -rn | head -20
 
 .PHONY: lint
 lint: toolchain
 	cargo fmt --check
 	cargo clippy --locked --all-targets $(DENY)
 
+# With ALL, how long each test took is kept. A stable test program measures it only if it is told that it may: by its
+# environment, since dependencies are built again where that of cargo changes.
+TIMES = $(call RUNNER,env RUSTC_BOOTSTRAP=1)
+TIMED = -Zunstable-options --report-time
+KEEP = | { mkdir -p target/times; tee target/times/$@; }
+
 # Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
 test-fast:
-	RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --locked
+	RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --locked $(if $(ALL),$(TIMES) -- $(TIMED) $(KEEP))
 
-# Migrations that are cut short at every point, and gone on with and taken back from each.
+# What others show of chosen recordings, of every recording; migrations that are cut short at every point, and gone on with
+# and taken back from each.
 .PHONY: test-loops
 test-loops:
-	@mkdir -p target
-	cargo test --locked --test suite -- --ignored --skip browser:: | tee target/loop-tests.txt
-	@$(PASSED) target/loop-tests.txt
+	cargo test --locked --test suite $(TIMES) -- $(TIMED) --ignored --skip browser:: $(KEEP)
+	@$(PASSED) target/times/$@
 
 # The page of `kpx report` in a browser; the screenshots are in target/report.
 .PHONY: test-report
 test-report: KERNELS =
 test-report: PACKAGES = chromium fonts-dejavu-core
 test-report: packages
-	@mkdir -p target
-	cargo test --locked --test suite -- --ignored --test-threads=1 browser:: | tee target/report-tests.txt
-	@$(PASSED) target/report-tests.txt
+	cargo test --locked --test suite $(TIMES) -- $(TIMED) --ignored --test-threads=1 browser:: $(KEEP)
+	@$(PASSED) target/times/$@
 
 # What is no Rust.
 .PHONY: test-files
@@ -119,7 +128,7 @@ $(PROMTOOL):
 .PHONY: test-kernel
 test-kernel: root
 	$(SUDO) tests/kernel-tests $$($(KERNEL_TESTS) --no-run --message-format=json 2>/dev/null | \
-		sed -n 's/.*"executable":"\([^"]*\/kernel-[^"]*\)".*/\1/p') --skip ::vm_ $(if $(ALL),,--skip ::long_)
+		sed -n 's/.*"executable":"\([^"]*\/kernel-[^"]*\)".*/\1/p') --skip ::vm_ $(if $(ALL),$(KEEP),--skip ::long_)
 
 # Real kubelets, a real API server and a real kube-proxy. It fails where it cannot run.
 .PHONY: test-cluster
@@ -302,7 +311,7 @@ VM_FEW = --only stock:modules::vm_ stock:kernel::ipvs::vm_every stock:preflight:
 	stock:reconcile_ipvs::vm_a_blank
 .PHONY: test-vm
 test-vm:
-	tests/vm/all $(if $(ALL),$(VM_BLANK),$(VM_FEW))
+	tests/vm/all $(if $(ALL),$(VM_BLANK) $(KEEP),$(VM_FEW))
 
 # Real packets judge a trace through IPVS: all of them. Some are part of `test-vm`; emulated, this takes many minutes.
 .PHONY: test-vm-packets

@@ -7,7 +7,7 @@ mod config;
 mod credentials;
 mod dnat;
 mod foreign;
-mod formats;
+pub(crate) mod formats;
 mod ignore;
 mod known_bugs;
 mod neighbours;
@@ -16,26 +16,26 @@ mod settle;
 mod silence;
 mod symptoms;
 mod upgrade;
-mod voice;
+pub(crate) mod voice;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::support::{HEALTHY, kpx, kpx_on, recordings, root};
+use crate::support::{HEALTHY, kpx, kpx_on, kpx_once_on, recordings, root};
 
 #[tokio::test]
 async fn a_healthy_node_has_no_error_in_any_mode() {
     let args = ["doctor"];
-    insta::assert_snapshot!("seed_iptables", kpx_on("seed-iptables", &args).await);
-    insta::assert_snapshot!("seed_ipvs", kpx_on("seed-ipvs", &args).await);
-    insta::assert_snapshot!("seed_nftables", kpx_on("seed-nftables", &args).await);
+    insta::assert_snapshot!("seed_iptables", kpx_once_on("seed-iptables", &args).await);
+    insta::assert_snapshot!("seed_ipvs", kpx_once_on("seed-ipvs", &args).await);
+    insta::assert_snapshot!("seed_nftables", kpx_once_on("seed-nftables", &args).await);
 }
 
 #[tokio::test]
 async fn leftovers_are_named() {
-    let ran = kpx_on("seed-leftover-iptables-to-ipvs", &["doctor"]).await;
+    let ran = kpx_once_on("seed-leftover-iptables-to-ipvs", &["doctor"]).await;
     insta::assert_snapshot!(ran);
 }
 
@@ -47,12 +47,12 @@ async fn verbose_shows_all() {
 
 #[tokio::test]
 async fn consequences_are_printed_below_their_cause() {
-    insta::assert_snapshot!(kpx_on("fallback-no-ipvs-modules", &["doctor"]).await);
+    insta::assert_snapshot!(kpx_once_on("fallback-no-ipvs-modules", &["doctor"]).await);
 }
 
 #[tokio::test]
 async fn every_leftover_of_ipvs_is_reported() {
-    insta::assert_snapshot!(kpx_on("leftover-ipvs-to-iptables", &["doctor"]).await);
+    insta::assert_snapshot!(kpx_once_on("leftover-ipvs-to-iptables", &["doctor"]).await);
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn the_catalogue_is_listed_and_explained() {
 #[tokio::test]
 async fn no_healthy_node_has_an_error() {
     for name in HEALTHY {
-        let ran = kpx_on(name, &["doctor"]).await;
+        let ran = kpx_once_on(name, &["doctor"]).await;
         assert!(matches!(ran.code, 0 | 3), "{name}:\n{ran}");
         assert!(!ran.out.contains("ERROR"), "{name}:\n{ran}");
     }
@@ -185,7 +185,7 @@ async fn no_healthy_node_has_an_error() {
 async fn the_findings_of_healthy_nodes_are_known() {
     let mut found = String::new();
     for name in HEALTHY {
-        let ran = kpx_on(name, &["doctor", "-o", "json"]).await;
+        let ran = kpx_once_on(name, &["doctor", "-o", "json"]).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
         let mut ids = BTreeSet::new();
         for finding in report["findings"].as_array().unwrap() {
@@ -204,7 +204,7 @@ async fn the_findings_of_healthy_nodes_are_known() {
 #[tokio::test]
 async fn every_page_fits_eighty_columns() {
     for name in recordings() {
-        let ran = kpx_on(&name, &["doctor"]).await;
+        let ran = kpx_once_on(&name, &["doctor"]).await;
         for line in ran.out.lines() {
             // A command that is cut or wrapped cannot be copied.
             let line_of_command = line.trim_start().starts_with(['$', '`']);

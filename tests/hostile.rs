@@ -12,7 +12,7 @@ use crate::support::{Ran, broken, kpx, root};
 const HOSTILE: &str = "\u{1b}[2J\u{1b}[31mx\u{9b}5A\u{202e}\u{7}\r";
 
 /// Nodes of each mode, with leftovers and faults.
-const NODES: &[&str] = &[
+pub(crate) const NODES: &[&str] = &[
     "full-iptables",
     "full-ipvs",
     "full-nftables",
@@ -20,6 +20,9 @@ const NODES: &[&str] = &[
     "leftover-ipvs-to-iptables",
     "userspace-1.25",
 ];
+
+/// Nodes of which each file is refused in turn.
+pub(crate) const REFUSED: &[&str] = &["full-iptables", "full-ipvs", "userspace-1.25"];
 
 /// Formats beside those that every command has.
 const EXTRA: &[(&str, &[&str])] = &[
@@ -128,7 +131,18 @@ async fn run_all(bundle: &Path, formats: bool) -> usize {
 
 #[tokio::test]
 async fn no_command_prints_what_a_terminal_would_obey() {
-    for (at, name) in NODES.iter().enumerate() {
+    let few = [
+        "seed-leftover-iptables-to-ipvs",
+        "faults-rules",
+        "seed-nftables",
+        "userspace-1.25",
+    ];
+    commands_print_nothing_hostile(&few).await;
+}
+
+/// Runs every command on these nodes with hostile names; on the first with every format.
+pub(crate) async fn commands_print_nothing_hostile(names: &[&str]) {
+    for (at, name) in names.iter().enumerate() {
         let bundle = broken(name, &[]);
         for file in files(bundle.path()) {
             if let Ok(text) = fs::read_to_string(&file) {
@@ -142,8 +156,13 @@ async fn no_command_prints_what_a_terminal_would_obey() {
 
 #[tokio::test]
 async fn no_error_about_a_file_prints_what_a_terminal_would_obey() {
+    errors_print_nothing_hostile(&["seed-ipvs", "userspace-1.25"]).await;
+}
+
+/// Refuses each file of these nodes in turn.
+pub(crate) async fn errors_print_nothing_hostile(names: &[&str]) {
     let mut shown = 0;
-    for name in ["full-iptables", "full-ipvs", "userspace-1.25"] {
+    for name in names {
         let from = root().join("testdata/nodes").join(name);
         for file in files(&from) {
             let file = file.strip_prefix(&from).unwrap().to_str().unwrap();

@@ -10,7 +10,7 @@ mod machine;
 mod one_node;
 mod probes;
 mod rules;
-mod screen;
+pub(crate) mod screen;
 mod texts;
 
 use std::time::Duration;
@@ -289,7 +289,7 @@ fn migration(from: Mode, to: Mode, strategy: Strategy) -> Migration {
     }
 }
 
-fn directions() -> impl Iterator<Item = (Mode, Mode)> {
+pub(crate) fn directions() -> impl Iterator<Item = (Mode, Mode)> {
     let all = Mode::ALL.into_iter();
     all.flat_map(|from| Mode::ALL.into_iter().map(move |to| (from, to)))
         .filter(|(from, to)| from != to)

@@ -9,7 +9,7 @@ use kpx::check::{self, Facts, GROUPS, Outcome, Question};
 use kpx::evidence::{self, Evidence, Gap, ITEMS};
 use kpx::node::NodeSnapshot;
 
-use crate::support::root;
+use crate::support::{chosen, every, root};
 
 /// Returns every source file below `src/check`, with its path below that folder, without comments and unit tests.
 fn check_sources() -> Vec<(String, String)> {
@@ -267,7 +267,7 @@ fn bundle_files_are_unique() {
 fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
     let mut failed = BTreeSet::new();
     let mut passed = BTreeSet::new();
-    for (_, evidence) in nodes() {
+    for (_, evidence) in nodes(every()) {
         let node = NodeSnapshot::new(&evidence);
         for facts in all_facts(&node) {
             for check in check::asked(facts.question) {
@@ -298,7 +298,7 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
 
 #[test]
 fn a_node_named_after_a_check_fails_it() {
-    for (name, evidence) in nodes() {
+    for (name, evidence) in nodes(every()) {
         let id = name.get(..4).unwrap_or("").to_uppercase();
         let Some(check) = check::all().find(|check| check.id == id) else {
             continue;
@@ -315,7 +315,7 @@ fn a_node_named_after_a_check_fails_it() {
 
 #[test]
 fn a_finding_is_no_worse_than_the_severity_of_its_check() {
-    for (name, evidence) in nodes() {
+    for (name, evidence) in nodes(every()) {
         let node = NodeSnapshot::new(&evidence);
         let all = all_facts(&node);
         let asked = |facts| check::asked(facts).into_iter();
@@ -339,7 +339,12 @@ fn a_finding_is_no_worse_than_the_severity_of_its_check() {
 
 #[test]
 fn a_check_reads_only_its_needs() {
-    for (name, evidence) in nodes() {
+    needs_suffice(chosen());
+}
+
+/// Fails if a check reads an item that it does not list.
+pub(crate) fn needs_suffice(names: Vec<String>) {
+    for (name, evidence) in nodes(names) {
         let whole = NodeSnapshot::new(&evidence);
         let whole = all_facts(&whole);
         // Checks with the same needs share parsed evidence.
@@ -376,17 +381,13 @@ fn a_check_reads_only_its_needs() {
     }
 }
 
-/// Returns every recorded node except the large ones, which are slow and add no case.
-pub(crate) fn nodes() -> Vec<(String, Evidence)> {
-    let dirs = fs::read_dir(root().join("testdata/nodes")).unwrap();
-    let mut nodes: Vec<_> = dirs
-        .map(|dir| dir.unwrap())
-        .map(|dir| (dir.file_name().into_string().unwrap(), dir.path()))
-        .filter(|(name, _)| !name.starts_with("scale-"))
-        .map(|(name, path)| (name, evidence::load(&path, ITEMS).unwrap()))
-        .collect();
-    nodes.sort_by(|(a, _), (b, _)| a.cmp(b));
-    nodes
+/// Returns these recordings.
+pub(crate) fn nodes(names: Vec<String>) -> impl Iterator<Item = (String, Evidence)> {
+    names.into_iter().map(|name| {
+        let path = root().join("testdata/nodes").join(&name);
+        let evidence = evidence::load(&path, ITEMS).unwrap();
+        (name, evidence)
+    })
 }
 
 /// Returns the questions: a normal run, a switch to each mode, and upgrades.

@@ -26,6 +26,7 @@ mod generated;
 mod help;
 mod history;
 mod hostile;
+mod matrix;
 mod migrate;
 mod nodes;
 mod owner;

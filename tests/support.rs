@@ -1,8 +1,12 @@
 //! Shared by the suite.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::OnceCell;
 
 use crate::schema;
 
@@ -24,6 +28,49 @@ pub(crate) const HEALTHY: &[&str] = &[
     "seed-ipvs",
     "seed-nftables",
 ];
+
+/// Recordings on which a test that takes long looks at each kind: every mode, in both families and with leftovers of another,
+/// and every kind of fault by which recordings are named. `matrix` looks at all recordings.
+pub(crate) const CHOSEN: &[&str] = &[
+    "cn09-aws-vpc-cni",
+    "dp09-no-mode",
+    "dual-iptables",
+    "dual-ipvs",
+    "dual-nftables",
+    "dv01-no-kube-ipvs0",
+    "fallback-no-ipvs-modules",
+    "faults-iptables",
+    "faults-ipvs",
+    "faults-nftables",
+    "faults-settings",
+    "faults-traffic",
+    "fit-for-moves",
+    "full-ipvs-v1.30",
+    "healthy-flannel",
+    "ib02-legacy-rules",
+    "ir16-foreign-drops",
+    "kb01-newer-nft",
+    "km08-old-kernel",
+    "kp16-newer-nft",
+    "leftover-ipvs-to-nftables",
+    "mx07-first-sync",
+    "np08-leaving-node",
+    "seed-leftover-iptables-to-ipvs",
+    "sy15-neighbours",
+    "userspace-1.25",
+];
+
+/// The same as names that a test owns.
+pub(crate) fn chosen() -> Vec<String> {
+    CHOSEN.iter().map(ToString::to_string).collect()
+}
+
+/// Every recorded node but the large ones, whose Services are alike.
+pub(crate) fn every() -> Vec<String> {
+    let mut names = recordings();
+    names.retain(|name| !name.starts_with("scale-"));
+    names
+}
 
 /// What a command printed and how it exited.
 pub(crate) struct Ran {
@@ -98,6 +145,17 @@ pub(crate) async fn kpx_on(name: &str, args: &[&str]) -> Ran {
     let mut all = vec!["--from", &dir];
     all.extend_from_slice(args);
     kpx(&all).await
+}
+
+/// The same, run once for all tests that look at it.
+pub(crate) async fn kpx_once_on(name: &str, args: &[&str]) -> Arc<Ran> {
+    type Known = Mutex<BTreeMap<Vec<String>, Arc<OnceCell<Arc<Ran>>>>>;
+    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    let key = [&[name], args].concat();
+    let key = key.into_iter().map(str::to_owned).collect();
+    let ran = Arc::clone(KNOWN.lock().unwrap().entry(key).or_default());
+    let run = async || Arc::new(kpx_on(name, args).await);
+    Arc::clone(ran.get_or_init(run).await)
 }
 
 /// Names of every recorded node, sorted.

@@ -8,6 +8,7 @@ use kpx::evidence::{Evidence, Gap, ITEMS, Item};
 use kpx::node::NodeSnapshot;
 
 use crate::registry::{nodes, questions};
+use crate::support::{chosen, every};
 
 /// Ways in which an item is missing.
 const GAPS: [fn(Item) -> Gap; 3] = [
@@ -103,10 +104,10 @@ impl Changes {
     }
 }
 
-/// Removes each item of each recorded node in turn, in the ways of `gaps`.
-fn changes(questions: &[Question], gaps: &[fn(Item) -> Gap]) -> Changes {
+/// Removes each item of each of these recordings in turn, in the ways of `gaps`.
+fn changes(names: Vec<String>, questions: &[Question], gaps: &[fn(Item) -> Gap]) -> Changes {
     let mut changes = Changes::default();
-    for (name, evidence) in nodes() {
+    for (name, evidence) in nodes(names) {
         let node = NodeSnapshot::new(&evidence);
         let outcomes = questions.iter().map(|question| {
             let facts = Facts::new(&node, None).before(*question);
@@ -128,7 +129,7 @@ fn changes(questions: &[Question], gaps: &[fn(Item) -> Gap]) -> Changes {
 
 #[test]
 fn a_check_without_one_of_its_items_never_passes_for_that() {
-    let changes = changes(&[Question::Now], &GAPS[..1]);
+    let changes = changes(chosen(), &[Question::Now], &GAPS[..1]);
     assert!(changes.wrong.is_empty(), "{:#?}", changes.wrong);
     assert!(changes.unknown > 1_000, "{}", changes.unknown);
 }
@@ -136,7 +137,7 @@ fn a_check_without_one_of_its_items_never_passes_for_that() {
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn a_check_without_one_of_its_items_never_passes_for_that_before_any_change() {
-    let changes = changes(&questions(), &GAPS);
+    let changes = changes(every(), &questions(), &GAPS);
     assert!(changes.wrong.is_empty(), "{:#?}", changes.wrong);
     let needed: BTreeSet<_> = (0..EXCEPTIONS.len()).collect();
     assert_eq!(changes.used, needed, "an exception that nothing needs");

@@ -15,7 +15,7 @@ use kpx::verdict::{Fate, Judge, Surveyed, survey, targets};
 use kpx::why::{Asked, Look};
 use serde_json::Value;
 
-use crate::support::{kpx, recordings, root};
+use crate::support::{chosen, kpx, root};
 
 /// Names of the incidents below `testdata/cases`, sorted.
 fn cases() -> Vec<String> {
@@ -34,11 +34,9 @@ fn cases() -> Vec<String> {
     names
 }
 
-/// Every recording and every incident but the large ones, whose Services are alike.
-fn bundles() -> Vec<PathBuf> {
-    let recorded = recordings()
-        .into_iter()
-        .filter(|name| !name.starts_with("scale-"));
+/// These recordings, and every incident.
+fn bundles(recorded: Vec<String>) -> Vec<PathBuf> {
+    let recorded = recorded.into_iter();
     let recorded = recorded.map(|name| root().join("testdata/nodes").join(name));
     let cases = cases()
         .into_iter()
@@ -170,8 +168,13 @@ fn client_of(from: &str) -> &'static str {
 
 #[tokio::test]
 async fn no_two_commands_disagree() {
+    commands_agree(chosen()).await;
+}
+
+/// Fails if two commands disagree about a connection.
+pub(crate) async fn commands_agree(recorded: Vec<String>) {
     let (mut compared, mut wrong) = (0, Vec::new());
-    for dir in bundles() {
+    for dir in bundles(recorded) {
         let (count, of) = disagreements(&dir).await;
         compared += count;
         wrong.extend(
@@ -260,8 +263,13 @@ const UNEXPLAINED: &[(&str, &str)] = &[
 /// Each set of repairs makes the connections work, and no smaller one does.
 #[test]
 fn each_cause_is_necessary_and_sufficient() {
+    causes_hold(chosen());
+}
+
+/// Fails if a set of repairs does not help or is not needed.
+pub(crate) fn causes_hold(recorded: Vec<String>) {
     let (mut explained, mut unexplained) = (0, Vec::new());
-    for dir in bundles() {
+    for dir in bundles(recorded) {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let Ok(look) = Look::new(&node, &Family::BOTH, &[]) else {
@@ -343,8 +351,13 @@ const MAY_BE_NONE: &[Item] = &[
 
 #[test]
 fn removing_evidence_never_turns_anything_into_works() {
+    less_evidence_never_works(chosen());
+}
+
+/// Fails if a connection works without an item only.
+pub(crate) fn less_evidence_never_works(recorded: Vec<String>) {
     let mut compared = 0;
-    for dir in bundles() {
+    for dir in bundles(recorded) {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let before = fates(&surveyed(&node));

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::support::{kpx_on, recordings};
+use crate::support::{chosen, kpx_on};
 
 #[tokio::test]
 async fn every_junit_is_well_formed_and_counts_right() {
-    for name in recordings() {
-        if name.starts_with("scale-") {
-            continue;
-        }
+    junit_is_right(chosen()).await;
+}
+
+pub(crate) async fn junit_is_right(names: Vec<String>) {
+    for name in names {
         let ran = kpx_on(&name, &["doctor", "-o", "junit"]).await;
         let counts = elements(&ran.out).unwrap_or_else(|e| panic!("{name}: {e}\n{ran}"));
         let suite = ran.out.lines().find(|l| l.contains("<testsuite ")).unwrap();
@@ -97,12 +98,13 @@ fn characters(text: &str) -> Result<(), String> {
 
 #[tokio::test]
 async fn every_textfile_is_what_the_collector_takes() {
+    textfiles_are_right(chosen()).await;
+}
+
+pub(crate) async fn textfiles_are_right(names: Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kpx.prom");
-    for name in recordings() {
-        if name.starts_with("scale-") {
-            continue;
-        }
+    for name in names {
         let file = path.to_str().unwrap();
         let ran = kpx_on(&name, &["doctor", "-o", "json", "--textfile", file]).await;
         let text = fs::read_to_string(&path).unwrap();

@@ -1,0 +1,119 @@
+//! What other tests show of chosen recordings, of every recording.
+
+use std::collections::BTreeSet;
+
+use crate::support::{CHOSEN, every, recordings};
+use crate::{docs, doctor, hostile, migrate, redact, registry, snapshot, verdict};
+
+/// The kind of a recording: the letters with which its name begins.
+fn kind(name: &str) -> &str {
+    name.split(|c: char| !c.is_ascii_lowercase())
+        .next()
+        .unwrap()
+}
+
+/// Large recordings have no other kinds of Services.
+#[test]
+fn every_kind_of_recording_is_chosen() {
+    let all = recordings();
+    let unknown = CHOSEN.iter().find(|name| !all.iter().any(|of| of == *name));
+    assert_eq!(unknown, None, "no such recording");
+    let chosen: BTreeSet<&str> = CHOSEN.iter().map(|name| kind(name)).collect();
+    let kinds: BTreeSet<&str> = all.iter().map(|name| kind(name)).collect();
+    let left_out: Vec<_> = kinds.difference(&chosen).collect();
+    assert_eq!(
+        left_out,
+        [&"scale"],
+        "add one of each to CHOSEN in tests/support.rs"
+    );
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn no_two_commands_disagree() {
+    verdict::commands_agree(every()).await;
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn each_cause_is_necessary_and_sufficient() {
+    verdict::causes_hold(every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn removing_evidence_never_turns_anything_into_works() {
+    verdict::less_evidence_never_works(every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn a_check_reads_only_its_needs() {
+    registry::needs_suffice(every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn the_doctor_and_the_diff_say_the_same_of_a_redacted_bundle() {
+    redact::diagnosis_is_kept(&every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn a_trace_says_the_same_of_a_redacted_bundle() {
+    redact::traces_are_kept(&every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn nothing_of_the_cluster_is_left_after_redaction() {
+    snapshot::redaction_leaves_nothing(&every());
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_report_on_recordings_fits_its_schema() {
+    docs::schema::reports_fit(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_output_has_the_same_counts() {
+    doctor::voice::counts_agree(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_junit_is_well_formed_and_counts_right() {
+    doctor::formats::junit_is_right(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_textfile_is_what_the_collector_takes() {
+    doctor::formats::textfiles_are_right(every()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
+    migrate::screen::strategies_have_their_loss(migrate::screen::recorded).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn json_has_the_same_plan() {
+    migrate::screen::json_has_plans(migrate::directions()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn no_command_prints_what_a_terminal_would_obey() {
+    hostile::commands_print_nothing_hostile(hostile::NODES).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn no_error_about_a_file_prints_what_a_terminal_would_obey() {
+    hostile::errors_print_nothing_hostile(hostile::REFUSED).await;
+}
