@@ -73,7 +73,14 @@ fn nothing_of_the_cluster_is_left_after_redaction() {
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
 async fn every_report_on_recordings_fits_its_schema() {
-    docs::schema::reports_fit(every()).await;
+    let kinds = ["dual-", "faults-", "full-", "seed-left", "userspace-"];
+    docs::schema::reports_fit(every(), &kinds).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn every_page_fits_eighty_columns() {
+    doctor::pages_fit(recordings()).await;
 }
 
 #[tokio::test]
