@@ -38,6 +38,7 @@ mod kernel {
     mod sets;
     mod show;
     mod sockets;
+    mod stages;
     mod stand_in;
     mod tools;
     mod top;

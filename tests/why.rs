@@ -438,6 +438,52 @@ const CASES: &[Case] = &[
         cause: "forwarding-off",
     },
     Case {
+        name: "link-forwarding-off",
+        recording: "full-iptables",
+        changes: &[
+            ("node/ip-route.json", |text| {
+                with_more(text, &[OWN_PODS, OTHER_PODS])
+            }),
+            (SYSCTLS, |text| {
+                let text = text.replace(".forwarding = 0", ".forwarding = 1");
+                format!("{text}net.ipv4.conf.cni0.forwarding = 0\n")
+            }),
+        ],
+        args: &["shop/cart"],
+        cause: "obstacle",
+    },
+    Case {
+        name: "ttl-ends",
+        recording: "full-iptables",
+        changes: &[
+            ("node/ip-route.json", |text| {
+                with_more(text, &[OWN_PODS, OTHER_PODS])
+            }),
+            (RULES, |text| {
+                let rule = "-A PREROUTING -s 10.244.1.0/24 -j TTL --ttl-set 1";
+                text.replacen("COMMIT", &format!("{rule}\nCOMMIT"), 1)
+            }),
+        ],
+        args: &["shop/cart"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "address-of-an-endpoint",
+        recording: "full-iptables",
+        changes: &[
+            ("node/ip-route.json", |text| {
+                let local = r#"{"type": "local", "dst": "10.244.2.30", "dev": "eth0", "table": "local", "scope": "host"}"#;
+                with_more(text, &[OWN_PODS, OTHER_PODS, local])
+            }),
+            ("node/ip-addr.json", |text| {
+                let own = r#"{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "10.244.2.30", "prefixlen": 32, "scope": "global"}]}"#;
+                with_more(text, &[own])
+            }),
+        ],
+        args: &["shop/cart"],
+        cause: "obstacle",
+    },
+    Case {
         name: "hairpin",
         recording: "full-iptables",
         changes: &[(RULES, |text| {

@@ -45,6 +45,17 @@ pub struct Route {
     pub flags: Vec<String>,
 }
 
+impl Route {
+    /// Returns the links by which it goes out, of each of its next hops.
+    pub fn devices(&self) -> Vec<&str> {
+        if self.nexthops.is_empty() {
+            return self.device.as_deref().into_iter().collect();
+        }
+        let all = self.nexthops.iter();
+        all.filter_map(|(_, device)| device.as_deref()).collect()
+    }
+}
+
 /// Routing policy rules of both families.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {

@@ -38,6 +38,13 @@ impl<'a> Sysctl<'a> {
         self.0.insert(key, value);
     }
 
+    /// Sets `key` to `value` if the evidence has it.
+    pub(crate) fn replace(&mut self, key: &str, value: &'a str) {
+        if let Some(of) = self.0.get_mut(key) {
+            *of = value;
+        }
+    }
+
     /// Iterates over the settings, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0.iter().map(|(&key, &value)| (key, value))

@@ -94,6 +94,20 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     .filter(|link| link.master.as_deref() == Some(bridge));
                 ports.for_each(|port| port.hairpin = Some(true));
             }),
+            Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
+            Repair::RemoveLinkAddress(addr, link) => {
+                self.copy.edit_addresses(|all| {
+                    all.all
+                        .retain(|of| of.link != *link || of.addr.addr != *addr);
+                });
+                self.copy.edit_routes(|all| {
+                    all.all.retain(|of| {
+                        of.kind != "local"
+                            || of.device.as_ref() != Some(link)
+                            || of.destination != Cidr::host(*addr)
+                    });
+                });
+            }
             Repair::Edit(edited) => self.edit(edited),
         }
     }

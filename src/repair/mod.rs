@@ -37,6 +37,10 @@ pub enum Repair {
     EndTracked(SocketAddr, Proto),
     /// Hairpin mode is on at the ports of a bridge.
     Hairpin(String),
+    /// A sysctl that the evidence has is set.
+    Set(String, &'static str),
+    /// An address is removed from a link of the node.
+    RemoveLinkAddress(IpAddr, String),
     /// The object of the cluster is edited, and kube-proxy programs the change.
     Edit(Box<Edited>),
 }

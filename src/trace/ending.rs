@@ -32,6 +32,7 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         hops: branch.path.hops(),
         bridged: branch.packet.bridged,
         gateway: branch.packet.gateway,
+        ttl: branch.packet.ttl,
         output: branch.packet.output,
     }
 }

@@ -1,6 +1,7 @@
 //! Where a packet enters the node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
 use super::hop::{Hook, Outcome, Path};
 use super::packet::{Entry, Flow, Link, Packet};
@@ -96,12 +97,22 @@ impl Walker<'_, '_, '_> {
             }
             (_, found) => found,
         };
-        match found {
+        let device = match &found {
             Decision::Out {
                 device: Some(device),
                 ..
-            } => Link::Named(device),
-            _ => Link::Unknown,
+            } => Some(device),
+            _ => None,
+        };
+        if entry == Entry::Pod {
+            let devices: Vec<&str> = device.iter().map(|device| &***device).collect();
+            if let Some(home) = self.router.home(source, &devices) {
+                return Link::Named(home.into());
+            }
+        }
+        match device {
+            Some(device) => Link::Named(Rc::clone(device)),
+            None => Link::Unknown,
         }
     }
 }

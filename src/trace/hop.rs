@@ -161,6 +161,11 @@ pub enum Effect {
         /// To.
         to: u32,
     },
+    /// The time to live (hop limit) is changed.
+    Ttl {
+        /// To.
+        to: u8,
+    },
     /// Taken out of connection tracking.
     Untrack,
     /// A virtual server chose a real server.
@@ -334,6 +339,8 @@ pub struct Outcome {
     pub(crate) gateway: Option<IpAddr>,
     /// Whether it goes from port to port of one bridge.
     pub(crate) bridged: bool,
+    /// Its time to live or hop limit when it leaves.
+    pub(crate) ttl: u8,
 }
 
 impl Outcome {

@@ -7,6 +7,7 @@ mod assume;
 mod ending;
 mod enter;
 mod forwarding;
+mod home;
 pub(crate) mod hop;
 mod index;
 mod iptables;
@@ -23,6 +24,7 @@ pub(crate) mod sources;
 mod stage;
 mod tail;
 pub(crate) mod target;
+mod ttl;
 pub(crate) mod userspace;
 pub(crate) mod walk;
 pub(crate) mod why;
@@ -224,11 +226,12 @@ impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
         self.of(flow, self.walker.walk(flow))
     }
 
-    /// Follows the first packet of `flow` to the same ends, without its hops unless it fails to arrive on some way.
+    /// Follows the first packet of `flow` to the same ends, without its hops unless it fails to arrive on some way, or leaves with
+    /// its last hop.
     pub fn brief(&self, flow: &Flow) -> Vec<Outcome> {
         let ends = self.of(flow, self.walker.ends(flow));
         let arrives = |end: &Outcome| match end.verdict {
-            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => true,
+            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => end.ttl > 1,
             Verdict::Drop | Verdict::Reject | Verdict::Unknown | Verdict::Mixed => false,
         };
         if ends.iter().all(arrives) {

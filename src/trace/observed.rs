@@ -416,6 +416,7 @@ fn ruling(effect: &Effect) -> Ruling {
         }
         Effect::Drop | Effect::Reject { .. } => Ruling::Drop,
         Effect::Mark { .. }
+        | Effect::Ttl { .. }
         | Effect::Untrack
         | Effect::Balance { .. }
         | Effect::Relay { .. }

@@ -7,6 +7,9 @@ use super::hop::Question;
 use super::region::{Asked, AskedMark, Field, Seen};
 use crate::net::{Family, Mark, Proto};
 
+/// The time to live with which Linux sends packets (`IPDEFTTL`).
+const SENT_TTL: u8 = 64;
+
 /// Where a packet enters the node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Entry {
@@ -76,6 +79,8 @@ pub(crate) struct Packet {
     pub(crate) dnat: bool,
     /// Whether the source was translated.
     pub(crate) snat: bool,
+    /// Its time to live or hop limit.
+    pub(crate) ttl: u8,
     /// Whether its client is bound to the backend from now on.
     pub(crate) sticky: bool,
     /// Whether it is not tracked.
@@ -169,6 +174,7 @@ impl Packet {
             bridged: false,
             dnat: false,
             snat: false,
+            ttl: SENT_TTL,
             sticky: false,
             untracked: false,
             established: flow.established,

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::packet::Link;
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
+use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::routes::{PolicyRule, Route};
@@ -28,6 +29,15 @@ pub(crate) enum Decision {
     Unknown(String),
 }
 
+/// What decides on the way of a packet.
+enum Best<'a> {
+    /// A route, and the link by which it goes out.
+    Route(&'a Route, Option<Rc<str>>),
+    /// A routing policy rule of this action.
+    Rule(String),
+    None,
+}
+
 /// The packet's fields that a routing decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookup<'a> {
@@ -41,7 +51,7 @@ pub(crate) struct Lookup<'a> {
 /// The node's routing, or its substitute where the routes are unknown.
 #[derive(Debug)]
 pub(crate) struct Router<'a> {
-    node: &'a NodeSnapshot<'a>,
+    pub(super) node: &'a NodeSnapshot<'a>,
     /// The rules that every kernel starts with.
     defaults: OnceCell<Vec<PolicyRule>>,
     /// The tables that were asked, each with its family and number.
@@ -158,6 +168,37 @@ impl<'a> Router<'a> {
             Ok(routes) => &routes.all,
             Err(gap) => return self.without_routes(lookup.destination.exact(), &gap.to_string()),
         };
+        match self.best(routes, lookup) {
+            Best::Rule(action) => Decision::Nowhere(Some(action)),
+            Best::None => Decision::Nowhere(None),
+            Best::Route(route, device) => match route.kind.as_str() {
+                "unicast" | "" => Decision::Out {
+                    device,
+                    gateway: next_hop(route).0,
+                    source: route.source,
+                },
+                "local" | "broadcast" | "multicast" | "anycast" => Decision::Local {
+                    source: route.source,
+                },
+                other => Decision::Nowhere(Some(other.to_owned())),
+            },
+        }
+    }
+
+    /// Returns the route that leads somewhere and decides for a packet; `None` if none does.
+    ///
+    /// # Errors
+    ///
+    /// The routes are not known.
+    pub(crate) fn found(&self, lookup: Lookup<'_>) -> Result<Option<&'a Route>, Gap> {
+        let routes = &self.node.routes()?.all;
+        Ok(match self.best(routes, lookup) {
+            Best::Route(route, _) if matches!(route.kind.as_str(), "unicast" | "") => Some(route),
+            Best::Route(..) | Best::Rule(_) | Best::None => None,
+        })
+    }
+
+    fn best(&self, routes: &'a [Route], lookup: Lookup<'_>) -> Best<'a> {
         let family = Family::of(lookup.destination.shown());
         let rules = match self.node.rules() {
             Ok(rules) if rules.all.iter().any(|rule| rule.family == family) => &rules.all,
@@ -171,7 +212,7 @@ impl<'a> Router<'a> {
                 continue;
             }
             let Some(table) = &rule.table else {
-                return Decision::Nowhere(Some(rule.action.clone()));
+                return Best::Rule(rule.action.clone());
             };
             let found = self.table(routes, family, table).find(lookup.destination);
             let Some((route, device)) = found else {
@@ -183,22 +224,10 @@ impl<'a> Router<'a> {
                 // Only what leads somewhere is passed over: fib_rules_lookup asks for errors first.
                 "unicast" | "" | "local" | "broadcast" | "multicast" | "anycast"
                     if rule.suppress_prefix.is_some_and(short) => {}
-                "unicast" | "" => {
-                    return Decision::Out {
-                        device,
-                        gateway: next_hop(route).0,
-                        source: route.source,
-                    };
-                }
-                "local" | "broadcast" | "multicast" | "anycast" => {
-                    return Decision::Local {
-                        source: route.source,
-                    };
-                }
-                other => return Decision::Nowhere(Some(other.to_owned())),
+                _ => return Best::Route(route, device),
             }
         }
-        Decision::Nowhere(None)
+        Best::None
     }
 
     /// Returns the type of `addr`, as nft names it: `local`, `broadcast`, `multicast`, `anycast` or `unicast`. With a link, the addresses

@@ -6,6 +6,7 @@ use super::ending::outcome;
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Link;
 use super::route::{Decision, Lookup};
+use super::ttl;
 use super::walk::{Branch, End, Phase, Walker};
 use crate::net::{Family, Proto};
 
@@ -81,6 +82,9 @@ impl Walker<'_, '_, '_> {
         outcomes: &mut Vec<Outcome>,
     ) -> Option<(Branch, Phase)> {
         match self.go_out(branch, hook, decision) {
+            Ok(branch) if hook == Hook::Forward => {
+                Some((ttl::forwarded(branch, outcomes)?, Phase::Hook(hook)))
+            }
             Ok(branch) => Some((branch, Phase::Hook(hook))),
             Err(lost) => {
                 outcomes.push(outcome(lost.branch, lost.verdict, &lost.reason));
@@ -209,7 +213,7 @@ fn named(kind: Option<&String>) -> &str {
 }
 
 /// Adds a hop of routing to the path.
-fn hop(branch: &mut Branch, hook: Hook, effect: impl FnOnce() -> Effect) {
+pub(super) fn hop(branch: &mut Branch, hook: Hook, effect: impl FnOnce() -> Effect) {
     branch
         .path
         .push(|| Hop::without_rule(hook, Subsystem::Routing, effect()));

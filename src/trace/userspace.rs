@@ -243,6 +243,7 @@ fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
         hops,
         output: second.output,
         gateway: second.gateway,
+        ttl: second.ttl,
         bridged: false,
     }
 }

@@ -18,6 +18,7 @@ use super::region::Seen;
 use super::route::Router;
 use super::stage::{Stage, stages};
 use super::tail::Tail;
+use super::ttl;
 use super::{Chains, Stop, World};
 use crate::net::Family;
 
@@ -354,7 +355,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             End::Reject(reason) => outcomes.push(outcome(branch, Verdict::Reject, &reason)),
             End::Unknown(reason) => outcomes.push(outcome(branch, Verdict::Unknown, &reason)),
             // IPVS sends a translated packet through LOCAL_OUT, whichever hook it took it at.
-            End::Stolen => return Some((branch, Phase::Hook(Hook::Output))),
+            End::Stolen => {
+                let branch = ttl::forwarded(branch, outcomes)?;
+                return Some((branch, Phase::Hook(Hook::Output)));
+            }
             End::Return | End::Accept => match hook {
                 Hook::Prerouting => return Some((branch, Phase::Route)),
                 Hook::Forward | Hook::Output => {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::{Fault, Missing};
+use super::{Fault, Missing, Obstacle};
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState, Port};
@@ -26,7 +26,8 @@ impl Judge<'_> {
             if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
                 return match endpoint.state {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
-                        .wrong_way(endpoint.local == Some(true), outcome)
+                        .taken_endpoint(question, outcome, endpoint)
+                        .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.undeclared(endpoint)),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
                     None => Some(self.without_objects(question)),
@@ -52,6 +53,33 @@ impl Judge<'_> {
             }
         }
         self.somewhere(question, at, outcome)
+    }
+
+    /// Returns the fault of a packet to an endpoint whose address the node itself has, although a pod with a network of its own
+    /// has it.
+    fn taken_endpoint(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        endpoint: &Endpoint,
+    ) -> Option<Fault> {
+        let at = endpoint.addr;
+        let link = self.places.own(at.ip())?;
+        let is_elsewhere =
+            endpoint.node.is_some() && endpoint.local == Some(false) && self.places.is_pod(at.ip());
+        if !is_elsewhere && self.taken(at.ip()).is_none() {
+            return None;
+        }
+        let program = match self.at_the_node(question, outcome, at) {
+            Some(Fault::OtherProgram { program, .. }) => Some(program),
+            Some(Fault::NothingListens { .. }) => None,
+            other => return other,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::Taken {
+            address: at.ip(),
+            link: link.to_owned(),
+            end: Some((at, program)),
+        })))
     }
 
     /// Returns the doubt about an endpoint whose pod declares other ports alone.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::Fate;
 use super::place::Holder;
+use super::{Fate, Obstacle};
 use crate::evidence::Gap;
 use crate::owner::EndpointState;
 
@@ -74,6 +74,8 @@ pub enum Fault {
         /// The program.
         program: String,
     },
+    /// A setting, a link or an address blocks the packets.
+    Obstacle(Box<Obstacle>),
     /// The endpoint runs on this node, but the route leads off the node.
     WrongWay {
         /// The endpoint.
@@ -181,6 +183,7 @@ impl Fault {
     /// Returns what happens to a packet with this fault.
     pub const fn fate(&self) -> Fate {
         match self {
+            Self::Obstacle(obstacle) => obstacle.fate(),
             Self::Stopped { refused, .. } | Self::NoRoute { refused, .. } => {
                 if *refused {
                     Fate::Refused
@@ -344,6 +347,7 @@ impl fmt::Display for Fault {
                 f,
                 "the table of tracked connections is full ({count} of {most}), so the kernel drops new ones"
             ),
+            Self::Obstacle(obstacle) => obstacle.fmt(f),
             Self::Unknown(missing) => missing.fmt(f),
         }
     }

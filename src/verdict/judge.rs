@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::ingress::Ingress;
 use super::place::Places;
 use super::{Fate, Fault, Missing, Verdict};
 use crate::backend::Mode;
@@ -33,6 +34,7 @@ pub struct Judge<'n> {
     pub(super) node: &'n NodeSnapshot<'n>,
     pub(super) places: Places<'n>,
     pub(super) router: Router<'n>,
+    pub(super) ingress: Ingress<'n>,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
     pub(super) pod_network: bool,
     /// By family, the sysctl that turns forwarding off, if one does.
@@ -50,6 +52,7 @@ impl<'n> Judge<'n> {
             node,
             places: Places::new(node),
             router: Router::new(node),
+            ingress: Ingress::new(node),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),
@@ -117,8 +120,10 @@ impl<'n> Judge<'n> {
             }
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self
-                    .end(question, outcome)
+                    .ingress(question, outcome)
+                    .or_else(|| self.end(question, outcome))
                     .or_else(|| self.not_forwarded(question, outcome))
+                    .or_else(|| self.ttl(question, outcome))
                     .or_else(|| self.reply(question, outcome));
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
@@ -143,8 +148,11 @@ impl<'n> Judge<'n> {
         outcome.verdict == trace::Verdict::Local || self.places.own(outcome.destination.0).is_some()
     }
 
-    fn is_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> bool {
-        question.flow.entry != Entry::Host && !outcome.bridged && !self.ends_here(outcome)
+    pub(super) fn is_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> bool {
+        // Translated on a bridge, IPv4 is routed once more, as if it were forwarded (`br_nf_pre_routing_finish`).
+        let is_routed =
+            !outcome.bridged || !outcome.as_sent.destination && question.flow.destination.is_ipv4();
+        question.flow.entry != Entry::Host && is_routed && !self.ends_here(outcome)
     }
 
     fn not_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
@@ -152,6 +160,9 @@ impl<'n> Judge<'n> {
             return None;
         }
         let key = self.forwarding_off(Family::of(question.flow.destination))?;
+        if self.links_forward(question, outcome) {
+            return None;
+        }
         Some(Fault::NotForwarded { key })
     }
 

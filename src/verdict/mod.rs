@@ -6,11 +6,14 @@
 mod cell;
 mod end;
 mod fault;
+mod ingress;
 mod judge;
+mod obstacle;
 mod outlook;
 mod place;
 mod reply;
 mod survey;
+mod ttl;
 
 use std::fmt;
 
@@ -19,6 +22,7 @@ use serde::Serialize;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
+pub use obstacle::{Obstacle, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse};
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 

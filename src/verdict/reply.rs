@@ -48,7 +48,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether the destination of `outcome` is on this node; `None` if unknown.
-    fn is_here(&self, question: Question<'_>, outcome: &Outcome) -> Option<bool> {
+    pub(super) fn is_here(&self, question: Question<'_>, outcome: &Outcome) -> Option<bool> {
         let (addr, number) = outcome.destination;
         let at = SocketAddr::new(addr, number);
         let endpoints = question.port.iter().flat_map(|port| &port.endpoints);

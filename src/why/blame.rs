@@ -20,7 +20,7 @@ use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
 use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
-use crate::verdict::{Cell, Fault, Kind, Target};
+use crate::verdict::{Cell, Fault, Kind, Obstacle, Target};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -202,6 +202,7 @@ impl Look<'_> {
                     end: crate::trace::end_tracked(&cell.flow),
                 })
             }
+            What::Obstacle(what) => Blame::breaks(obstacle_cause(what)),
             What::Hairpin(bridge) => Blame::breaks(Cause::HairpinPort {
                 bridge: bridge.clone(),
             }),
@@ -225,6 +226,7 @@ impl Look<'_> {
         let sets = self.search(&Service::default(), &port, &path.cell, &[]);
         let foreign = sets.iter().flatten().filter_map(|of| match &of.what {
             What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
+            What::Obstacle(what) => Some(Blame::breaks(obstacle_cause(what))),
             _ => None,
         });
         let found: Vec<_> = foreign.collect();
@@ -305,6 +307,7 @@ impl Look<'_> {
             Effect::Dnat { .. } => "translates",
             Effect::Snat { .. } | Effect::Masquerade { .. } => "replaces the source of",
             Effect::Mark { .. } => "marks",
+            Effect::Ttl { .. } => "sets the TTL of",
             Effect::Untrack => "untracks",
             _ => "takes",
         };
@@ -338,6 +341,9 @@ pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
 fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
     if matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
         return None;
+    }
+    if let (Effect::Ttl { .. }, Fault::Stopped { reason, .. }) = (&hop.effect, fault) {
+        return Some(format!("({reason})"));
     }
     match fault {
         Fault::Stopped { .. } | Fault::Untranslated { again: false, .. } => None,
@@ -396,6 +402,13 @@ fn local_fields(service: &Service) -> Vec<&'static str> {
         .into_iter()
         .filter(|(_, of)| of.as_deref() == Some("Local"));
     local.map(|(name, _)| name).collect()
+}
+
+fn obstacle_cause(what: &Obstacle) -> Cause {
+    Cause::Obstacle {
+        text: what.to_string(),
+        what: Box::new(what.clone()),
+    }
 }
 
 /// Returns the cause of a wrong or missing route to this node's pods.

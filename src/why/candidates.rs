@@ -19,7 +19,7 @@ use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Port, Role};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, mismatch, why};
-use crate::verdict::{Cell, Fault, Kind};
+use crate::verdict::{Cell, Fault, Kind, Obstacle};
 
 /// Differences that are tried one by one; the rest is tried together.
 const MOST_SINGLE: usize = 24;
@@ -55,6 +55,8 @@ pub(super) enum What {
     Table(u64, u64),
     /// Hairpin mode of a bridge.
     Hairpin(String),
+    /// A setting, a link or an address that blocks the packets.
+    Obstacle(Box<Obstacle>),
     /// A field of the Service, its endpoints, or kube-proxy's configuration.
     Edit(Edit),
 }
@@ -369,6 +371,10 @@ impl Look<'_> {
         };
         let of = |fault: &&Fault| match fault {
             Fault::BypassedReply { key, .. } => Some(sysctl(key)),
+            Fault::Obstacle(what) => Some(Candidate {
+                what: What::Obstacle(what.clone()),
+                repairs: super::obstacle::repairs(what),
+            }),
             Fault::HairpinPort { bridge } => Some(Candidate {
                 what: What::Hairpin(bridge.clone()),
                 repairs: vec![Repair::Hairpin(bridge.clone())],
@@ -458,6 +464,7 @@ const fn is_decisive(effect: &Effect) -> bool {
             | Effect::Snat { .. }
             | Effect::Masquerade { .. }
             | Effect::Mark { .. }
+            | Effect::Ttl { .. }
             | Effect::Untrack
     )
 }

@@ -9,7 +9,7 @@ use crate::backend::Mode;
 use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Client, client_names};
+use crate::verdict::{Client, Obstacle, client_names};
 use crate::words::number_of;
 
 /// The label that assigns a Service to another proxy.
@@ -159,6 +159,14 @@ pub enum Cause {
         /// The sysctl.
         key: &'static str,
     },
+    /// A setting, a link or an address blocks the packets.
+    Obstacle {
+        /// What blocks them, in words.
+        text: String,
+        /// The same, as a type.
+        #[serde(skip)]
+        what: Box<Obstacle>,
+    },
     /// There is no route to an endpoint.
     NoRoute {
         /// The endpoint.
@@ -269,6 +277,7 @@ impl Cause {
             Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
             Self::NoRoute { .. } | Self::WrongNode { .. } | Self::Route { .. } => 8,
             Self::ForwardingOff { .. } => 9,
+            Self::Obstacle { what, .. } => super::obstacle::stage(what),
             Self::ForeignRule { .. } => 10,
             Self::HairpinPort { .. } | Self::BypassedReply { .. } | Self::NotMasqueraded { .. } => {
                 11
@@ -317,6 +326,7 @@ impl Cause {
             | Self::NoLocalEndpoints { .. }
             | Self::SourceRanges { .. }
             | Self::NotMasqueraded { .. } => Some("kube-proxy"),
+            Self::Obstacle { what, .. } => Some(super::obstacle::owner(what)),
             _ => None,
         }
     }
@@ -458,6 +468,7 @@ impl Cause {
             Self::ForwardingOff { key } => {
                 format!("{fails}: {key} is 0, so {node} drops every packet that it would forward")
             }
+            Self::Obstacle { text, .. } => format!("{fails}: {text}"),
             Self::NoRoute { backend, reason } => {
                 format!("{fails}: {node} has no route to endpoint {backend} ({reason})")
             }

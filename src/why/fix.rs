@@ -93,6 +93,7 @@ impl Cause {
                 "Turn forwarding on, also in /etc/sysctl.d.",
                 format!("sysctl -w {key}=1"),
             ),
+            Self::Obstacle { what, .. } => Some(super::obstacle::fix(what)),
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => on_node(
                 "Repair the network plugin's routes; its pods run on every node.",
                 format!("ip route get {}", backend.ip()),

@@ -13,6 +13,7 @@ mod findings;
 mod fix;
 mod group;
 mod merge;
+mod obstacle;
 mod paths;
 mod search;
 

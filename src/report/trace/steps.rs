@@ -115,6 +115,7 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::Snat { address } => format!("rewrites the source to {}", addr(address)),
         Effect::Masquerade { address } => format!("masquerades as {}", addr(address)),
         Effect::Mark { from, to } => format!("marks {from:#x} {arrow} {to:#x}"),
+        Effect::Ttl { to } => format!("sets the TTL to {to}"),
         Effect::Untrack => "excludes it from conntrack".to_owned(),
         Effect::Balance {
             server,

@@ -14,13 +14,13 @@ use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
-use crate::trace::{Chains, Stop};
+use crate::trace::{Chains, Stop, ttl};
 
 /// More levels than any known program uses; nftables allows 16.
 const DEEPEST: usize = 64;
 
 /// Targets that leave the packet and its way as they are.
-const WITHOUT_EFFECT: [&str; 22] = [
+const WITHOUT_EFFECT: [&str; 20] = [
     "LOG",
     "NFLOG",
     "ULOG",
@@ -30,8 +30,6 @@ const WITHOUT_EFFECT: [&str; 22] = [
     "CHECKSUM",
     "CLASSIFY",
     "SET",
-    "TTL",
-    "HL",
     "DSCP",
     "TOS",
     "ECN",
@@ -454,7 +452,7 @@ fn is_extension(name: &str) -> bool {
     WITHOUT_EFFECT.contains(&name)
         || matches!(
             name,
-            "CT" | "QUEUE" | "NFQUEUE" | "NETMAP" | "TEE" | "CLUSTERIP"
+            "CT" | "TTL" | "HL" | "QUEUE" | "NFQUEUE" | "NETMAP" | "TEE" | "CLUSTERIP"
         )
 }
 
@@ -469,6 +467,16 @@ fn other(
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
         "CT" => note(branch, Effect::Other { what: shown() }),
+        "TTL" | "HL" => {
+            let effect = ttl::target(branch.packet.ttl, options);
+            if let Some(Effect::Ttl { to }) = effect {
+                branch.packet.ttl = to;
+            }
+            note(
+                branch,
+                effect.unwrap_or_else(|| Effect::Other { what: shown() }),
+            );
+        }
         "QUEUE" | "NFQUEUE" => {
             note(branch, Effect::Other { what: shown() });
             return Some(End::Unknown(format!(

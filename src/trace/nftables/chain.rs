@@ -471,6 +471,16 @@ fn mangle(
             });
             note(&mut branch, Effect::Mark { from, to }, 1.0);
         }
+        (Expr::Payload { protocol, field }, Value::Number(to))
+            if matches!(
+                (protocol.as_str(), field.as_str()),
+                ("ip", "ttl") | ("ip6", "hoplimit")
+            ) =>
+        {
+            let to = u8::try_from(*to).unwrap_or(u8::MAX);
+            branch.packet.ttl = to;
+            note(&mut branch, Effect::Ttl { to }, 1.0);
+        }
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {
             branch.packet.ct_mark = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
             note(

@@ -168,6 +168,7 @@ fn outcome(verdict: Verdict, destination: &str, hops: Vec<Hop>) -> Outcome {
         output: Link::None,
         gateway: None,
         bridged: false,
+        ttl: 64,
     }
 }
 

@@ -1,0 +1,140 @@
+//! Obstacles: settings, links and addresses that stop packets or their replies, whatever the rules say.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Fate;
+use crate::node::routes::Route;
+
+/// What stops packets or their replies beside rules.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Obstacle {
+    /// Forwarding is off at a link, so that nothing that comes in by it is forwarded.
+    LinkForwarding {
+        /// The link.
+        link: String,
+    },
+    /// The strict reverse path filter of a link drops packets whose way back uses another link.
+    ReversePath {
+        /// The link by which they come in.
+        link: String,
+        /// Their source.
+        source: IpAddr,
+        /// The link that leads back; `None` if no route does.
+        back: Option<String>,
+    },
+    /// The route to a pod of this node leads elsewhere than to the link of its packets.
+    RouteBack {
+        /// The pod's address.
+        pod: IpAddr,
+        /// The link of its packets.
+        link: String,
+        /// The route, if one exists.
+        route: Option<Box<Route>>,
+    },
+    /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
+    Taken {
+        /// The pod's address.
+        address: IpAddr,
+        /// The link of the node that has it.
+        link: String,
+        /// The endpoint, if the packets are sent to it, and the program that gets them.
+        end: Option<(SocketAddr, Option<String>)>,
+    },
+}
+
+impl Obstacle {
+    /// Returns what happens to a packet.
+    pub const fn fate(&self) -> Fate {
+        match self {
+            Self::Taken {
+                end: Some((_, Some(_))),
+                ..
+            } => Fate::Misled,
+            Self::Taken {
+                end: Some((_, None)),
+                ..
+            } => Fate::Refused,
+            Self::LinkForwarding { .. }
+            | Self::ReversePath { .. }
+            | Self::RouteBack { .. }
+            | Self::Taken { end: None, .. } => Fate::Lost,
+        }
+    }
+}
+
+/// Returns the sysctl `name` of IPv4 of `link`, as `sysctl` names it: with slashes for the dots of the link.
+pub fn sysctl_of(link: &str, name: &str) -> String {
+    format!("net.ipv4.conf.{}.{name}", link.replace('.', "/"))
+}
+
+impl fmt::Display for Obstacle {
+    /// Writes a sentence without its subject's name and without a full stop.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkForwarding { link } => write!(
+                f,
+                "{} is 0, so the node forwards no packets that come in by {link}",
+                sysctl_of(link, "forwarding")
+            ),
+            Self::ReversePath { link, source, back } => {
+                write!(
+                    f,
+                    "the strict rp_filter of {link} drops packets from {source}: "
+                )?;
+                match back {
+                    Some(back) => write!(f, "the route back leads by {back}"),
+                    None => f.write_str("no route leads back"),
+                }
+            }
+            Self::RouteBack { pod, link, route } => {
+                write!(f, "packets from pod {pod} come in by {link}, but ")?;
+                match route {
+                    Some(route) => write!(
+                        f,
+                        "the {} leads elsewhere: replies to the pod are lost",
+                        route_words(route)
+                    ),
+                    None => f.write_str("no route leads back to it: replies are lost"),
+                }
+            }
+            Self::Taken {
+                address,
+                link,
+                end: None,
+            } => write!(
+                f,
+                "{link} of the node itself has the address {address} of the client, so the kernel discards the client's \
+                 packets"
+            ),
+            Self::Taken {
+                link,
+                end: Some((at, program)),
+                ..
+            } => {
+                write!(
+                    f,
+                    "{link} of the node itself has the address of endpoint {at}, so the packets end at the node, where "
+                )?;
+                match program {
+                    Some(program) => write!(f, "{program} listens"),
+                    None => f.write_str("nothing listens"),
+                }
+            }
+        }
+    }
+}
+
+/// Returns a route in words: `route to 10.244.1.5/32 by eth0`.
+pub fn route_words(route: &Route) -> String {
+    let kind = match route.kind.as_str() {
+        "unicast" | "" => String::new(),
+        other => format!("{other} "),
+    };
+    let device = route.device.as_ref();
+    let by = device.map_or_else(String::new, |device| format!(" by {device}"));
+    let via = route
+        .gateway
+        .map_or_else(String::new, |via| format!(" via {via}"));
+    format!("{kind}route to {}{by}{via}", route.destination)
+}

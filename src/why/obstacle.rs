@@ -1,0 +1,88 @@
+//! Obstacles as causes: their place on the way, who sets them, and what repairs them.
+
+use crate::check::Fix;
+use crate::node::routes::Route;
+use crate::repair::Repair;
+use crate::verdict::{Obstacle, sysctl_of};
+
+/// Returns the place on the packet's way, as [`super::Cause::stage`].
+pub(super) const fn stage(what: &Obstacle) -> u8 {
+    match what {
+        Obstacle::LinkForwarding { .. } => 9,
+        Obstacle::ReversePath { .. }
+        | Obstacle::RouteBack { .. }
+        | Obstacle::Taken { end: None, .. } => 3,
+        Obstacle::Taken { end: Some(_), .. } => 8,
+    }
+}
+
+/// Returns who sets it.
+pub(super) const fn owner(what: &Obstacle) -> &'static str {
+    match what {
+        Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
+        Obstacle::RouteBack { .. } => "routes of the node",
+        Obstacle::Taken { .. } => "addresses of the node",
+    }
+}
+
+/// Returns the repairs that remove it.
+pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
+    match what {
+        Obstacle::LinkForwarding { link } => {
+            vec![Repair::Set(sysctl_of(link, "forwarding"), "1")]
+        }
+        Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
+        Obstacle::RouteBack { route, .. } => route
+            .iter()
+            .map(|route| Repair::RemoveRoute(route.clone()))
+            .collect(),
+        Obstacle::Taken { address, link, .. } => {
+            vec![Repair::RemoveLinkAddress(*address, link.clone())]
+        }
+    }
+}
+
+/// Returns the fix: what lasts, and what helps at once.
+pub(super) fn fix(what: &Obstacle) -> Fix {
+    match what {
+        Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
+        Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::RouteBack {
+            route: Some(route), ..
+        } => Fix::on_node(
+            "Remove the route, also where it is configured.",
+            format!("ip route del {}", selector(route)),
+        ),
+        Obstacle::RouteBack { pod, .. } => Fix::on_node(
+            "Restart the network plugin's pod on this node: it makes the routes to pods.",
+            format!("ip route get {pod}"),
+        ),
+        Obstacle::Taken { address, link, .. } => Fix::on_node(
+            "Remove the address from the node, also where it is configured.",
+            format!("ip addr del {address} dev {link}"),
+        ),
+    }
+}
+
+/// Returns the fix of a sysctl of `link`, with the file that makes it last.
+fn sysctl(link: &str, name: &str, value: u8) -> Fix {
+    let key = sysctl_of(link, name);
+    let text = format!(
+        "Set the sysctl, and write `{key} = {value}` to a file of /etc/sysctl.d to make it persistent."
+    );
+    Fix::on_node(text, format!("sysctl -w {key}={value}"))
+}
+
+/// Returns the arguments of `ip route del` that select `route`.
+fn selector(route: &Route) -> String {
+    let via = route
+        .gateway
+        .map_or_else(String::new, |via| format!(" via {via}"));
+    let device = route.device.as_ref();
+    let device = device.map_or_else(String::new, |device| format!(" dev {device}"));
+    let table = match route.table.as_str() {
+        "" | "main" | "254" => String::new(),
+        table => format!(" table {table}"),
+    };
+    format!("{}{via}{device}{table}", route.destination)
+}

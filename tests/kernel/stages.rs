@@ -1,0 +1,128 @@
+//! Stages beside the rules, with the kernel as the judge: each fault is made, real connections fail, `kpx why` names it, and its
+//! fix, typed as printed, lets them work again.
+
+mod network;
+
+use network::{FAR, NEAR, Network};
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn settings_of_links_decide_what_comes_in() {
+    let network = Network::new();
+    network
+        .fails(
+            "forwarding of a link",
+            "sysctl -q -w net.ipv4.conf.cni0.forwarding=0",
+            FAR,
+            &["net.ipv4.conf.cni0.forwarding is 0"],
+        )
+        .await;
+    network
+        .fails(
+            "forwarding of the link of replies",
+            "sysctl -q -w net.ipv4.conf.eth0.forwarding=0",
+            FAR,
+            &["net.ipv4.conf.eth0.forwarding is 0"],
+        )
+        .await;
+    network.shell("sysctl -q -w net.ipv4.ip_forward=0");
+    network.agree("no forwarding").await;
+    network.shell("sysctl -q -w net.ipv4.conf.cni0.forwarding=1 net.ipv4.conf.eth0.forwarding=1");
+    network.agree("forwarding of two links").await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn the_way_back_decides_what_comes_in() {
+    let network = Network::new();
+    let route = "ip route add 10.244.1.5/32 via 10.0.2.16 dev eth0";
+    let words = ["route to 10.244.1.5/32 by eth0 via 10.0.2.16 leads elsewhere"];
+    network.fails("a route back", route, FAR, &words).await;
+    network.shell("sysctl -q -w net.ipv4.conf.cni0.rp_filter=1");
+    network.agree("a strict filter alone").await;
+    network
+        .fails("a filtered bridge", route, NEAR, &words)
+        .await;
+    network.shell("sysctl -q -w net.ipv4.conf.cni0.rp_filter=0");
+    network
+        .other
+        .run("ip route replace 10.244.1.0/24 via 10.0.3.15");
+    network.shell(
+        "iptables -t mangle -A PREROUTING -s 10.244.1.5 -j MARK --set-mark 1\n\
+         ip rule add fwmark 1 lookup 100\n\
+         ip route add 10.244.2.0/24 via 10.0.3.16 dev eth1 table 100\n\
+         ip route add 10.244.1.5 dev cni0 table 100\n",
+    );
+    network.agree("a marked way").await;
+    network.shell("sysctl -q -w net.ipv4.conf.eth1.rp_filter=1");
+    network.agree("a marked way with a filter").await;
+    let answer = network.why(FAR).await;
+    let words =
+        "the strict rp_filter of eth1 drops packets from 10.244.2.7: the route back leads by eth0";
+    let mut causes = answer.causes.iter();
+    let cause = causes.find(|of| of.sentence.ends_with(words)).unwrap();
+    network.shell(&cause.fix.as_ref().unwrap().command().unwrap());
+    network.agree("a marked way with a loose filter").await;
+    network.shell("sysctl -q -w net.ipv4.conf.eth1.rp_filter=0 net.ipv4.conf.all.rp_filter=1");
+    network.agree("a marked way with the filter of all").await;
+    network.shell("sysctl -q -w net.ipv4.conf.all.rp_filter=2");
+    network.agree("a loose filter of all").await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn an_address_of_a_pod_is_no_address_of_the_node() {
+    let network = Network::new();
+    network
+        .fails(
+            "the client's address",
+            "ip addr add 10.244.1.5/32 dev eth0",
+            FAR,
+            &["eth0 of the node itself has the address 10.244.1.5 of the client"],
+        )
+        .await;
+    network
+        .fails(
+            "the endpoint's address",
+            "ip addr add 10.244.2.7/32 dev eth1",
+            FAR,
+            &[
+                "eth1 of the node itself has the address of endpoint 10.244.2.7:8080",
+                "nothing listens",
+            ],
+        )
+        .await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn a_packet_lives_until_its_ttl_ends() {
+    let network = Network::new();
+    for (about, fault) in [
+        (
+            "iptables before routing",
+            "iptables -t mangle -I PREROUTING -s 10.244.1.0/24 -j TTL --ttl-set 1",
+        ),
+        (
+            "iptables behind routing",
+            "iptables -t mangle -I POSTROUTING -d 10.244.2.0/24 -j TTL --ttl-set 1",
+        ),
+        (
+            "a decrement",
+            "iptables -t mangle -I FORWARD -d 10.244.2.0/24 -j TTL --ttl-dec 62",
+        ),
+    ] {
+        network
+            .fails(about, fault, FAR, &["sets the TTL of the packets"])
+            .await;
+    }
+    network.shell("iptables -t mangle -I POSTROUTING -d 10.244.2.0/24 -j TTL --ttl-set 2");
+    network.agree("enough for the other node").await;
+    network.shell("iptables -t mangle -D POSTROUTING 1");
+    let table = "nft add table inet low\n\
+                 nft 'add chain inet low in { type filter hook prerouting priority -150; }'\n\
+                 nft add rule inet low in ip saddr 10.244.1.0/24 ip ttl set 1";
+    network
+        .fails("nftables", table, FAR, &["sets the TTL of the packets"])
+        .await;
+}

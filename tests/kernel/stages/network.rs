@@ -1,0 +1,320 @@
+//! Two nodes with pods that answer: a node with two pods on a bridge, and another node that forwards to a pod of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use kpx::backend::Mode;
+use kpx::check::Fix;
+use kpx::evidence::{Evidence, Item};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::verdict::{Client, Fate};
+use kpx::why::{Answer, Asked, Look};
+use serde_json::{Value, json};
+
+use crate::kernel::netns::Netns;
+use crate::kernel::render;
+
+/// What is read live.
+const ITEMS: &[Item] = &[
+    Item::KernelRelease,
+    Item::IptablesVersion,
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::IptablesLegacy4,
+    Item::IptablesLegacy6,
+    Item::IptablesNft4,
+    Item::IptablesNft6,
+    Item::Nft,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Sockets,
+    Item::Conntrack,
+    Item::Sysctl,
+];
+
+/// How long a client waits for its answer.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// The Service with an endpoint on this node, and the one with an endpoint on the other node.
+pub(super) const NEAR: &str = "demo/near";
+pub(super) const FAR: &str = "demo/far";
+
+pub(super) struct Network {
+    pub(super) node: Netns,
+    pub(super) client: Netns,
+    _near: Netns,
+    pub(super) other: Netns,
+    /// A pod of the other node, which nothing but its address is known of.
+    _far: Netns,
+    objects: Evidence,
+}
+
+impl Network {
+    pub(super) fn new() -> Self {
+        let [node, client, near, other, far] = [(); 5].map(|()| Netns::new());
+        let name = |netns: &Netns| netns.options().netns.unwrap();
+        for netns in [&node, &client, &near, &other, &far] {
+            netns.feed("sysctl -q -p -", SETTINGS);
+        }
+        let node_links = NODE
+            .replace("CLIENT", &name(&client))
+            .replace("NEAR", &name(&near))
+            .replace("OTHER", &name(&other));
+        node.feed("ip -batch -", &node_links);
+        other.feed("ip -batch -", &OTHER.replace("FAR", &name(&far)));
+        for (netns, addr, gateway) in [
+            (&client, "10.244.1.5", "10.244.1.1"),
+            (&near, "10.244.1.6", "10.244.1.1"),
+            (&far, "10.244.2.7", "10.244.2.1"),
+        ] {
+            netns.feed(
+                "ip -batch -",
+                &format!(
+                    "link set up0 up\naddr add {addr}/24 dev up0\nroute add default via {gateway}\n"
+                ),
+            );
+        }
+        for netns in [&node, &other] {
+            netns.run("sysctl -q -w net.ipv4.ip_forward=1");
+        }
+        node.run("sysctl -q -w net.bridge.bridge-nf-call-iptables=1");
+        for netns in [&near, &far] {
+            serve(netns);
+        }
+        let mut objects = objects();
+        render::load(&node, &mut objects, Mode::Iptables);
+        Self {
+            node,
+            client,
+            _near: near,
+            other,
+            _far: far,
+            objects,
+        }
+    }
+
+    /// Runs a command line of a shell on the node.
+    pub(super) fn shell(&self, line: &str) {
+        self.node.feed("sh -e", line);
+    }
+
+    /// Returns whether the client of this kind gets an answer from `service`.
+    pub(super) fn answers(&self, client: Client, service: &str) -> bool {
+        let at = if service == NEAR {
+            "10.96.0.10:80"
+        } else {
+            "10.96.0.11:80"
+        };
+        let at: SocketAddr = at.parse().unwrap();
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let netns = match client {
+            Client::Host => &self.node,
+            _ => &self.client,
+        };
+        netns.inside(|| ask().is_ok_and(|text| text == "pong"))
+    }
+
+    /// Returns the evidence of the node as it is now.
+    pub(super) async fn evidence(&self) -> Evidence {
+        let mut evidence = self.objects.clone();
+        evidence.extend(self.node.collect(ITEMS).await);
+        evidence
+    }
+
+    /// Explains `service` on the node as it is now.
+    pub(super) async fn why(&self, service: &str) -> Answer {
+        let evidence = self.evidence().await;
+        let node = NodeSnapshot::new(&evidence).called(Some("node1"));
+        let look = Look::new(&node, &[Family::V4], &[]).unwrap();
+        look.why(&Asked::parse(service).unwrap(), None).unwrap()
+    }
+
+    /// Fails unless kpx says of both Services what the kernel does to their clients.
+    pub(super) async fn agree(&self, about: &str) {
+        for service in [NEAR, FAR] {
+            let answer = self.why(service).await;
+            for client in [Client::Pod, Client::Host] {
+                let fate = fate(&answer, client);
+                let works = self.answers(client, service);
+                assert_eq!(
+                    fate == Fate::Works,
+                    works,
+                    "{about}: {service} from {client:?}: {fate}: {}\n{:#?}",
+                    answer.sentence,
+                    answer.unknown
+                );
+            }
+        }
+    }
+
+    /// Makes a fault with which `service` fails, which kpx must say in `words`, and whose fix, as printed, must help.
+    pub(super) async fn fails(&self, about: &str, fault: &str, service: &str, words: &[&str]) {
+        self.agree(&format!("before {about}")).await;
+        self.shell(fault);
+        self.agree(about).await;
+        let answer = self.why(service).await;
+        let fate = fate(&answer, Client::Pod);
+        assert!(fate.fails(), "{about}: {fate}: {}", answer.sentence);
+        let fix = answer.fix.as_ref().and_then(Fix::command);
+        let fix = fix.unwrap_or_else(|| panic!("{about}: no fix: {}", answer.sentence));
+        for of in words {
+            assert!(answer.sentence.contains(of), "{about}: {}", answer.sentence);
+        }
+        self.shell(&fix);
+        self.agree(&format!("{about}, after the fix {fix}")).await;
+    }
+}
+
+/// Returns what happens to the connections of this kind of client.
+pub(super) fn fate(answer: &Answer, client: Client) -> Fate {
+    let of = answer.paths.iter().filter(|path| path.client == client);
+    Fate::of_all(of.map(|path| path.fate))
+}
+
+/// Answers each connection with `pong`.
+fn serve(netns: &Netns) {
+    let listener = netns.inside(|| TcpListener::bind("0.0.0.0:8080").unwrap());
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            stream.write_all(b"pong").ok();
+        }
+    });
+}
+
+fn service(name: &str, ip: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "demo", "name": name, "uid": name},
+        "spec": {
+            "type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "ipFamilies": ["IPv4"],
+            "selector": {"app": name},
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+        },
+    })
+}
+
+fn slice(name: &str, addr: &str, node: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "demo", "name": format!("{name}-x"),
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{
+            "addresses": [addr], "nodeName": node, "conditions": {"ready": true},
+            "targetRef": {"kind": "Pod", "namespace": "demo", "name": format!("{name}-0")},
+        }],
+    })
+}
+
+fn pod(name: &str, addr: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "demo", "name": name, "labels": {}},
+        "spec": {"nodeName": "node1", "containers": [{"name": "c", "ports": [{"containerPort": 8080}]}]},
+        "status": {"phase": "Running", "podIP": addr, "podIPs": [{"ip": addr}]},
+    })
+}
+
+fn node(name: &str, addr: &str, pods: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"podCIDR": pods, "podCIDRs": [pods]},
+        "status": {"addresses": [{"type": "InternalIP", "address": addr}]},
+    })
+}
+
+/// The objects of the cluster.
+fn objects() -> Evidence {
+    let mut evidence = Evidence::default();
+    let list =
+        |items: &[Value]| json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string();
+    let all = [
+        (
+            Item::Services,
+            vec![service("near", "10.96.0.10"), service("far", "10.96.0.11")],
+        ),
+        (
+            Item::EndpointSlices,
+            vec![
+                slice("near", "10.244.1.6", "node1"),
+                slice("far", "10.244.2.7", "node2"),
+            ],
+        ),
+        (
+            Item::Pods,
+            vec![pod("client-0", "10.244.1.5"), pod("near-0", "10.244.1.6")],
+        ),
+        (
+            Item::Nodes,
+            vec![
+                node("node1", "10.0.2.15", "10.244.1.0/24"),
+                node("node2", "10.0.2.16", "10.244.2.0/24"),
+            ],
+        ),
+    ];
+    for (item, items) in all {
+        evidence.insert(item, Ok(list(&items)));
+    }
+    evidence.insert(Item::ProxyConfig, Ok(CONFIG.to_owned()));
+    evidence
+}
+
+const CONFIG: &str = "\
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: node1
+mode: iptables
+";
+
+const SETTINGS: &str = "\
+net.ipv4.conf.all.rp_filter = 0
+net.ipv4.conf.default.rp_filter = 0
+net.ipv6.conf.all.disable_ipv6 = 1
+net.ipv6.conf.default.disable_ipv6 = 1
+";
+
+const NODE: &str = "\
+link add cni0 type bridge mcast_snooping 0
+link add veth0 type veth peer name up0 netns CLIENT
+link add veth1 type veth peer name up0 netns NEAR
+link add eth0 type veth peer name eth0 netns OTHER
+link add eth1 type veth peer name eth1 netns OTHER
+link set veth0 master cni0
+link set veth1 master cni0
+link set veth0 type bridge_slave hairpin on
+link set veth1 type bridge_slave hairpin on
+link set cni0 up
+link set veth0 up
+link set veth1 up
+link set eth0 up
+link set eth1 up
+addr add 10.244.1.1/24 dev cni0
+addr add 10.0.2.15/24 dev eth0
+addr add 10.0.3.15/24 dev eth1
+route add default via 10.0.2.16
+route add 10.244.2.0/24 via 10.0.2.16
+";
+
+const OTHER: &str = "\
+link add veth0 type veth peer name up0 netns FAR
+link set veth0 up
+link set eth0 up
+link set eth1 up
+addr add 10.0.2.16/24 dev eth0
+addr add 10.0.3.16/24 dev eth1
+addr add 10.244.2.1/24 dev veth0
+route add 10.244.1.0/24 via 10.0.2.15
+";
