@@ -61,7 +61,7 @@ fn the_doctor_and_the_diff_say_the_same_of_a_redacted_bundle() {
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn a_trace_says_the_same_of_a_redacted_bundle() {
-    redact::traces_are_kept(&every());
+    redact::traces_are_kept(&every(), 60);
 }
 
 #[test]
