@@ -204,10 +204,43 @@ pub(crate) fn client(out: PathBuf, every: Duration, targets: &[String]) {
     });
 }
 
+/// Opens `count` connections to `address`, one after the other without waiting for their answers, keeps them open, and prints
+/// how many failed and what was said first.
+#[expect(clippy::print_stdout, reason = "that is its answer")]
+pub(crate) fn connect(count: usize, address: SocketAddr) {
+    runtime().block_on(async {
+        let mut flights = Vec::new();
+        for _ in 0..count {
+            flights.push(tokio::spawn(async move {
+                let answer = timeout(PATIENCE, answered(address, |_| ())).await;
+                answer.unwrap_or_else(|_| Err("timed out".to_owned()))
+            }));
+            sleep(Duration::from_millis(10)).await;
+        }
+        let (mut open, mut failed) = (Vec::new(), Vec::new());
+        for flight in flights {
+            match flight.await.unwrap() {
+                Ok(stream) => open.push(stream),
+                Err(why) => failed.push(why),
+            }
+        }
+        let first = failed.first().map_or("", String::as_str);
+        println!("{} {first}", failed.len());
+    });
+}
+
 async fn get(address: SocketAddr, connected: &Mutex<Option<u16>>) -> Result<(), String> {
+    let tell = |stream: &TcpStream| {
+        *connected.lock().unwrap() = stream.local_addr().ok().map(|of| of.port());
+    };
+    answered(address, tell).await.map(drop)
+}
+
+/// Returns a connection that got its answer; `tell` hears of it before.
+async fn answered(address: SocketAddr, tell: impl Fn(&TcpStream)) -> Result<TcpStream, String> {
     let said = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(address).await.map_err(said)?;
-    *connected.lock().unwrap() = stream.local_addr().ok().map(|of| of.port());
+    tell(&stream);
     let request = b"GET / HTTP/1.0\r\n\r\n";
     stream.write_all(request).await.map_err(said)?;
     let mut answer = Vec::new();
@@ -215,7 +248,7 @@ async fn get(address: SocketAddr, connected: &Mutex<Option<u16>>) -> Result<(), 
     if !answer.starts_with(b"HTTP/1.0 200 OK") {
         return Err(format!("answered {:?}", String::from_utf8_lossy(&answer)));
     }
-    Ok(())
+    Ok(stream)
 }
 
 async fn ask(address: SocketAddr, port: usize) -> Result<(), String> {

@@ -38,13 +38,23 @@ impl Image {
         if known.is_some() {
             return;
         }
+        self.put_libraries(source);
+    }
+
+    fn put_libraries(&mut self, program: &str) {
         // It fails for what is no dynamic program, and then there is nothing to add.
-        for line in output(&["ldd", source]).unwrap_or_default().lines() {
+        for line in output(&["ldd", program]).unwrap_or_default().lines() {
             let library = line.split_whitespace().find(|word| word.starts_with('/'));
             if let Some(library) = library {
                 self.put(library, library);
             }
         }
+    }
+
+    /// Adds the libraries that `program` needs, which runs in the image without being part of it: none if it is static.
+    pub(crate) fn libraries_of(mut self, program: &str) -> Self {
+        self.put_libraries(program);
+        self
     }
 
     /// Adds a symbolic link.

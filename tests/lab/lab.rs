@@ -275,7 +275,9 @@ impl Lab {
         let kube_proxy = self.program("kube-proxy");
         let name = format!("lab.local/kube-proxy:{}", self.version());
         let path = "/usr/local/bin/kube-proxy";
+        // kpx copies itself into pods of this image; a debug build, which saves time while one works on it, is not static.
         let image = Image::default().add(&kube_proxy, path).tools();
+        let image = image.libraries_of(STATIC);
         image.write(&name, &[path], &images.join("kube-proxy.tar"));
         // One that ends in mode nftables.
         let broken = "#!/bin/sh\n\
@@ -372,6 +374,28 @@ impl Lab {
     /// What kubectl prints, where it must succeed; `arguments` are words of a shell.
     pub(crate) fn kubectl(&self, arguments: &str) -> String {
         must(&["sh", "-c", &self.admin(arguments)])
+    }
+
+    /// The command of kubectl with these `arguments`, words of a shell.
+    pub(crate) fn kubectl_as_admin(&self, arguments: &str) -> Command {
+        command(&["sh", "-c", &self.admin(arguments)])
+    }
+
+    /// Sets a field of kube-proxy's configuration: the whole ConfigMap anew.
+    pub(crate) fn configure(&self, field: &str, value: &str) {
+        let file = self.folder.join("configmap.yaml");
+        let text = self.kubectl("-n kube-system get configmap kube-proxy -o yaml");
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(&format!("{field}: ")))
+            .unwrap();
+        let indent = &line[..line.len() - line.trim_start().len()];
+        fs::write(
+            &file,
+            text.replace(line, &format!("{indent}{field}: {value}")),
+        )
+        .unwrap();
+        self.kubectl(&format!("replace -f {}", file.display()));
     }
 
     /// The objects that kubectl lists.

@@ -21,10 +21,11 @@
 #![expect(clippy::exit, reason = "it passes the status of another program on")]
 
 mod app;
-
+mod faults;
 mod image;
 mod ipvs;
 mod lab;
+mod row;
 mod run;
 mod scenarios;
 mod traffic;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
             Duration::from_millis(rest[1].parse().unwrap()),
             &rest[2..],
         ),
+        "connect" => app::connect(rest[0].parse().unwrap(), rest[1].parse().unwrap()),
         "list" => {
             for Scenario { name, about, .. } in SCENARIOS {
                 println!("{name:14} {about}");

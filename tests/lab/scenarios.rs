@@ -1,6 +1,5 @@
 //! What an operator does, and what a cluster does meanwhile.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -9,9 +8,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::faults::FAULTS;
 use crate::lab::{Lab, NODES, STATIC};
+use crate::row;
 use crate::run::{must, uncounted, wait_for};
 use crate::traffic::{Report, Traffic};
+use crate::why::BROKEN;
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -43,8 +45,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "faults",
-        about: "what is broken is named",
+        about: "real connections fail, each for another reason: the verdict agrees with them, names it, and mends it as is printed",
         run: faults,
+    },
+    Scenario {
+        name: "findings",
+        about: "the doctor finds what is broken",
+        run: findings,
     },
     Scenario {
         name: "one-node",
@@ -527,12 +534,19 @@ fn remote_changes(lab: &Lab) -> String {
 
 fn why(lab: &Lab) -> String {
     settled(lab);
-    let broken = crate::why::broken(lab);
+    let broken = row::try_all(lab, BROKEN);
     healthy(lab, "iptables");
     format!("{broken} Services")
 }
 
 fn faults(lab: &Lab) -> String {
+    settled(lab);
+    let faults = row::try_all(lab, FAULTS);
+    healthy(lab, "iptables");
+    format!("{faults} faults")
+}
+
+fn findings(lab: &Lab) -> String {
     settled(lab);
     let found = |node: &str, id: &str| {
         on(lab, node, &["doctor"]).exits(1).says(id);
@@ -771,24 +785,7 @@ fn terminal(lab: &Lab, words: &[&str]) {
 
 /// Sets kube-proxy's mode as the controller of a `GitOps` repository does.
 fn commit(lab: &Lab, mode: &str) {
-    configure(lab, "mode", &format!("\"{mode}\""));
-}
-
-/// Sets a field of kube-proxy's configuration: the whole ConfigMap anew.
-fn configure(lab: &Lab, field: &str, value: &str) {
-    let file = lab.folder.join("configmap.yaml");
-    let text = lab.kubectl("-n kube-system get configmap kube-proxy -o yaml");
-    let line = text
-        .lines()
-        .find(|line| line.trim_start().starts_with(&format!("{field}: ")))
-        .unwrap();
-    let indent = &line[..line.len() - line.trim_start().len()];
-    fs::write(
-        &file,
-        text.replace(line, &format!("{indent}{field}: {value}")),
-    )
-    .unwrap();
-    lab.kubectl(&format!("replace -f {}", file.display()));
+    lab.configure("mode", &format!("\"{mode}\""));
 }
 
 fn gitops(lab: &Lab) -> String {
@@ -959,7 +956,7 @@ fn half_copied(lab: &Lab) -> String {
         lab.kubectl("delete validatingwebhookconfiguration slow");
         let sets = lab.kubectl("-n kube-system get daemonsets -o name");
         assert_eq!(sets.trim(), "daemonset.apps/kube-proxy");
-        configure(lab, "oomScoreAdj", "-998");
+        lab.configure("oomScoreAdj", "-998");
         laptop(lab, &go_on(STATIC, "resume")).exits(0);
         healthy(lab, "nftables");
         assert_eq!(affinity(), before);
@@ -967,7 +964,7 @@ fn half_copied(lab: &Lab) -> String {
     });
     assert_eq!(affinity(), before);
     assert!(configuration(lab).contains("oomScoreAdj: -998"));
-    configure(lab, "oomScoreAdj", "null");
+    lab.configure("oomScoreAdj", "null");
     format!("1 kill, 1 edit; {}", report.unharmed())
 }
 

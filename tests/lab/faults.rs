@@ -1,0 +1,551 @@
+//! Faults that real connections show: each is injected into the cluster, counted, explained, mended as is printed, and taken back.
+//!
+//! They are in the order of the stages that a packet passes.
+
+use crate::row::Act::{Configure, Kpx, Kubectl, Node, Objects, On};
+use crate::row::From::{Host, Pod};
+use crate::row::Lost::{All, Nobody, Some as Part};
+use crate::row::Mend::Back;
+use crate::row::{ROW, Row, Sent};
+
+const W1: crate::row::From = Pod("w1");
+
+/// Finds the port of the bridge of the pod `$1`.
+macro_rules! port_of {
+    () => {
+        "port_of() { \
+             ping -c 1 -W 1 $1 >/dev/null 2>&1 || true; \
+             mac=$(ip neigh show $1 dev cni0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
+             bridge fdb show br cni0 | sed -n \"s/^$mac dev \\([^ ]*\\) .*/\\1/p\" | head -n 1; }; "
+    };
+}
+
+/// Runs `$2…` in the network of the pod with address `$1`.
+macro_rules! in_pod {
+    () => {
+        "in_pod() { at=$1; shift; for of in /proc/[0-9]*; do \
+             grep -q '^/app' $of/cmdline 2>/dev/null || continue; \
+             grep -q -e \"-- $at\\$\" $of/net/fib_trie || continue; \
+             nsenter --net=$of/ns/net \"$@\"; return; done; return 1; }; "
+    };
+}
+
+/// A Service without a selector at 10.96.77.7, with an `EndpointSlice` made by hand.
+macro_rules! by_hand {
+    ($service_port:literal, $slice_port:literal, $addresses:literal) => {
+        concat!(
+            "apiVersion: v1\nkind: Service\nmetadata: {name: hand, namespace: demo}\n\
+             spec: {clusterIP: 10.96.77.7, ports: [",
+            $service_port,
+            "]}\n---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {name: hand, namespace: demo, labels: {kubernetes.io/service-name: hand}}\n\
+             addressType: IPv4\nports: [",
+            $slice_port,
+            "]\nendpoints: [{addresses: [",
+            $addresses,
+            "], conditions: {ready: true}}]\n"
+        )
+    };
+}
+
+const HAND_AWAY: &[crate::row::Act] = &[Kubectl(
+    "delete service/hand endpointslice/hand --ignore-not-found",
+)];
+
+pub(crate) const FAULTS: &[Row] = &[
+    // The link of the client and of the endpoint.
+    Row {
+        name: "bridge-drop",
+        breaks: &[Node(
+            "nft add table bridge guard && \
+             nft 'add chain bridge guard out { type filter hook postrouting priority 0; }' && \
+             nft add rule bridge guard out ip daddr {near} drop",
+        )],
+        back: &[Node("nft delete table bridge guard")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["bridge guard"],
+        ..ROW
+    },
+    Row {
+        name: "netdev-drop",
+        breaks: &[Node(
+            "nft add table netdev guard && \
+             nft 'add chain netdev guard in { type filter hook ingress device eth0 priority 0; }' && \
+             nft add rule netdev guard in ip saddr {far} drop",
+        )],
+        back: &[Node("nft delete table netdev guard")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["netdev guard"],
+        ..ROW
+    },
+    Row {
+        name: "tc-drop",
+        breaks: &[Node(
+            "tc qdisc add dev eth0 clsact && set -- $(echo {far} | tr . ' ') && tc filter add dev eth0 egress protocol ip \
+             bpf da bytecode \"4,32 0 0 30,21 0 1 $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4)),6 0 0 2,6 0 0 4294967295\"",
+        )],
+        back: &[Node("tc qdisc del dev eth0 clsact")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["tc", "eth0"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "isolated-ports",
+        breaks: &[Node(concat!(
+            port_of!(),
+            "for at in {client} {near}; do bridge link set dev $(port_of $at) isolated on; done"
+        ))],
+        back: &[Node(
+            "for port in $(ls /sys/class/net/cni0/brif); do bridge link set dev $port isolated off; done",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["isolated"],
+        ..ROW
+    },
+    Row {
+        name: "link-forwarding",
+        breaks: &[Node("sysctl -w net.ipv4.conf.cni0.forwarding=0")],
+        back: &[Node("sysctl -w net.ipv4.conf.cni0.forwarding=1")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        says: &["net.ipv4.conf.cni0.forwarding"],
+        ..ROW
+    },
+    // Ingress.
+    Row {
+        name: "rp-filter",
+        breaks: &[Node(
+            "sysctl -w net.ipv4.conf.cni0.rp_filter=1 && ip route add {client}/32 via {w2}",
+        )],
+        back: &[
+            Node("ip route del {client}/32"),
+            Node("sysctl -w net.ipv4.conf.cni0.rp_filter=0"),
+        ],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}"],
+        ..ROW
+    },
+    Row {
+        name: "notrack",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard early { type filter hook prerouting priority -300; }' && \
+             nft add rule ip guard early ip daddr {web} notrack",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["ip guard", "notrack"],
+        ..ROW
+    },
+    Row {
+        name: "ttl",
+        breaks: &[Node(
+            "iptables -t mangle -I PREROUTING -d {edge} -j TTL --ttl-set 1",
+        )],
+        back: &[Node(
+            "iptables -t mangle -D PREROUTING -d {edge} -j TTL --ttl-set 1",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["TTL"],
+        ..ROW
+    },
+    // The order of nat.
+    Row {
+        name: "nft-dnat-same",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard pre { type nat hook prerouting priority -100; }' && \
+             nft add rule ip guard pre ip daddr {web} tcp dport 80 dnat to 10.244.1.250:80",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["ip guard", "10.244.1.250"],
+        ..ROW
+    },
+    Row {
+        name: "nft-dnat-before",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard pre { type nat hook prerouting priority -110; }' && \
+             nft add rule ip guard pre ip daddr {web} tcp dport 80 dnat to 10.244.1.250:80",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["ip guard", "10.244.1.250"],
+        ..ROW
+    },
+    Row {
+        name: "nft-dnat-behind",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard pre { type nat hook prerouting priority -90; }' && \
+             nft add rule ip guard pre ip daddr {web} tcp dport 80 dnat to 10.244.1.250:80",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "two-proxies",
+        breaks: &[
+            Node(
+                "timeout 10 kube-proxy --kubeconfig={lab}/pki/admin.conf --proxy-mode=nftables --hostname-override=w1 \
+                 --healthz-bind-address=127.0.0.1:10299 --metrics-bind-address=127.0.0.1:10298 \
+                 --conntrack-max-per-core=0 --conntrack-min=0 >/var/log/other-proxy.log 2>&1; \
+                 nft list table ip kube-proxy >/dev/null",
+            ),
+            Kubectl("delete pod -l app=api --grace-period=1"),
+            Kubectl("rollout status deployment/api --timeout=60s"),
+        ],
+        back: &[Node(
+            "nft delete table ip kube-proxy; nft delete table ip6 kube-proxy",
+        )],
+        asked: &["demo/api:http"],
+        sent: Some(Sent(W1, "{api}:80", All)),
+        says: &["ip kube-proxy"],
+        ..ROW
+    },
+    Row {
+        name: "nat-dormant",
+        breaks: &[Node("nft add table ip nat '{ flags dormant; }'")],
+        back: &[Node("nft add table ip nat")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["dormant"],
+        ..ROW
+    },
+    // Postrouting.
+    Row {
+        name: "foreign-snat",
+        breaks: &[Node(
+            "iptables -t nat -I POSTROUTING -d {far} -j SNAT --to-source 10.210.0.250",
+        )],
+        back: &[Node(
+            "iptables -t nat -D POSTROUTING -d {far} -j SNAT --to-source 10.210.0.250",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["10.210.0.250", "POSTROUTING"],
+        ..ROW
+    },
+    // Routing.
+    Row {
+        name: "rule-prohibit",
+        breaks: &[Node(
+            "ip route add prohibit default table 200 && ip rule add from 10.244.1.0/24 lookup 200 priority 1000",
+        )],
+        back: &[
+            Node("ip rule del priority 1000"),
+            Node("ip route flush table 200"),
+        ],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["from 10.244.1.0/24", "table 200"],
+        ..ROW
+    },
+    Row {
+        name: "mark-blackhole",
+        breaks: &[Node(
+            "ip route add blackhole default table 201 && ip rule add fwmark 0x4000/0x4000 lookup 201 priority 1001",
+        )],
+        back: &[
+            Node("ip rule del priority 1001"),
+            Node("ip route flush table 201"),
+        ],
+        asked: &["nodeport:30080"],
+        sent: Some(Sent(W1, "{w1}:30080", All)),
+        says: &["fwmark 0x4000", "table 201"],
+        ..ROW
+    },
+    Row {
+        name: "blackhole-services",
+        breaks: &[Node("ip route add blackhole 10.96.0.0/12")],
+        back: &[Node("ip route del blackhole 10.96.0.0/12")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", All)),
+        says: &["blackhole route to 10.96.0.0/12"],
+        ..ROW
+    },
+    Row {
+        name: "missing-route",
+        breaks: &[Node("ip route del 10.244.2.0/24")],
+        back: &[Node("ip route add 10.244.2.0/24 via {w2}")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["10.244.2.0/24", "{w2}"],
+        ..ROW
+    },
+    Row {
+        name: "rule-other-link",
+        breaks: &[Node(
+            "ip route add default dev cni0 table 202 && ip rule add to 10.244.2.0/24 lookup 202 priority 1002",
+        )],
+        back: &[
+            Node("ip rule del priority 1002"),
+            Node("ip route flush table 202"),
+        ],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["table 202", "cni0"],
+        ..ROW
+    },
+    // Policies of xfrm, neighbours.
+    Row {
+        name: "xfrm-block",
+        breaks: &[Node(
+            "ip xfrm policy add src 10.244.1.0/24 dst {far}/32 dir fwd action block && \
+             ip xfrm policy add src 10.244.1.0/24 dst {far}/32 dir out action block",
+        )],
+        back: &[Node("ip xfrm policy flush")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["xfrm"],
+        ..ROW
+    },
+    Row {
+        name: "neighbour",
+        breaks: &[Node(
+            "ip neigh replace {near} lladdr 02:00:00:00:00:99 dev cni0 nud permanent",
+        )],
+        back: &[Node("ip neigh del {near} dev cni0")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["02:00:00:00:00:99"],
+        ..ROW
+    },
+    Row {
+        name: "assigned-here",
+        breaks: &[Node("ip addr add {far}/32 dev eth0")],
+        back: &[Node("ip addr del {far}/32 dev eth0")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{far}", "eth0"],
+        ..ROW
+    },
+    // The other node.
+    Row {
+        name: "input-there",
+        breaks: &[
+            Objects(
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: on-host, namespace: demo, labels: {app: on-host}}\n\
+                 spec: {nodeName: w1, hostNetwork: true, terminationGracePeriodSeconds: 1, containers: \
+                 [{name: app, image: \"lab.local/app:1\", imagePullPolicy: IfNotPresent, args: [serve], ports: \
+                 [{containerPort: 8080}]}]}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {name: on-host, namespace: demo}\n\
+                 spec: {clusterIP: 10.96.77.8, selector: {app: on-host}, ports: [{port: 80, targetPort: 8080}]}\n",
+            ),
+            Kubectl("wait pod/on-host --for=condition=Ready --timeout=30s"),
+            Node("iptables -I INPUT -p tcp --dport 8080 -j DROP"),
+        ],
+        back: &[
+            Node("iptables -D INPUT -p tcp --dport 8080 -j DROP"),
+            Kubectl("delete service/on-host pod/on-host --wait=false"),
+        ],
+        node: "w2",
+        asked: &["demo/on-host"],
+        sent: Some(Sent(Pod("w2"), "10.96.77.8:80", All)),
+        mend: Back,
+        ..ROW
+    },
+    // The end.
+    Row {
+        name: "slice-wrong-port",
+        breaks: &[Objects(by_hand!(
+            "{port: 80, targetPort: 8081}",
+            "{port: 8081}",
+            "\"{near}\""
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["8081"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "slice-no-pod",
+        breaks: &[Objects(by_hand!(
+            "{port: 80, targetPort: 8080}",
+            "{port: 8080}",
+            "10.244.1.250"
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["10.244.1.250", "no pod"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "slice-no-pod-there",
+        breaks: &[Objects(by_hand!(
+            "{port: 80, targetPort: 8080}",
+            "{port: 8080}",
+            "10.244.2.250"
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["10.244.2.250", "no pod"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "slice-port-name",
+        breaks: &[Objects(by_hand!(
+            "{name: http, port: 80, targetPort: 8080}",
+            "{name: web, port: 8080}",
+            "\"{near}\""
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["EndpointSlice", "named web", "named http"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "not-ready-published",
+        breaks: &[
+            Objects(
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: early, namespace: demo, labels: {app: early}}\n\
+                 spec: {nodeName: w1, terminationGracePeriodSeconds: 1, containers: [{name: app, image: \"lab.local/app:1\", \
+                 imagePullPolicy: IfNotPresent, args: [idle], readinessProbe: {tcpSocket: {port: 8080}}}]}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {name: early, namespace: demo}\n\
+                 spec: {clusterIP: 10.96.77.9, publishNotReadyAddresses: true, selector: {app: early}, \
+                 ports: [{port: 80, targetPort: 8080}]}\n",
+            ),
+            Kubectl("wait pod/early --for=jsonpath='{.status.phase}'=Running --timeout=30s"),
+        ],
+        back: &[Kubectl("delete service/early pod/early --wait=false")],
+        asked: &["demo/early"],
+        sent: Some(Sent(W1, "10.96.77.9:80", All)),
+        says: &["publishNotReadyAddresses", "demo/early", "not ready"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "pod-firewall",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} iptables -I INPUT -p tcp --dport 8080 -j DROP"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} iptables -D INPUT -p tcp --dport 8080 -j DROP"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "ephemeral-ports",
+        breaks: &[Node("sysctl -w net.ipv4.ip_local_port_range='40000 40001'")],
+        back: &[Node("sysctl -w net.ipv4.ip_local_port_range='32768 60999'")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", Part)),
+        says: &["ip_local_port_range"],
+        ..ROW
+    },
+    // Objects.
+    Row {
+        name: "external-cluster-ip",
+        breaks: &[Objects(
+            "apiVersion: v1\nkind: Service\nmetadata: {name: thief, namespace: demo}\n\
+             spec: {selector: {app: edge}, externalIPs: [\"{web}\"], ports: [{port: 80, targetPort: 8080}]}\n",
+        )],
+        back: &[Kubectl("delete service thief")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        says: &["demo/thief"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "external-external-ip",
+        breaks: &[Objects(
+            "apiVersion: v1\nkind: Service\nmetadata: {name: thief, namespace: demo}\n\
+             spec: {selector: {app: edge}, externalIPs: [10.210.0.77], ports: [{port: 80, targetPort: 8080}]}\n",
+        )],
+        back: &[Kubectl("delete service thief")],
+        asked: &["demo/api:http"],
+        sent: Some(Sent(W1, "10.210.0.77:80", Nobody)),
+        says: &["demo/thief"],
+        mend: Back,
+        ..ROW
+    },
+    // Names.
+    Row {
+        name: "dns-refuses",
+        breaks: &[Objects(
+            "apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system}\n\
+             spec: {clusterIP: 10.96.0.10, selector: {k8s-app: kube-dns}, ports: [{name: dns, port: 53, protocol: UDP}, \
+             {name: dns-tcp, port: 53}]}\n",
+        )],
+        back: &[Kubectl("-n kube-system delete service kube-dns")],
+        asked: &["web.demo.svc.cluster.local"],
+        sent: Some(Sent(W1, "10.96.0.10:53", All)),
+        says: &["cluster DNS"],
+        mend: Back,
+        ..ROW
+    },
+    // Configuration.
+    Row {
+        name: "nodeport-addresses",
+        breaks: &[Configure("nodePortAddresses", "[192.0.2.0/24]")],
+        back: &[Configure("nodePortAddresses", "null")],
+        asked: &["nodeport:30080"],
+        sent: Some(Sent(W1, "{w1}:30080", All)),
+        says: &["nodePortAddresses", "192.0.2.0/24"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "cluster-cidr",
+        breaks: &[Configure("clusterCIDR", "172.20.0.0/16")],
+        back: &[Configure("clusterCIDR", "10.244.0.0/16")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        says: &["clusterCIDR", "172.20.0.0/16"],
+        mend: Back,
+        ..ROW
+    },
+    // Mode nftables on node w1.
+    Row {
+        name: "nft-dormant",
+        breaks: &[
+            On("w1", "iptables-save >/var/log/before.rules"),
+            Kpx("migrate --to nftables --yes"),
+            Node("nft add table ip kube-proxy '{ flags dormant; }'"),
+        ],
+        back: &[Node("nft add table ip kube-proxy")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["dormant"],
+        ..ROW
+    },
+    Row {
+        name: "two-proxies-nft",
+        breaks: &[
+            Node("iptables-restore --noflush </var/log/before.rules"),
+            Kubectl("delete pod -l app=api --grace-period=1"),
+            Kubectl("rollout status deployment/api --timeout=60s"),
+        ],
+        back: &[Kpx("migrate rollback --yes")],
+        asked: &["demo/api:http"],
+        sent: Some(Sent(W1, "{api}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+];
