@@ -1,4 +1,4 @@
-//! Faults that real connections show: each is injected into the cluster, counted, explained, mended as is printed, and taken back.
+//! Faults that real connections show: each is injected into the cluster, counted, explained, mended as is printed, and undone.
 //!
 //! They are in the order of the stages that a packet passes.
 
@@ -162,12 +162,26 @@ pub(crate) const FAULTS: &[Row] = &[
         name: "nft-dnat-same",
         breaks: &[Node(
             "nft add table ip guard && nft 'add chain ip guard pre { type nat hook prerouting priority -100; }' && \
+             nft add rule ip guard pre ip daddr {web} tcp dport 80 dnat to 10.244.2.250:80",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["ip guard", "10.244.2.250"],
+        ..ROW
+    },
+    Row {
+        // No connection of it is tracked: it ends in the bridge.
+        name: "nft-dnat-open",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard pre { type nat hook prerouting priority -100; }' && \
              nft add rule ip guard pre ip daddr {web} tcp dport 80 dnat to 10.244.1.250:80",
         )],
         back: &[Node("nft delete table ip guard")],
         asked: &["demo/web:http"],
         sent: Some(Sent(W1, "{web}:80", All)),
-        says: &["ip guard", "10.244.1.250"],
+        open: true,
+        says: &["ip guard", "10.244.1.250", "priority -100"],
         ..ROW
     },
     Row {
@@ -281,6 +295,7 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Node("ip route add 10.244.2.0/24 via {w2}")],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
         says: &["10.244.2.0/24", "{w2}"],
         ..ROW
     },
@@ -295,6 +310,7 @@ pub(crate) const FAULTS: &[Row] = &[
         ],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
         says: &["table 202", "cni0"],
         ..ROW
     },
@@ -353,6 +369,7 @@ pub(crate) const FAULTS: &[Row] = &[
         node: "w2",
         asked: &["demo/on-host"],
         sent: Some(Sent(Pod("w2"), "10.96.77.8:80", All)),
+        open: true,
         mend: Back,
         ..ROW
     },
@@ -362,12 +379,13 @@ pub(crate) const FAULTS: &[Row] = &[
         breaks: &[Objects(by_hand!(
             "{port: 80, targetPort: 8081}",
             "{port: 8081}",
-            "\"{near}\""
+            "\"{near-web}\""
         ))],
         back: HAND_AWAY,
         asked: &["demo/hand"],
         sent: Some(Sent(W1, "10.96.77.7:80", All)),
-        says: &["8081"],
+        open: true,
+        says: &["8081", "8080"],
         mend: Back,
         ..ROW
     },
@@ -395,7 +413,8 @@ pub(crate) const FAULTS: &[Row] = &[
         back: HAND_AWAY,
         asked: &["demo/hand"],
         sent: Some(Sent(W1, "10.96.77.7:80", All)),
-        says: &["10.244.2.250", "no pod"],
+        open: true,
+        says: &["10.244.2.250", "names no pod"],
         mend: Back,
         ..ROW
     },
@@ -429,6 +448,7 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Kubectl("delete service/early pod/early --wait=false")],
         asked: &["demo/early"],
         sent: Some(Sent(W1, "10.96.77.9:80", All)),
+        open: true,
         says: &["publishNotReadyAddresses", "demo/early", "not ready"],
         mend: Back,
         ..ROW
@@ -468,6 +488,7 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Kubectl("delete service thief")],
         asked: &["demo/web:http"],
         sent: Some(Sent(W1, "{web}:80", Nobody)),
+        misled: true,
         says: &["demo/thief"],
         mend: Back,
         ..ROW
@@ -481,6 +502,7 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Kubectl("delete service thief")],
         asked: &["demo/api:http"],
         sent: Some(Sent(W1, "10.210.0.77:80", Nobody)),
+        misled: true,
         says: &["demo/thief"],
         mend: Back,
         ..ROW
