@@ -27,6 +27,7 @@ pub fn change(have: &Table, want: &Table) -> String {
         family: want.family.clone(),
         name: want.name.clone(),
         comment: None,
+        dormant: false,
         chains: want
             .chains
             .iter()

@@ -229,10 +229,12 @@ pub enum Object {
     Link,
     /// An address of kube-ipvs0.
     Address(Delta<IpAddr>),
-    /// The table kube-proxy, which is missing.
+    /// The table kube-proxy, which is missing or dormant.
     NftablesTable {
         /// The family.
         family: Family,
+        /// Whether it exists, but is dormant: the kernel runs none of its chains.
+        dormant: bool,
         /// How many chains it should have.
         chains: usize,
         /// How many sets and maps it should have.
@@ -313,6 +315,7 @@ impl Object {
             Self::Member { member, .. } => member.kind(),
             Self::VirtualServer { server, .. } => server.kind(),
             Self::RealServer { real, .. } => real.kind(),
+            Self::NftablesTable { dormant: true, .. } => ChangeKind::Differs,
             Self::Link | Self::NftablesTable { .. } => ChangeKind::Missing,
             Self::Address(addr) => addr.kind(),
             Self::NftablesChain { of, .. } => of.kind(),

@@ -27,15 +27,19 @@ pub(super) fn compare(
         owners,
         changes: Vec::new(),
     };
+    let table = |dormant| Object::NftablesTable {
+        family,
+        dormant,
+        chains: want.chains.len(),
+        sets: want.sets.len(),
+    };
     let Some(have) = have else {
-        let object = Object::NftablesTable {
-            family,
-            chains: want.chains.len(),
-            sets: want.sets.len(),
-        };
-        found.push(object, None);
+        found.push(table(false), None);
         return found.changes;
     };
+    if have.dormant {
+        found.push(table(true), None);
+    }
     found.chains(have, want);
     found.sets(have, want);
     found.changes

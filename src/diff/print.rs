@@ -96,6 +96,9 @@ impl Change {
                 Some("a dummy link with the Services' addresses".to_owned()),
             ),
             Object::Address(addr) => sides(addr, |&addr| Cidr::host(addr).to_string()),
+            Object::NftablesTable { dormant: true, .. } => {
+                (Some("dormant".to_owned()), Some("active".to_owned()))
+            }
             Object::NftablesTable { chains, sets, .. } => {
                 (None, Some(format!("{chains} chains, {sets} sets and maps")))
             }

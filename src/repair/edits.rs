@@ -68,6 +68,12 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         match repair {
             Repair::Program(change) => self.change(change),
             Repair::Pass(place) => self.pass(place),
+            Repair::Wake(family, name) => self.copy.edit_nft(|rules| {
+                let mut tables = rules.tables.iter_mut();
+                if let Some(table) = tables.find(|of| of.family == *family && of.name == *name) {
+                    table.dormant = false;
+                }
+            }),
             Repair::TurnOn(key) => self.copy.edit_sysctl(|all| all.set(key, "1")),
             Repair::RemoveRoute(route) => self
                 .copy
@@ -81,6 +87,12 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     !range.contains(of.destination.addr) || of.destination.prefix < range.prefix
                 });
                 all.all.push(route(*range, "unicast", "main", "pods"));
+            }),
+            Repair::RoutePodsThere(range, by, link) => self.copy.edit_routes(|all| {
+                all.all.push(Route {
+                    gateway: Some(*by),
+                    ..route(*range, "unicast", "main", link)
+                });
             }),
             Repair::MakeRoom => self.copy.edit_sysctl(|all| all.set(TRACKED, "0")),
             Repair::EndTracked(at, proto) => self.copy.edit_conntrack(|all| {
@@ -333,7 +345,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         let family = self.family;
         let wanted = self.wanted_table();
         self.copy.edit_nft(|rules| {
-            if let (Object::NftablesTable { .. }, Some(table)) = (object, &wanted) {
+            if let (Object::NftablesTable { dormant: false, .. }, Some(table)) = (object, &wanted) {
                 rules.tables.push(table.clone());
             }
             let of = family.nft_name();
@@ -342,6 +354,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 return;
             };
             match object {
+                Object::NftablesTable { dormant: true, .. } => table.dormant = false,
                 Object::NftablesChain { chain, of } => match of {
                     Delta::Missing(want) => table.chains.push(want.as_ref().clone()),
                     Delta::Extra(_) => table.chains.retain(|of| of.name != *chain),

@@ -21,6 +21,8 @@ pub enum Repair {
     Program(Box<Change>),
     /// A rule of other software is removed, or the policy of its chain accepts.
     Pass(RulePlace),
+    /// The nftables table of this family and name is no longer dormant.
+    Wake(String, String),
     /// A sysctl is set to 1.
     TurnOn(&'static str),
     /// A route is removed.
@@ -31,6 +33,8 @@ pub enum Repair {
     RemoveAddress(IpAddr),
     /// The pods of this node are reached by a link of theirs.
     RoutePodsHere(Cidr),
+    /// The pods of another node, in this range, are reached by its address, through a link.
+    RoutePodsThere(Cidr, IpAddr, String),
     /// The table of tracked connections has room.
     MakeRoom,
     /// The tracked connections to an address end.

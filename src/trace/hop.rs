@@ -245,6 +245,8 @@ pub enum Question {
         /// Whether the condition holds if the route leads elsewhere.
         inverted: bool,
     },
+    /// Which of several nat chains with the same priority the kernel runs first, as text.
+    Order(String),
     /// Any other condition, as text.
     Other(String),
 }
@@ -271,7 +273,7 @@ pub enum Assumption {
 impl Question {
     /// Returns the condition in full: `whether …`.
     pub(crate) fn text(&self) -> String {
-        let (Self::RouteBack { text, .. } | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
         text.clone()
     }
 }
@@ -292,7 +294,7 @@ impl Assumption {
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::RouteBack { text, .. } | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
         f.write_str(text.strip_prefix("whether ").unwrap_or(text))
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod mismatch;
 pub(crate) mod nftables;
 mod notes;
 pub mod observed;
+mod order;
 pub(crate) mod packet;
 pub mod region;
 pub(crate) mod route;

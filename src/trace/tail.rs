@@ -26,7 +26,7 @@ impl Walker<'_, '_, '_> {
     /// Follows `branch` from `phase`, unless `tails` has the ends of a packet that is treated alike.
     pub(super) fn share(
         &self,
-        branch: Branch,
+        branch: &Branch,
         phase: Phase,
         tails: &mut Vec<Tail>,
         outcomes: &mut Vec<Outcome>,
@@ -37,14 +37,11 @@ impl Walker<'_, '_, '_> {
                 && tail.destinations.has(to.0)
                 && tail.packet.is_like(&branch.packet)
         };
-        let at = match tails.iter().position(is_of) {
-            Some(at) => at,
-            None => {
-                tails.push(self.tail(&branch.packet, phase)?);
-                tails.len() - 1
-            }
-        };
-        let Tail { packet, ends, .. } = &tails[at];
+        let known = tails.iter().position(is_of);
+        if known.is_none() {
+            tails.push(self.tail(&branch.packet, phase)?);
+        }
+        let Tail { packet, ends, .. } = &tails[known.unwrap_or(tails.len() - 1)];
         outcomes.extend(ends.iter().map(|end| {
             let is_kept = end.destination == packet.target();
             Outcome {

@@ -13,10 +13,11 @@ use super::ending::{arrived, merge, outcome};
 use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
 use super::index::Index;
 use super::iptables::{chain, matches};
+use super::order::{Ordered, reconcile};
 use super::packet::{Flow, Link, Packet};
 use super::region::Seen;
 use super::route::Router;
-use super::stage::{Stage, stages};
+use super::stage::{Nat, Stage, stages};
 use super::tail::Tail;
 use super::ttl;
 use super::{Chains, Stop, World};
@@ -175,7 +176,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 (Phase::Route | Phase::Hook(Hook::Postrouting), Some(tails))
                     if !branch.packet.as_sent.destination =>
                 {
-                    self.share(branch, phase, tails, outcomes)?;
+                    self.share(&branch, phase, tails, outcomes)?;
                 }
                 (Phase::Route, _) => todo.push(self.route_in(branch, outcomes)),
                 (Phase::Loopback, _) => todo.extend(self.loopback(branch, outcomes)?),
@@ -254,7 +255,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         match here {
             Stage::Iptables { chains, table } => self.iptables(branch, hook, chains, table),
             Stage::Nftables { table, chain } => Ok(self.nftables(branch, hook, table, chain)),
-            Stage::Nat(list) => {
+            Stage::Nat(nat) => {
                 let side = match hook {
                     Hook::Prerouting | Hook::Output => DESTINATION,
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
@@ -263,9 +264,9 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     return Ok(smallvec![(branch, End::Accept)]);
                 }
                 if branch.packet.established {
-                    return self.nat_of_first(branch, hook, side, list);
+                    return self.nat_of_first(branch, hook, side, nat);
                 }
-                self.nat(branch, hook, side, list)
+                self.nat(branch, hook, side, nat)
             }
             Stage::Ipvs => Ok(self.ipvs(branch, hook)),
             Stage::Unknown(reason) => Ok(smallvec![(branch, End::Unknown(reason.clone()))]),
@@ -279,12 +280,12 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         mut branch: Branch,
         hook: Hook,
         side: usize,
-        list: &[Stage<'w, 'r>],
+        nat: &Nat<'w, 'r>,
     ) -> Result<Ends, Stop> {
         let mark = branch.packet.mark;
         branch.packet.established = false;
         branch.packet.mark = branch.packet.first_mark.unwrap_or(mark);
-        let mut ends = self.nat(branch, hook, side, list)?;
+        let mut ends = self.nat(branch, hook, side, nat)?;
         for (branch, _) in &mut ends {
             branch.packet.established = true;
             branch.packet.first_mark = Some(branch.packet.mark);
@@ -293,14 +294,50 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         Ok(ends)
     }
 
-    /// nat chains, in order of priority, until one binds the connection.
+    /// nat chains, in every order that may be the kernel's. What is the same in all of them is decided.
     fn nat(
         &self,
         branch: Branch,
         hook: Hook,
         side: usize,
-        list: &[Stage<'w, 'r>],
+        nat: &Nat<'w, 'r>,
     ) -> Result<Ends, Stop> {
+        if nat.others.is_empty() {
+            return self.nat_in_order(branch, hook, side, nat.chains.iter());
+        }
+        let likely = nat.chains.iter();
+        let mut orders = vec![Ordered {
+            question: None,
+            ends: self.nat_in_order(branch.clone(), hook, side, likely)?,
+        }];
+        for order in &nat.others {
+            let chains = order.places.iter().map(|at| &nat.chains[*at]);
+            orders.push(Ordered {
+                question: Some(&order.question),
+                ends: self.nat_in_order(branch.clone(), hook, side, chains)?,
+            });
+        }
+        let node = self.world.node;
+        Ok(reconcile(
+            node,
+            &branch,
+            side == DESTINATION && nat.is_placed,
+            orders,
+        ))
+    }
+
+    /// nat chains in this order, until one binds the connection.
+    fn nat_in_order<'s>(
+        &self,
+        branch: Branch,
+        hook: Hook,
+        side: usize,
+        list: impl Iterator<Item = &'s Stage<'w, 'r>>,
+    ) -> Result<Ends, Stop>
+    where
+        'w: 's,
+        'r: 's,
+    {
         let mut live: Branches = smallvec![branch];
         let mut done = Ends::new();
         for stage in list {

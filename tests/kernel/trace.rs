@@ -17,7 +17,7 @@ mod userspace;
 use judge::Judge;
 use kpx::net::Proto;
 use mutate::Dice;
-use network::{Network, Source};
+use network::{Network, Place, Source};
 use recording::{Recording, Store, restore};
 
 use super::netns::{Netns, run};
@@ -205,6 +205,99 @@ async fn the_kernel_agrees_about_rules_of_nftables_changed_at_random() {
             .feed("nft -f -", &format!("flush ruleset\n{rules}"));
         let name = format!("round {round}:\n  {}\n", done.join("\n  "));
         Judge::new(name, &recording, &network).await.agree();
+    }
+}
+
+/// A table with a nat chain that translates a Service elsewhere, at the priority of iptables and kube-proxy.
+const RIVAL: &str = "table ip other { chain pre { type nat hook prerouting priority -100; \
+    ip daddr 10.97.54.248 tcp dport 80 dnat to 10.244.1.22:6380; }; }";
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn host_the_kernel_runs_the_nat_chain_first_that_was_registered_last() {
+    let client = Source {
+        place: Place::Client,
+        addr: Some("10.244.1.200".parse().unwrap()),
+    };
+    let [service, rival] = ["10.97.54.248:80", "10.244.1.22:6380"];
+    let recording = Recording::named("seed-iptables");
+    let one_endpoint = |rules: &str| {
+        let kept = rules.lines().filter(|line| !line.contains("--probability"));
+        kept.collect::<Vec<_>>().join("\n") + "\n"
+    };
+    let [rules, _] = recording.iptables();
+    let rules = one_endpoint(&rules);
+    let own = last_endpoint(&rules, "10.97.54.248");
+    // In this order; the chain of the last one is in front of the other.
+    for (name, steps, wanted, is_likely) in [
+        (
+            "a table behind iptables",
+            &["iptables", RIVAL][..],
+            rival,
+            true,
+        ),
+        ("a table before iptables", &[RIVAL, "iptables"], &own, true),
+        // No list of tables shows it.
+        (
+            "an older table with a younger chain",
+            &["table ip other { }", "iptables", RIVAL],
+            rival,
+            false,
+        ),
+    ] {
+        let network = Network::new(&recording, true);
+        for step in steps {
+            match *step {
+                "iptables" => restore(&network.node, Store::Nft, [&rules, ""]),
+                table => {
+                    network.node.feed("nft -f -", table);
+                }
+            }
+        }
+        let judge = Judge::new(name.to_owned(), &recording, &network).await;
+        judge.order(client, service, wanted, is_likely).await;
+    }
+}
+
+/// Returns the endpoint that rules without chances lead port 80 of a Service to.
+fn last_endpoint(rules: &str, service: &str) -> String {
+    let lines = || {
+        rules
+            .lines()
+            .map(|line| line.split_once("] ").map_or(line, |(_, rule)| rule))
+    };
+    let rule = |chain: &str, words: &[&str]| {
+        let chain = format!("-A {chain} ");
+        let found = lines()
+            .find(|line| line.starts_with(&chain) && words.iter().all(|word| line.contains(word)));
+        let (_, last) = found.unwrap().rsplit_once(' ').unwrap();
+        last.to_owned()
+    };
+    let of_service = rule("KUBE-SERVICES", &[service, "--dport 80 "]);
+    let of_endpoint = rule(&of_service, &["-j KUBE-SEP-"]);
+    rule(&of_endpoint, &["--to-destination "])
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn host_the_kernel_runs_no_chain_of_a_dormant_table() {
+    for (name, store) in [("seed-iptables", Store::Nft), ("seed-nftables", Store::Nft)] {
+        let recording = Recording::named(name);
+        let network = Network::new(&recording, true);
+        match name {
+            "seed-iptables" => recording.restore_iptables(&network.node, store),
+            _ => recording.restore(&network.node),
+        }
+        let table = match name {
+            "seed-iptables" => "nat",
+            _ => "kube-proxy",
+        };
+        network.node.feed(
+            "nft -f -",
+            &format!("table ip {table} {{ flags dormant; }}"),
+        );
+        let judge = Judge::new(format!("{name}, dormant"), &recording, &network).await;
+        assert!(judge.agree() > 50);
     }
 }
 

@@ -266,6 +266,33 @@ fn text_that_is_incomplete_or_no_ruleset_is_a_gap() {
     assert_eq!(text(""), Ok(Ruleset::default()));
 }
 
+/// Releases of nft print one flag as a word, or all as a list.
+#[test]
+fn dormant_tables_are_known_in_every_form() {
+    for (flags, dormant) in [
+        (r#", "flags": "dormant""#, true),
+        (r#", "flags": ["owner", "dormant"]"#, true),
+        (r#", "flags": "owner""#, false),
+        ("", false),
+    ] {
+        let json = format!(
+            r#"{{"nftables": [{{"table": {{"family": "ip", "name": "a", "handle": 1{flags}}}}}]}}"#
+        );
+        let read = kpx::backend::nftables::parse::json(&json).unwrap();
+        assert_eq!(read.tables[0].dormant, dormant, "{flags}");
+    }
+    for (flags, dormant) in [
+        ("flags dormant;", true),
+        ("flags dormant", true),
+        ("flags owner,dormant;", true),
+        ("flags owner;", false),
+        ("comment \"flags dormant\"", false),
+    ] {
+        let read = text(&format!("table ip a {{\n\t{flags}\n}}\n")).unwrap();
+        assert_eq!(read.tables[0].dormant, dormant, "{flags}");
+    }
+}
+
 #[test]
 fn text_of_other_releases_is_read() {
     let ruleset = text(
@@ -284,6 +311,7 @@ fn text_of_other_releases_is_read() {
     )
     .unwrap();
     let table = ruleset.table("ip", "nat").unwrap();
+    assert!(table.dormant);
     let set = table.set("s").unwrap();
     assert_eq!(set.key, ["ipv4_addr", "inet_service"]);
     let first = &set.elements[0];

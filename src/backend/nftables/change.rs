@@ -82,6 +82,7 @@ impl<'c> Edits<'c> {
             family: to.family.clone(),
             name: to.name.clone(),
             comment: None,
+            dormant: false,
             chains: chains
                 .filter_map(|chain| to.chain(chain))
                 .map(|chain| Chain {

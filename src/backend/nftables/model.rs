@@ -27,6 +27,8 @@ pub struct Table {
     pub name: String,
     /// The comment.
     pub comment: Option<String>,
+    /// Whether the kernel runs none of its chains: flag `dormant`.
+    pub dormant: bool,
     /// The chains, in the order listed.
     pub chains: Vec<Chain>,
     /// Sets and maps, in the order listed.

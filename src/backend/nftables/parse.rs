@@ -114,6 +114,15 @@ struct Reader {
     chains: HashMap<(String, String, String), (usize, usize)>,
 }
 
+/// Returns whether the flags of a table, one or a list, have `dormant`.
+fn is_dormant(flags: Option<&Value>) -> bool {
+    match flags {
+        Some(Value::String(flag)) => flag == "dormant",
+        Some(Value::Array(all)) => all.iter().any(|flag| flag == "dormant"),
+        _ => false,
+    }
+}
+
 impl Reader {
     fn object(&mut self, kind: &str, value: Value) -> Result<(), String> {
         let Value::Object(mut object) = value else {
@@ -125,6 +134,7 @@ impl Reader {
                     family: take_name(&mut object, "family", kind)?,
                     name: take_name(&mut object, "name", kind)?,
                     comment: take_text(&mut object, "comment"),
+                    dormant: is_dormant(object.get("flags")),
                     ..Table::default()
                 };
                 self.ruleset.tables.push(table);

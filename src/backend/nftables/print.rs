@@ -36,6 +36,9 @@ pub fn block(table: &Table) -> String {
     if let Some(comment) = &table.comment {
         add(format!("\tcomment {}", quoted(comment)));
     }
+    if table.dormant {
+        add("\tflags dormant;".to_owned());
+    }
     for of in &table.sets {
         set(of).into_iter().for_each(&mut add);
     }

@@ -208,8 +208,10 @@ fn in_table<'c>(changes: &[&'c Change]) -> nftables::change::Edits<'c> {
     let mut edits = nftables::change::Edits::default();
     for change in changes {
         match &change.object {
-            // A hook or type cannot be altered in place.
-            Object::NftablesChain { .. } | Object::NftablesSet { .. }
+            // A hook or type cannot be altered in place; a dormant table gets its hooks anew.
+            Object::NftablesTable { .. }
+            | Object::NftablesChain { .. }
+            | Object::NftablesSet { .. }
                 if change.kind() == ChangeKind::Differs =>
             {
                 edits.replace();

@@ -1,13 +1,14 @@
 //! Compares what kpx says with what the kernel does.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
 
 use kpx::evidence::{Evidence, Item};
 use kpx::net::{Family, Proto};
 use kpx::node::NodeSnapshot;
 use kpx::proof;
-use kpx::trace::{Flow, Outcome, Verdict, World};
+use kpx::trace::{Assumption, Flow, Outcome, Question, Verdict, World};
 
 use super::network::{Network, Source};
 use super::recording::{Recording, Target};
@@ -228,6 +229,67 @@ impl<'n> Judge<'n> {
             .sum();
         // Above this by chance once in 10^10 with up to four degrees of freedom.
         assert!(chi < 52.0, "{}: {chi:.1}: {said:?} {seen:?}", self.name);
+    }
+
+    /// Two tables have a nat chain of the same priority: the kernel sends all connections of one flow to `wanted`, and kpx leaves
+    /// open what it does until connections are tracked, which show that it is as tables and chains are listed.
+    pub(crate) async fn order(&self, source: Source, target: &str, wanted: &str, is_likely: bool) {
+        let to: SocketAddr = target.parse().unwrap();
+        let mut targets = self.targets.iter();
+        let target =
+            targets.find(|of| (of.addr, of.port, of.proto) == (to.ip(), to.port(), Proto::Tcp));
+        let order = Order {
+            source,
+            target: target.unwrap().clone(),
+            count: 8,
+        };
+        let walked = |evidence: &Evidence| {
+            let snapshot = NodeSnapshot::new(evidence);
+            World::whole(&snapshot, Family::V4)
+                .walk(&flow(&order))
+                .unwrap()
+        };
+        let wanted: SocketAddr = wanted.parse().unwrap();
+        let is_wanted = |outcome: &Outcome| SocketAddr::from(outcome.destination) == wanted;
+        let before = walked(&self.evidence);
+        let name = &self.name;
+        assert!(before.iter().any(is_wanted), "{name}: {before:#?}");
+        assert!(!before.iter().all(is_wanted), "{name}: {before:#?}");
+        let is_open = |outcome: &Outcome| {
+            let mut when = outcome.when.iter();
+            when.any(|of| {
+                matches!(
+                    of,
+                    Assumption::Answer {
+                        question: Question::Order(_),
+                        ..
+                    }
+                )
+            })
+        };
+        assert!(before.iter().all(is_open), "{name}: {before:#?}");
+        for sent in &Sender::new(self.network).send(std::slice::from_ref(&order))[0] {
+            assert!(
+                matches!(sent.seen, Seen::Through { to, .. } if to == wanted),
+                "{name}: {sent:?}"
+            );
+        }
+        // The sender leaves no entries behind, and its entries would be kept for longer than usual.
+        let kept = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent=120";
+        self.network.node.run(&format!("sysctl -qw {kept}"));
+        let at = self.network.at(source.place);
+        drop(at.inside(|| TcpStream::connect_timeout(&to, Duration::from_millis(100))));
+        let items: Vec<Item> = ITEMS.iter().copied().chain([Item::Conntrack]).collect();
+        let after = walked(&self.network.node.collect(&items).await);
+        if !is_likely {
+            assert!(after.iter().all(is_open), "{name}: {after:#?}");
+            return;
+        }
+        assert!(after.iter().all(is_wanted), "{name}: {after:#?}");
+        assert!(
+            after.iter().all(|of| of.when.is_empty()),
+            "{name}: {after:#?}"
+        );
     }
 
     /// How many connections it takes to see every likely outcome.

@@ -65,8 +65,12 @@ impl<'t> Reader<'t> {
                     table.sets.push(self.set(kind, name)?);
                 }
                 (Some("comment"), ..) => table.comment = quoted(line),
+                // `flags dormant`, `flags dormant,owner;`
+                (Some("flags"), Some(flags), _) => {
+                    let mut flags = flags.split([',', ';']);
+                    table.dormant = flags.any(|flag| flag == "dormant");
+                }
                 _ if opens(line) => self.pass_over(line)?,
-                // `flags dormant;` and the like.
                 _ => {}
             }
         }

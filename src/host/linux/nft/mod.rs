@@ -78,6 +78,9 @@ async fn steadily(
     }
 }
 
+/// `NFT_TABLE_F_DORMANT`
+const DORMANT: u32 = 1;
+
 /// Reads `native` tables, and names the others of `tables`.
 async fn json_of(
     item: Item,
@@ -110,13 +113,25 @@ async fn json_of(
     let mut head = json!({ "json_schema_version": 1, "reader": "kpx" });
     remarks::add_entries(&mut head, by_tool.into_iter().flatten().collect());
     let mut all = vec![json!({ "metainfo": head }).to_string()];
-    // A listed table includes its own entry.
-    all.extend(tables.iter().filter(|t| !native.contains(t)).map(|table| {
-        let (family, name, handle) = (table.family, &table.name, table.handle);
-        json!({ "table": { "family": family, "name": name, "handle": handle } }).to_string()
+    let mut rest = rest.into_iter();
+    // In the order of the kernel, which is that of their creation. A listed table includes its own entry.
+    all.extend(tables.iter().filter_map(|table| {
+        if native.contains(table) {
+            return rest.next();
+        }
+        Some(entry(table))
     }));
-    all.extend(rest);
     Ok(format!("{{\"nftables\": [{}]}}\n", all.join(", ")))
+}
+
+/// Returns the entry of a table whose objects are not listed.
+fn entry(table: &Table) -> String {
+    let (family, name, handle) = (table.family, &table.name, table.handle);
+    let mut of = json!({ "family": family, "name": name, "handle": handle });
+    if table.flags & DORMANT != 0 {
+        of["flags"] = json!("dormant");
+    }
+    json!({ "table": of }).to_string()
 }
 
 /// Reads `table` with the tool, because of `why`; returns its objects, separated by commas.
