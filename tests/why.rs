@@ -31,6 +31,45 @@ const SLICES: &str = "cluster/endpointslices.json";
 const SYSCTLS: &str = "node/sysctl.txt";
 const SERVICES: &str = "cluster/services.json";
 const PODS: &str = "cluster/pods.json";
+const NODES: &str = "cluster/nodes.json";
+const NFT: &str = "node/nft.json";
+
+/// Makes a table of nftables dormant.
+fn dormant(text: &str, family: &str, name: &str) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for object in list["nftables"].as_array_mut().unwrap() {
+        let table = object.get_mut("table");
+        let its = table.filter(|of| of["family"] == family && of["name"] == name);
+        if let Some(table) = its {
+            table["flags"] = json!(["dormant"]);
+        }
+    }
+    list.to_string()
+}
+
+/// Adds a table with a nat chain that leads the cluster IP of `cart` elsewhere.
+fn with_rival(text: &str, priority: i32) -> String {
+    let of = |more: Value| {
+        let mut of = json!({"family": "ip", "table": "guard"});
+        of.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        of
+    };
+    let chain = json!({"name": "pre", "handle": 1, "type": "nat", "hook": "prerouting", "prio": priority, "policy": "accept"});
+    let is_cart = json!({"match": {
+        "op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "10.100.1.1",
+    }});
+    let to = json!({"dnat": {"addr": "10.244.2.99", "port": 8080}});
+    let rule = json!({"chain": "pre", "handle": 2, "expr": [is_cart, to]});
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    list["nftables"].as_array_mut().unwrap().extend([
+        json!({"table": {"family": "ip", "name": "guard", "handle": 99}}),
+        json!({"chain": of(chain)}),
+        json!({"rule": of(rule)}),
+    ]);
+    list.to_string()
+}
 
 fn before(text: &str, line: &str, new: &str) -> String {
     text.replacen(line, &format!("{new}\n{line}"), 1)
@@ -508,6 +547,54 @@ const CASES: &[Case] = &[
         cause: "table-full",
     },
     Case {
+        name: "dormant-table-of-iptables",
+        recording: "full-iptables",
+        changes: &[(NFT, |text| dormant(text, "ip", "nat"))],
+        args: &["shop/cart"],
+        cause: "dormant",
+    },
+    Case {
+        name: "dormant-table-of-kube-proxy",
+        recording: "full-nftables",
+        changes: &[(NFT, |text| dormant(text, "ip", "kube-proxy"))],
+        args: &["shop/cart"],
+        cause: "rules",
+    },
+    Case {
+        name: "rival-nat-chain",
+        recording: "full-iptables",
+        changes: &[(NFT, |text| with_rival(text, -100))],
+        args: &["shop/cart"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "earlier-nat-chain",
+        recording: "full-iptables",
+        changes: &[(NFT, |text| with_rival(text, -101))],
+        args: &["shop/cart"],
+        cause: "foreign-rule",
+    },
+    Case {
+        name: "no-route-to-the-pods-of-one-node",
+        recording: "full-iptables",
+        changes: &[
+            (NODES, |text| {
+                let third = json!({
+                    "metadata": {"name": "node3"},
+                    "spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24"]},
+                    "status": {"addresses": [{"type": "InternalIP", "address": "10.0.2.17"}]},
+                });
+                with_pods(text, [third])
+            }),
+            ("node/ip-route.json", |text| {
+                let third = r#"{"dst": "10.244.3.0/24", "dev": "eth0", "gateway": "10.0.2.17"}"#;
+                with_more(text, &[OWN_PODS, third])
+            }),
+        ],
+        args: &["shop/cart"],
+        cause: "pod-route",
+    },
+    Case {
         name: "chain-of-another-backend",
         recording: "ir16-foreign-drops",
         changes: &[],
@@ -568,6 +655,7 @@ fn assert_understood(name: &str, command: &str) {
                 "sysctl",
                 "iptables",
                 "iptables-nft",
+                "nft",
                 "docker"
             ]
             .contains(&tool),

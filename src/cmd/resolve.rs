@@ -132,6 +132,29 @@ fn server(services: &[Service], session: &Session) -> DnsServer {
     }
 }
 
+/// Asks cluster DNS for the records of `name`, a full one; returns its address and why it does not resolve the name, or `None`
+/// if it does, or if there is none to ask.
+pub(super) async fn unresolved(
+    session: &Session,
+    name: &str,
+) -> Result<Option<(SocketAddr, String)>, Failure> {
+    if session.from.is_some() {
+        return Ok(None);
+    }
+    let evidence = session.gather(&[Item::Services]).await?;
+    let Ok(services) = cluster::list::<Service>(&evidence, Item::Services) else {
+        return Ok(None);
+    };
+    let DnsServer::Address(server) = server(&services, session) else {
+        return Ok(None);
+    };
+    Ok(match ask(session, server, name).await? {
+        Answer::Failed(why) => Some((server, why)),
+        Answer::NoName => Some((server, "the name does not exist".to_owned())),
+        Answer::Records(_) | Answer::NotQueried => None,
+    })
+}
+
 /// Queries `server` for the records of `name`.
 async fn ask(session: &Session, server: SocketAddr, name: &str) -> Result<Answer, Failure> {
     let questions: &[Question] = if name.starts_with('_') {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Io;
+use super::resolve::unresolved;
 use super::shared::examine::examine_with;
 use super::shared::failure::Failure;
 use super::shared::identity::{named, reach_all};
@@ -55,6 +56,21 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         };
         Failure::from(why).with_hint(hint)
     })?;
+    if let Some(name) = dns_name(&args.target).filter(|_| answer.found.is_some())
+        && let Some((server, result)) = unresolved(session, name).await?
+    {
+        let is_silent = result.contains("no answer") || result.contains("timed out");
+        let fate = if is_silent { Fate::Lost } else { Fate::Refused };
+        let name = name.to_owned();
+        answer.add(
+            Cause::Dns {
+                name,
+                server,
+                result,
+            },
+            fate,
+        );
+    }
     let probes = match args.probe {
         None => Vec::new(),
         Some(ProbeFrom::Host) => probes(session, None, &mut answer).await?,
@@ -72,6 +88,13 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     };
     reach_all(session, answer.fixes_mut());
     Ok(WhyReport { answer, probes })
+}
+
+/// Returns the full DNS name in a target, without its port: clients resolve it before they connect.
+fn dns_name(target: &str) -> Option<&str> {
+    let name = target.rsplit_once(':').map_or(target, |(name, _)| name);
+    let is_full = name.contains(".svc.") && !name.contains('/');
+    is_full.then(|| name.trim_end_matches('.'))
 }
 
 /// Opens a connection to the first address of each port from the node, or else from the pod `client` on it, and adds a cause if

@@ -1,5 +1,6 @@
 //! Routes and routing policy rules.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
@@ -88,6 +89,94 @@ pub struct PolicyRule {
     pub action: String,
     /// Routes with at most this prefix length are ignored (`suppress_prefixlength`).
     pub suppress_prefix: Option<u32>,
+}
+
+impl fmt::Display for Route {
+    /// Writes the route as `ip route` takes it, without its table: `blackhole 10.0.0.0/8`, `default via 10.0.0.1 dev eth0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind != "unicast" {
+            write!(f, "{} ", self.kind)?;
+        }
+        match self.destination.prefix {
+            0 => f.write_str("default")?,
+            _ => write!(f, "{}", self.destination)?,
+        }
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        if let Some(device) = self.device.as_ref().filter(|_| self.kind == "unicast") {
+            write!(f, " dev {device}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Route {
+    /// Returns the command that removes it.
+    pub fn removal(&self) -> String {
+        let ip = program(self.family);
+        let table = match self.table.as_str() {
+            "main" => String::new(),
+            table => format!(" table {table}"),
+        };
+        let metric = match self.metric {
+            0 => String::new(),
+            metric => format!(" metric {metric}"),
+        };
+        format!("{ip} route del {self}{table}{metric}")
+    }
+}
+
+impl fmt::Display for PolicyRule {
+    /// Writes the rule as `ip rule` takes it, without its priority: `from 10.244.1.0/24 lookup 200`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.not {
+            f.write_str("not ")?;
+        }
+        match self.from {
+            Some(from) => write!(f, "from {from}")?,
+            None => f.write_str("from all")?,
+        }
+        if let Some(to) = self.to {
+            write!(f, " to {to}")?;
+        }
+        if let Some(mark) = self.mark {
+            write!(f, " fwmark {:#x}/{:#x}", mark.value, mark.mask)?;
+        }
+        if let Some(link) = &self.iif {
+            write!(f, " iif {link}")?;
+        }
+        if let Some(link) = &self.oif {
+            write!(f, " oif {link}")?;
+        }
+        match (self.action.as_str(), &self.table) {
+            ("", Some(table)) => write!(f, " lookup {table}")?,
+            (action, _) => write!(f, " {action}")?,
+        }
+        match self.suppress_prefix {
+            Some(most) => write!(f, " suppress_prefixlength {most}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl PolicyRule {
+    /// Returns the command that removes it.
+    pub fn removal(&self) -> String {
+        format!(
+            "{} rule del {self} priority {}",
+            program(self.family),
+            self.priority
+        )
+    }
+}
+
+/// Returns the beginning of the commands of `family`.
+const fn program(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip -6",
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -267,4 +356,39 @@ fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> 
         action: text("action").unwrap_or_default(),
         suppress_prefix: number("suppress_prefixlen")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_and_rules_are_removed_by_what_they_are_added_with() {
+        let routes = routes(
+            r#"[{"type": "blackhole", "dst": "10.96.0.0/12", "flags": []},
+                {"dst": "default", "gateway": "10.0.2.2", "dev": "eth0", "table": "202", "metric": 100, "flags": []}]"#,
+        );
+        let removals: Vec<String> = routes.unwrap().all.iter().map(Route::removal).collect();
+        assert_eq!(
+            removals,
+            [
+                "ip route del blackhole 10.96.0.0/12",
+                "ip route del default via 10.0.2.2 dev eth0 table 202 metric 100",
+            ]
+        );
+        let rules = rules(
+            r#"[{"priority": 1000, "src": "10.244.1.0", "srclen": 24, "table": "200"},
+                {"priority": 1001, "src": "all", "fwmark": "0x4000", "fwmask": "0x4000", "table": "201"},
+                {"priority": 1002, "src": "all", "dst": "10.244.2.0", "dstlen": 24, "action": "prohibit"}]"#,
+        );
+        let removals: Vec<String> = rules.unwrap().all.iter().map(PolicyRule::removal).collect();
+        assert_eq!(
+            removals,
+            [
+                "ip rule del from 10.244.1.0/24 lookup 200 priority 1000",
+                "ip rule del from all fwmark 0x4000/0x4000 lookup 201 priority 1001",
+                "ip rule del from all to 10.244.2.0/24 prohibit priority 1002",
+            ]
+        );
+    }
 }

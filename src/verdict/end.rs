@@ -28,7 +28,10 @@ impl Judge<'_> {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
                         .taken_endpoint(question, outcome, endpoint)
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
-                        .or_else(|| self.undeclared(endpoint)),
+                        .or_else(|| self.vacant(endpoint))
+                        .or_else(|| self.stray(endpoint, outcome))
+                        .or_else(|| self.undeclared(endpoint))
+                        .or_else(|| self.unready(endpoint)),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
                     None => Some(self.without_objects(question)),
                 };
@@ -82,9 +85,55 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns the fault of an endpoint in a range of pods whose slice names no pod: has any pod the address?
+    fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let (address, addr) = (endpoint.addr, endpoint.addr.ip());
+        if endpoint.pod.is_some()
+            || matches!(self.places.holder(addr), Some(Holder::Pod(_)))
+            || !self.places.knows_pods()
+        {
+            return None;
+        }
+        let pods = self.node.pods();
+        match (self.places.is_pod_here(addr), pods) {
+            (Some(true), Ok(_)) => Some(Fault::NoPod { address }),
+            (Some(true), Err(gap)) => Some(Fault::Unknown(Missing::Gap {
+                what: "the pods of the node are unknown",
+                gap,
+            })),
+            _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Other(format!(
+                "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
+                 nodes are not read"
+            )))),
+            _ => None,
+        }
+    }
+
+    /// Returns the doubt about an endpoint that gets connections although its pod is not ready.
+    fn unready(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let pod = endpoint.pod.as_deref()?;
+        let is_unready =
+            endpoint.state == Some(EndpointState::Ready) && self.places.is_unready(pod);
+        is_unready.then(|| {
+            Fault::Unknown(Missing::Unready {
+                pod: pod.to_owned(),
+                address: endpoint.addr,
+            })
+        })
+    }
+
+    /// Returns the pod of `endpoint`: the one that its slice names, else the one that has its address.
+    fn pod_of<'s>(&'s self, endpoint: &'s Endpoint) -> Option<&'s str> {
+        let by_address = || match self.places.holder(endpoint.addr.ip()) {
+            Some(Holder::Pod(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        endpoint.pod.as_deref().or_else(by_address)
+    }
+
     /// Returns the doubt about an endpoint whose pod declares other ports alone.
     fn undeclared(&self, endpoint: &Endpoint) -> Option<Fault> {
-        let pod = endpoint.pod.as_deref()?;
+        let pod = self.pod_of(endpoint)?;
         let declared = self.places.declared_ports(pod)?;
         let number = endpoint.addr.port();
         if declared.is_empty() || declared.contains(&number) {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::place::Holder;
 use super::{Fate, Obstacle};
 use crate::evidence::Gap;
+use crate::net::Cidr;
 use crate::owner::EndpointState;
 
 /// Why packets with one outcome do not work.
@@ -167,6 +168,28 @@ pub enum Missing {
         port: u16,
         /// The ports that it declares.
         declared: Vec<u16>,
+    },
+    /// The pod of the endpoint is not ready, and gets connections all the same: `publishNotReadyAddresses`.
+    Unready {
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// The packet to a pod of another node leaves otherwise than by that node's address: it is unknown whether that is a way.
+    PodRoute {
+        /// The endpoint.
+        address: SocketAddr,
+        /// The range of the node's pods.
+        range: Cidr,
+        /// The other node.
+        node: String,
+        /// Its address.
+        by: IpAddr,
+        /// The link to it.
+        link: String,
+        /// The way that the packet takes.
+        way: String,
     },
     /// The endpoint runs on another node, and it is unknown whether it knows a way back to the source.
     WayBack {
@@ -378,6 +401,23 @@ impl fmt::Display for Missing {
                     crate::trace::mismatch::listed(&declared)
                 )
             }
+            Self::Unready { pod, address } => write!(
+                f,
+                "whether endpoint {address} answers is unknown: pod {pod} is not ready, and gets connections all the \
+                 same (publishNotReadyAddresses, or an EndpointSlice that is behind)"
+            ),
+            Self::PodRoute {
+                address,
+                range,
+                node,
+                by,
+                way,
+                ..
+            } => write!(
+                f,
+                "the packets to endpoint {address} on {node} leave by {way}, not by {by}: no route leads to the pods of \
+                 {node} ({range}) by its address, as to those of other nodes"
+            ),
             Self::WayBack { source, out } => write!(
                 f,
                 "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \

@@ -1,8 +1,10 @@
 //! The judge: it follows each outcome of a walk to its end, and the reply back.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 
 use super::ingress::Ingress;
+use super::peers::Peers;
 use super::place::Places;
 use super::{Fate, Fault, Missing, Verdict};
 use crate::backend::Mode;
@@ -35,6 +37,7 @@ pub struct Judge<'n> {
     pub(super) places: Places<'n>,
     pub(super) router: Router<'n>,
     pub(super) ingress: Ingress<'n>,
+    peers: OnceCell<Peers>,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
     pub(super) pod_network: bool,
     /// By family, the sysctl that turns forwarding off, if one does.
@@ -53,6 +56,7 @@ impl<'n> Judge<'n> {
             places: Places::new(node),
             router: Router::new(node),
             ingress: Ingress::new(node),
+            peers: OnceCell::new(),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),
@@ -78,6 +82,10 @@ impl<'n> Judge<'n> {
         if let Some(unread) = unread {
             *of = Some(Missing::Other(unread.clone()));
         }
+    }
+
+    pub(super) fn peers(&self) -> &Peers {
+        self.peers.get_or_init(|| Peers::new(self.node))
     }
 
     /// Returns whether the node has a pod network.

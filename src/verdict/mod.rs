@@ -10,6 +10,7 @@ mod ingress;
 mod judge;
 mod obstacle;
 mod outlook;
+mod peers;
 mod place;
 mod reply;
 mod survey;

@@ -61,6 +61,9 @@ pub(super) struct Places<'n> {
     holders: OnceCell<HashMap<IpAddr, Holder>>,
     /// The ports that pods declare, by their names.
     declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
+    knows_pods: OnceCell<bool>,
+    /// The pods that are not ready.
+    unready: OnceCell<BTreeSet<String>>,
 }
 
 impl<'n> Places<'n> {
@@ -106,6 +109,8 @@ impl<'n> Places<'n> {
             pods_anywhere,
             holders: OnceCell::new(),
             declared: OnceCell::new(),
+            knows_pods: OnceCell::new(),
+            unready: OnceCell::new(),
         }
     }
 
@@ -178,6 +183,28 @@ impl<'n> Places<'n> {
             pods.map(of).collect()
         });
         declared.get(pod).cloned()
+    }
+
+    /// Returns whether the pods of the node are known: it has one with an address of its own.
+    pub(super) fn knows_pods(&self) -> bool {
+        let holders = self.holders.get_or_init(|| self.all_holders());
+        *self
+            .knows_pods
+            .get_or_init(|| holders.values().any(|of| matches!(of, Holder::Pod(_))))
+    }
+
+    /// Returns whether `pod`, as `NAMESPACE/NAME`, is certainly not ready.
+    pub(super) fn is_unready(&self, pod: &str) -> bool {
+        let unready = self.unready.get_or_init(|| {
+            let pods = self.node.pods().into_iter().flatten();
+            let unready = pods.filter(|pod| {
+                let mut conditions = pod.status.conditions.iter();
+                conditions.any(|of| of.kind == "Ready" && of.status == "False")
+            });
+            let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+            unready.map(name).collect()
+        });
+        unready.contains(pod)
     }
 
     /// Returns who has `addr`: a pod, an endpoint of a Service, or a node.
@@ -261,7 +288,7 @@ fn has_own_address(pod: &Pod) -> bool {
     !pod.spec.host_network && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
 }
 
-fn pod_ranges(node: &Node) -> Vec<Cidr> {
+pub(super) fn pod_ranges(node: &Node) -> Vec<Cidr> {
     let spec = &node.spec;
     let all = spec.pod_cidrs.iter().chain(&spec.pod_cidr);
     let mut ranges: Vec<Cidr> = all.filter_map(|text| text.parse().ok()).collect();

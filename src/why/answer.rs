@@ -102,7 +102,10 @@ impl Broken {
             degree,
             by_design: cause.is_by_design(),
             owner: cause.owner().map(str::to_owned),
-            sentence: cause.sentence(&at),
+            sentence: match &at.open {
+                Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
+                None => cause.sentence(&at),
+            },
             fix: cause.fix(&at),
             subject: at.subject,
             from: at.from,

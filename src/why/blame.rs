@@ -14,13 +14,13 @@ use crate::cluster::{EndpointSlice, Service};
 use crate::diff::Change;
 use crate::evidence::Time;
 use crate::net::Family;
-use crate::owner::Port;
 use crate::owner::software::Maker;
+use crate::owner::{self, Port};
 use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
 use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
-use crate::verdict::{Cell, Fault, Kind, Obstacle, Target};
+use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, Target};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -85,6 +85,12 @@ impl Look<'_> {
     /// connections, and on which ports it listens, is not programmed.
     fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
         let (port, family) = (target.port, target.family());
+        if let Some(cause) = self.shared(service, target) {
+            return vec![Blame::breaks(cause)];
+        }
+        if let Some(cause) = self.left_out(target) {
+            return vec![Blame::breaks(cause)];
+        }
         let is_lacking = usable(port, family).next().is_none();
         let lacking = || self.lacking(service, port, family);
         let ends = ends_at_process(cell);
@@ -106,6 +112,59 @@ impl Look<'_> {
         let mut blames = vec![Blame::breaks(rules)];
         blames.extend(is_lacking.then(lacking));
         blames
+    }
+
+    /// Returns that another Service has the address and port of `target`, too: kube-proxy's rules serve one of them.
+    fn shared(&self, service: &Service, target: Target<'_>) -> Option<Cause> {
+        let Kind::Address(own) = target.kind else {
+            return None;
+        };
+        let (addr, number) = (target.at.ip(), target.at.port());
+        let has_port = |of: &Service| {
+            let mut ports = of.spec.ports.iter();
+            ports.any(|of| {
+                let proto = if of.protocol.is_empty() {
+                    "TCP"
+                } else {
+                    &of.protocol
+                };
+                of.port == number && proto.eq_ignore_ascii_case(&target.port.proto.to_string())
+            })
+        };
+        let (name, space) = (&service.metadata.name, &service.metadata.namespace);
+        let is_other = |of: &&Service| of.metadata.name != *name || of.metadata.namespace != *space;
+        let mut others = self
+            .services
+            .iter()
+            .filter(is_other)
+            .filter(|of| has_port(of));
+        others.find_map(|of| {
+            let all = owner::addresses(of);
+            let (role, _) = all.iter().find(|(_, at)| *at == addr)?;
+            Some(Cause::SharedAddress {
+                address: target.at,
+                role: own,
+                other: format!("{}/{}", of.metadata.namespace, of.metadata.name),
+                other_role: *role,
+            })
+        })
+    }
+
+    /// Returns that kube-proxy's configuration omits the address of the NodePort.
+    fn left_out(&self, target: Target<'_>) -> Option<Cause> {
+        let ranges = &self.node.proxy_config().ok()?.node_port_addresses;
+        let mode = self.node.configured_mode().ok()?;
+        let desired = self.node.desired(mode).ok()?;
+        let listed = desired
+            .family(target.family())?
+            .node_port_addresses(&desired.facts, true);
+        let is_out = target.kind == Kind::NodePort
+            && !ranges.is_empty()
+            && !listed.ok()?.contains(&target.at.ip());
+        is_out.then(|| Cause::NodePortAddresses {
+            ranges: ranges.clone(),
+            address: target.at.ip(),
+        })
     }
 
     /// Returns the causes that a set of repairs removes.
@@ -167,10 +226,31 @@ impl Look<'_> {
                     None => Cause::ForwardingOff { key },
                 })
             }
-            What::Route(route, backend) => Blame::breaks(Cause::Route {
+            What::Dormant(table) => Blame::breaks(Cause::Dormant {
+                table: table.clone(),
+            }),
+            What::Route(route, backend, removal) => Blame::breaks(Cause::Route {
                 route: route.clone(),
                 backend: *backend,
+                removal: removal.clone(),
             }),
+            What::RouteThere(missing) => match missing {
+                Missing::PodRoute {
+                    address,
+                    range,
+                    node,
+                    by,
+                    way,
+                    ..
+                } => Blame::breaks(Cause::PodRoute {
+                    backend: *address,
+                    range: *range,
+                    other: node.clone(),
+                    by: *by,
+                    way: way.clone(),
+                }),
+                _ => return None,
+            },
             What::PodRoute(fault) => {
                 let cause = pod_route(fault)?;
                 // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
@@ -253,7 +333,7 @@ impl Look<'_> {
         let of_service = ports.find(|of| of.name == *port.name.port);
         let target = of_service.and_then(|of| of.target_port.as_ref());
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
-        let (lack, since) = lack(service, target, family, self.slices, pods);
+        let (lack, since) = lack(service, &port.name.port, target, family, self.slices, pods);
         Blame {
             since,
             ..Blame::breaks(Cause::NoEndpoints { lack })

@@ -9,17 +9,18 @@ use std::net::{IpAddr, SocketAddr};
 use super::Look;
 use super::blame::is_local;
 use super::endpoints::{self, usable};
-use crate::backend::Mode;
+use crate::backend::{Mode, nftables};
 use crate::cluster::Service;
 use crate::desired::DesiredState;
 use crate::diff::{self, Change, ChangeKind};
 use crate::net::{Cidr, Family};
 use crate::node::IptablesBackend;
+use crate::node::routes::{PolicyRule, Route};
 use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Port, Role};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, mismatch, why};
-use crate::verdict::{Cell, Fault, Kind, Obstacle};
+use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle};
 
 /// Differences that are tried one by one; the rest is tried together.
 const MOST_SINGLE: usize = 24;
@@ -43,10 +44,15 @@ pub(super) enum What {
     Leftover(Box<Hop>, Mode),
     /// An address of kube-ipvs0, which mode ipvs left behind.
     LeftAddress(IpAddr),
+    /// A table of nftables is dormant, in words of nft: `ip nat`.
+    Dormant(String),
     /// A sysctl is off.
     Sysctl(&'static str),
-    /// A route or routing policy rule, in words, and the destination of a packet that it keeps from its endpoint.
-    Route(String, SocketAddr),
+    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and the command
+    /// that removes it.
+    Route(String, SocketAddr, String),
+    /// The route to the pods of another node, with what is said of a packet without it.
+    RouteThere(Missing),
     /// The route to this node's pods, and the fault of a packet without it.
     PodRoute(Fault),
     /// Tracked connections.
@@ -78,12 +84,26 @@ impl Look<'_> {
         let faults = cell.verdict.faults();
         let mut all = Vec::new();
         all.extend(tracked(cell, &faults));
+        all.extend(self.dormant(Family::of(cell.flow.destination)));
         all.extend(self.foreign_rules(cell, &failing, is_decisive));
         all.extend(programmed);
         all.extend(self.left_addresses(&faults));
         all.extend(self.routes(&failing, &faults));
         all.extend(self.settings(cell, &faults));
         all
+    }
+
+    /// Returns the dormant tables of iptables: kube-proxy's own table is compared with what it should be.
+    fn dormant(&self, family: Family) -> Vec<Candidate> {
+        let tables = self.node.nft().map_or(&[][..], |rules| &rules.tables);
+        let of = tables.iter().filter(|of| {
+            of.dormant && of.family == family.nft_name() && of.name != nftables::expect::TABLE
+        });
+        let candidate = |of: &nftables::model::Table| Candidate {
+            what: What::Dormant(format!("{} {}", of.family, of.name)),
+            repairs: vec![Repair::Wake(of.family.clone(), of.name.clone())],
+        };
+        of.map(candidate).collect()
     }
 
     /// Returns the rules of other software on the ways `failing` that have such an effect, and the policies.
@@ -340,7 +360,8 @@ impl Look<'_> {
         let mut port = port.clone();
         port.endpoints.push(Endpoint {
             addr,
-            pod: None,
+            // It stands for a pod that will be there.
+            pod: Some("a new pod".into()),
             node: self.name.as_deref().map(Into::into),
             state: Some(EndpointState::Ready),
             local: Some(true),
@@ -388,11 +409,33 @@ impl Look<'_> {
         faults.iter().filter_map(of).chain(forwarding).collect()
     }
 
+    /// Returns a routing policy rule in words, with what its table does with all other packets.
+    fn policy_rule(&self, rule: &PolicyRule) -> String {
+        let words = format!("routing policy rule {} ({rule})", rule.priority);
+        let Some(table) = rule.table.as_ref().filter(|_| rule.action.is_empty()) else {
+            return words;
+        };
+        let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let mut own = routes
+            .iter()
+            .filter(|of| of.family == rule.family && of.table == *table);
+        match (own.next(), own.next()) {
+            (Some(only), None) => format!("{words}, whose table {table} has only \"{only}\","),
+            _ => words,
+        }
+    }
+
     /// Returns the routes and routing policy rules that may end packets or send them elsewhere.
     fn routes(&self, failing: &[&Outcome], faults: &[&Fault]) -> Vec<Candidate> {
         let mut found = Vec::new();
-        let is_routing =
-            |fault: &&&Fault| matches!(fault, Fault::NoRoute { .. } | Fault::WrongWay { .. });
+        let is_routing = |fault: &&&Fault| {
+            matches!(
+                fault,
+                Fault::NoRoute { .. }
+                    | Fault::WrongWay { .. }
+                    | Fault::Unknown(Missing::PodRoute { .. })
+            )
+        };
         let Some(fault) = faults.iter().find(is_routing) else {
             return found;
         };
@@ -412,7 +455,7 @@ impl Look<'_> {
                 && (!rule.action.is_empty() || !is_default)
             {
                 found.push(Candidate {
-                    what: What::Route(format!("routing policy rule {}", rule.priority), end),
+                    what: What::Route(self.policy_rule(rule), end, rule.removal()),
                     repairs: vec![Repair::RemovePolicyRule(Box::new(rule.clone()))],
                 });
             }
@@ -424,12 +467,28 @@ impl Look<'_> {
             ) && let Some(end) = end_in(route.destination)
             {
                 let words = format!("the {} route to {}", route.kind, route.destination);
+                let words = match route.table.as_str() {
+                    "main" => words,
+                    table => format!("{words} in table {table}"),
+                };
                 found.push(Candidate {
-                    what: What::Route(words, end),
+                    what: What::Route(words + &made_by(route), end, route.removal()),
                     repairs: vec![Repair::RemoveRoute(Box::new(route.clone()))],
                 });
             }
         }
+        let there = faults.iter().filter_map(|fault| match fault {
+            Fault::Unknown(
+                missing @ Missing::PodRoute {
+                    range, by, link, ..
+                },
+            ) => Some(Candidate {
+                what: What::RouteThere(missing.clone()),
+                repairs: vec![Repair::RoutePodsThere(*range, *by, link.clone())],
+            }),
+            _ => None,
+        });
+        found.extend(there);
         for range in self
             .judge
             .pod_ranges()
@@ -445,10 +504,21 @@ impl Look<'_> {
     }
 }
 
-/// Returns the ways of `cell` that fail.
+/// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
+fn made_by(route: &Route) -> String {
+    match route.protocol.as_deref() {
+        None | Some("boot" | "static" | "kernel" | "unspec") => String::new(),
+        Some(who) => format!(" (made by {who})"),
+    }
+}
+
+/// Returns the ways of `cell` that fail, or do so unless the network knows more routes than the node.
 pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
     let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
-    let failing = ways.filter(|(_, way)| way.fate().fails());
+    let failing = ways.filter(|(_, way)| {
+        let is_stray = matches!(way.fault, Some(Fault::Unknown(Missing::PodRoute { .. })));
+        way.fate().fails() || is_stray
+    });
     failing.map(|(outcome, _)| outcome).collect()
 }
 

@@ -8,6 +8,8 @@ use super::endpoints::Lack;
 use crate::backend::Mode;
 use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
+use crate::net::Cidr;
+use crate::owner::Role;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Obstacle, client_names};
 use crate::words::number_of;
@@ -32,6 +34,15 @@ pub enum Cause {
         name: String,
         /// Other namespaces with a Service of that name.
         elsewhere: Vec<String>,
+    },
+    /// Cluster DNS does not resolve the name of the Service.
+    Dns {
+        /// The name that does not resolve.
+        name: String,
+        /// The server.
+        server: SocketAddr,
+        /// What it answered.
+        result: String,
     },
     /// No Service and no endpoint has the address.
     NoAddress {
@@ -131,6 +142,24 @@ pub enum Cause {
         #[serde(skip)]
         fix: Option<Fix>,
     },
+    /// Another Service has the same address and port, and the rules serve that one.
+    SharedAddress {
+        /// The address and port.
+        address: SocketAddr,
+        /// What the address is of this Service.
+        role: Role,
+        /// The other Service, as `NAMESPACE/NAME`.
+        other: String,
+        /// What the address is of the other Service.
+        other_role: Role,
+    },
+    /// kube-proxy serves no NodePorts at the address.
+    NodePortAddresses {
+        /// The configured ranges.
+        ranges: Vec<String>,
+        /// The address.
+        address: IpAddr,
+    },
     /// The Service port has no usable endpoint.
     NoEndpoints {
         /// The reason.
@@ -187,6 +216,27 @@ pub enum Cause {
         route: String,
         /// The destination of the packets.
         backend: SocketAddr,
+        /// The command that removes it.
+        #[serde(skip)]
+        removal: String,
+    },
+    /// No route leads to the pods of another node by its address, as routes do to those of other nodes.
+    PodRoute {
+        /// An endpoint there.
+        backend: SocketAddr,
+        /// The range of the other node's pods.
+        range: Cidr,
+        /// The other node.
+        other: String,
+        /// Its address.
+        by: IpAddr,
+        /// The way that the packets take.
+        way: String,
+    },
+    /// The table of nftables is dormant, so the kernel runs none of its rules.
+    Dormant {
+        /// The table, with its family.
+        table: String,
     },
     /// Bridged packets bypass the rules, so replies are not translated back.
     BypassedReply {
@@ -256,6 +306,8 @@ pub(super) struct At {
     pub(super) to: Vec<String>,
     /// Whether only some connections fail.
     pub(super) partly: bool,
+    /// What decides whether they fail: `whether …`; `None` if they do.
+    pub(super) open: Option<String>,
     /// Since when.
     pub(super) since: Option<Time>,
 }
@@ -264,18 +316,24 @@ impl Cause {
     /// Returns its place on the packet's way: a smaller number is earlier.
     pub fn stage(&self) -> u8 {
         match self {
-            Self::NoService { .. } | Self::NoAddress { .. } | Self::NoNodePort { .. } => 0,
+            Self::NoService { .. }
+            | Self::Dns { .. }
+            | Self::NoAddress { .. }
+            | Self::NoNodePort { .. } => 0,
             Self::NoPort { .. }
             | Self::ExternalName { .. }
             | Self::OtherProxy { .. }
             | Self::NoClusterIp => 1,
             Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
             Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
-            Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
-            Self::Rules { .. } => 5,
+            Self::Dormant { .. } | Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
+            Self::Rules { .. } | Self::SharedAddress { .. } | Self::NodePortAddresses { .. } => 5,
             Self::SourceRanges { .. } => 6,
             Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
-            Self::NoRoute { .. } | Self::WrongNode { .. } | Self::Route { .. } => 8,
+            Self::NoRoute { .. }
+            | Self::WrongNode { .. }
+            | Self::PodRoute { .. }
+            | Self::Route { .. } => 8,
             Self::ForwardingOff { .. } => 9,
             Self::Obstacle { what, .. } => super::obstacle::stage(what),
             Self::ForeignRule { .. } => 10,
@@ -357,6 +415,14 @@ impl Cause {
                     "Service {namespace}/{name} does not exist, and neither does its DNS name {name}.{namespace}.svc{other}"
                 )
             }
+            Self::Dns {
+                name,
+                server,
+                result,
+            } => format!(
+                "{subject} cannot be reached by its name: cluster DNS at {server}, asked from {node}, does not resolve \
+                 {name} ({result})"
+            ),
             Self::NoAddress { address, port } => {
                 let at = port.map_or(address.to_string(), |port| {
                     SocketAddr::new(*address, port).to_string()
@@ -445,6 +511,21 @@ impl Cause {
                 });
                 format!("{fails}: {difference}{more}{synced}{owner}")
             }
+            Self::SharedAddress {
+                address,
+                role,
+                other,
+                other_role,
+            } => format!(
+                "{fails}: {address} is {} of {other}, too, not only {} of this Service, and kube-proxy's rules serve {other}",
+                with_article(*other_role),
+                with_article(*role),
+            ),
+            Self::NodePortAddresses { ranges, address } => format!(
+                "{fails}: nodePortAddresses in kube-proxy's configuration ({}) has no range with {address}, so kube-proxy \
+                 serves no NodePort at this address",
+                listed(ranges)
+            ),
             Self::NoEndpoints { lack } => no_endpoints(lack, at, &since),
             Self::NoLocalEndpoints {
                 policy, here: true, ..
@@ -475,9 +556,22 @@ impl Cause {
             Self::WrongNode { backend, way } => format!(
                 "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
             ),
-            Self::Route { route, backend } => {
+            Self::Route { route, backend, .. } => {
                 format!("{fails}: {route} of {node} ends or diverts the packets to {backend}")
             }
+            Self::PodRoute {
+                backend,
+                range,
+                other,
+                by,
+                way,
+            } => format!(
+                "{fails}: {node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
+                 packets to {backend} leave by {way}"
+            ),
+            Self::Dormant { table } => format!(
+                "{fails}: table {table} is dormant (flags dormant), so the kernel runs none of its rules"
+            ),
             Self::HairpinPort { bridge } => {
                 format!("{fails}: hairpin mode is off on ports of bridge {bridge}")
             }
@@ -510,10 +604,10 @@ fn is_before_nat(chain: &str) -> bool {
 /// Returns the beginning of a sentence: which Service fails where, for whom and to which addresses.
 fn fails(at: &At) -> String {
     let node = at.node.as_deref().unwrap_or("this node");
-    let verb = if at.partly {
-        "fails for some connections"
-    } else {
-        "does not work"
+    let verb = match (&at.open, at.partly) {
+        (Some(_), _) => "may not work",
+        (None, true) => "fails for some connections",
+        (None, false) => "does not work",
     };
     let to = match at.to.as_slice() {
         [] => String::new(),
@@ -543,9 +637,37 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
             "{subject} has no endpoint{since}: all of {} are terminating",
             of(endpoints)
         ),
+        Lack::PortName {
+            wanted,
+            names,
+            slices,
+        } => {
+            let called = |name: &String| match name.as_str() {
+                "" => "without a name".to_owned(),
+                name => format!("named {name}"),
+            };
+            let names: Vec<String> = names.iter().map(called).collect();
+            let has = match names.as_slice() {
+                [] => "has no ports".to_owned(),
+                names => format!("has ports {}, and none {}", listed(names), called(wanted)),
+            };
+            format!(
+                "{subject} has no endpoint for this port{since}: its EndpointSlice ({}) {has}",
+                listed(slices)
+            )
+        }
         Lack::TargetPort { target } => format!(
             "{subject} has no endpoint for this port{since}: no container of its pods has a port named {target}"
         ),
+    }
+}
+
+/// Returns what an address is of a Service.
+const fn with_article(role: Role) -> &'static str {
+    match role {
+        Role::ClusterIp => "a cluster IP",
+        Role::ExternalIp => "an external IP",
+        Role::LoadBalancerIp => "a load-balancer IP",
     }
 }
 

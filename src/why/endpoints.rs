@@ -43,6 +43,15 @@ pub enum Lack {
         /// The `targetPort`.
         target: String,
     },
+    /// The endpoints are ready, but no port of their slices has the name of the Service's port.
+    PortName {
+        /// The name that is wanted; empty if the Service's port has none.
+        wanted: String,
+        /// The names of the slices' ports.
+        names: Vec<String>,
+        /// The slices.
+        slices: Vec<String>,
+    },
 }
 
 /// An endpoint of a Service port.
@@ -122,6 +131,7 @@ pub(super) fn slice(
 /// Returns why a port of `service` with this `targetPort` has no usable endpoint of `family`, and since when.
 pub(super) fn lack(
     service: &Service,
+    port: &str,
     target: Option<&Value>,
     family: Family,
     slices: &[EndpointSlice],
@@ -144,12 +154,14 @@ pub(super) fn lack(
         return (lack, edited);
     }
     if all.iter().any(|of| of.conditions.ready.unwrap_or(true)) {
-        let target = match target {
-            Some(Value::String(name)) => name.clone(),
-            Some(other) => other.to_string(),
-            None => "the port".to_owned(),
+        let lack = match target {
+            // The number of the port is no matter of the containers.
+            Some(Value::String(name)) if name.parse::<u16>().is_err() => Lack::TargetPort {
+                target: name.clone(),
+            },
+            _ => port_name(service, port, family, slices),
         };
-        return (Lack::TargetPort { target }, edited);
+        return (lack, edited);
     }
     let names: BTreeSet<String> = all.iter().filter_map(|of| name(of)).collect();
     // The last one that was ready decides.
@@ -163,6 +175,20 @@ pub(super) fn lack(
         Lack::NotReady { endpoints }
     };
     (lack, since.or(edited))
+}
+
+/// Returns that no slice of `service` has a port called `port`.
+fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSlice]) -> Lack {
+    let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
+    let ports = ours.iter().flat_map(|slice| &slice.ports);
+    let names: BTreeSet<String> = ports
+        .map(|of| of.name.clone().unwrap_or_default())
+        .collect();
+    Lack::PortName {
+        wanted: port.to_owned(),
+        names: names.into_iter().collect(),
+        slices: ours.iter().map(|of| of.metadata.name.clone()).collect(),
+    }
 }
 
 /// Returns the slices of `service` with addresses of `family`.
@@ -228,4 +254,49 @@ pub(super) fn undeclared(port: &Port, family: Family, pods: &[Pod]) -> Option<(u
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The name of a slice's port counts where targetPort is a number; only a name is looked up in containers.
+    #[test]
+    fn a_port_without_endpoints_lacks_a_name_of_its_slices_or_of_its_containers() {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "demo"},
+            "spec": {"ports": [{"name": "http", "port": 80}]},
+        }))
+        .unwrap();
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {
+                "name": "web-1",
+                "namespace": "demo",
+                "labels": {"kubernetes.io/service-name": "web"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.244.1.5"], "conditions": {"ready": true}}],
+            "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}],
+        }))
+        .unwrap();
+        let slices = [slice];
+        let of = |target: Option<Value>| {
+            let target = target.as_ref();
+            lack(&service, "http", target, Family::V4, &slices, &[]).0
+        };
+        let by_name = Lack::PortName {
+            wanted: "http".to_owned(),
+            names: vec!["web".to_owned()],
+            slices: vec!["web-1".to_owned()],
+        };
+        for number in [None, Some(json!(8080)), Some(json!("8080"))] {
+            assert_eq!(of(number), by_name);
+        }
+        let by_container = Lack::TargetPort {
+            target: "web".to_owned(),
+        };
+        assert_eq!(of(Some(json!("web"))), by_container);
+    }
 }

@@ -30,6 +30,10 @@ impl Cause {
                     "kubectl get services -A".to_owned(),
                 ),
             },
+            Self::Dns { server, .. } => kpx(
+                "Find out why cluster DNS does not answer.",
+                &["why", &server.to_string()],
+            ),
             Self::NoAddress { .. } | Self::NoNodePort { .. } => with(
                 "Use the address of an existing Service.",
                 "kubectl get services -A -o wide".to_owned(),
@@ -70,6 +74,17 @@ impl Cause {
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
             ),
+            Self::SharedAddress { other, .. } => {
+                let (namespace, name) = other.split_once('/')?;
+                with(
+                    "Take the address out of one of the two Services.",
+                    format!("kubectl -n {namespace} edit service {name}"),
+                )
+            }
+            Self::NodePortAddresses { .. } => with(
+                "Add the node's range to nodePortAddresses in kube-proxy's configuration, then restart kube-proxy.",
+                "kubectl -n kube-system edit configmap kube-proxy".to_owned(),
+            ),
             Self::NoEndpoints { lack } => Some(fix_endpoints(lack, service)),
             Self::NoLocalEndpoints {
                 policy, here: true, ..
@@ -98,9 +113,17 @@ impl Cause {
                 "Repair the network plugin's routes; its pods run on every node.",
                 format!("ip route get {}", backend.ip()),
             ),
-            Self::Route { backend, .. } => on_node(
-                "Remove the route or rule where it is configured, if the node does not need it.",
-                format!("ip route get {}", backend.ip()),
+            Self::Route { removal, .. } => on_node(
+                "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
+                removal.clone(),
+            ),
+            Self::PodRoute { range, by, .. } => on_node(
+                "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+                format!("ip route replace {range} via {by}"),
+            ),
+            Self::Dormant { table } => on_node(
+                "Let the kernel run the table again.",
+                format!("nft add table {table}"),
             ),
             Self::BypassedReply { key, .. } => on_node(
                 "Let bridged packets pass the rules, also in /etc/sysctl.d; the module br_netfilter must be loaded.",
@@ -158,6 +181,13 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                 )),
             };
             ("Find out why the pods are not ready.", command)
+        }
+        Lack::PortName { slices, .. } => {
+            let text = "Give the port of the EndpointSlice the name of the Service's port: kube-proxy joins them by name.";
+            return match slices.first() {
+                Some(slice) => Fix::kubectl(text, pods(&format!("edit endpointslice {slice}"))),
+                None => edit(text, service),
+            };
         }
         Lack::TargetPort { .. } => {
             let text = "Use a port name of the containers as targetPort, or its number.";

@@ -11,6 +11,8 @@ pub(super) struct Blamed {
     pub(super) partly: bool,
     pub(super) client: Option<Client>,
     pub(super) to: Option<String>,
+    /// What decides whether it breaks anything: `whether …`.
+    pub(super) open: Option<String>,
     pub(super) blame: Blame,
 }
 
@@ -21,6 +23,7 @@ impl Blamed {
             partly: false,
             client: None,
             to: None,
+            open: None,
             blame,
         }
     }
@@ -32,6 +35,7 @@ pub(super) struct Group {
     pub(super) degree: Degree,
     pub(super) since: Option<Time>,
     pub(super) partly: bool,
+    pub(super) open: Option<String>,
     pub(super) ports: Vec<String>,
     pub(super) from: Vec<Client>,
     pub(super) to: Vec<String>,
@@ -55,6 +59,7 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
                 degree,
                 since,
                 partly: of.partly,
+                open: of.open.clone(),
                 ports: Vec::new(),
                 from: Vec::new(),
                 to: Vec::new(),
@@ -64,6 +69,9 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
         let group = &mut groups[at];
         group.degree = group.degree.min(degree);
         group.partly &= of.partly;
+        if of.open.is_none() {
+            group.open = None;
+        }
         add(&mut group.ports, Some(of.port));
         add(&mut group.from, of.client);
         add(&mut group.to, of.to);

@@ -44,7 +44,7 @@ use crate::node::NodeSnapshot;
 use crate::owner::{self, Port};
 use crate::trace::sources::SourceError;
 use crate::trace::{self, Entry, Flow, Walks, World};
-use crate::verdict::{self, Cell, Client, Fate, Fault, Judge, Kind, Target};
+use crate::verdict::{self, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
 
 /// A question that cannot be answered.
 #[derive(Debug, Error)]
@@ -313,6 +313,7 @@ impl<'n> Look<'n> {
                 from: group.from,
                 to: group.to,
                 partly: group.partly,
+                open: group.open,
                 since: group.since,
                 ..self.at_service(service, subject)
             };
@@ -421,16 +422,21 @@ impl<'n> Look<'n> {
         }
         for (target, cell) in cells {
             let mut path = Path::new(name.clone(), cell);
-            if path.fate.fails() {
+            let open = open(&path);
+            if path.fate.fails() || open.is_some() {
                 let (causes, repairs) = self.causes(service, target, &path.cell, known);
+                path.by_design = open.is_none() && causes.iter().all(|of| of.cause.is_by_design());
                 path.repairs = repairs;
-                path.by_design = causes.iter().all(|of| of.cause.is_by_design());
-                for blame in causes {
+                for mut blame in causes {
+                    if open.is_some() {
+                        blame.degree = Degree::Suspect;
+                    }
                     blames.push(Blamed {
                         port: name.clone(),
                         partly: path.fate == Fate::Partly,
                         client: Some(path.client),
                         to: Some(path.target()),
+                        open: open.clone(),
                         blame,
                     });
                 }
@@ -509,6 +515,32 @@ impl<'n> Look<'n> {
         }
         blames
     }
+}
+
+/// Returns what decides whether the connections of `path` fail, if that is the order of nat chains, or routes beyond the node.
+fn open(path: &Path) -> Option<String> {
+    if path.fate != Fate::Unknown {
+        return None;
+    }
+    let faults = path.cell.verdict.faults();
+    let beyond = faults.iter().find_map(|fault| match fault {
+        Fault::Unknown(Missing::PodRoute { node, way, .. }) => Some(format!(
+            "whether the way by {way} leads to the pods of {node}"
+        )),
+        _ => None,
+    });
+    if beyond.is_some() {
+        return beyond;
+    }
+    let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+    let mut orders = whens.filter_map(|when| match when {
+        trace::Assumption::Answer {
+            question: trace::Question::Order(text),
+            ..
+        } => Some(text.clone()),
+        _ => None,
+    });
+    orders.next().filter(|_| path.failing > 0.0)
 }
 
 /// Returns whether connections fail because no Service has the address, which is in the Service range.
