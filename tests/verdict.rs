@@ -384,3 +384,33 @@ pub(crate) fn less_evidence_never_works(recorded: Vec<String>) {
     }
     assert!(compared > 5_000, "{compared}");
 }
+
+#[test]
+fn a_program_on_the_way_is_named_and_nothing_works_through_it() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let mut evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let works = |evidence: &Evidence| {
+        let node = NodeSnapshot::new(evidence);
+        let all = surveyed(&node);
+        let cells = all.iter().flat_map(|of| &of.cells);
+        let named = cells.clone().filter(|cell| {
+            let text = cell.fault.as_ref().map(ToString::to_string);
+            text.is_some_and(|text| {
+                text.starts_with("XDP program drop_all (id 7) on eth0 may drop")
+            })
+        });
+        let works = cells.clone().filter(|cell| cell.fate == Fate::Works);
+        (works.count(), named.count())
+    };
+    let (before, _) = works(&evidence);
+    let text = evidence.text(Item::Links).unwrap();
+    let mut links: Value = serde_json::from_str(text).unwrap();
+    for link in links.as_array_mut().unwrap() {
+        if link["ifname"] == "eth0" {
+            link["xdp"] = serde_json::json!({"mode": 2, "prog": {"id": 7, "name": "drop_all"}});
+        }
+    }
+    evidence.insert(Item::Links, Ok(links.to_string()));
+    let (after, named) = works(&evidence);
+    assert!(named > 10 && after < before, "{before} {after} {named}");
+}

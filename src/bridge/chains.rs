@@ -43,6 +43,7 @@ impl Writer<'_> {
             let base = Base {
                 kind: kind.to_owned(),
                 hook: hook.to_owned(),
+                devices: Vec::new(),
                 priority,
                 policy: "accept".to_owned(),
             };

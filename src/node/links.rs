@@ -37,6 +37,24 @@ pub struct Links {
     pub all: Vec<Link>,
 }
 
+/// A program of eBPF.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// Its number.
+    pub id: u64,
+    /// Its name, if known.
+    pub name: Option<String>,
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} (id {})", self.id),
+            None => write!(f, "{}", self.id),
+        }
+    }
+}
+
 /// A network link.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Link {
@@ -56,6 +74,10 @@ pub struct Link {
     pub mtu: u32,
     /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
+    /// Whether it is an isolated port of a bridge; `None` if that is not known.
+    pub isolated: Option<bool>,
+    /// The XDP programs that its packets pass.
+    pub xdp: Vec<Program>,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +90,7 @@ struct RawLink {
     operstate: String,
     master: Option<String>,
     linkinfo: RawInfo,
+    xdp: RawXdp,
     addr_info: Vec<Map<String, Value>>,
 }
 
@@ -82,6 +105,7 @@ impl Default for RawLink {
             operstate: "UNKNOWN".to_owned(),
             master: None,
             linkinfo: RawInfo::default(),
+            xdp: RawXdp::default(),
             addr_info: Vec::new(),
         }
     }
@@ -92,6 +116,27 @@ impl Default for RawLink {
 struct RawInfo {
     info_kind: Option<String>,
     info_slave_data: Map<String, Value>,
+}
+
+/// XDP of a link: one program, or several in different modes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawXdp {
+    prog: Option<RawProgram>,
+    attached: Vec<RawAttached>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawAttached {
+    prog: Option<RawProgram>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawProgram {
+    id: u64,
+    name: Option<String>,
 }
 
 /// Parses the list; iproute2 5.x leaves empty objects in place of filtered entries.
@@ -153,7 +198,17 @@ fn address(link: &str, info: &Map<String, Value>) -> Result<Address, String> {
 /// Parses `ip -j -d link`.
 pub fn links(text: &str) -> Result<Links, Gap> {
     let all = raw(Item::Links, text)?.into_iter().map(|link| {
-        let hairpin = link.linkinfo.info_slave_data.get("hairpin");
+        let port = |key: &str| {
+            let value = link.linkinfo.info_slave_data.get(key);
+            value.and_then(Value::as_bool)
+        };
+        let (hairpin, isolated) = (port("hairpin"), port("isolated"));
+        let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
+        let programs = link.xdp.prog.into_iter().chain(several);
+        let xdp = programs.map(|of| Program {
+            id: of.id,
+            name: of.name.filter(|name| !name.is_empty()),
+        });
         Link {
             index: link.ifindex,
             name: link.ifname,
@@ -162,7 +217,9 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             state: link.operstate,
             master: link.master,
             mtu: link.mtu,
-            hairpin: hairpin.and_then(Value::as_bool),
+            hairpin,
+            isolated,
+            xdp: xdp.collect(),
         }
     });
     Ok(Links { all: all.collect() })

@@ -106,6 +106,13 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     .filter(|link| link.master.as_deref() == Some(bridge));
                 ports.for_each(|port| port.hairpin = Some(true));
             }),
+            Repair::JoinPorts(bridge) => self.copy.edit_links(|all| {
+                let ports = all
+                    .all
+                    .iter_mut()
+                    .filter(|link| link.master.as_deref() == Some(bridge));
+                ports.for_each(|port| port.isolated = Some(false));
+            }),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::RemoveLinkAddress(addr, link) => {
                 self.copy.edit_addresses(|all| {

@@ -45,6 +45,8 @@ pub enum Repair {
     Set(String, &'static str),
     /// An address is removed from a link of the node.
     RemoveLinkAddress(IpAddr, String),
+    /// The ports of a bridge are not isolated.
+    JoinPorts(String),
     /// The object of the cluster is edited, and kube-proxy programs the change.
     Edit(Box<Edited>),
 }

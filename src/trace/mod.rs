@@ -12,6 +12,7 @@ pub(crate) mod hop;
 mod index;
 mod iptables;
 mod ipvs;
+pub(crate) mod link_hooks;
 pub(crate) mod mismatch;
 pub(crate) mod nftables;
 mod notes;

@@ -13,6 +13,7 @@ use super::ending::{arrived, merge, outcome};
 use super::hop::{Assumption, Hook, Outcome, Path, Verdict};
 use super::index::Index;
 use super::iptables::{chain, matches};
+use super::link_hooks::LinkHooks;
 use super::order::{Ordered, reconcile};
 use super::packet::{Flow, Link, Packet};
 use super::region::Seen;
@@ -65,6 +66,8 @@ pub(crate) type Ends = SmallVec<[(Branch, End); 1]>;
 /// The next thing to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
+    /// The link by which the packet came in.
+    Link,
     Hook(Hook),
     /// The routing decision for a packet that came in.
     Route,
@@ -90,6 +93,7 @@ pub(crate) struct Walker<'w, 'n, 'r> {
     pub(crate) router: Router<'n>,
     pub(crate) family: Family,
     pub(super) bridges: Vec<String>,
+    pub(super) link_hooks: LinkHooks<'w>,
     /// For recorded walks: what is skipped is recorded as one answer.
     pub(crate) index: Option<Index>,
     /// What is registered at the hooks that were passed.
@@ -117,6 +121,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             router: Router::new(node),
             family,
             bridges,
+            link_hooks: LinkHooks::new(node.nft().ok(), node.links().ok()),
             index: None,
             stages: RefCell::default(),
         }
@@ -148,7 +153,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
     fn follow(&self, flow: &Flow, follows: Follows) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
         let mut tails = matches!(follows, Follows::Ends).then(Vec::new);
-        let todo = vec![self.start(flow, follows, &mut outcomes)];
+        let todo = vec![
+            self.start(flow, follows, &mut outcomes)
+                .map(|next| self.by_link(next)),
+        ];
         self.go_on(todo, tails.as_mut(), &mut outcomes)?;
         Ok(merge(outcomes))
     }
@@ -178,11 +186,32 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 {
                     self.share(&branch, phase, tails, outcomes)?;
                 }
-                (Phase::Route, _) => todo.push(self.route_in(branch, outcomes)),
+                (Phase::Link, _) => {
+                    for (branch, end) in self.come_in(branch) {
+                        todo.push(match end {
+                            End::Return | End::Accept => {
+                                Some((branch, Phase::Hook(Hook::Prerouting)))
+                            }
+                            end => Self::after(branch, Hook::Prerouting, end, outcomes),
+                        });
+                    }
+                }
+                (Phase::Route, _) => {
+                    if let Some((branch, next)) = self.route_in(branch, outcomes) {
+                        for (branch, end) in self.behind_bridge(branch) {
+                            todo.push(match end {
+                                End::Return | End::Accept => Some((branch, next)),
+                                end => Self::after(branch, Hook::Forward, end, outcomes),
+                            });
+                        }
+                    }
+                }
                 (Phase::Loopback, _) => todo.extend(self.loopback(branch, outcomes)?),
                 (Phase::Hook(hook), _) => {
                     for (branch, end) in self.hook(branch, hook)? {
-                        todo.push(Self::after(branch, hook, end, outcomes));
+                        for (branch, end) in self.go_by_link(branch, hook, end) {
+                            todo.push(Self::after(branch, hook, end, outcomes));
+                        }
                     }
                 }
             }

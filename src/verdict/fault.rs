@@ -198,6 +198,8 @@ pub enum Missing {
         /// The link by which the packet leaves.
         out: String,
     },
+    /// Something on the way that kpx does not model, in words.
+    Unmodelled(String),
     /// Another reason, in words.
     Other(String),
 }
@@ -423,7 +425,7 @@ impl fmt::Display for Missing {
                 "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \
                  the reply returns"
             ),
-            Self::Other(reason) => f.write_str(reason),
+            Self::Unmodelled(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
 }

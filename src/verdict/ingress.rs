@@ -119,6 +119,13 @@ impl Judge<'_> {
             .or_else(|| self.reply_astray(outcome).map(fault))
     }
 
+    /// Returns the link by which the packet comes in, if one is known.
+    pub(super) fn came_in_by(&self, question: Question<'_>, outcome: &Outcome) -> Option<Rc<str>> {
+        let entry = question.flow.entry;
+        let entered = (entry != Entry::Host).then(|| self.entered(entry, outcome.sent_from));
+        entered.and_then(|entered| entered.link.clone())
+    }
+
     /// Returns whether both links of a forwarded packet are known to forward.
     pub(super) fn links_forward(&self, question: Question<'_>, outcome: &Outcome) -> bool {
         let forwards = |link: Option<&str>| link.and_then(|link| self.ingress.forwards(link));

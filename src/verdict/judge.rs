@@ -38,6 +38,8 @@ pub struct Judge<'n> {
     pub(super) router: Router<'n>,
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
+    /// Whether chains of nftables are on links or bridges.
+    pub(super) has_link_hooks: bool,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
     pub(super) pod_network: bool,
     /// By family, the sysctl that turns forwarding off, if one does.
@@ -57,6 +59,7 @@ impl<'n> Judge<'n> {
             router: Router::new(node),
             ingress: Ingress::new(node),
             peers: OnceCell::new(),
+            has_link_hooks: super::ports::has_link_hooks(node),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),
@@ -132,7 +135,9 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.end(question, outcome))
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))
-                    .or_else(|| self.reply(question, outcome));
+                    .or_else(|| self.isolated(question, outcome))
+                    .or_else(|| self.reply(question, outcome))
+                    .or_else(|| self.reply_at_links(question, outcome));
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
                     Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {
@@ -142,6 +147,7 @@ impl<'n> Judge<'n> {
                     None => self.unread(question).map(Fault::Unknown),
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
+                .or_else(|| self.unmodelled(question, outcome))
             }
         }
     }

@@ -12,6 +12,7 @@ mod obstacle;
 mod outlook;
 mod peers;
 mod place;
+mod ports;
 mod reply;
 mod survey;
 mod ttl;

@@ -32,6 +32,16 @@ pub enum Obstacle {
         /// The route, if one exists.
         route: Option<Box<Route>>,
     },
+    /// The ports of a bridge are isolated from each other.
+    Isolated {
+        /// The bridge.
+        bridge: String,
+    },
+    /// A chain on a link or a bridge stops the replies.
+    Reply {
+        /// How they end, in words.
+        reason: String,
+    },
     /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
     Taken {
         /// The pod's address.
@@ -58,6 +68,8 @@ impl Obstacle {
             Self::LinkForwarding { .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
+            | Self::Isolated { .. }
+            | Self::Reply { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
         }
     }
@@ -98,6 +110,11 @@ impl fmt::Display for Obstacle {
                     None => f.write_str("no route leads back to it: replies are lost"),
                 }
             }
+            Self::Reply { reason } => write!(f, "the reply is lost: {reason}"),
+            Self::Isolated { bridge } => write!(
+                f,
+                "the ports of bridge {bridge} are isolated, so its pods do not reach each other"
+            ),
             Self::Taken {
                 address,
                 link,

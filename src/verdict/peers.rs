@@ -11,9 +11,9 @@ use crate::cluster::Node;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::owner::Endpoint;
+use crate::trace::Outcome;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::{Effect, Outcome, Subsystem};
 
 /// Kinds of links that carry packets to other nodes whatever the route's gateway is.
 const TUNNELS: &[&str] = &[
@@ -93,12 +93,8 @@ impl Judge<'_> {
         if by == addr || !self.places.is_pod(addr) {
             return None;
         }
-        let mut routed = outcome.hops.iter().rev();
-        let last = routed.find(|hop| hop.subsystem == Subsystem::Routing)?;
-        let Effect::Out { device, gateway } = &last.effect else {
-            return None;
-        };
-        if *gateway == Some(by) || device.as_deref().is_some_and(|link| self.is_tunnel(link)) {
+        let device = outcome.leaves_by().filter(|link| *link != "lo")?;
+        if outcome.gateway == Some(by) || self.is_tunnel(device) {
             return None;
         }
         let known = peer.ranges.iter().find(|range| range.contains(addr));
@@ -121,14 +117,13 @@ impl Judge<'_> {
         else {
             return None;
         };
-        let device = device.as_deref().unwrap_or("a link");
         Some(Fault::Unknown(Missing::PodRoute {
             address,
             range,
             node: name.to_owned(),
             by,
             link: link.to_string(),
-            way: match gateway {
+            way: match outcome.gateway {
                 Some(gateway) => format!("{device} via {gateway}"),
                 None => device.to_owned(),
             },

@@ -65,7 +65,7 @@ impl Judge<'_> {
     }
 
     /// Returns the link that leads to `addr`, and the source that its route prefers.
-    fn way_to(&self, addr: IpAddr) -> Option<(String, Option<IpAddr>)> {
+    pub(super) fn way_to(&self, addr: IpAddr) -> Option<(String, Option<IpAddr>)> {
         let lookup = Lookup {
             destination: Asked::new(addr, None),
             source: None,

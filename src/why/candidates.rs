@@ -392,10 +392,13 @@ impl Look<'_> {
         };
         let of = |fault: &&Fault| match fault {
             Fault::BypassedReply { key, .. } => Some(sysctl(key)),
-            Fault::Obstacle(what) => Some(Candidate {
-                what: What::Obstacle(what.clone()),
-                repairs: super::obstacle::repairs(what),
-            }),
+            Fault::Obstacle(what) => {
+                let repairs = super::obstacle::repairs(what);
+                (!repairs.is_empty()).then(|| Candidate {
+                    what: What::Obstacle(what.clone()),
+                    repairs,
+                })
+            }
             Fault::HairpinPort { bridge } => Some(Candidate {
                 what: What::Hairpin(bridge.clone()),
                 repairs: vec![Repair::Hairpin(bridge.clone())],

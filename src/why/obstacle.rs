@@ -13,6 +13,7 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
+        Obstacle::Isolated { .. } | Obstacle::Reply { .. } => 11,
     }
 }
 
@@ -22,6 +23,8 @@ pub(super) const fn owner(what: &Obstacle) -> &'static str {
         Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
         Obstacle::RouteBack { .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
+        Obstacle::Isolated { .. } => "the network plugin",
+        Obstacle::Reply { .. } => "nftables of the node",
     }
 }
 
@@ -36,6 +39,8 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
             .collect(),
+        Obstacle::Reply { .. } => Vec::new(),
+        Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveLinkAddress(*address, link.clone())]
         }
@@ -56,6 +61,15 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
         Obstacle::RouteBack { pod, .. } => Fix::on_node(
             "Restart the network plugin's pod on this node: it makes the routes to pods.",
             format!("ip route get {pod}"),
+        ),
+        Obstacle::Reply { .. } => Fix::on_node(
+            "Remove the rule here and in the configuration that creates it.",
+            "nft -a list ruleset",
+        ),
+        Obstacle::Isolated { bridge } => Fix::on_node(
+            "Set portIsolation to false in the network plugin's configuration, which new pods follow, and turn isolation off \
+             at the ports.",
+            format!("for port in /sys/class/net/{bridge}/brif/*/isolated; do echo 0 >$port; done"),
         ),
         Obstacle::Taken { address, link, .. } => Fix::on_node(
             "Remove the address from the node, also where it is configured.",

@@ -3,7 +3,8 @@
 
 mod network;
 
-use network::{FAR, NEAR, Network};
+use kpx::verdict::{Client, Fate};
+use network::{FAR, NEAR, Network, fate};
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
@@ -125,4 +126,83 @@ async fn a_packet_lives_until_its_ttl_ends() {
     network
         .fails("nftables", table, FAR, &["sets the TTL of the packets"])
         .await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn chains_on_links_and_bridges_stop_packets_and_replies() {
+    let network = Network::new();
+    let table = |family: &str, hook: &str, rule: &str| {
+        let priority = if hook.contains("priority") {
+            ""
+        } else {
+            " priority 0"
+        };
+        format!(
+            "nft add table {family} low\n\
+             nft 'add chain {family} low some {{ type filter hook {hook}{priority}; }}'\n\
+             nft add rule {family} low some {rule}\n"
+        )
+    };
+    for (hook, rule, service) in [
+        ("prerouting", "ip daddr 10.96.0.11 drop", FAR),
+        ("prerouting priority 10", "ip daddr 10.244.2.7 drop", FAR),
+        ("forward", "ip daddr 10.244.1.6 tcp dport 8080 drop", NEAR),
+        ("input", "ip daddr 10.244.2.0/24 drop", FAR),
+    ] {
+        let fault = table("bridge", hook, rule);
+        network
+            .fails(hook, &fault, service, &["drops the packets"])
+            .await;
+        network.shell("nft delete table bridge low");
+    }
+    for (hook, rule) in [
+        ("output", "ip daddr 10.244.1.5 drop"),
+        ("forward", "ip daddr 10.244.1.5 drop"),
+        ("forward", "ip daddr 10.244.1.99 drop"),
+    ] {
+        network.shell(&table("bridge", hook, rule));
+        network.agree(rule).await;
+        network.shell("nft delete table bridge low");
+    }
+    // Which port a pod has, or which link a chain, is not always known.
+    for (hook, rule) in [
+        ("ingress device veth0", "ip daddr 10.96.0.0/12 drop"),
+        ("ingress device cni0", "ip daddr 10.244.2.7 drop"),
+        ("ingress device eth0", "ip saddr 10.244.2.7 drop"),
+        ("egress device eth0", "ip daddr 10.244.2.7 drop"),
+    ] {
+        network.shell(&table("netdev", hook, rule));
+        let answer = network.why(FAR).await;
+        assert!(!network.answers(Client::Pod, FAR), "{hook}");
+        assert_ne!(fate(&answer, Client::Pod), Fate::Works, "{hook}");
+        let text = &answer.sentence;
+        let is_named = text.contains("table netdev low") || text.contains("low some");
+        assert!(is_named, "{hook}: {text}");
+        network.shell("nft delete table netdev low");
+        network.agree(hook).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn isolated_ports_do_not_reach_each_other() {
+    let network = Network::new();
+    let isolate = "ip link set veth0 type bridge_slave isolated on\n\
+                   ip link set veth1 type bridge_slave isolated on";
+    network
+        .fails(
+            "isolated ports",
+            isolate,
+            NEAR,
+            &["the ports of bridge cni0 are isolated"],
+        )
+        .await;
+    network.shell("sysctl -q -w net.bridge.bridge-nf-call-iptables=0");
+    network.agree("a bridge without rules").await;
+    network.shell(isolate);
+    network.agree("isolated ports without rules").await;
+    network.shell("sysctl -q -w net.bridge.bridge-nf-call-iptables=1");
+    network.shell("ip link set veth1 type bridge_slave isolated off");
+    network.agree("one isolated port").await;
 }

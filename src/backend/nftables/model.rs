@@ -65,8 +65,10 @@ pub struct Chain {
 pub struct Base {
     /// `filter`, `nat` or `route`.
     pub kind: String,
-    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`.
+    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`.
     pub hook: String,
+    /// The links of a chain at `ingress` or `egress`.
+    pub devices: Vec<String>,
     /// Lower runs earlier.
     pub priority: i32,
     /// `accept` or `drop`.

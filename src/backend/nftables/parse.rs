@@ -221,6 +221,7 @@ fn chain(object: &mut Map<String, Value>) -> Result<Chain, String> {
             Some(Base {
                 kind: take_text(object, "type").unwrap_or_else(|| "filter".to_owned()),
                 hook,
+                devices: words(object.get_mut("dev").map(Value::take)),
                 priority: priority
                     .and_then(|p| i32::try_from(p).ok())
                     .ok_or_else(|| format!("chain {name} has a hook but no \"prio\""))?,

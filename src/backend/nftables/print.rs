@@ -94,6 +94,15 @@ pub fn element(element: &Element) -> String {
     text
 }
 
+/// Returns the links of a base chain, as nft reads them; empty for a chain without.
+fn devices(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    format!(" devices = {{ {} }}", names.join(", "))
+}
+
 fn chain(chain: &Chain) -> Vec<String> {
     let mut lines = vec![format!("\tchain {} {{", chain.name)];
     if let Some(comment) = &chain.comment {
@@ -101,8 +110,12 @@ fn chain(chain: &Chain) -> Vec<String> {
     }
     if let Some(base) = &chain.base {
         lines.push(format!(
-            "\t\ttype {} hook {} priority {}; policy {};",
-            base.kind, base.hook, base.priority, base.policy
+            "\t\ttype {} hook {}{} priority {}; policy {};",
+            base.kind,
+            base.hook,
+            devices(&base.devices),
+            base.priority,
+            base.policy
         ));
     }
     lines.extend(chain.rules.iter().map(|of| format!("\t\t{}", rule(of))));

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+    LinkXdp,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -186,6 +187,7 @@ fn link(message: &LinkMessage, names: &BTreeMap<u32, String>) -> Map<String, Val
             LinkAttribute::Broadcast(bytes) => set("broadcast", json!(hardware(bytes))),
             LinkAttribute::IfAlias(alias) => set("ifalias", json!(alias)),
             LinkAttribute::Promiscuity(count) => set("promiscuity", json!(count)),
+            LinkAttribute::Xdp(of) => xdp(of).and_then(|xdp| set("xdp", xdp)),
             LinkAttribute::LinkInfo(infos) => set("linkinfo", Value::Object(link_info(infos))),
             _ => None,
         };
@@ -234,6 +236,23 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
         };
     }
     all
+}
+
+/// Returns the XDP programs of a link, as `ip` prints them; their names are not in the answer.
+fn xdp(all: &[LinkXdp]) -> Option<Value> {
+    let program = |mode: u8, id: u32| json!({ "mode": mode, "prog": { "id": id } });
+    let ids = all.iter().filter_map(|of| match of {
+        LinkXdp::DrvProgId(id) => Some(program(1, *id)),
+        LinkXdp::SkbProgId(id) => Some(program(2, *id)),
+        LinkXdp::HwProgId(id) => Some(program(3, *id)),
+        _ => None,
+    });
+    let mut ids: Vec<Value> = ids.collect();
+    match ids.len() {
+        0 => None,
+        1 => ids.pop(),
+        _ => Some(json!({ "mode": 4, "attached": ids })),
+    }
 }
 
 fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {

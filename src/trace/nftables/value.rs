@@ -140,6 +140,7 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         ("icmp" | "icmpv6", "type" | "code") if !packet.has_ports() => {
             Value::Unknown("which type of ICMP it is".to_owned())
         }
+        ("ether", "type") => meta("protocol", packet),
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => {

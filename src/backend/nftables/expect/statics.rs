@@ -76,6 +76,7 @@ impl Writer<'_> {
                 Some(Base {
                     kind: kind.to_owned(),
                     hook: hook.to_owned(),
+                    devices: Vec::new(),
                     priority,
                     policy: "accept".to_owned(),
                 }),

@@ -248,11 +248,24 @@ fn base(line: &str, family: &str) -> Result<Base, String> {
     Ok(Base {
         kind: word("type ").ok_or_else(none)?,
         hook: word(" hook ").ok_or_else(none)?,
+        devices: devices(line),
         priority: priority_of(priority, family)
             .ok_or_else(|| format!("{priority:?} is not a priority that kpx knows"))?,
         // The kernel's default, and the only one a nat chain can have.
         policy: word(" policy ").unwrap_or_else(|| "accept".to_owned()),
     })
+}
+
+/// Reads `device "eth0"` or `devices = { eth0, eth1 }` before the priority.
+fn devices(line: &str) -> Vec<String> {
+    let before = line.split(" priority ").next().unwrap_or_default();
+    let Some((_, list)) = before.split_once(" device") else {
+        return Vec::new();
+    };
+    let list = list.strip_prefix('s').unwrap_or(list);
+    let names = list.split([' ', ',', '{', '}', '=', '"']);
+    let names = names.filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 /// Names of priorities. Source: `std_prios` and `bridge_std_prios` of nftables' `src/rule.c`.
