@@ -111,7 +111,7 @@ test-report: packages
 test-files: $(PROMTOOL)
 	$(PROMTOOL) check rules deploy/serve/prometheus/rules.yaml
 	$(PROMTOOL) test rules deploy/serve/prometheus/rules-test.yaml
-	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/cmd/snapshot.sh fuzz/seeds tests/dist \
+	shellcheck -x .ci/run deploy/dist/* docs/demo/record benches/*.sh src/command/snapshot/snapshot.sh fuzz/seeds tests/dist \
 		tests/kernel-tests tests/lab/node tests/static tests/vm/*
 	@echo "man --warnings man/*"
 	@! for page in man/*; do \

@@ -29,7 +29,7 @@ pub mod bridge;
 pub mod check;
 pub mod cli;
 pub mod cluster;
-mod cmd;
+mod command;
 pub mod desired;
 pub mod diff;
 mod dns;
@@ -58,5 +58,5 @@ mod view;
 pub mod why;
 mod words;
 
-pub use cmd::{Io, main, run};
+pub use command::{Io, main, run};
 pub use redact::Redactor;

@@ -39,11 +39,6 @@ const MAY_USE: &[(&str, &str)] = &[
         "action backend bridge cluster desired diff evidence net node owner proof trace verdict words",
     ),
     (
-        "verdict",
-        "backend cluster diff evidence net node owner trace words",
-    ),
-    ("repair", "backend diff net node owner trace verdict"),
-    (
         "why",
         "backend check cluster desired diff evidence net node owner repair trace verdict words",
     ),
@@ -77,14 +72,14 @@ const MAY_USE: &[(&str, &str)] = &[
         "access backend check cluster diff evidence migrate net pages render view",
     ),
     (
-        "cmd",
+        "command",
         "access action apply backend bridge check cli cluster desired diff dns evidence history host meter migrate net node owner pages plan proof provider redact render report requirements trace verdict view why words",
     ),
     (
         "fuzzing",
         "backend check cli cluster diff dns evidence host migrate net node redact render trace",
     ),
-    ("lib", "cmd"),
+    ("lib", "command"),
     ("main", ""),
 ];
 
@@ -105,10 +100,10 @@ fn the_map_has_every_module_and_what_it_may_use() {
 
 /// Each outside crate with the only modules that may name it.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("clap", &["cli", "cmd"]),
-    ("clap_complete", &["cli", "cmd"]),
-    ("clap_mangen", &["cmd"]),
-    ("color_eyre", &["cmd"]),
+    ("clap", &["cli", "command"]),
+    ("clap_complete", &["cli", "command"]),
+    ("clap_mangen", &["command"]),
+    ("color_eyre", &["command"]),
     ("comfy_table", &["render"]),
     ("hyper", &["host"]),
     ("hyper_timeout", &["host"]),
@@ -122,7 +117,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("netlink_packet_route", &["host"]),
     ("netlink_packet_sock_diag", &["host"]),
     ("netlink_sys", &["host"]),
-    ("ratatui", &["cmd"]),
+    ("ratatui", &["command"]),
     ("nix", &["evidence", "host"]),
     ("rtnetlink", &["host"]),
     ("rustls", &["host"]),
@@ -140,7 +135,9 @@ fn modules_use_only_what_the_table_allows() {
     for (path, module) in sources() {
         let allowed = MAY_USE.iter().find(|(name, _)| *name == module);
         let (_, allowed) = allowed.unwrap_or_else(|| panic!("{module} is not in MAY_USE"));
-        for used in paths_in("crate::", &code(&path)) {
+        let at = module_of(&path);
+        let at: Vec<_> = at.iter().map(String::as_str).collect();
+        for used in rows_in(&at, &code(&path)) {
             if used != module && !allowed.split(' ').any(|a| a == used) {
                 wrong.push(format!("{}: {module} may not use {used}", path.display()));
             }
@@ -183,7 +180,7 @@ fn reports_read_neither_a_node_nor_evidence() {
     let mut wrong = Vec::new();
     for (path, _) in sources().into_iter().filter(|(_, of)| of == "report") {
         // A trace is put together from hops and the owners of their chains.
-        let trace = path.ends_with("trace/mod.rs");
+        let trace = path.ends_with("trace/report.rs");
         let text = code(&path);
         let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
         for word in words.filter(|word| READ_BY_VIEWS.contains(word)) {
@@ -194,8 +191,8 @@ fn reports_read_neither_a_node_nor_evidence() {
     }
     assert!(
         wrong.is_empty(),
-        "a report prints values and reads neither a node nor evidence: compute the value in src/view, and let src/cmd pass \
-         it to the report:\n{}",
+        "a report prints values and reads neither a node nor evidence: compute the value in src/view, and let the command's \
+         `run.rs` pass it to the report:\n{}",
         wrong.join("\n")
     );
 }
@@ -221,12 +218,12 @@ fn only_the_edges_are_async() {
         let waits = ["engine", "engine.rs", "controller"];
         let is_engine = path.iter().any(|part| waits.iter().any(|of| part == *of));
         let engine = module == "migrate" && is_engine;
-        let edge = engine || ["apply", "cmd", "host", "lib", "main"].contains(&module.as_str());
+        let edge = engine || ["apply", "command", "host", "lib", "main"].contains(&module.as_str());
         let text = code(&path);
         let used = text.contains("async ") || text.contains(".await");
         assert!(
             edge || !used,
-            "{} is async: only host, apply, cmd and the engines and controllers in migrate may be",
+            "{} is async: only host, apply, command and the engines and controllers in migrate may be",
             path.display()
         );
     }
@@ -234,31 +231,19 @@ fn only_the_edges_are_async() {
 
 #[test]
 fn only_commands_that_change_a_node_can() {
-    let may = [
-        "bridge",
-        "cleanup",
-        "follow",
-        "local_bridge",
-        "migrate",
-        "preflight",
-        "prove",
-        "reconcile",
-    ];
+    let may = ["bridge", "cleanup", "migrate", "preflight", "reconcile"];
+    let shared = ["change.rs", "changes.rs", "local_bridge.rs"];
     for (path, module) in sources() {
         let text = code(&path);
         let changes = text.contains("Live") || text.contains("carry_out");
-        let mut names = path.iter().rev().map(|name| name.to_str().unwrap());
-        let stem = names.next().unwrap().trim_end_matches(".rs");
-        let folder = names.next().unwrap();
+        let file = path.file_name().unwrap().to_str().unwrap();
         let allowed = match module.as_str() {
             "host" => true,
-            "cmd" => {
-                may.contains(&stem)
-                    || may.contains(&folder)
-                    || ["shared/change.rs", "shared/changes.rs"]
-                        .iter()
-                        .any(|end| path.ends_with(end))
-            }
+            "command" => match command_of(&path).as_deref() {
+                Some("shared") => shared.contains(&file),
+                Some(name) => may.contains(&name),
+                None => false,
+            },
             _ => false,
         };
         assert!(
@@ -534,6 +519,7 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Returns each source file with its row of `MAY_USE`.
 fn sources() -> Vec<(PathBuf, String)> {
     let src = root().join("src");
     let mut found = Vec::new();
@@ -541,11 +527,98 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
         .into_iter()
         .map(|path| {
-            let first = path.strip_prefix(&src).unwrap().iter().next().unwrap();
-            let module = first.to_str().unwrap().trim_end_matches(".rs").to_owned();
-            (path, module)
+            let below = path.strip_prefix(&src).unwrap().with_extension("");
+            let names: Vec<_> = below.iter().map(|name| name.to_str().unwrap()).collect();
+            let row = row_of(&names).to_owned();
+            (path, row)
         })
         .collect()
+}
+
+/// The parts of a command's folder that are not of row `command`: a file, or a folder with all its files.
+const PARTS: &[(&str, &str)] = &[
+    ("args", "cli"),
+    ("report", "report"),
+    ("html", "report"),
+    ("view", "view"),
+];
+
+/// Returns the row of `MAY_USE` of a module of this crate: `command::doctor::report` is a report.
+fn row_of<'m>(path: &[&'m str]) -> &'m str {
+    match path {
+        ["command", _, part, ..] => PARTS
+            .iter()
+            .find(|(name, _)| name == part)
+            .map_or("command", |(_, row)| *row),
+        _ => path[0],
+    }
+}
+
+/// Returns the module of a source file, in pieces.
+fn module_of(path: &Path) -> Vec<String> {
+    let below = path
+        .strip_prefix(root().join("src"))
+        .unwrap()
+        .with_extension("");
+    let names = below.iter().map(|name| name.to_str().unwrap().to_owned());
+    names
+        .filter(|name| !["lib", "main", "mod"].contains(&name.as_str()))
+        .collect()
+}
+
+/// Returns the rows of `MAY_USE` that `code`, the text of module `at`, uses.
+fn rows_in(at: &[&str], code: &str) -> BTreeSet<String> {
+    let mut rows = BTreeSet::new();
+    for path in modules_in(at, code) {
+        let path: Vec<_> = path.iter().map(String::as_str).collect();
+        rows.insert(row_of(&path).to_owned());
+    }
+    rows
+}
+
+#[test]
+fn the_row_of_a_part_of_a_command_is_known() {
+    let at = ["command", "why", "run"];
+    for (code, rows) in [
+        (
+            "use crate::command::doctor::report::DoctorReport;",
+            "report",
+        ),
+        (
+            "use crate::command::doctor::args::{DoctorArgs, FailOn};",
+            "cli",
+        ),
+        ("let page = crate::command::report::html::page();", "report"),
+        ("use crate::command::top::view::SortKey;", "view"),
+        ("use crate::command::watch::run as watch;", "command"),
+        (
+            "use crate::{net, view::{self, View}};\nuse crate::words::*;",
+            "net view words",
+        ),
+        (
+            "use crate::command::{doctor::{args::{DoctorArgs as Args, FailOn}, run}, why::report};",
+            "cli command report",
+        ),
+        ("use super::report::WhyReport;", "report"),
+        ("use super::{args, report::nodes};", "cli report"),
+        ("fn f(of: super::super::top::view::Row) {}", "view"),
+        (
+            "pub(in crate::command) struct Case {\n    at: crate::evidence::Time,",
+            "evidence",
+        ),
+        ("#[cfg(test)]\nmod tests {\n    use super::*;", ""),
+    ] {
+        let found: Vec<_> = rows_in(&at, code).into_iter().collect();
+        assert_eq!(found.join(" "), rows, "{code}");
+    }
+}
+
+/// Returns the name of the folder of commands that `path` is in.
+fn command_of(path: &Path) -> Option<String> {
+    let below = path.strip_prefix(root().join("src/command")).ok()?;
+    let mut names = below.iter().map(|name| name.to_str().unwrap());
+    let first = names.next()?;
+    names.next().map(|_| first.to_owned())
 }
 
 /// Returns the text of a file without its comments.
@@ -581,25 +654,133 @@ fn paths_in(start: &str, code: &str) -> BTreeSet<String> {
     found
 }
 
-/// Modules below `cmd` that use each other in a circle cannot be read one after the other.
-#[test]
-fn commands_of_the_bridge_and_of_migrations_do_not_use_each_other() {
-    for (path, module) in sources() {
-        let text = code(&path);
-        let part = |name: &str| {
-            path.iter()
-                .any(|part| part == name || part == format!("{name}.rs").as_str())
-        };
-        if module != "cmd" {
-            continue;
-        }
-        let shared = part("local_bridge") || part("journals");
-        let uses = |name: &str| text.contains(&format!("cmd::{name}::"));
-        if part("bridge") || shared {
-            assert!(!uses("migrate"), "{}: uses cmd::migrate", path.display());
-        }
-        if part("migrate") || shared {
-            assert!(!uses("bridge"), "{}: uses cmd::bridge", path.display());
+/// Returns each path of this crate that `code` names, in pieces: those in braces, too. `at` is the module of `code`.
+fn modules_in(at: &[&str], code: &str) -> BTreeSet<Vec<String>> {
+    // Below, `super` has another meaning.
+    let own = code.split("#[cfg(test)]\nmod ").next().unwrap().len();
+    let (own, tests) = code.split_at(own);
+    let mut own = own.to_owned();
+    for depth in (1..=at.len()).rev() {
+        let above = at[..at.len() - depth].iter().chain([&""]);
+        let above: Vec<_> = above.copied().collect();
+        own = own.replace(
+            &"super::".repeat(depth),
+            &format!("crate::{}", above.join("::")),
+        );
+    }
+    // The scope of a visibility is no use.
+    let code = (own + tests).replace("in crate::", "in ");
+    let mut found = BTreeSet::new();
+    for tail in code.split("crate::").skip(1) {
+        leaves(tail, &[], &mut found);
+    }
+    found.remove(&Vec::new());
+    found
+}
+
+/// Adds the paths of the use tree that `rest` begins with, below `path`; returns the text behind it.
+fn leaves<'t>(rest: &'t str, path: &[String], found: &mut BTreeSet<Vec<String>>) -> &'t str {
+    let rest = rest.trim_start();
+    if let Some(mut rest) = rest.strip_prefix('{') {
+        loop {
+            rest = leaves(rest, path, found).trim_start();
+            let next = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+            if next.len() == rest.len() || next.starts_with('}') {
+                return next.strip_prefix('}').unwrap_or(next);
+            }
+            rest = next;
         }
     }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+    let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
+    let mut path = path.to_vec();
+    if !name.is_empty() && name != "self" {
+        path.push(name.to_owned());
+    }
+    let below = after.strip_prefix("::");
+    if let Some(below) = below.filter(|below| !below.starts_with('<')) {
+        return leaves(below, &path, found);
+    }
+    found.insert(path);
+    let after = after.strip_prefix('*').unwrap_or(after);
+    match after.trim_start().strip_prefix("as ") {
+        Some(name) => name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_'),
+        None => after,
+    }
+}
+
+/// The parts of a command that another one uses: what both need belongs in `command/shared`, `report` or `view`.
+const USED_BY_OTHERS: &[(&str, &str)] = &[
+    ("cli", "top::view"),
+    ("diff", "watch::run"),
+    ("doctor", "explain::report"),
+    ("doctor", "watch::run"),
+    ("explain", "doctor::run"),
+    ("migrate", "bridge::args"),
+    ("migrate", "diff::run"),
+    ("migrate", "doctor::report"),
+    ("migrate", "doctor::run"),
+    ("migrate", "preflight::report"),
+    ("migrate", "preflight::run"),
+    ("preflight", "doctor::report"),
+    ("report", "diff::report"),
+    ("report", "diff::run"),
+    ("report", "doctor::report"),
+    ("report", "doctor::run"),
+    ("report", "explain::report"),
+    ("report", "reconcile::run"),
+    ("report", "show::report"),
+    ("report", "show::run"),
+    ("report", "snapshot::run"),
+    ("report", "trace::report"),
+    ("report", "trace::run"),
+    ("serve", "doctor::run"),
+    ("shared", "doctor::report"),
+    ("shared", "top::report"),
+    ("show", "diff::report"),
+    ("top", "show::report"),
+    ("trace", "why::report"),
+    ("watch", "doctor::report"),
+    ("watch", "doctor::run"),
+    ("why", "resolve::run"),
+];
+
+/// A command can be read, changed and removed alone.
+#[test]
+fn commands_use_only_the_named_parts_of_others() {
+    let mut used = BTreeSet::new();
+    for (path, _) in sources() {
+        let module = module_of(&path);
+        let module: Vec<_> = module.iter().map(String::as_str).collect();
+        let (asking, may_use_args) = match module[..] {
+            // They choose a command, and list all reports.
+            [] | ["command", "dispatch"] | ["report", "schema", ..] => continue,
+            ["command", name, ..] => (name, name == "shared"),
+            [name, ..] => (name, true),
+        };
+        for named in modules_in(&module, &code(&path)) {
+            let named: Vec<_> = named.iter().map(String::as_str).collect();
+            if let ["command", other, part, ..] = named[..] {
+                let is_free = [asking, "shared", "dispatch"].contains(&other);
+                let is_option = may_use_args && part == "args";
+                if !is_free && !is_option {
+                    used.insert((asking.to_owned(), format!("{other}::{part}")));
+                }
+            }
+        }
+    }
+    let known = USED_BY_OTHERS
+        .iter()
+        .map(|(user, part)| ((*user).to_owned(), (*part).to_owned()));
+    let known: BTreeSet<_> = known.collect();
+    let new: Vec<_> = used.difference(&known).collect();
+    assert!(
+        new.is_empty(),
+        "move what both need to command/shared, report or view: {new:?}"
+    );
+    let gone: Vec<_> = known.difference(&used).collect();
+    assert!(
+        gone.is_empty(),
+        "take these out of USED_BY_OTHERS: {gone:?}"
+    );
 }

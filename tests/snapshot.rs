@@ -302,7 +302,7 @@ const ONLY_KPX: &[Item] = &[
 
 #[test]
 fn the_script_reads_every_item_that_standard_tools_can_read() {
-    let script = fs::read_to_string(root().join("src/cmd/snapshot.sh")).unwrap();
+    let script = fs::read_to_string(root().join("src/command/snapshot/snapshot.sh")).unwrap();
     // Some file names contain the variable of a loop.
     let loops = [
         ("${ip}", &["ip", "ip6"][..]),
@@ -316,7 +316,7 @@ fn the_script_reads_every_item_that_standard_tools_can_read() {
         assert_eq!(
             text.contains(item.file()),
             !ONLY_KPX.contains(&item),
-            "{item:?}: read {item} in src/cmd/snapshot.sh, or list it in ONLY_KPX"
+            "{item:?}: read {item} in src/command/snapshot/snapshot.sh, or list it in ONLY_KPX"
         );
     }
 }
@@ -345,7 +345,7 @@ fn the_script_makes_a_bundle_without_any_tool() {
         std::os::unix::fs::symlink(real, tools.join(tool)).unwrap();
     }
     // The script adds the system's folders to the path, where the real tools may be.
-    let script = fs::read_to_string(root().join("src/cmd/snapshot.sh")).unwrap();
+    let script = fs::read_to_string(root().join("src/command/snapshot/snapshot.sh")).unwrap();
     let script = script.replace("PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n", "");
     let file = scratch.path().join("snapshot.sh");
     fs::write(&file, script).unwrap();

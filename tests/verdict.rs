@@ -15,7 +15,7 @@ use kpx::verdict::{Fate, Judge, Surveyed, survey, targets};
 use kpx::why::{Asked, Look};
 use serde_json::Value;
 
-use crate::support::{chosen, kpx, root};
+use crate::support::{chosen, kpx, recordings, root};
 
 /// Names of the incidents below `testdata/cases`, sorted.
 fn cases() -> Vec<String> {
@@ -195,7 +195,7 @@ pub(crate) async fn commands_agree(recorded: Vec<String>) {
 #[test]
 fn a_brief_walk_ends_like_a_whole_one() {
     let mut compared = 0;
-    for dir in bundles() {
+    for dir in bundles(recordings()) {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let (judge, owners) = (Judge::new(&node), Owners::new(&node));

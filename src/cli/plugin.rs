@@ -37,5 +37,5 @@ pub(super) fn command() -> clap::Command {
         long.into_iter()
             .fold(command, clap::Command::after_long_help)
     }
-    renamed(super::command()).bin_name(AS_PLUGIN)
+    renamed(super::parser::command()).bin_name(AS_PLUGIN)
 }

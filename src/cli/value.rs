@@ -7,21 +7,21 @@ use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, Type
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
-use super::Part;
+use super::change::Part;
 use crate::backend::Mode;
 use crate::check;
 use crate::cluster::release::Goal;
+use crate::command::top::view::SortKey;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
 use crate::net::{Family, Mark, Proto};
 use crate::pages;
 use crate::view::View;
-use crate::view::top::SortKey;
 
 /// A parser of a fixed list of words: each word, its value and its line of help.
 #[derive(Clone, Copy)]
-pub(super) struct Choice<T: 'static>(&'static [(&'static str, T, &'static str)]);
+pub(crate) struct Choice<T: 'static>(&'static [(&'static str, T, &'static str)]);
 
 impl<T> Choice<T> {
     fn values(&self) -> impl Iterator<Item = PossibleValue> + use<T> {
@@ -48,12 +48,12 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Choice<T> {
 }
 
 /// Parses an item of evidence: its file in a bundle.
-pub(super) fn item(word: &str) -> Result<Item, String> {
+pub(crate) fn item(word: &str) -> Result<Item, String> {
     Item::of_file(word).ok_or_else(|| "a bundle has no such file".to_owned())
 }
 
 /// Parses a mark, of which a mask is no part.
-pub(super) fn mark(word: &str) -> Result<u32, String> {
+pub(crate) fn mark(word: &str) -> Result<u32, String> {
     match word.parse() {
         Ok(Mark {
             value,
@@ -74,12 +74,12 @@ const MODES: [(&str, Mode, &str); 3] = [
 ];
 
 /// Parses a mode that kube-proxy can be switched to.
-pub(super) const fn mode() -> Choice<Mode> {
+pub(crate) const fn mode() -> Choice<Mode> {
     Choice(&MODES)
 }
 
 /// Parses a mode that kube-proxy may run or have run in.
-pub(super) const fn any_mode() -> Choice<Mode> {
+pub(crate) const fn any_mode() -> Choice<Mode> {
     const USERSPACE: (&str, Mode, &str) = (
         "userspace",
         Mode::Userspace,
@@ -90,12 +90,12 @@ pub(super) const fn any_mode() -> Choice<Mode> {
 }
 
 /// Parses an IP family.
-pub(super) const fn family() -> Choice<Family> {
+pub(crate) const fn family() -> Choice<Family> {
     Choice(&[("4", Family::V4, "IPv4"), ("6", Family::V6, "IPv6")])
 }
 
 /// Parses a part of what a mode programs.
-pub(super) const fn part() -> Choice<Layer> {
+pub(crate) const fn part() -> Choice<Layer> {
     Choice(&[
         ("iptables", Layer::Iptables, "chains and rules"),
         ("ipset", Layer::Ipset, "IP sets"),
@@ -107,7 +107,7 @@ pub(super) const fn part() -> Choice<Layer> {
 }
 
 /// Parses a column that `kpx top` sorts by.
-pub(super) const fn sort() -> Choice<SortKey> {
+pub(crate) const fn sort() -> Choice<SortKey> {
     Choice(&[
         ("new", SortKey::New, "new connections"),
         ("open", SortKey::Open, "open connections"),
@@ -119,7 +119,7 @@ pub(super) const fn sort() -> Choice<SortKey> {
 }
 
 /// Parses a part that `kpx reconcile` changes.
-pub(super) const fn repaired() -> Choice<Part> {
+pub(crate) const fn repaired() -> Choice<Part> {
     Choice(&[
         ("iptables", Part::Layer(Layer::Iptables), "chains and rules"),
         ("ipset", Part::Layer(Layer::Ipset), "IP sets"),
@@ -144,7 +144,7 @@ pub(super) const fn repaired() -> Choice<Part> {
 }
 
 /// Parses a strategy of a migration.
-pub(super) const fn strategy() -> Choice<Strategy> {
+pub(crate) const fn strategy() -> Choice<Strategy> {
     Choice(&[
         (
             "bridge",
@@ -165,7 +165,7 @@ pub(super) const fn strategy() -> Choice<Strategy> {
 }
 
 /// Parses a view of `kpx show`.
-pub(super) const fn view() -> Choice<View> {
+pub(crate) const fn view() -> Choice<View> {
     Choice(&[
         (
             "services",
@@ -223,7 +223,7 @@ pub(super) const fn view() -> Choice<View> {
 }
 
 /// Parses the protocol of a packet: tcp, udp, sctp, or icmp for an echo request.
-pub(super) fn protocol(text: &str) -> Result<Proto, String> {
+pub(crate) fn protocol(text: &str) -> Result<Proto, String> {
     match text.parse() {
         Ok(proto @ (Proto::Tcp | Proto::Udp | Proto::Sctp | Proto::Icmp | Proto::Icmpv6)) => {
             Ok(proto)
@@ -233,13 +233,13 @@ pub(super) fn protocol(text: &str) -> Result<Proto, String> {
 }
 
 /// Parses a release of Kubernetes, or a version of it: `1.40`, `1.36.2`.
-pub(super) fn goal(text: &str) -> Result<Goal, String> {
+pub(crate) fn goal(text: &str) -> Result<Goal, String> {
     text.parse()
         .map_err(|_| "expected a release such as 1.40, or a version such as 1.36.2".to_owned())
 }
 
 /// Parses a duration: a number with the unit `ms`, `s`, `m` or `h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: f64 = digits
         .parse()
@@ -255,7 +255,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a size in bytes, with a unit.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits
         .parse()
@@ -272,7 +272,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a part of a processor in percent.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse() {
         Ok(number) if (0.01..=100.0).contains(&number) => Ok(number),
         _ => Err("expected a number from 0.01 to 100".to_owned()),
@@ -280,7 +280,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// Parses the lease of the bridge: 10 s to 1 h, long enough for a restart of its keeper and short enough to matter.
-pub(super) fn lease(text: &str) -> Result<Duration, String> {
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_secs(10)..=Duration::from_secs(3600);
     let time = duration(text)?;
     if allowed.contains(&time) {
@@ -293,7 +293,7 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
 /// A parser that offers values and accepts any word. `--output` in front of the command is parsed before the command is
 /// known: `Session` refuses what the command does not have. Checks also have names and groups.
 #[derive(Clone)]
-pub(super) enum Offered {
+pub(crate) enum Offered {
     Words(Vec<&'static str>),
     /// Made when they are asked for: every command line is parsed, and few are completed.
     Made(fn() -> Vec<PossibleValue>),
@@ -301,18 +301,18 @@ pub(super) enum Offered {
 
 impl Offered {
     /// Returns the parser that offers `words`.
-    pub(super) fn of(words: &[&'static str]) -> Self {
+    pub(crate) fn of(words: &[&'static str]) -> Self {
         Self::Words(words.to_vec())
     }
 }
 
 /// Parses a check, and offers the ids.
-pub(super) fn check() -> Offered {
+pub(crate) fn check() -> Offered {
     Offered::Made(|| checks().collect())
 }
 
 /// Parses what `kpx explain` explains, and offers the checks and the pages.
-pub(super) fn explained() -> Offered {
+pub(crate) fn explained() -> Offered {
     Offered::Made(|| {
         let pages = pages::all().map(|page| PossibleValue::new(page.word).help(page.subject));
         checks().chain(pages).collect()

@@ -62,7 +62,7 @@ impl ChangeEvent<'_> {
     }
 
     /// Returns what happened, as a word.
-    pub(super) fn verb(&self) -> &'static str {
+    pub(crate) fn verb(&self) -> &'static str {
         match self.change.action {
             Action::Added => "appeared",
             Action::Removed => "is gone",
@@ -71,12 +71,12 @@ impl ChangeEvent<'_> {
     }
 
     /// Returns the object that changed, with its Service.
-    pub(super) fn subject(&self) -> String {
+    pub(crate) fn subject(&self) -> String {
         subject(&self.change)
     }
 
     /// Returns the values before and after.
-    pub(super) fn details(&self) -> String {
+    pub(crate) fn details(&self) -> String {
         details(&self.change)
     }
 

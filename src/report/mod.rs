@@ -1,26 +1,14 @@
 //! The report of each command: types, and how they are printed. A report never reads a node or evidence.
 
-pub(crate) mod access;
-pub(crate) mod diff;
-pub(crate) mod doctor;
-pub(crate) mod explain;
 pub(crate) mod history;
-pub(crate) mod html;
 pub(crate) mod metrics;
-pub(crate) mod migrate;
 pub(crate) mod nodes;
 pub(crate) mod packets;
 pub(crate) mod plan;
-pub(crate) mod preflight;
+pub(crate) mod probe;
 pub(crate) mod program;
-pub(crate) mod resolve;
 #[cfg(test)]
 mod schema;
-pub(crate) mod show;
-pub(crate) mod snapshot;
-pub(crate) mod top;
-pub(crate) mod trace;
-pub(crate) mod why;
 
 /// Exit status: nothing is wrong, or the change is done.
 pub(crate) const CLEAN: u8 = 0;

@@ -103,7 +103,7 @@ impl PlanReport {
     }
 
     /// Returns the outcome in a few words, and its tone.
-    pub(super) fn head(&self) -> (Tone, String) {
+    pub(crate) fn head(&self) -> (Tone, String) {
         let goal = &self.goal;
         let count = self.steps.len();
         let steps = number_of(count, "step");
@@ -197,7 +197,7 @@ pub(super) fn still_needed(titles: &[String], page: &mut Page) {
 }
 
 /// Adds a command of several lines, shortened unless the style is wide or verbose.
-pub(super) fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
+pub(crate) fn block(page: &mut Page, indent: &str, label: &str, text: &str) {
     let all = page.style().wide || page.style().verbose > 0;
     let count = text.lines().count();
     let shown = if all || count <= LINES + 1 {

@@ -229,8 +229,8 @@ impl Walker<'_, '_, '_> {
                 }
                 let before = branch.clone();
                 let ran = self.nftables(branch, shown, table, chain);
-                let passes = |(_, end): &(Branch, End)| matches!(end, End::Return | End::Accept);
-                if certain || ran.iter().all(passes) {
+                let goes_on = |(_, end): &(Branch, End)| matches!(end, End::Return | End::Accept);
+                if certain || ran.iter().all(goes_on) {
                     next.extend(ran);
                 } else {
                     let reason = format!(
@@ -328,7 +328,6 @@ pub(crate) fn reply<'n>(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
     use crate::evidence::{Evidence, Item};

@@ -74,14 +74,14 @@ pub(crate) enum BackendStatus {
 }
 
 /// A backend of a connection: its pod, and what it is to the Service; `None` where that is unknown.
-pub(super) struct Backend {
-    pub(super) pod: Option<String>,
-    pub(super) status: Option<BackendStatus>,
+pub(crate) struct Backend {
+    pub(crate) pod: Option<String>,
+    pub(crate) status: Option<BackendStatus>,
 }
 
 impl Backend {
     /// Returns the backend of `port` at `addr`.
-    pub(super) fn at(addr: SocketAddr, port: &Port, node: &NodeSnapshot<'_>) -> Self {
+    pub(crate) fn at(addr: SocketAddr, port: &Port, node: &NodeSnapshot<'_>) -> Self {
         let endpoint = port.endpoints.iter().find(|of| of.addr == addr);
         let status = match endpoint.map(|of| of.state) {
             Some(None | Some(EndpointState::Ready)) => Some(BackendStatus::Endpoint),

@@ -20,9 +20,7 @@ pub(crate) mod programmed;
 pub(crate) mod service;
 pub(crate) mod services;
 pub(crate) mod sets;
-pub(crate) mod snapshot;
 pub(crate) mod sysctls;
-pub(crate) mod top;
 pub(crate) mod tree;
 
 use serde::Serialize;

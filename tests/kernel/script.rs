@@ -15,7 +15,10 @@ fn the_script_makes_a_bundle_that_loads() {
     netns.run("conntrack -L");
     let scratch = tempfile::tempdir().unwrap();
     let target = scratch.path().join("node1");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cmd/snapshot.sh");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/command/snapshot/snapshot.sh"
+    );
     let printed = netns.run(&format!("sh {script} {}", target.display()));
     let archive = format!("{}.tar.gz", target.display());
     assert_eq!(printed.trim(), archive);

@@ -204,7 +204,14 @@ fn the_text_and_the_json_of_other_software_parse_to_the_same_tables() {
                 assert_eq!(kinds(a), kinds(b));
                 assert_eq!(a.comment, b.comment);
             }
-            assert_eq!((&a.name, &a.base), (&b.name, &b.base));
+            // In JSON, nft 1.0.6 leaves out the links of a chain.
+            let mut base = a.base.clone();
+            if let (Some(base), Some(of)) = (&mut base, &b.base) {
+                assert!(base.devices.is_empty());
+                assert_eq!(of.devices.is_empty(), of.hook != "ingress", "{}", b.name);
+                base.devices.clone_from(&of.devices);
+            }
+            assert_eq!((&a.name, &base), (&b.name, &b.base));
             assert_eq!(a.rules.len(), b.rules.len());
         }
         assert_eq!(listed.sets, printed.sets);

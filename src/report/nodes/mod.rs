@@ -1,16 +1,8 @@
 //! The results of several nodes, put together. Only a small part of each node's report is kept.
 
-mod diff;
-mod doctor;
-mod names;
-mod plan;
-mod preflight;
-mod resolve;
-mod rows;
-mod show;
-mod snapshot;
-mod trace;
-mod why;
+pub(crate) mod names;
+pub(crate) mod plan;
+pub(crate) mod rows;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +12,7 @@ use serde::Serialize;
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::render::{Page, Report, Tone};
 use crate::words::number_of;
-
-pub(crate) use diff::DiffOfNodes;
-pub(crate) use doctor::DoctorOfNodes;
-pub(crate) use names::Nodes;
-pub(crate) use plan::PlanOfNodes;
-pub(crate) use preflight::PreflightOfNodes;
-pub(crate) use resolve::ResolveOfNodes;
-pub(crate) use show::ShowOfNodes;
-pub(crate) use snapshot::SnapshotOfNodes;
-pub(crate) use trace::TraceOfNodes;
-pub(crate) use why::WhyOfNodes;
+use names::Nodes;
 
 /// What the reports of several nodes have in common, and what differs.
 pub(crate) trait Together: Serialize {
@@ -190,13 +172,13 @@ impl<T: Together> Report for NodesReport<T> {
 }
 
 /// Adds a title after an empty line.
-fn title(page: &mut Page, text: &str) {
+pub(crate) fn title(page: &mut Page, text: &str) {
     page.line("");
     page.line(&page.paint(Tone::Strong, text));
 }
 
 /// Returns the nodes of a row: their number, and their names unless these are all.
-fn cell(nodes: &Nodes, read: usize, page: &Page) -> String {
+pub(crate) fn cell(nodes: &Nodes, read: usize, page: &Page) -> String {
     match nodes.len() {
         1 => nodes.all(),
         len if len == read => format!("all {read}"),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Nodes, Together, cell};
+use super::names::Nodes;
+use super::{Together, cell};
 use crate::render::{Page, Tone};
 use crate::report::plan::{PlanReport, still_needed};
 use crate::words::number_of;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Nodes;
+use super::names::Nodes;
 
 /// Rows of several nodes, by name. A value that most nodes have is kept once, without their names: the memory grows with the
 /// differences.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     nodes: Nodes,
     /// The nodes of which parts are unknown: a row that they do not have is unknown.
     partial: Nodes,
@@ -47,7 +47,7 @@ pub(crate) struct ValueOf {
 
 impl Rows {
     /// Adds the rows of a node; `partial` if more rows may exist.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         node: &Arc<str>,
         mut rows: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ impl Rows {
     }
 
     /// Returns the number of rows that are equal on all nodes.
-    pub(super) fn equal(&self) -> usize {
+    pub(crate) fn equal(&self) -> usize {
         self.by_name
             .values()
             .filter(|row| row.others.is_empty())
@@ -86,7 +86,7 @@ impl Rows {
     }
 
     /// Returns the rows that differ: those of the fewest nodes first.
-    pub(super) fn differing(&self) -> Vec<Differing> {
+    pub(crate) fn differing(&self) -> Vec<Differing> {
         let differing = self
             .by_name
             .iter()

@@ -10,26 +10,32 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Map, Value, json};
 
-use super::access::AccessReport;
-use super::diff::DiffReport;
-use super::doctor::DoctorReport;
-use super::explain::{CheckList, Document, Explanation};
 use super::history::{ChangeEvent, HistoryReport};
-use super::migrate::{FleetEventLine, FleetReport, MigrateReport, StatusReport};
-use super::nodes::{
-    DiffOfNodes, DoctorOfNodes, NodesReport, PlanOfNodes, PreflightOfNodes, ResolveOfNodes,
-    ShowOfNodes, SnapshotOfNodes, TraceOfNodes, WhyOfNodes,
-};
+use super::nodes::NodesReport;
+use super::nodes::plan::PlanOfNodes;
 use super::packets::PacketsReport;
 use super::plan::PlanReport;
-use super::preflight::PreflightReport;
 use super::program::ProgramReport;
-use super::resolve::ResolveReport;
-use super::show::ShowReport;
-use super::snapshot::SnapshotReport;
-use super::top::TopReport;
-use super::trace::TraceReport;
-use super::why::WhyReport;
+use crate::command::access::report::AccessReport;
+use crate::command::diff::report::DiffReport;
+use crate::command::diff::report::nodes::DiffOfNodes;
+use crate::command::doctor::report::DoctorReport;
+use crate::command::doctor::report::nodes::DoctorOfNodes;
+use crate::command::explain::report::{CheckList, Document, Explanation};
+use crate::command::migrate::report::{FleetEventLine, FleetReport, MigrateReport, StatusReport};
+use crate::command::preflight::report::PreflightReport;
+use crate::command::preflight::report::nodes::PreflightOfNodes;
+use crate::command::resolve::report::ResolveReport;
+use crate::command::resolve::report::nodes::ResolveOfNodes;
+use crate::command::show::report::ShowReport;
+use crate::command::show::report::nodes::ShowOfNodes;
+use crate::command::snapshot::report::SnapshotReport;
+use crate::command::snapshot::report::nodes::SnapshotOfNodes;
+use crate::command::top::report::TopReport;
+use crate::command::trace::report::TraceReport;
+use crate::command::trace::report::nodes::TraceOfNodes;
+use crate::command::why::report::WhyReport;
+use crate::command::why::report::nodes::WhyOfNodes;
 use crate::migrate::wire::{EventLine, Line};
 use crate::render::Report;
 

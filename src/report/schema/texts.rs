@@ -64,11 +64,11 @@ text!(crate::backend::requirements::Condition, "Condition", {
     "type": "string",
     "pattern": "^(ipv4|ipv6|(before|since)-.+|linux-bridge|external-ips|source-ranges|session-affinity)$"
 });
-text!(crate::report::trace::ProbeEnd, "ProbeEnd", {
+text!(crate::report::probe::ProbeEnd, "ProbeEnd", {
     "description": "How a real connection went: answered, refused, no answer, or why the destination is unreachable.",
     "type": "string"
 });
-text!(crate::report::nodes::Nodes, "Nodes", {
+text!(crate::report::nodes::names::Nodes, "Nodes", {
     "description": "Names of nodes.",
     "type": "array",
     "items": {"type": "string"}

@@ -1,0 +1,36 @@
+//! `kpx bridge guard`
+
+use super::args::BridgeArgs;
+use super::run::hinted;
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::io::Io;
+use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper};
+use crate::command::shared::session::Session;
+use crate::migrate::controller::guard::{self, GuardError};
+use crate::migrate::controller::keep::Order;
+use crate::report::CLEAN;
+
+/// Guards until the bridge is gone.
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<u8, Failure> {
+    if session.from.is_some() {
+        return Err(Failure::usage(
+            "`bridge guard` works on this node: it does not take --from",
+        ));
+    }
+    let mode = session.mode(args.mode).await?;
+    let keeper = LocalKeeper::start(session, args.lease, "kpx bridge guard", Order::Rest)?;
+    let node = LocalBridge::new(session, None, keeper);
+    let mut notify = |line: &str| {
+        // The guard continues even if stderr is closed.
+        writeln!(io.err, "kpx: {line}").ok();
+    };
+    match guard::run(node, mode, args.awaits, &mut notify).await {
+        Ok(()) => Ok(CLEAN),
+        Err(GuardError::Failed(error)) => Err(hinted(error)),
+        Err(error @ GuardError::Another) => Err(error).hint("one guard is enough"),
+    }
+}

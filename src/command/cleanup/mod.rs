@@ -1,0 +1,4 @@
+//! `kpx cleanup`
+
+pub(crate) mod args;
+pub(super) mod run;

@@ -1,0 +1,4 @@
+//! `kpx completions`
+
+pub(crate) mod args;
+pub(super) mod run;

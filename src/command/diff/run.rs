@@ -1,0 +1,113 @@
+//! `kpx diff`
+
+use std::mem::ManuallyDrop;
+
+use super::args::DiffArgs;
+use super::report::DiffReport;
+use super::report::nodes::DiffOfNodes;
+use crate::backend::Mode;
+use crate::command::shared::READABLE;
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity;
+use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
+use crate::command::shared::session::Session;
+use crate::command::watch::run as watch;
+use crate::diff;
+use crate::evidence::{IPTABLES, Item};
+use crate::node::NodeSnapshot;
+use crate::proof;
+use crate::report::packets::PacketsReport;
+use crate::trace;
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &DiffArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (mode, nodes) = (args.mode, args.nodes.clone());
+        let work = async move |session: Session| compare(&session, mode).await;
+        return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    if let Some(before) = args.bundles.first() {
+        let report = watch::compare(session, before, args.bundles.get(1)).await?;
+        return session.finish(io, &report);
+    }
+    if args.packets {
+        return session.finish(io, &packets(session, args).await?);
+    }
+    session.finish(io, &compare(session, args.mode).await?)
+}
+
+/// Compares the fate of every packet.
+async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Failure> {
+    let configured = session.configured(None).await?;
+    let mode = match args.mode.map_or(configured.clone(), Ok) {
+        Ok(mode) => mode,
+        Err(gap) => return Ok(PacketsReport::nothing(None, gap, "pass `--mode MODE`")),
+    };
+    let mut items = diff::needs(mode);
+    items.extend(packets_need());
+    items.sort();
+    items.dedup();
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
+    let is_other = configured.is_ok_and(|configured| configured != mode);
+    Ok(proof_of(session, &node, mode, is_other))
+}
+
+/// Items that [`proof_of`] reads, beside those of a difference of rules.
+pub(in crate::command) fn packets_need() -> impl Iterator<Item = Item> {
+    let all = trace::NEEDS.iter().chain(IPTABLES).copied();
+    all.chain([Item::Conntrack])
+}
+
+/// Compares the fate of every packet on `node` with that in `mode`.
+pub(in crate::command) fn proof_of(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    is_other: bool,
+) -> PacketsReport {
+    let compared = if is_other {
+        proof::in_mode(node, mode, session.families())
+    } else {
+        proof::of_node(node, mode, session.families())
+    };
+    match compared {
+        Ok(packets) => {
+            let options = identity::options_to_read(session);
+            PacketsReport::new(mode, is_other, &packets, &options)
+        }
+        Err(gap) => PacketsReport::nothing(Some(mode), gap, READABLE),
+    }
+}
+
+/// Compares the node with the desired state of its configured mode.
+pub(in crate::command) async fn of_node(session: &Session) -> Result<DiffReport, Failure> {
+    compare(session, None).await
+}
+
+async fn compare(session: &Session, mode: Option<Mode>) -> Result<DiffReport, Failure> {
+    let mode = match session.configured(mode).await? {
+        Ok(mode) => mode,
+        Err(gap) => return Ok(DiffReport::nothing(None, gap, "pass `--mode MODE`")),
+    };
+    let evidence = session.gather(&diff::needs(mode)).await?;
+    // Freeing a large cluster object by object takes a tenth of the time, and after one node the process ends.
+    let evidence = ManuallyDrop::new(evidence);
+    let node = ManuallyDrop::new(session.node(&evidence));
+    let report = match diff::compare(&node, mode, session.families()) {
+        Ok(mut found) => {
+            found.notes.extend(node.evidence().note_added());
+            DiffReport::new(mode, found)
+        }
+        Err(gap) => DiffReport::nothing(Some(mode), gap, READABLE),
+    };
+    if session.one_of_several {
+        drop(ManuallyDrop::into_inner(node));
+        drop(ManuallyDrop::into_inner(evidence));
+    }
+    Ok(report)
+}

@@ -1,0 +1,272 @@
+//! Runs the command that a command line names.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+
+use color_eyre::config::{HookBuilder, Theme};
+use color_eyre::eyre::{Report, WrapErr as _};
+use futures_util::FutureExt as _;
+
+use super::shared::confine;
+use super::shared::failure::{Failure, Verbosity};
+use super::shared::identity;
+use super::shared::io::Io;
+use super::shared::local_bridge;
+use super::shared::root;
+use super::shared::session::Session;
+use super::shared::terminal::Terminal;
+use super::{
+    access, bridge, cleanup, completions, diff, doctor, explain, help, man, migrate, pod,
+    preflight, reconcile, render, report, resolve, serve, show, snapshot, top, trace, watch, why,
+};
+use crate::cli::parser::{Cli, Command};
+use crate::command::bridge::args::{BridgeAction, BridgeArgs};
+use crate::host;
+use crate::render::TextWriter;
+use crate::report::{CLEAN, FAILED, USAGE};
+
+/// Runs kpx on the process's own arguments and streams.
+pub async fn main() -> ExitCode {
+    let terminal = Terminal::detect();
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let mut input = io::stdin().lock();
+    let mut io = Io {
+        out: &mut out,
+        err: &mut err,
+        input: &mut input,
+        interactive: terminal.input && terminal.err,
+        width: terminal.width,
+        terminal: terminal.out,
+        color: terminal.color,
+        ascii: terminal.ascii,
+        progress: terminal.drawn,
+        confine: true,
+    };
+    if let Err(error) = install_hooks() {
+        return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
+    }
+    // The panic hook has printed the error; the exit status is still missing.
+    let code = AssertUnwindSafe(run(std::env::args_os(), &mut io)).catch_unwind();
+    ExitCode::from(code.await.unwrap_or(FAILED))
+}
+
+/// Installs the hooks that report errors and panics.
+fn install_hooks() -> Result<(), Report> {
+    let (panics, errors) = hooks().try_into_hooks()?;
+    errors.install()?;
+    panic::set_hook(Box::new(move |panic| {
+        tell_panic(&panics.panic_report(panic), &mut io::stderr());
+    }));
+    Ok(())
+}
+
+fn hooks() -> HookBuilder {
+    HookBuilder::default()
+        .theme(Theme::new())
+        .display_env_section(false)
+        .panic_section(
+            "This is a bug in kpx, not a problem of the node.\n\
+             Please report it with the command line, the text above, and the bundle\n\
+             that `kpx snapshot --redact` writes on this node.",
+        )
+}
+
+/// Writes the report of a panic. Its message may quote a bundle: a terminal must not obey it.
+fn tell_panic(report: &impl Display, err: &mut dyn Write) {
+    let mut err = TextWriter::new(err, false);
+    // There is no other place for an error.
+    writeln!(err, "{report}").and_then(|()| err.flush()).ok();
+}
+
+/// Runs kpx on `args`, writing to `io`; returns the exit status.
+pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u8 {
+    let words: Vec<OsString> = args.into_iter().collect();
+    let parsed = Cli::parse_from_words(&words);
+    let cli = parsed.as_ref().ok();
+    let verbosity = cli.map_or(Verbosity::Normal, |cli| Verbosity::of(&cli.global));
+    let color = cli.is_some_and(|cli| cli.global.color.is_on(io.color));
+    let mut text;
+    let out: &mut dyn Write = if cli.is_some_and(snapshot::run::prints_bundle) {
+        &mut *io.out
+    } else {
+        text = TextWriter::new(&mut *io.out, color);
+        &mut text
+    };
+    let mut err = TextWriter::new(&mut *io.err, color);
+    let mut shown = Io {
+        out,
+        err: &mut err,
+        input: &mut *io.input,
+        ..*io
+    };
+    let ran = run_parsed(parsed, &words, &mut shown).await;
+    ran.unwrap_or_else(|failure| failure.tell(&mut err, verbosity))
+}
+
+async fn run_parsed(
+    parsed: Result<Cli, clap::Error>,
+    words: &[OsString],
+    io: &mut Io<'_>,
+) -> Result<u8, Failure> {
+    let code = match parsed {
+        Ok(cli) => {
+            let session = Session::new(&cli, words, io)?;
+            Box::pin(dispatch(&session, io, &cli.command)).await?
+        }
+        Err(answer) => usage(&answer, io)?,
+    };
+    // Writing what is still buffered can fail as well.
+    io.out.flush()?;
+    Ok(code)
+}
+
+/// Prints clap's answer: an error, or the help or version that was asked for.
+fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let text = answer.render();
+    if answer.use_stderr() {
+        write!(io.err, "{text}")?;
+        Ok(USAGE)
+    } else {
+        write!(io.out, "{text}")?;
+        Ok(CLEAN)
+    }
+}
+
+/// Runs `command` on the machine that is meant, which another one may be.
+async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    confine::to_bundles(session, io, command)?;
+    identity::refuse_other_systems(session, command)?;
+    root::refuse_others(session, command, false)?;
+    if identity::claims(session, command)
+        && let Some(remote) = identity::locate(session, command).await?
+    {
+        let done = Box::pin(run_command(&remote, io, command)).await;
+        // The first error matters.
+        let closed = remote.close().await;
+        return done.and_then(|code| closed.map(|()| code));
+    }
+    if identity::reads_here(session, command) && !identity::reads_several(command) {
+        identity::refuse_stranger(session).await?;
+    }
+    root::refuse_others(session, command, identity::claims(session, command))?;
+    Box::pin(run_command(session, io, command)).await
+}
+
+async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    match command {
+        Command::Doctor(args) => doctor::run::run(session, io, args).await,
+        Command::Explain(args) => match &args.check {
+            None => session.finish(io, &explain::run::list()),
+            Some(word) => match explain::run::page(word) {
+                Some(page) => session.finish(io, &page),
+                None => session.finish(io, &explain::run::one(session, word)?),
+            },
+        },
+        Command::Render(args) => {
+            let report = render::run::run(session, io, args).await?;
+            session.finish(io, &report)
+        }
+        Command::Diff(args) => diff::run::run(session, io, args).await,
+        Command::Cleanup(args) => cleanup::run::run(session, io, args).await,
+        Command::Bridge(args) => Box::pin(bridge_command(session, io, args)).await,
+        Command::Migrate(args) => migrate::run::run(session, io, args).await,
+        Command::Preflight(args) => preflight::run::run(session, io, args).await,
+        Command::Reconcile(args) => reconcile::run::run(session, io, args).await,
+        Command::Report(args) => Box::pin(report::run::run(session, io, args)).await,
+        Command::Resolve(args) => resolve::run::run(session, io, args).await,
+        Command::Snapshot(args) if args.script => snapshot::run::script(session, io),
+        Command::Snapshot(args) if snapshot::run::prints(session) => {
+            snapshot::run::print(session, io, args).await
+        }
+        Command::Snapshot(args) => snapshot::run::run(session, io, args).await,
+        Command::Show(args) => show::run::run(session, io, args).await,
+        Command::Serve(args) => Box::pin(serve::run::run(session, io, args)).await,
+        Command::Top(args) => Box::pin(top::run::run(session, io, args)).await,
+        Command::Watch(args) => Box::pin(watch::run::run(session, io, args)).await,
+        Command::Trace(args) => trace::run::run(session, io, args).await,
+        Command::Why(args) => why::run::run(session, io, args).await,
+        Command::Access(args) => access::run::run(session, io, args).await,
+        Command::Completions(args) => {
+            io.out.write_all(&completions::run::script(args.shell))?;
+            Ok(CLEAN)
+        }
+        Command::Man(args) => {
+            io.out
+                .write_all(man::run::page(args.page.as_deref())?.as_bytes())?;
+            Ok(CLEAN)
+        }
+        Command::Help(args) => {
+            io.out
+                .write_all(help::run::text(&args.command)?.as_bytes())?;
+            Ok(CLEAN)
+        }
+        Command::Complete => completions::run::services(session, io).await,
+        Command::Pod(args) => pod::run::run(session, io, args).await,
+        Command::Version(args) => {
+            if args.digest {
+                let program = std::fs::read("/proc/self/exe")
+                    .wrap_err("cannot read this program from /proc/self/exe")?;
+                writeln!(io.out, "{}", host::sha256(&program))?;
+            } else {
+                writeln!(io.out, "kpx {}", env!("CARGO_PKG_VERSION"))?;
+            }
+            Ok(CLEAN)
+        }
+    }
+}
+
+async fn bridge_command(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &BridgeArgs,
+) -> Result<u8, Failure> {
+    match args.action {
+        BridgeAction::Show => session.finish(io, &bridge::run::show(session, args).await?),
+        BridgeAction::Up => {
+            let report = bridge::run::up(session, io, args).await?;
+            session.finish(io, &report)
+        }
+        BridgeAction::Down => {
+            let report = bridge::run::down(session, io, args).await?;
+            session.finish(io, &report)
+        }
+        BridgeAction::Follow => Box::pin(bridge::follow::run(session, io, args)).await,
+        BridgeAction::Guard if args.detach => {
+            let mode = session.mode(args.mode).await?;
+            local_bridge::start_guard(session, mode, args.lease).await?;
+            Ok(CLEAN)
+        }
+        BridgeAction::Guard => bridge::guard::run(session, io, args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_panic_is_shown_and_not_obeyed() {
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (panics, _) = hooks().into_hooks();
+        let to = Arc::clone(&shown);
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            tell_panic(&panics.panic_report(panic), &mut *to.lock().unwrap());
+        }));
+        let ended = panic::catch_unwind(|| panic!("no Service {}", "a\u{1b}[2J\u{202e}b\r"));
+        panic::set_hook(before);
+        ended.unwrap_err();
+        let shown = String::from_utf8(shown.lock().unwrap().clone()).unwrap();
+        assert!(
+            shown.contains("no Service a\\u001b[2J\\u202eb\\u000d"),
+            "{shown}"
+        );
+        assert!(shown.contains("This is a bug in kpx"), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}', '\r']), "{shown}");
+    }
+}

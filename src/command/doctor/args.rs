@@ -1,0 +1,126 @@
+//! `kpx doctor`, `kpx explain` and `kpx preflight`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::backend::Mode;
+use crate::cli::nodes::NodesArgs;
+use crate::cli::value;
+use crate::cluster::release::Goal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  kpx doctor                             all checks on this node
+  kpx doctor node1                       all checks on another node
+  kpx --from node1.tar.gz doctor         all checks on a bundle
+  kpx --from cluster.tar.gz doctor --all-nodes
+  kpx doctor --only MX01,sysctl          some checks: by id, name or group
+  kpx doctor --skip DP01 --fail-on warning
+  kpx doctor --to nftables               before a switch to mode nftables
+  kpx doctor --release 1.40              before an upgrade of kube-proxy
+  kpx doctor --wait 2m                   re-check until healthy";
+
+/// Options of `kpx doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Check this node: the same as --node NODE
+    #[arg(value_name = "NODE", conflicts_with_all = ["all_nodes", "selector"])]
+    pub node: Option<String>,
+
+    /// Run these checks only: ids, names or groups
+    ///
+    /// Ids, names or groups, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
+        env = "KPX_ONLY")]
+    pub only: Vec<String>,
+
+    /// Skip these checks: ids, names or groups
+    ///
+    /// Ids, names or groups, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
+        env = "KPX_SKIP")]
+    pub skip: Vec<String>,
+
+    /// Suppress the findings listed in this file
+    ///
+    /// On a live node /etc/kpx/ignore.yaml is the default.
+    ///
+    /// The file is a YAML list of entries such as {check: DP01, subject: "mode *", reason: we switch in spring, expires:
+    /// 2027-03-31}. `check` is an id or a name. `subject` limits the entry to matching findings; * matches any text. The
+    /// entry expires at the end of its last day, in UTC. Suppressed findings are counted, listed with -v and in JSON, and do
+    /// not change the exit status.
+    #[arg(long, value_name = "FILE", env = "KPX_IGNORE_FILE")]
+    pub ignore_file: Option<PathBuf>,
+
+    /// Write Prometheus metrics to this file as well
+    ///
+    /// The file is replaced atomically: format prom, for node-exporter's textfile collector.
+    #[arg(long, value_name = "FILE", env = "KPX_TEXTFILE", conflicts_with_all = ["all_nodes", "selector"])]
+    pub textfile: Option<PathBuf>,
+
+    /// Add the checks before a switch to this mode
+    ///
+    /// Report what blocks a switch to this mode: errors block it, warnings do not.
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_TO")]
+    pub to: Option<Mode>,
+
+    /// Check what an upgrade to this release changes
+    ///
+    /// Report what an upgrade of kube-proxy to this release, or to this version of it, changes on the node: 1.40 or 1.37.2. What
+    /// releases change that are not published yet is known from announcements only.
+    #[arg(long, value_parser = value::goal, value_name = "RELEASE", env = "KPX_RELEASE",
+        conflicts_with_all = ["to", "textfile", "watch"])]
+    pub release: Option<Goal>,
+
+    /// Set the lowest severity with exit status 1
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SEVERITY",
+        default_value_t,
+        env = "KPX_FAIL_ON"
+    )]
+    pub fail_on: FailOn,
+
+    /// List the checks; do not run them
+    #[arg(long, conflicts_with = "textfile")]
+    pub list: bool,
+
+    /// Re-check until healthy, at most this long
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WAIT",
+        conflicts_with_all = ["from", "all_nodes", "selector"])]
+    pub wait: Option<Duration>,
+
+    /// Print a line per change, checking this often
+    ///
+    /// Print a line when a finding appears, changes or goes, until Ctrl-C; with -o json a line of JSON. The checks run when
+    /// rules, virtual servers, addresses, settings, kube-proxy or Services changed, and every 5 minutes.
+    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WATCH",
+        num_args = 0..=1, default_missing_value = "2s", require_equals = true,
+        conflicts_with_all = ["from", "all_nodes", "selector", "wait", "textfile", "list"])]
+    pub watch: Option<Duration>,
+
+    /// Run this program for each change
+    ///
+    /// With --watch: the program gets the change as a line of JSON on its standard input. No shell is started.
+    #[arg(long, value_name = "PROGRAM", env = "KPX_EXEC", requires = "watch")]
+    pub exec: Option<PathBuf>,
+
+    /// The nodes to read.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
+}
+
+/// The lowest severity with which `kpx doctor` exits with 1.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum FailOn {
+    /// Lost traffic, now or later
+    #[default]
+    Error,
+    /// Errors and risks
+    Warning,
+    /// No finding
+    Never,
+}

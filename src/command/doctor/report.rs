@@ -1,0 +1,333 @@
+//! The report of `kpx doctor`.
+
+mod blocks;
+mod credentials;
+mod formats;
+mod human;
+mod ignored;
+pub(crate) mod nodes;
+mod seen;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::backend::Mode;
+pub(crate) use crate::check::Status;
+use crate::check::{
+    self, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
+    Severity, Subject, Summary,
+};
+use crate::cluster::release::Goal;
+use crate::evidence::{ByTool, Time};
+use crate::render::{Page, Report, Tone};
+use crate::report::{CLEAN, FOUND, UNKNOWN};
+
+pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
+pub(crate) use blocks::{Block, commands, texts};
+pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
+pub(crate) use ignored::{IgnoreEntry, Ignored};
+
+/// The report of `kpx doctor`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DoctorReport {
+    /// The node, its mode and its cluster.
+    #[serde(flatten)]
+    pub head: Head,
+    /// When the evidence was collected, if known.
+    pub taken: Option<Time>,
+    /// The target mode of a planned switch: errors block the switch, warnings do not.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub target: Option<Mode>,
+    /// The release that a planned upgrade leads to: errors block the upgrade, warnings do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Goal>,
+    /// The checks that ran, sorted by id.
+    pub checks: Vec<CheckResult>,
+    /// The findings, by severity.
+    pub findings: Vec<Problem>,
+    /// The findings that the ignore file hides.
+    pub ignored: Vec<Ignored>,
+    /// The entries of the ignore file, with their status.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignore_entries: Vec<IgnoreEntry>,
+    /// The number of findings and checks.
+    pub summary: Summary,
+    /// The command to run next: the one that fixes or shows the most.
+    pub next: String,
+    /// Permissions that the API server denied, and how to get them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
+    /// The findings in blocks: what one fix clears is one block.
+    #[serde(skip)]
+    pub blocks: Vec<check::Block>,
+    /// Tables that a tool had to read, with the reason.
+    #[serde(skip)]
+    pub by_tool: Vec<ByTool>,
+    /// The path of the ignore file.
+    #[serde(skip)]
+    pub ignore_file: Option<String>,
+    /// The lowest severity that makes the exit status 1; `None` for never.
+    #[serde(skip)]
+    pub fail_on: Option<Severity>,
+}
+
+/// What a report has beside the diagnosis.
+#[derive(Debug, Default)]
+pub(crate) struct Frame {
+    /// The node, its mode and its cluster.
+    pub head: Head,
+    /// When the evidence was collected, if known.
+    pub taken: Option<Time>,
+    /// The question that the checks answered.
+    pub question: Question,
+    /// Tables that a tool had to read, with the reason.
+    pub by_tool: Vec<ByTool>,
+    /// The path of the ignore file.
+    pub ignore_file: Option<String>,
+    /// The lowest severity that makes the exit status 1; `None` for never.
+    pub fail_on: Option<Severity>,
+}
+
+/// The result of one check.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CheckResult {
+    /// Id of the check.
+    pub id: &'static str,
+    /// Name of the check, in kebab case.
+    pub name: &'static str,
+    /// Its group.
+    pub group: &'static str,
+    /// The highest severity of its findings.
+    pub severity: Severity,
+    /// Its status.
+    pub status: Status,
+    /// The healthy state.
+    pub title: &'static str,
+    /// Why it was skipped or is unknown, or which check explains its failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// One finding.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Problem {
+    /// The id of its check.
+    pub id: &'static str,
+    /// The name of its check.
+    pub name: &'static str,
+    /// Its severity.
+    pub severity: Severity,
+    /// The name of the object that it is about.
+    pub subject: String,
+    /// The object that it is about.
+    pub about: Subject,
+    /// All Services that it concerns; none if it concerns the whole node.
+    pub services: Vec<ServiceRef>,
+    /// What is wrong.
+    pub message: String,
+    /// The facts that show it.
+    pub evidence: Vec<Proof>,
+    /// How to fix it.
+    pub fix: Fix,
+    /// Findings that it explains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub consequences: Vec<Consequence>,
+}
+
+/// A finding that another one explains.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Consequence {
+    /// The id of its check.
+    pub id: &'static str,
+    /// The name of its check.
+    pub name: &'static str,
+    /// The name of the object that it is about.
+    pub subject: String,
+    /// The object that it is about.
+    pub about: Subject,
+    /// All Services that it concerns; none if it concerns the whole node.
+    pub services: Vec<ServiceRef>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl DoctorReport {
+    /// Returns the report of a diagnosis; commands reach the node as `reach` says.
+    pub(crate) fn new(diagnosis: Diagnosis, reach: &Arc<Reach>, frame: Frame) -> Self {
+        let findings = diagnosis.findings.into_iter();
+        Self {
+            head: frame.head,
+            taken: frame.taken,
+            target: frame.question.target(),
+            release: frame.question.goal(),
+            credentials: credentials::hint(&diagnosis.checks),
+            checks: diagnosis.checks.iter().map(CheckResult::new).collect(),
+            findings: findings.map(|of| Problem::new(of, reach)).collect(),
+            ignored: diagnosis.hidden.into_iter().map(Ignored::new).collect(),
+            ignore_entries: diagnosis.entries.iter().map(IgnoreEntry::new).collect(),
+            summary: diagnosis.summary,
+            next: reach.next(&diagnosis.next),
+            blocks: diagnosis.blocks,
+            by_tool: frame.by_tool,
+            ignore_file: frame.ignore_file,
+            fail_on: frame.fail_on,
+        }
+    }
+
+    /// Returns what is planned, for people; `None` if the checks examined the current state.
+    pub(crate) fn planned(&self) -> Option<String> {
+        let switch = self.target.map(|target| format!("a switch to {target}"));
+        switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
+    }
+
+    /// Returns whether connections to any Service fail, or are worse in the mode of a planned switch.
+    fn has_failing(&self) -> bool {
+        let services = self.head.services.as_ref();
+        let outlook = self.head.outlook.as_ref();
+        services.is_some_and(|tally| !tally.failing.is_empty())
+            || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
+    }
+
+    /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.
+    fn services(&self) -> Option<String> {
+        let now = self.head.services.as_ref().map(ToString::to_string);
+        let then = self.head.outlook.as_ref();
+        now.or_else(|| then.map(|of| format!("in mode {}: {}", of.mode, of.services)))
+    }
+
+    /// Returns the number of checks that have findings in the report.
+    fn failing(&self) -> usize {
+        let ids: BTreeSet<&str> = self.findings.iter().map(|finding| finding.id).collect();
+        ids.len()
+    }
+
+    /// Iterates over the checks with `status`.
+    pub(crate) fn with(&self, status: Status) -> impl Iterator<Item = &CheckResult> {
+        self.checks.iter().filter(move |c| c.status == status)
+    }
+}
+
+impl CheckResult {
+    fn new(of: &Checked) -> Self {
+        Self {
+            id: of.check.id,
+            name: of.check.name,
+            group: of.check.group(),
+            severity: of.check.severity,
+            status: of.status,
+            title: of.check.title,
+            reason: of.reason.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl Problem {
+    fn new(of: Diagnosed, reach: &Arc<Reach>) -> Self {
+        let Finding {
+            about,
+            subject,
+            services,
+            message,
+            evidence,
+            fix,
+            ..
+        } = of.finding;
+        let mut fix = fix.unwrap_or_else(|| of.check.fix.into());
+        fix.reached_by(reach);
+        Self {
+            id: of.check.id,
+            name: of.check.name,
+            severity: of.severity,
+            subject,
+            about,
+            services,
+            message,
+            evidence,
+            fix,
+            consequences: of.consequences.into_iter().map(Consequence::new).collect(),
+        }
+    }
+}
+
+impl Consequence {
+    fn new(of: check::Consequence) -> Self {
+        Self {
+            id: of.check.id,
+            name: of.check.name,
+            subject: of.finding.subject,
+            about: of.finding.about,
+            services: of.finding.services,
+            message: of.finding.message,
+        }
+    }
+}
+
+impl Problem {
+    /// Returns the tone of its severity.
+    pub(crate) const fn tone(&self) -> Tone {
+        match self.severity {
+            Severity::Error => Tone::Bad,
+            Severity::Warning => Tone::Doubtful,
+            Severity::Info => Tone::Strong,
+        }
+    }
+}
+
+impl DoctorReport {
+    /// Iterates over the findings in blocks: the worst first, then those whose fix clears the most.
+    pub(crate) fn in_blocks(&self) -> impl Iterator<Item = Block<'_>> {
+        let blocks = self.blocks.iter();
+        blocks.map(|block| Block::new(block, &self.findings))
+    }
+
+    /// Returns the verdict in a few words, and its tone.
+    pub(crate) fn answer(&self) -> (Tone, String) {
+        human::answer(self)
+    }
+
+    /// Returns facts about the node, each with its name.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
+        human::facts(self)
+    }
+
+    /// Returns the number of checks by status, in words.
+    pub(crate) fn checked(&self) -> String {
+        human::checked(self, "")
+    }
+
+    /// Returns the ids of the checks with `status` by reason; the reason of most checks is first.
+    pub(crate) fn by_reason(&self, status: Status) -> Vec<(&str, Vec<&'static str>)> {
+        human::by_reason(self, status)
+    }
+
+    /// Adds the findings and the status of the checks to the page of another report.
+    pub(crate) fn rest(&self, page: &mut Page) {
+        human::rest(self, page);
+    }
+}
+
+impl Report for DoctorReport {
+    const KIND: &'static str = "DoctorReport";
+
+    fn page(&self, page: &mut Page) {
+        human::page(self, page);
+    }
+
+    fn exit(&self) -> u8 {
+        let worst = self.findings.iter().map(|finding| finding.severity).max();
+        let failing = self.has_failing().then_some(Severity::Error);
+        let worst = worst.max(failing);
+        match self.fail_on {
+            Some(least) if worst.is_some_and(|worst| worst >= least) => FOUND,
+            _ if self.summary.unknown > 0 => UNKNOWN,
+            _ => CLEAN,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The findings of several nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{DoctorReport, Status};
+use crate::check::Severity;
+use crate::render::{Page, Tone};
+use crate::report::nodes::names::Nodes;
+use crate::report::nodes::{Together, cell, title};
+use crate::verdict::{Client, Failing, Fate, client_names};
+use crate::words::number_of;
+
+/// The findings of several nodes, each once.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DoctorOfNodes {
+    /// The number of nodes with errors.
+    pub errors: usize,
+    /// The number of nodes with warnings, but no errors.
+    pub warnings: usize,
+    /// The number of nodes without errors and warnings, on which some checks are unknown.
+    pub inconclusive: usize,
+    /// The number of nodes without errors and warnings, and without unknown checks.
+    pub healthy: usize,
+    /// The Services whose connections fail.
+    pub services: Vec<FailingService>,
+    /// The findings: first those of at most half of the nodes, then the others, each by severity and by the number of nodes.
+    pub findings: Vec<Finding>,
+    /// The checks whose data is missing.
+    pub unknown: Vec<Unknown>,
+    #[serde(skip)]
+    failing: BTreeMap<(String, Fate, Vec<Client>), Nodes>,
+    #[serde(skip)]
+    found: BTreeMap<Key, (BTreeSet<Box<str>>, Nodes)>,
+    #[serde(skip)]
+    missing: BTreeMap<Box<str>, (BTreeSet<&'static str>, Nodes)>,
+}
+
+/// A Service whose connections fail, with the nodes where they do.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FailingService {
+    /// The Service, as `NAMESPACE/NAME`.
+    pub service: String,
+    /// What happens to its connections.
+    pub fate: Fate,
+    /// The clients whose connections fail.
+    pub clients: Vec<Client>,
+    /// The nodes.
+    pub nodes: Nodes,
+}
+
+/// A finding: severity, id and name of the check, message.
+type Key = (Severity, &'static str, &'static str, Box<str>);
+
+/// A finding, with the nodes that have it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Finding {
+    /// The id of its check.
+    pub id: &'static str,
+    /// The name of its check.
+    pub name: &'static str,
+    /// Its severity.
+    pub severity: Severity,
+    /// What is wrong.
+    pub message: Box<str>,
+    /// The objects that it is about.
+    pub subjects: BTreeSet<Box<str>>,
+    /// The nodes that have it.
+    pub nodes: Nodes,
+    /// Whether more than half of the nodes have it.
+    pub common: bool,
+}
+
+/// Checks whose data is missing for one reason.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Unknown {
+    /// The reason.
+    pub reason: Box<str>,
+    /// The ids of the checks.
+    pub checks: BTreeSet<&'static str>,
+    /// The nodes.
+    pub nodes: Nodes,
+}
+
+/// What is kept of a node's report.
+#[derive(Debug)]
+pub(crate) struct Part {
+    failing: Vec<Failing>,
+    findings: Vec<(Key, Box<str>)>,
+    unknown: Vec<(Box<str>, &'static str)>,
+}
+
+impl Together for DoctorOfNodes {
+    type Of = DoctorReport;
+    type Part = Part;
+
+    fn part(report: DoctorReport) -> Part {
+        let unknown = report.with(Status::Unknown).map(|check| {
+            let reason = check.reason.as_deref().unwrap_or_default();
+            (Box::from(reason), check.id)
+        });
+        let services = report.head.services.as_ref();
+        Part {
+            failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
+            unknown: unknown.collect(),
+            findings: report
+                .findings
+                .into_iter()
+                .map(|of| {
+                    let key = (of.severity, of.id, of.name, of.message.into_boxed_str());
+                    (key, of.subject.into_boxed_str())
+                })
+                .collect(),
+        }
+    }
+
+    fn add(&mut self, node: &Arc<str>, part: Part) {
+        let worst = part
+            .findings
+            .iter()
+            .map(|((severity, ..), _)| *severity)
+            .chain(part.failing.first().map(|_| Severity::Error))
+            .max();
+        let state = match worst {
+            Some(Severity::Error) => &mut self.errors,
+            Some(Severity::Warning) => &mut self.warnings,
+            _ if part.unknown.is_empty() => &mut self.healthy,
+            _ => &mut self.inconclusive,
+        };
+        *state += 1;
+        for of in part.failing {
+            let key = (of.service, of.fate, of.clients);
+            self.failing.entry(key).or_default().add(node);
+        }
+        for (key, subject) in part.findings {
+            let (subjects, nodes) = self.found.entry(key).or_default();
+            subjects.insert(subject);
+            nodes.add(node);
+        }
+        for (reason, id) in part.unknown {
+            let (ids, nodes) = self.missing.entry(reason).or_default();
+            ids.insert(id);
+            nodes.add(node);
+        }
+    }
+
+    fn settle(&mut self) {
+        let read = self.errors + self.warnings + self.inconclusive + self.healthy;
+        let failing = std::mem::take(&mut self.failing).into_iter();
+        let failing = failing.map(|((service, fate, clients), nodes)| FailingService {
+            service,
+            fate,
+            clients,
+            nodes,
+        });
+        self.services = failing.collect();
+        let found = std::mem::take(&mut self.found).into_iter();
+        let findings = found.map(
+            |((severity, id, name, message), (subjects, nodes))| Finding {
+                id,
+                name,
+                severity,
+                message,
+                subjects,
+                common: nodes.len() * 2 > read,
+                nodes,
+            },
+        );
+        self.findings = findings.collect();
+        self.findings.sort_by(|a, b| {
+            let order = |of: &Finding| (of.common, std::cmp::Reverse(of.severity), of.nodes.len());
+            (order(a), a.id, &a.message).cmp(&(order(b), b.id, &b.message))
+        });
+        let missing = std::mem::take(&mut self.missing).into_iter();
+        let unknown = missing.map(|(reason, (checks, nodes))| Unknown {
+            reason,
+            checks,
+            nodes,
+        });
+        self.unknown = unknown.collect();
+        self.unknown.sort_by(|a, b| {
+            let order = |of: &Unknown| std::cmp::Reverse((of.nodes.len(), of.checks.len()));
+            (order(a), &a.reason).cmp(&(order(b), &b.reason))
+        });
+    }
+
+    fn states(&self) -> Vec<(usize, &'static str)> {
+        vec![
+            (self.healthy, "healthy"),
+            (self.errors, "with errors"),
+            (self.warnings, "with warnings"),
+            (self.inconclusive, "inconclusive"),
+        ]
+    }
+
+    fn page(&self, read: usize, page: &mut Page) {
+        services(&self.services, read, page);
+        let (common, odd): (Vec<_>, Vec<_>) = self.findings.iter().partition(|of| of.common);
+        for (heading, findings) in [("on some nodes", odd), ("on most nodes", common)] {
+            if !findings.is_empty() {
+                title(page, heading);
+                table(&findings, read, page);
+            }
+        }
+        unknown(&self.unknown, read, page);
+        let explains = self
+            .findings
+            .first()
+            .map(|first| format!("explain {}", first.id));
+        let explains = explains.or_else(|| {
+            Some(format!(
+                "why {} --all-nodes",
+                self.services.first()?.service
+            ))
+        });
+        if let Some(command) = explains {
+            page.line("");
+            let program = page.style().program;
+            page.line(&format!("next: {program} {command}"));
+        }
+    }
+}
+
+/// Adds the Services whose connections fail.
+fn services(failing: &[FailingService], read: usize, page: &mut Page) {
+    if failing.is_empty() {
+        return;
+    }
+    title(page, "Services that fail");
+    let rows = failing.iter().map(|of| {
+        vec![
+            of.service.clone(),
+            cell(&of.nodes, read, page),
+            format!("{}{}", of.fate, client_names(&of.clients)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    page.grid(&[("SERVICE", 0), ("NODES", 0), ("VERDICT", 0)], &rows);
+}
+
+fn table(findings: &[&Finding], read: usize, page: &mut Page) {
+    let rows = findings.iter().map(|of| {
+        vec![
+            of.severity.name().to_uppercase(),
+            of.id.to_owned(),
+            cell(&of.nodes, read, page),
+            what(of, page),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let columns = [("SEVERITY", 0), ("CHECK", 0), ("NODES", 0), ("PROBLEM", 0)];
+    page.grid(&columns, &rows);
+}
+
+/// Returns the objects and what is wrong with them.
+fn what(finding: &Finding, page: &Page) -> String {
+    let few = if page.style().verbose > 0 {
+        finding.subjects.len()
+    } else {
+        2
+    };
+    let subjects: Vec<&str> = finding.subjects.iter().take(few).map(|of| &**of).collect();
+    let rest = match finding.subjects.len().saturating_sub(few) {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    };
+    format!("{}{rest}: {}", subjects.join(", "), finding.message)
+}
+
+fn unknown(unknown: &[Unknown], read: usize, page: &mut Page) {
+    /// The number of reasons shown without `-v`.
+    const FEW: usize = 5;
+    if unknown.is_empty() {
+        return;
+    }
+    page.line("");
+    page.line(&page.paint(Tone::Unclear, "unknown"));
+    let shown = if page.style().verbose > 0 {
+        unknown.len()
+    } else {
+        FEW
+    };
+    for of in unknown.iter().take(shown) {
+        let checks: Vec<&str> = of.checks.iter().copied().collect();
+        let checks = match checks.as_slice() {
+            all if all.len() > 3 && page.style().verbose == 0 => number_of(all.len(), "check"),
+            all => all.join(", "),
+        };
+        let nodes = cell(&of.nodes, read, page);
+        page.para("  ", &format!("{checks} on {nodes}: {}", of.reason));
+    }
+    if unknown.len() > shown {
+        let rest = number_of(unknown.len() - shown, "more reason");
+        page.line(&format!("  and {rest} (-v shows all)"));
+    }
+}

@@ -1,0 +1,44 @@
+//! `kpx explain`
+
+use super::report::{CheckList, Document, Explanation};
+use crate::check;
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity::reach;
+use crate::command::shared::session::Session;
+use crate::pages;
+
+/// Lists every check.
+pub(in crate::command) fn list() -> CheckList {
+    CheckList::new(check::all())
+}
+
+/// Returns the page that `word` names.
+pub(in crate::command) fn page(word: &str) -> Option<Document> {
+    let page = pages::named(word)?;
+    Some(Document {
+        id: page.word,
+        page: page.path,
+        text: page.text,
+    })
+}
+
+/// Explains the check that `word` names.
+pub(in crate::command) fn one(session: &Session, word: &str) -> Result<Explanation, Failure> {
+    let named = check::named(word);
+    match named.as_slice() {
+        [check] => Ok(Explanation::new(check, &reach(session))),
+        [] => Err(crate::command::doctor::run::unknown_check(word).with_hint(
+            "`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
+             and `kpx explain providers` names the others",
+        )),
+        [first, ..] => {
+            let checks = named.iter().map(|check| check.id).collect::<Vec<_>>();
+            Err(Failure::usage(format!(
+                "{word} is a group, {}: {}",
+                first.group(),
+                checks.join(", ")
+            ))
+            .with_hint("choose one of its checks"))
+        }
+    }
+}

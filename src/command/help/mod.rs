@@ -1,0 +1,4 @@
+//! `kpx help`
+
+pub(crate) mod args;
+pub(super) mod run;

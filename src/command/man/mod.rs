@@ -1,0 +1,4 @@
+//! `kpx man`
+
+pub(crate) mod args;
+pub(super) mod run;

@@ -1,0 +1,318 @@
+//! `kpx migrate`
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::backend::Mode;
+use crate::cli::value;
+use crate::migrate::migration::Strategy;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  kpx migrate --to nftables --dry-run    print the plan and its cost
+  kpx migrate --to nftables              switch, after confirmation
+  kpx migrate resume                     continue after a stop";
+
+pub(crate) const LONG_EXAMPLES: &str = "\
+Examples:
+  kpx migrate --to nftables --dry-run    print the plan and its cost
+  kpx migrate --to nftables              switch, after confirmation
+  kpx migrate --to ipvs --scheduler lc --strict-arp --yes
+  kpx migrate --to nftables --node worker1 --this-node
+                                         name this machine's Node object
+  kpx migrate --to nftables --all-nodes --staged
+  kpx migrate status                     show progress
+  kpx migrate resume                     continue after a stop
+  kpx migrate rollback                   switch back";
+
+const PREPARE_EXAMPLES: &str = "\
+Examples:
+  kpx migrate prepare --to nftables      before the configuration changes
+  kpx migrate finish                     after kube-proxy's restart";
+
+const FINISH_EXAMPLES: &str = "\
+Examples:
+  kpx migrate finish                     after kube-proxy's restart
+  kpx migrate finish --confirm-timeout 20m";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  kpx migrate status                     this node's migration
+  kpx migrate status -o json             as JSON
+  kpx migrate status --all-nodes         the cluster's migration";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  kpx migrate resume                     continue this node's migration
+  kpx migrate resume --accept-loss       and drop undrained connections
+  kpx migrate resume --all-nodes         the cluster's, from any machine";
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  kpx migrate rollback                   switch back to the old mode
+  kpx migrate rollback --until-restart   stop before the configuration changes
+  kpx migrate rollback --all-nodes       all nodes, the last one first";
+
+/// Options of `kpx migrate`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
+pub struct MigrateArgs {
+    /// A part of a migration.
+    #[command(subcommand)]
+    pub part: Option<MigratePart>,
+
+    /// The start of a migration.
+    #[command(flatten)]
+    pub journey: JourneyArgs,
+
+    /// Other nodes than this one.
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+}
+
+/// Options of a migration of several nodes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Nodes of a cluster")]
+pub struct FleetArgs {
+    /// Switch all nodes, one after the other
+    ///
+    /// `--node NAME,NAME` switches these nodes only.
+    #[arg(long, conflicts_with = "this_node")]
+    pub all_nodes: bool,
+
+    /// Switch node by node to a second DaemonSet
+    ///
+    /// Nodes get the new DaemonSet by a label, so a restart of kube-proxy never switches another node.
+    #[arg(long)]
+    pub staged: bool,
+
+    /// Print the commands for each node; start no pods
+    ///
+    /// Otherwise, kpx runs in a pod on each node: it copies itself into a container of kube-proxy's image. `--image IMAGE`
+    /// selects an image that contains kpx.
+    #[arg(long, conflicts_with = "image", hide_short_help = true)]
+    pub by_hand: bool,
+
+    /// Use this service account of kube-system for the pods
+    ///
+    /// deploy/rbac.yaml creates the default one.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kpx",
+        env = "KPX_SERVICE_ACCOUNT",
+        hide_short_help = true
+    )]
+    pub service_account: String,
+
+    /// Watch each node this long
+    ///
+    /// The next node is switched after this time.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_SOAK")]
+    pub soak: Duration,
+
+    /// Wait this long for a new pod to be ready
+    #[arg(long, value_name = "TIME", default_value = "3m", value_parser = value::duration, env = "KPX_READY_TIMEOUT",
+        hide_short_help = true)]
+    pub ready_timeout: Duration,
+}
+
+/// A part of a migration.
+#[derive(Debug, Subcommand)]
+pub enum MigratePart {
+    /// Do the steps before the configuration changes
+    ///
+    /// For a configuration managed by GitOps or a provider: someone else then changes the mode and restarts kube-proxy, and
+    /// `kpx migrate finish` does the remaining steps.
+    #[command(after_help = PREPARE_EXAMPLES, after_long_help = PREPARE_EXAMPLES)]
+    Prepare(JourneyArgs),
+
+    /// Do the steps after kube-proxy's restart
+    ///
+    /// Waits until kube-proxy serves in the new mode, and removes the old mode's rules.
+    #[command(after_help = FINISH_EXAMPLES, after_long_help = FINISH_EXAMPLES)]
+    Finish(ContinueArgs),
+
+    /// Show the newest migration
+    #[command(after_help = STATUS_EXAMPLES, after_long_help = STATUS_EXAMPLES)]
+    Status(StatusArgs),
+
+    /// Continue a migration that stopped
+    #[command(after_help = RESUME_EXAMPLES, after_long_help = RESUME_EXAMPLES)]
+    Resume(ResumeArgs),
+
+    /// Roll back a migration, stopped or finished
+    #[command(after_help = ROLLBACK_EXAMPLES, after_long_help = ROLLBACK_EXAMPLES)]
+    Rollback(RollbackArgs),
+}
+
+/// Options of `kpx migrate status`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct StatusArgs {
+    /// Show the cluster's migration
+    #[arg(long, conflicts_with = "this_node")]
+    pub all_nodes: bool,
+
+    /// Show the migration of this machine
+    #[arg(long)]
+    pub this_node: bool,
+}
+
+/// Options of `kpx migrate resume`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ResumeArgs {
+    /// Continue the cluster's migration
+    #[arg(long, conflicts_with = "this_node")]
+    pub all_nodes: bool,
+
+    /// Limits and consent.
+    #[command(flatten)]
+    pub go_on: ContinueArgs,
+}
+
+/// Options of `kpx migrate rollback`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RollbackArgs {
+    /// Roll back the cluster's migration
+    #[arg(long, conflicts_with = "this_node")]
+    pub all_nodes: bool,
+
+    /// Stop before the configuration changes
+    ///
+    /// Someone else then restores the configuration and restarts kube-proxy, and `kpx migrate finish` does the remaining
+    /// steps.
+    #[arg(long, conflicts_with = "all_nodes")]
+    pub until_restart: bool,
+
+    /// Limits and consent.
+    #[command(flatten)]
+    pub go_on: ContinueArgs,
+}
+
+/// Options that start a migration.
+#[derive(Args, Debug)]
+pub struct JourneyArgs {
+    /// Switch to this mode
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", required = true)]
+    pub to: Option<Mode>,
+
+    /// Print the plan and its cost; change nothing
+    #[arg(long, env = "KPX_DRY_RUN")]
+    pub dry_run: bool,
+
+    /// Print only blockers and cost, with --dry-run
+    #[arg(long, requires = "dry_run", hide_short_help = true)]
+    pub brief: bool,
+
+    /// Set the scheduler of virtual servers as well
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "KPX_SCHEDULER",
+        hide_short_help = true
+    )]
+    pub scheduler: Option<String>,
+
+    /// Set strictARP as well
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        env = "KPX_STRICT_ARP", hide_short_help = true)]
+    pub strict_arp: Option<bool>,
+
+    /// Handle connections by this strategy
+    ///
+    /// The default is bridge when switching to nftables or away from ipvs or userspace, else in-place.
+    #[arg(long, value_parser = value::strategy(), value_name = "NAME", env = "KPX_STRATEGY")]
+    pub strategy: Option<Strategy>,
+
+    /// Consent to losses when pods are evicted.
+    #[command(flatten)]
+    pub evict: EvictArgs,
+
+    /// Remove the leftovers of this mode as well
+    ///
+    /// For a kube-proxy that already runs in the new mode: the mode that it ran in before.
+    #[arg(long, value_parser = value::any_mode(), value_name = "MODE", hide_short_help = true)]
+    pub old_mode: Option<Mode>,
+
+    /// Ignore these checks: ids, names or groups
+    ///
+    /// Switch although these checks block it. Ids, names or groups, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub skip: Vec<String>,
+
+    /// Limits and consent.
+    #[command(flatten)]
+    pub go_on: ContinueArgs,
+}
+
+/// Options for the eviction of pods.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct EvictArgs {
+    /// Evict pods without a controller
+    ///
+    /// With --strategy drain-node. Nothing recreates these pods.
+    #[arg(long, hide_short_help = true)]
+    pub delete_bare_pods: bool,
+
+    /// Evict pods with an emptyDir
+    ///
+    /// With --strategy drain-node. The data in the emptyDir is lost.
+    #[arg(long, hide_short_help = true)]
+    pub delete_emptydir_data: bool,
+}
+
+/// Limits and consent of every command that continues a migration.
+#[derive(Args, Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags that are independent of each other"
+)]
+pub struct ContinueArgs {
+    /// Switch this machine, with --node NAME
+    ///
+    /// `--node NAME --this-node` sets the name of this machine's Node object. Without --this-node, --node NAME switches
+    /// that node through the API.
+    #[arg(long)]
+    pub this_node: bool,
+
+    /// Roll back unless healthy after this long
+    ///
+    /// Healthy: kube-proxy serves in the new mode and the Services answer.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = value::duration, env = "KPX_CONFIRM_TIMEOUT",
+        hide_short_help = true)]
+    pub confirm_timeout: Duration,
+
+    /// Drain connections and pods this long
+    ///
+    /// Wait this long for connections through virtual servers to end, and for evicted pods to terminate.
+    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = value::duration, env = "KPX_DRAIN_TIMEOUT",
+        hide_short_help = true)]
+    pub drain_timeout: Duration,
+
+    /// Drop connections that do not drain in time
+    #[arg(long)]
+    pub accept_loss: bool,
+
+    /// Set the lease of the bridge: 10s to 1h
+    ///
+    /// The bridge serves new connections this long after the last renewal by kpx or its guard.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = value::lease, env = "KPX_LEASE",
+        hide_short_help = true)]
+    pub lease: Duration,
+
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub yes: bool,
+
+    /// Skip steps that are already done
+    ///
+    /// For scripts that repeat a command: a migration that is already in progress is continued, and a finished one is
+    /// reported.
+    #[arg(long, hide_short_help = true)]
+    pub again: bool,
+}

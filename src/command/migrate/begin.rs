@@ -1,0 +1,166 @@
+//! The beginning of a migration: plan, show, ask, run.
+
+use color_eyre::eyre::{WrapErr as _, eyre};
+
+use super::args::JourneyArgs;
+use super::draft::{self, Draft};
+use super::local_node::LocalNode;
+use super::report::{MigrateReport, Summary};
+use super::run::{Continue, go_on, limits, refuse_bundle, run_engine};
+use crate::backend::Mode;
+use crate::command::shared::change::{confirm, open_after_guard};
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity;
+use crate::command::shared::io::Io;
+use crate::command::shared::journals;
+use crate::command::shared::session::Session;
+use crate::host::Journals;
+use crate::migrate::engine::MigrationNode as _;
+use crate::migrate::journal::{Entry, MigrationState};
+use crate::migrate::loss::Established;
+use crate::migrate::migration::{Leg, Migration};
+use crate::migrate::wire::Outcome;
+use crate::render::{self, Format};
+use crate::words::number_of;
+
+pub(super) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &JourneyArgs,
+    external: bool,
+) -> Result<MigrateReport, Failure> {
+    let to = draft::to(args)?;
+    if external && args.go_on.again && !args.dry_run && is_begun(&journals::of(session), to)? {
+        return go_on(session, io, &args.go_on, Continue::Resume).await;
+    }
+    // The name is found once: every stage and every later command uses it.
+    let named = identity::named(session).await?;
+    let given = session;
+    let session = &named.session;
+    let name = named.name.as_str();
+    let present = draft::present(session).await;
+    let present = draft::explained(session, name, present).await?;
+    let from = match args.old_mode {
+        Some(left) if present == to => left,
+        _ => present,
+    };
+    if from == to {
+        return Ok(MigrateReport::already(to));
+    }
+    if args.dry_run {
+        let draft = draft::plan(session, &named, args, from, external).await;
+        let draft = draft::explained(session, name, draft).await?;
+        let mut report = planned(draft).0;
+        if args.brief {
+            report.shorten();
+        }
+        return Ok(report);
+    }
+    refuse_bundle(session)?;
+    // The lock is held from here on: no other kpx changes the node after it was read.
+    let live = open_after_guard(session).await?;
+    let journals = journals::of(session);
+    refuse_unfinished(given, &journals)?;
+    let draft = draft::plan(session, &named, args, from, external).await;
+    let draft = draft::explained(session, name, draft).await?;
+    let (report, migration) = planned(draft);
+    let quiet = session.quiet && args.go_on.yes;
+    if !quiet {
+        let style = session.style;
+        if args.go_on.yes && report.is_free() {
+            render::write(&Summary(&report), Format::Human, style, io.err)?;
+        } else {
+            render::write(&report, Format::Human, style, io.err)?;
+        }
+        writeln!(io.err)?;
+    }
+    refuse_blocked(&report, args)?;
+    if !args.go_on.yes {
+        confirm(io, &format!("the migration to mode {to}"))?;
+    }
+    let folder = journals.folder(&migration.id);
+    let journal = journals.create(&migration.id);
+    let journal = journal.wrap_err_with(|| format!("cannot create {}", folder.display()))?;
+    let mut node = LocalNode::new(
+        session,
+        live,
+        journal,
+        folder,
+        migration.clone(),
+        args.go_on.lease,
+    );
+    let began = Entry::Began {
+        kpx: env!("CARGO_PKG_VERSION").to_owned(),
+        migration: Box::new(migration.clone()),
+    };
+    let recorded = node.record(&began).await;
+    recorded.map_err(|why| eyre!(why).wrap_err("cannot write the journal"))?;
+    let mut state = MigrationState::new(migration);
+    let limits = limits(&args.go_on);
+    let pruned = journals::prune(&journals);
+    let run = run_engine(given, io, node, limits, &mut state, Continue::Resume);
+    let mut done = Box::pin(run).await?;
+    done.result.notes.extend(report.result.notes);
+    done.result.notes.extend(pruned);
+    Ok(done)
+}
+
+fn planned(draft: Draft) -> (MigrateReport, Migration) {
+    let mut report = MigrateReport::new(&draft.migration, Outcome::Planned);
+    report.result.id = None;
+    report.result.notes = draft.notes;
+    report.plan = Some(draft.plan);
+    (report, draft.migration)
+}
+
+/// Returns whether the same migration began and has not ended.
+fn is_begun(journals: &Journals, to: Mode) -> Result<bool, Failure> {
+    Ok(journals::newest(journals)?.is_some_and(|state| {
+        let same = state.migration.external && state.migration.to() == to;
+        same && state.leg == Leg::There && !state.ended
+    }))
+}
+
+fn refuse_unfinished(session: &Session, journals: &Journals) -> Result<(), Failure> {
+    match journals::newest(journals)? {
+        Some(state) if !state.ended => Err(Failure::from(eyre!(
+            "the migration from mode {} to mode {} that began {} is unfinished",
+            state.migration.from,
+            state.migration.to(),
+            state.migration.began
+        ))
+        .with_hint(format!(
+            "`kpx migrate status` shows its state; `{}` or `{}` ends it",
+            identity::migrate_command(session, "resume"),
+            identity::migrate_command(session, "rollback")
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Failure> {
+    let Some(plan) = &report.plan else {
+        return Ok(());
+    };
+    let blockers = plan.blockers();
+    if !blockers.is_empty() {
+        let all = blockers.join(", ");
+        return Err(
+            Failure::from(eyre!("blocked by {all}; nothing was changed")).with_hint(format!(
+                "`kpx explain ID` describes each fix; `--skip {}` migrates anyway",
+                blockers.join(",")
+            )),
+        );
+    }
+    if let Established::All(gauge) = &plan.loss.established
+        && !args.go_on.accept_loss
+    {
+        return Err(Failure::from(eyre!(
+            "{} would break: {}",
+            number_of(gauge.count, "established connection"),
+            gauge.holders()
+        ))
+        .with_hint("--accept-loss drops them"));
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The cluster's Lease: taken, renewed, and released.
+
+use std::time::Duration;
+
+use color_eyre::eyre::eyre;
+
+use crate::action::{Action, KubeCommand};
+use crate::apply::{Apply as _, StepError};
+use crate::command::shared::failure::Failure;
+use crate::host::{self, LiveCluster, clock};
+use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
+
+/// The held Lease.
+pub(super) struct Lock {
+    live: LiveCluster,
+    me: String,
+}
+
+/// Returns an identity that no other run of kpx has.
+fn me() -> String {
+    let host = host::host_name();
+    let (pid, now) = (std::process::id(), clock::now());
+    format!(
+        "{}-{pid}-{}",
+        host.unwrap_or_else(|| "kpx".to_owned()),
+        now.seconds
+    )
+}
+
+impl Lock {
+    /// Takes the Lease. Fails if another holder renews it; waits for it to expire if it is not renewed.
+    pub(super) async fn take(
+        live: &LiveCluster,
+        mut wait: impl FnMut(&str),
+    ) -> Result<Self, Failure> {
+        let mut lock = Self {
+            live: live.clone(),
+            me: me(),
+        };
+        let mut first: Option<(String, u64)> = None;
+        loop {
+            let found = lock.live.object(&lease::object()).await?;
+            let now = clock::now();
+            let command = match lease::claim(found.as_ref(), &lock.me, now) {
+                Claim::Ours => return Ok(lock),
+                Claim::Missing => lease::create(&lock.me, now),
+                Claim::Free => lease::take(&found.unwrap_or_default(), &lock.me, now),
+                Claim::Theirs { holder, renewed } => match &mut first {
+                    None => {
+                        wait(&holder);
+                        first = Some((renewed, 0));
+                        clock::pause(Duration::from_secs(1)).await;
+                        continue;
+                    }
+                    Some((before, _)) if *before != renewed => return Err(held(&holder)),
+                    // Measured by this machine's clock: the holder's clock may differ.
+                    Some((_, waited)) if *waited < HOLDS => {
+                        *waited += 1;
+                        clock::pause(Duration::from_secs(1)).await;
+                        continue;
+                    }
+                    Some(_) => lease::take(&found.unwrap_or_default(), &lock.me, now),
+                },
+            };
+            match lock.act(command).await {
+                Ok(()) => return Ok(lock),
+                // Another process was faster.
+                Err(StepError::Moved(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn act(&mut self, command: KubeCommand) -> Result<(), StepError> {
+        self.live.apply(&Action::Kube { command }).await
+    }
+
+    /// Renews the Lease until that fails; returns why.
+    pub(super) async fn keep(&mut self) -> String {
+        let mut silent = 0;
+        loop {
+            clock::pause(Duration::from_secs(BEAT)).await;
+            let renewed = self.renew().await;
+            match renewed {
+                Ok(true) => silent = 0,
+                Ok(false) => return "another kpx took the Lease".to_owned(),
+                Err(error) => {
+                    silent += BEAT;
+                    if silent + BEAT >= HOLDS {
+                        return format!("cannot renew the Lease: {error}");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self) -> Result<bool, StepError> {
+        let found = self.live.object(&lease::object()).await?;
+        let now = clock::now();
+        if lease::claim(found.as_ref(), &self.me, now) != Claim::Ours {
+            return Ok(false);
+        }
+        match self
+            .act(lease::take(&found.unwrap_or_default(), &self.me, now))
+            .await
+        {
+            Err(StepError::Moved(_)) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Releases the Lease. If that fails, it expires.
+    pub(super) async fn release(mut self) {
+        if let Ok(Some(found)) = self.live.object(&lease::object()).await
+            && lease::claim(Some(&found), &self.me, clock::now()) == Claim::Ours
+        {
+            self.act(lease::release(&found)).await.ok();
+        }
+    }
+}
+
+fn held(holder: &str) -> Failure {
+    Failure::from(eyre!(
+        "another kpx is migrating this cluster: {holder} holds the Lease kube-system/kpx-migrate"
+    ))
+    .with_hint("`kpx migrate status --all-nodes` shows its state")
+}

@@ -1,0 +1,319 @@
+//! `kpx migrate`
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::pin::pin;
+
+use color_eyre::eyre::{WrapErr as _, eyre};
+use futures_util::future::{Either, select};
+
+use super::args::{ContinueArgs, MigrateArgs, MigratePart};
+use super::local_node::LocalNode;
+use super::progress::NodeProgress;
+use super::report::{BridgeStatus, MigrateReport, MigrationStatus, StatusReport};
+use super::{begin, draft, fleet, progress};
+use crate::command::shared::change::open_after_guard;
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity;
+use crate::command::shared::io::Io;
+use crate::command::shared::session::Session;
+use crate::command::shared::{journals, local_bridge};
+use crate::evidence::{Gap, Item};
+use crate::host::clock::Interrupts;
+use crate::migrate::engine::{Ended, Engine, Event, Limits};
+use crate::migrate::journal::{self, MigrationState};
+use crate::migrate::migration::{Leg, Stage};
+use crate::migrate::wire::Outcome;
+use crate::report::plan::CONNECTIONS;
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &MigrateArgs,
+) -> Result<u8, Failure> {
+    let report = match &args.part {
+        None if fleet::is_asked(session, args) => {
+            return Box::pin(fleet::begin(session, io, args)).await;
+        }
+        Some(MigratePart::Status(args)) if args.all_nodes => {
+            return Box::pin(fleet::status(session, io)).await;
+        }
+        Some(MigratePart::Resume(args)) if args.all_nodes => {
+            return Box::pin(fleet::go_on(session, io, &args.go_on, false)).await;
+        }
+        Some(MigratePart::Rollback(args)) if args.all_nodes => {
+            return Box::pin(fleet::go_on(session, io, &args.go_on, true)).await;
+        }
+        None => Box::pin(begin::run(session, io, &args.journey, false)).await?,
+        Some(MigratePart::Prepare(args)) => Box::pin(begin::run(session, io, args, true)).await?,
+        Some(MigratePart::Status(_)) => return session.finish(io, &status(session).await?),
+        Some(MigratePart::Finish(args)) => {
+            Box::pin(go_on(session, io, args, Continue::Finish)).await?
+        }
+        Some(MigratePart::Resume(args)) => {
+            Box::pin(go_on(session, io, &args.go_on, Continue::Resume)).await?
+        }
+        Some(MigratePart::Rollback(args)) => {
+            let how = Continue::Rollback {
+                external: args.until_restart,
+            };
+            Box::pin(go_on(session, io, &args.go_on, how)).await?
+        }
+    };
+    progress::report(session, io, &report)
+}
+
+/// A command that continues a migration.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Continue {
+    Finish,
+    Resume,
+    Rollback {
+        /// Whether the configuration is restored, and kube-proxy restarted, externally.
+        external: bool,
+    },
+}
+
+impl Continue {
+    const fn is_back(self) -> bool {
+        matches!(self, Self::Rollback { .. })
+    }
+}
+
+/// Refuses a bundle.
+pub(super) fn refuse_bundle(session: &Session) -> Result<(), Failure> {
+    if session.from.is_some() {
+        let what = "this command changes the node that kpx runs on: it does not take --from";
+        return Err(Failure::usage(what));
+    }
+    Ok(())
+}
+
+async fn status(session: &Session) -> Result<StatusReport, Failure> {
+    if session.from.is_some() {
+        return status_of_bundle(session).await;
+    }
+    let state = journals::newest(&journals::of(session))?;
+    let bridged =
+        |state: &MigrationState| !state.ended && state.stages().contains(&Stage::BridgeDown);
+    let bridge = match &state {
+        Some(state) if bridged(state) => {
+            Some(BridgeStatus::from(local_bridge::lease(session).await))
+        }
+        _ => None,
+    };
+    Ok(StatusReport {
+        bridge,
+        next: state.as_ref().and_then(|state| next(session, state)),
+        migration: state.as_ref().map(MigrationStatus::from),
+    })
+}
+
+/// Returns the migration in the bundle of `--from`.
+async fn status_of_bundle(session: &Session) -> Result<StatusReport, Failure> {
+    let evidence = session.gather(&[Item::Migration]).await?;
+    let state = match evidence.text(Item::Migration) {
+        Ok(text) => {
+            let state = journal::read(text);
+            Some(state.wrap_err("cannot read the journal in the bundle")?)
+        }
+        Err(Gap::Absent(..)) => None,
+        Err(gap) => {
+            let failure = Failure::from(eyre!("the bundle's migration is unknown: {gap}"));
+            return Err(failure.with_hint("record the node again with `kpx snapshot`, as root"));
+        }
+    };
+    Ok(StatusReport {
+        bridge: None,
+        next: state.as_ref().and_then(|state| next(session, state)),
+        migration: state.as_ref().map(MigrationStatus::from),
+    })
+}
+
+/// Returns the command that continues `state`, with the options of this command line that it takes.
+fn next(session: &Session, state: &MigrationState) -> Option<String> {
+    if state.ended {
+        return None;
+    }
+    let part = if state.is_prepared() {
+        "finish"
+    } else {
+        "resume"
+    };
+    Some(identity::migrate_command(session, part))
+}
+
+/// Returns the session with the name of the Node in the journal; refuses the name of another Node.
+fn as_journal(session: &Session, state: &MigrationState) -> Result<Session, Failure> {
+    let kept = &state.migration.node;
+    if let (Some(given), Some(kept)) = (session.name(), kept)
+        && given != kept
+    {
+        return Err(Failure::from(eyre!(
+            "the journal of {} belongs to node {kept}, not to node {given}",
+            state.migration.id
+        ))
+        .with_hint("omit --node: the journal has the name"));
+    }
+    Ok(session.named(kept.as_deref().or_else(|| session.name())))
+}
+
+pub(super) async fn go_on(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ContinueArgs,
+    how: Continue,
+) -> Result<MigrateReport, Failure> {
+    refuse_bundle(session)?;
+    // Locked first: another kpx may be writing the journal.
+    let live = open_after_guard(session).await?;
+    let journals = journals::of(session);
+    let state = journals::newest(&journals)?;
+    if args.again
+        && let Some(report) = done(session, state.as_ref(), how).await?
+    {
+        return Ok(report);
+    }
+    let Some(mut state) = state.filter(|state| !state.ended || how.is_back()) else {
+        return Err(Failure::from(eyre!("no unfinished migration on this node"))
+            .with_hint("`kpx migrate --to MODE` begins one"));
+    };
+    if state.ended && state.leg == Leg::Back {
+        return Err(Failure::from(eyre!(
+            "the newest migration is already rolled back"
+        )));
+    }
+    let given = session;
+    let session = &as_journal(given, &state)?;
+    if let Some(name) = session.name() {
+        // The journal of an older kpx may not have it.
+        state.migration.node = Some(name.to_owned());
+    }
+    let journal = journals
+        .open(&state.migration.id)
+        .wrap_err("cannot open the journal")?;
+    let folder = journals.folder(&state.migration.id);
+    let node = LocalNode::new(
+        session,
+        live,
+        journal,
+        folder,
+        state.migration.clone(),
+        args.lease,
+    );
+    let limits = Limits {
+        configured: matches!(
+            how,
+            Continue::Finish | Continue::Rollback { external: false }
+        ),
+        ..limits(args)
+    };
+    Box::pin(run_engine(given, io, node, limits, &mut state, how)).await
+}
+
+/// Returns the report if the command was done before, or has nothing to do: with `--again`.
+async fn done(
+    session: &Session,
+    state: Option<&MigrationState>,
+    how: Continue,
+) -> Result<Option<MigrateReport>, Failure> {
+    Ok(match (state, how) {
+        (None, Continue::Rollback { .. }) => {
+            let mode = draft::present(session).await?;
+            Some(MigrateReport::already(mode))
+        }
+        (Some(state), Continue::Rollback { .. }) if state.ended && state.leg == Leg::Back => {
+            Some(MigrateReport::new(&state.migration, Outcome::RolledBack))
+        }
+        (Some(state), Continue::Finish) if state.ended && state.leg == Leg::There => {
+            Some(MigrateReport::new(&state.migration, Outcome::Migrated))
+        }
+        _ => None,
+    })
+}
+
+/// Runs the rest of a migration and reports how it ended.
+pub(super) async fn run_engine(
+    session: &Session,
+    io: &mut Io<'_>,
+    mut node: LocalNode<'_>,
+    limits: Limits,
+    state: &mut MigrationState,
+    how: Continue,
+) -> Result<MigrateReport, Failure> {
+    let progress = NodeProgress::new(session, io, state.migration.node.as_deref());
+    let progress = RefCell::new(progress);
+    let stop = node.stop();
+    let mut interrupts = Interrupts::listen();
+    let second_signal = async {
+        interrupts.next().await;
+        stop.set(true);
+        progress.borrow_mut().show(Event::StopRequested);
+        interrupts.next().await;
+    };
+    let mut on_event = |event: Event<'_>| progress.borrow_mut().show(event);
+    let mut engine = Engine {
+        node: &mut node,
+        limits,
+        on_event: &mut on_event,
+    };
+    if let Continue::Rollback { external } = how {
+        let turned = engine.roll_back(state, external).await;
+        turned.map_err(|why| eyre!(why))?;
+    }
+    // The signal is polled first: an engine that is never idle must not starve it.
+    let ended = match select(pin!(second_signal), Box::pin(engine.run(state))).await {
+        Either::Left(((), run)) => {
+            drop(run);
+            Ended::Stopped("stopped at once on a second signal".to_owned())
+        }
+        Either::Right((ended, _)) => ended,
+    };
+    let requested = how.is_back() || state.requested;
+    Ok(outcome(session, state, ended, requested))
+}
+
+pub(super) fn limits(args: &ContinueArgs) -> Limits {
+    Limits {
+        confirm: args.confirm_timeout,
+        drain: args.drain_timeout,
+        accept_loss: args.accept_loss,
+        configured: false,
+        lease: args.lease,
+    }
+}
+
+/// Reports how a migration ended; `requested` is true if an operator requested a rollback.
+fn outcome(
+    session: &Session,
+    state: &MigrationState,
+    ended: Ended,
+    requested: bool,
+) -> MigrateReport {
+    let (outcome, why) = match ended {
+        Ended::Migrated => (Outcome::Migrated, None),
+        Ended::RolledBack(_) if requested => (Outcome::RolledBack, None),
+        Ended::RolledBack(why) => (Outcome::Reverted, Some(why)),
+        Ended::Prepared => (Outcome::Prepared, None),
+        Ended::Stopped(why) => (Outcome::Stopped, Some(why)),
+    };
+    let mut report = MigrateReport::new(&state.migration, outcome);
+    report.reached = state.reached;
+    report.back = state.leg == Leg::Back;
+    let result = &mut report.result;
+    result.why = why;
+    result.took.clone_from(&state.took);
+    result.observed_loss = (!state.took.is_empty()).then_some(state.observed);
+    result.next = next(session, state);
+    if outcome == Outcome::Stopped && state.leg == Leg::There {
+        let back = identity::migrate_command(session, "rollback");
+        result.next = result.next.take().map(|next| format!("{next}, or {back}"));
+    }
+    result.notes.clone_from(&state.notes);
+    if matches!(outcome, Outcome::Reverted | Outcome::Stopped) {
+        result.notes.push(CONNECTIONS.to_owned());
+    }
+    report
+}

@@ -1,0 +1,4 @@
+//! `kpx pod`
+
+pub(crate) mod args;
+pub(super) mod run;

@@ -1,0 +1,47 @@
+//! `kpx reconcile`
+
+use clap::Args;
+
+use crate::backend::Mode;
+use crate::cli::change::ApplyArgs;
+use crate::cli::change::Part;
+use crate::cli::nodes::NodesArgs;
+use crate::cli::value;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  kpx reconcile --apply                  apply it, after confirmation
+  kpx reconcile --part conntrack         forget connections without an answer
+  kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
+
+/// Options of `kpx reconcile`.
+#[derive(Args, Clone, Debug)]
+pub struct ReconcileArgs {
+    /// Use this mode [default: the configured mode]
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", env = "KPX_MODE")]
+    pub mode: Option<Mode>,
+
+    /// Change only these, with commas between
+    #[arg(long, value_parser = value::repaired(), alias = "only", value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
+    pub part: Vec<Part>,
+
+    /// Continue although another service proxy owns the node
+    #[arg(long, hide_short_help = true)]
+    pub force: bool,
+
+    /// Delete real servers without draining connections
+    #[arg(long, hide_short_help = true)]
+    pub no_drain: bool,
+
+    /// Serve the node in place of kube-proxy; needs --apply
+    #[arg(long, hide_short_help = true, requires = "apply", conflicts_with_all = ["part", "force"])]
+    pub watch: bool,
+
+    /// Whether to change anything.
+    #[command(flatten)]
+    pub change: ApplyArgs,
+
+    /// The nodes to change.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
+}

@@ -1,0 +1,6 @@
+//! `kpx reconcile`
+
+pub(crate) mod args;
+mod follow;
+mod health;
+pub(super) mod run;

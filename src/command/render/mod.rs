@@ -1,0 +1,4 @@
+//! `kpx render`
+
+pub(crate) mod args;
+pub(super) mod run;

@@ -1,0 +1,5 @@
+//! `kpx report`
+
+pub(crate) mod args;
+pub(crate) mod html;
+pub(super) mod run;

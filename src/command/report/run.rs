@@ -1,0 +1,199 @@
+//! `kpx report`
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use color_eyre::eyre::WrapErr as _;
+
+use super::args::ReportArgs;
+use super::html::NodePage;
+use crate::backend::Mode;
+use crate::check::ServiceRef;
+use crate::command::diff::report::DiffReport;
+use crate::command::diff::run as drift;
+use crate::command::doctor::report::DoctorReport;
+use crate::command::doctor::run as doctor;
+use crate::command::doctor::run::Asked;
+use crate::command::reconcile::run as reconcile;
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::io::Io;
+use crate::command::shared::output::Output;
+use crate::command::shared::session::Session;
+use crate::command::show::report::ShowReport;
+use crate::command::show::run as show;
+use crate::command::snapshot::run as snapshot;
+use crate::command::trace::run as trace;
+use crate::diff;
+use crate::evidence::{Item, SaveError, files};
+use crate::host::clock;
+use crate::owner::PortName;
+use crate::report::CLEAN;
+use crate::report::history::ChangeEvent;
+
+/// Services that are traced if no target is given.
+const MOST_TRACED: usize = 3;
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ReportArgs,
+) -> Result<u8, Failure> {
+    let wanted = match &session.output {
+        Some(Output::Path(path)) => Some(path.as_path()),
+        _ => None,
+    };
+    let prints = wanted == Some(Path::new("-"));
+    if let Some(path) = wanted.filter(|path| !prints && path.symlink_metadata().is_ok()) {
+        return Err(SaveError::Exists(path.to_owned()).into());
+    }
+    let timeline = args.timeline.as_deref().map(timeline).transpose()?;
+    let page = page(session, args, timeline).await?;
+    let html = page.html();
+    if prints {
+        io.out.write_all(html.as_bytes())?;
+        return Ok(CLEAN);
+    }
+    let path = wanted.map_or_else(|| default_name(&page.doctor), Path::to_owned);
+    write(&path, &html)?;
+    writeln!(io.out, "wrote {}: {}", path.display(), page.answer())?;
+    Ok(CLEAN)
+}
+
+/// Reads the node once, and computes every part of the page from that.
+async fn page(
+    session: &Session,
+    args: &ReportArgs,
+    timeline: Option<(String, Vec<ChangeEvent<'static>>)>,
+) -> Result<NodePage, Failure> {
+    let asked = Asked::everything(session)?;
+    let (doctor, case, last) = doctor::examine_case(session, &asked, &needs()).await?;
+    let mut evidence = case.evidence.clone();
+    if !Arc::ptr_eq(&case, &last) {
+        // Differences are those that are left after the next sync of kube-proxy, as in the findings.
+        evidence.extend(last.evidence.clone());
+    }
+    let redacted = evidence
+        .manifest()
+        .is_some_and(|manifest| manifest.redacted);
+    let mut read = session.clone();
+    read.evidence = Some(evidence);
+    let drift = drift::of_node(&read).await?;
+    let services = show::services(&read).await?;
+    let mut targets = args.trace.clone();
+    if targets.is_empty() {
+        targets = in_trouble(&doctor, &drift, &services);
+    }
+    let mut traces = Vec::new();
+    for target in targets {
+        let result = match trace::to(&read, &target).await {
+            Ok(report) => Ok(report),
+            // A target of the command line that is wrong is an error of it.
+            Err(failure) if !args.trace.is_empty() => return Err(failure),
+            Err(failure) => Err(failure.to_string()),
+        };
+        traces.push((target, result));
+    }
+    let plan = reconcile::proposed(&read).await;
+    Ok(NodePage {
+        source: source(session),
+        redacted,
+        doctor,
+        drift,
+        services,
+        traces,
+        plan: plan.map_err(|failure| failure.to_string()),
+        timeline,
+    })
+}
+
+/// Returns the items that the parts of the page read, beside those of the checks.
+fn needs() -> Vec<Item> {
+    let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
+    let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();
+    items.extend(trace::whole_needs());
+    items.extend(show::services_need());
+    items.extend(reconcile::NEEDS);
+    items.into_iter().collect()
+}
+
+/// Returns the first Services that a finding or a difference concerns.
+fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) -> Vec<String> {
+    let findings = doctor.findings.iter().flat_map(|finding| {
+        let consequences = finding.consequences.iter();
+        let consequences = consequences.flat_map(|of| &of.services);
+        finding.services.iter().chain(consequences).cloned()
+    });
+    let changes = drift.changes.iter();
+    let changes = changes.filter_map(|row| PortName::parse(row.service.as_deref()?));
+    let mut targets: Vec<String> = Vec::new();
+    for name in findings.chain(changes.map(ServiceRef::from)) {
+        let mut rows = services.services().iter();
+        let found = rows.find(|row| name.overlaps(&ServiceRef::from(&row.service)));
+        // Another proxy serves it, or no address leads to it.
+        let found = found.filter(|row| row.left_to.is_none() && !row.addresses.is_empty());
+        let target = found.map(|row| row.service.to_string());
+        if let Some(target) = target.filter(|target| !targets.contains(target)) {
+            targets.push(target);
+        }
+        if targets.len() == MOST_TRACED {
+            break;
+        }
+    }
+    targets
+}
+
+/// Returns what is read, in words; of a path, only its last part, because the others are about this machine.
+fn source(session: &Session) -> String {
+    let bundle = session.from.as_deref().map(last_part);
+    match (bundle, session.name()) {
+        (Some(bundle), Some(name)) => format!("node {name} of bundle {bundle}"),
+        (Some(bundle), None) => format!("bundle {bundle}"),
+        (None, Some(name)) => format!("node {name}"),
+        (None, None) => "the node itself".to_owned(),
+    }
+}
+
+fn last_part(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// Reads the changes that `kpx watch` wrote.
+fn timeline(path: &Path) -> Result<(String, Vec<ChangeEvent<'static>>), Failure> {
+    let name = path.display().to_string();
+    let hint = "`kpx watch -o json > FILE` writes such a file";
+    let text = fs::read_to_string(path)
+        .wrap_err_with(|| format!("cannot read {name}"))
+        .hint(hint)?;
+    let events = ChangeEvent::parse(&text);
+    let events = events
+        .wrap_err_with(|| format!("cannot use the time line {name}"))
+        .hint(hint)?;
+    Ok((last_part(path), events))
+}
+
+/// Writes `html` to `path`, which only its owner can read; a failure leaves nothing behind.
+fn write(path: &Path, html: &str) -> Result<(), Failure> {
+    let failed = || format!("cannot write {}", path.display());
+    let temp = tempfile::NamedTempFile::new_in(files::folder_of(path));
+    let mut temp = temp.wrap_err_with(failed).hint(ANOTHER)?;
+    temp.write_all(html.as_bytes()).wrap_err_with(failed)?;
+    temp.as_file().sync_all().wrap_err_with(failed)?;
+    let kept = temp.persist_noclobber(path);
+    kept.map_err(|error| error.error)
+        .wrap_err_with(failed)
+        .hint(ANOTHER)?;
+    Ok(())
+}
+
+const ANOTHER: &str = "pass another path with -o";
+
+/// Returns the default name of a report, sorted by node, then by time.
+fn default_name(doctor: &DoctorReport) -> PathBuf {
+    let node = doctor.head.node.name.as_deref().unwrap_or_default();
+    let time = doctor.taken.unwrap_or_else(clock::now).to_string();
+    PathBuf::from(snapshot::file_name("report", node, &time, "html"))
+}

@@ -1,0 +1,5 @@
+//! `kpx resolve`
+
+pub(crate) mod args;
+pub(crate) mod report;
+pub(super) mod run;

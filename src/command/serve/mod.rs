@@ -1,0 +1,7 @@
+//! `kpx serve`
+
+pub(crate) mod args;
+mod reading;
+mod record;
+pub(super) mod run;
+mod state;

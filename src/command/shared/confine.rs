@@ -1,0 +1,47 @@
+//! A command that only reads bundles gives up the rights that it does not need for that: a stranger may have written them.
+
+use std::path::{Path, PathBuf};
+
+use color_eyre::eyre::WrapErr as _;
+
+use super::failure::Failure;
+use super::output::Output;
+use super::session::Session;
+use crate::cli::parser::Command;
+use crate::command::shared::io::Io;
+use crate::evidence::files;
+use crate::host;
+
+/// Gives up these rights if `command` reads bundles and neither this machine nor the API server.
+pub(in crate::command) fn to_bundles(
+    session: &Session,
+    io: &mut Io<'_>,
+    command: &Command,
+) -> Result<(), Failure> {
+    let compares = matches!(command, Command::Diff(args) if args.bundles.len() == 2);
+    let reads_bundles = session.from.is_some() && !session.completes || compares;
+    if !io.confine || !reads_bundles {
+        return Ok(());
+    }
+    let confined = host::confine(written(session, command).as_slice())
+        .wrap_err("cannot give up the right to start programs, which a bundle does not need")?;
+    if !confined && session.style.verbose > 0 {
+        writeln!(
+            io.err,
+            "kpx: this kernel has no Landlock: the bundle is read without a sandbox"
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns the folder in which `command` writes a file, if it does.
+fn written(session: &Session, command: &Command) -> Option<PathBuf> {
+    let file = match (command, &session.output) {
+        (Command::Doctor(args), _) => args.textfile.as_deref()?,
+        (Command::Report(_) | Command::Snapshot(_), Some(Output::Path(path))) => path,
+        // Under a name of its own, in the current folder.
+        (Command::Report(_) | Command::Snapshot(_), _) => Path::new(""),
+        _ => return None,
+    };
+    Some(files::folder_of(file).to_owned())
+}

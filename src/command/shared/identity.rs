@@ -1,0 +1,566 @@
+//! Which Node this machine is: found once, before anything is done in a Node's name.
+
+use std::sync::Arc;
+
+use color_eyre::eyre::eyre;
+
+use super::failure::{Failure, Hint as _};
+use super::session::Session;
+use crate::check::{Fix, Reach, quoted};
+use crate::cli::parser::Command;
+use crate::command::bridge::args::BridgeAction;
+use crate::command::migrate::args::MigratePart;
+use crate::evidence::Gap;
+use crate::host;
+use crate::node::NodeSnapshot;
+use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
+use crate::node::processes::{self, Process};
+use crate::words::listed;
+
+/// Returns whether `command` reads this machine, changes it, or sends packets from it, in the name of the Node that `--node`
+/// names.
+pub(in crate::command) fn claims(session: &Session, command: &Command) -> bool {
+    let acts = reads(command) || matches!(command, Command::Resolve(_));
+    session.from.is_none() && !session.nodes.is_empty() && acts
+}
+
+/// Returns whether `command` reads this machine, or changes it, as the Node that it is: without `--node` and `--no-api`, and
+/// without an option that makes another file system or network namespace of this machine the node.
+pub(in crate::command) fn reads_here(session: &Session, command: &Command) -> bool {
+    let elsewhere = session.from.is_some()
+        || !session.nodes.is_empty()
+        || session.host.netns.is_some()
+        || session.other_root().is_some();
+    !elsewhere && !session.host.no_api && reads(command)
+}
+
+/// Returns whether `command` reads or changes a machine.
+fn reads(command: &Command) -> bool {
+    match command {
+        Command::Doctor(args) => !args.list,
+        Command::Diff(_)
+        | Command::Cleanup(_)
+        | Command::Preflight(_)
+        | Command::Reconcile(_)
+        | Command::Render(_)
+        | Command::Report(_)
+        | Command::Serve(_)
+        | Command::Show(_)
+        | Command::Top(_)
+        | Command::Trace(_)
+        | Command::Watch(_)
+        | Command::Why(_) => true,
+        // The process that started the guard has checked the name, and the guard has little time to begin.
+        Command::Bridge(args) => args.action != BridgeAction::Guard || args.detach,
+        Command::Snapshot(args) => !args.script,
+        Command::Migrate(args) => match &args.part {
+            None => args.journey.go_on.this_node && !args.fleet.all_nodes,
+            Some(MigratePart::Prepare(_) | MigratePart::Finish(_)) => true,
+            Some(MigratePart::Resume(args)) => !args.all_nodes,
+            Some(MigratePart::Rollback(args)) => !args.all_nodes,
+            Some(MigratePart::Status(_)) => false,
+        },
+        Command::Explain(_)
+        | Command::Resolve(_)
+        | Command::Access(_)
+        | Command::Complete
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Help(_)
+        | Command::Version(_)
+        | Command::Pod(_) => false,
+    }
+}
+
+/// Returns whether `command` reads several nodes.
+pub(in crate::command) const fn reads_several(command: &Command) -> bool {
+    match command {
+        Command::Doctor(args) => args.nodes.are_several(),
+        Command::Cleanup(args) => args.nodes.are_several(),
+        Command::Diff(args) => args.nodes.are_several(),
+        Command::Reconcile(args) => args.nodes.are_several(),
+        Command::Preflight(args) => args.nodes.are_several(),
+        Command::Resolve(args) => args.nodes.are_several(),
+        Command::Show(args) => args.nodes.are_several(),
+        Command::Snapshot(args) => args.nodes.are_several(),
+        Command::Trace(args) => args.nodes.are_several(),
+        Command::Why(args) => args.nodes.are_several(),
+        _ => false,
+    }
+}
+
+/// Returns whether `command` works on another machine, through a pod on it.
+fn reaches_others(command: &Command) -> bool {
+    match command {
+        Command::Doctor(_)
+        | Command::Diff(_)
+        | Command::Show(_)
+        | Command::Trace(_)
+        | Command::Why(_)
+        | Command::Snapshot(_)
+        | Command::Report(_)
+        | Command::Resolve(_)
+        | Command::Reconcile(_)
+        | Command::Cleanup(_) => true,
+        Command::Preflight(args) => !(args.load || args.persist),
+        _ => false,
+    }
+}
+
+/// Refuses `command` if it reads or changes this machine, which is no node.
+pub(in crate::command) fn refuse_other_systems(
+    session: &Session,
+    command: &Command,
+) -> Result<(), Failure> {
+    let given = session.other_root().is_some() || session.host.netns.is_some();
+    let reaches = !session.nodes.is_empty() && !given && reaches_others(command);
+    if host::MAY_BE_NODE
+        || !session.is_here()
+        || !reads(command)
+        || reads_several(command)
+        || reaches
+    {
+        return Ok(());
+    }
+    Err(Failure::usage(host::ONLY_LINUX).with_hint(if reaches_others(command) {
+        "pass `--node NODE` or `--all-nodes` to read nodes over the API, or `--from BUNDLE` to read a bundle"
+    } else {
+        "run the command on the node, or pass `--from BUNDLE` to read a bundle"
+    }))
+}
+
+/// Finds the machine that `--node` names: returns the session that reaches it through a pod if it is another one, and `None`
+/// if it is this one, as far as that is known.
+///
+/// Fails if `command` changes this machine and the node is another one.
+pub(in crate::command) async fn locate(
+    session: &Session,
+    command: &Command,
+) -> Result<Option<Session>, Failure> {
+    let Some(name) = session.name() else {
+        return Ok(None);
+    };
+    if !host::MAY_BE_NODE {
+        return Box::pin(session.at(name)).await.map(Some);
+    }
+    let evidence = session.gather(NEEDS).await?;
+    let node = NodeSnapshot::new(&evidence);
+    // With --root or --netns, the machine is given.
+    let given = session.other_root().is_some() || session.host.netns.is_some();
+    if given || !reaches_others(command) {
+        return match node.contradiction(name) {
+            None => Ok(None),
+            Some(why) => Err(
+                Failure::from(eyre!("this machine is not node {name}: {why}")).with_hint(format!(
+                    "run kpx on node {name}, or omit --node: kpx then finds the name of this machine's Node"
+                )),
+            ),
+        };
+    }
+    match node.claim(name) {
+        // Without an API server, the operator's word is all there is.
+        Claim::Same | Claim::Unknown(Gap::NotApplicable(_)) => Ok(None),
+        Claim::Unknown(gap) => Err(Failure::from(eyre!(
+            "cannot tell whether this machine is node {name}: {gap}"
+        ))
+        .with_hint("omit --node to read this machine, or pass --no-api if it is that node")),
+        Claim::Other(_) => Box::pin(session.at(name)).await.map(Some),
+        Claim::NoNode(names) => Err(Failure::from(eyre!("the cluster has no Node {name}"))
+            .with_hint(format!("its Nodes are {}", listed(&names)))),
+    }
+}
+
+/// Refuses to read a machine that is no node of the cluster, as far as that is known.
+///
+/// The API server is contacted only if no kube-proxy runs here; the command does not read the Nodes again.
+pub(in crate::command) async fn refuse_stranger(session: &Session) -> Result<(), Failure> {
+    let mut evidence = session.gather(OF_MACHINE).await?;
+    let proxy = NodeSnapshot::new(&evidence);
+    let runs = proxy
+        .processes()
+        .map(|all| processes::kube_proxies(all).any(is_certain));
+    if runs.unwrap_or(true) {
+        return Ok(());
+    }
+    evidence.extend(session.nodes_ahead().await?);
+    stranger(&NodeSnapshot::new(&evidence))
+}
+
+/// Fails if `machine` is no node of the cluster, as far as that is known.
+fn stranger(machine: &NodeSnapshot<'_>) -> Result<(), Failure> {
+    let Some(stranger) = machine.stranger() else {
+        return Ok(());
+    };
+    let here = match stranger.container {
+        None => "no kube-proxy runs here".to_owned(),
+        Some(pid) => {
+            format!("kube-proxy (process {pid}) runs in a container with a network of its own")
+        }
+    };
+    let names = &stranger.nodes;
+    let error = eyre!(
+        "this machine is not a node of the cluster: no Node ({}) has an address or ID of this machine, and {here}",
+        listed(names)
+    );
+    let inside = stranger.container.map_or(String::new(), |pid| {
+        format!(", `--netns /proc/{pid}/ns/net` for that container")
+    });
+    Err(Failure::from(error).with_hint(format!(
+        "pass `--node NAME` or `--all-nodes` to read nodes from here, or `--from BUNDLE` to read a bundle{inside}; `--no-api` \
+         reads this machine without the cluster"
+    )))
+}
+
+/// Returns whether `process` is known to share this network namespace.
+fn is_certain(process: &Process) -> bool {
+    process.same_network == Some(true)
+}
+
+/// A session with the name of this machine's Node.
+pub(in crate::command) struct Named {
+    /// The session, for this Node.
+    pub(in crate::command) session: Session,
+    /// The Node's name.
+    pub(in crate::command) name: String,
+    /// The source of the name.
+    pub(in crate::command) by: Clue,
+}
+
+/// Finds the Node that this machine, or the bundle of `--from`, is.
+pub(in crate::command) async fn named(session: &Session) -> Result<Named, Failure> {
+    let identity = if let Some(name) = session.name() {
+        Identity::Known {
+            name: name.to_owned(),
+            by: Clue::Given,
+        }
+    } else {
+        let evidence = session.gather(NEEDS).await?;
+        NodeSnapshot::new(&evidence).identity()
+    };
+    let by = match &identity {
+        Identity::Known { by, .. } | Identity::Ambiguous { by, .. } => *by,
+        Identity::Unknown(_) => Clue::Only,
+    };
+    let name = identity.name().hint(
+        "pass the name with --node NAME --this-node; `kubectl get nodes -o wide` lists the Nodes",
+    )?;
+    Ok(Named {
+        session: session.named(Some(&name)),
+        name,
+        by,
+    })
+}
+
+/// Returns the command `kpx migrate SUBCOMMAND`, with the options of `session` that select the node and the cluster.
+pub(in crate::command) fn migrate_command(session: &Session, part: &str) -> String {
+    let mut words = vec![
+        format!("{} migrate", session.style.program),
+        part.to_owned(),
+    ];
+    for (flag, word) in options(session) {
+        words.push(word);
+        if flag == "--node" {
+            words.push("--this-node".to_owned());
+        }
+    }
+    words.join(" ")
+}
+
+/// Makes `fixes` work on this machine, for the node and the cluster of `session`.
+pub(in crate::command) fn reach_all<'f>(
+    session: &Session,
+    fixes: impl Iterator<Item = &'f mut Fix>,
+) {
+    let reach = reach(session);
+    for fix in fixes {
+        fix.reached_by(&reach);
+    }
+}
+
+/// Returns how commands reach the node and the cluster of `session` from this machine.
+pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
+    // In a report of several nodes, each fix is below the names of its nodes.
+    let node = session
+        .name()
+        .filter(|_| session.is_remote() && !session.one_of_several);
+    let options = options_text(session);
+    let to_read = if session.names_bundle {
+        options_to_read(session)
+    } else {
+        options.clone()
+    };
+    Arc::new(Reach {
+        program: session.style.program,
+        to_read,
+        options,
+        node: node.map(str::to_owned),
+    })
+}
+
+/// Returns the options of `session` that select the node and the cluster, as words of a command line.
+fn options_text(session: &Session) -> String {
+    let options: Vec<_> = options(session).map(|(_, word)| word).collect();
+    options.join(" ")
+}
+
+/// Returns the options of another command that reads what `session` reads.
+pub(in crate::command) fn options_to_read(session: &Session) -> String {
+    let bundle = session.from.as_ref();
+    let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
+    let options = options(session).map(|(_, word)| word);
+    bundle
+        .into_iter()
+        .chain(options)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.
+fn options(session: &Session) -> impl Iterator<Item = (&'static str, String)> {
+    session
+        .flags()
+        .into_iter()
+        .map(|(flag, value)| match value {
+            Some(value) => (flag, format!("{flag} {}", quoted(&value))),
+            None => (flag, flag.to_owned()),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Advice, Runs, Word, runs};
+    use crate::command::shared::failure::Verbosity;
+    use crate::command::shared::session::parsed;
+    use crate::evidence::{Evidence, Item};
+
+    #[test]
+    fn the_next_command_reaches_the_same_node_and_cluster() {
+        let (_, plain) = parsed(&["kpx", "migrate", "--to", "ipvs"]);
+        assert_eq!(migrate_command(&plain, "resume"), "kpx migrate resume");
+        let (_, full) = parsed(&[
+            "kpx",
+            "migrate",
+            "--to",
+            "ipvs",
+            "--node",
+            "w1",
+            "--this-node",
+            "--kubeconfig",
+            "/a b/c",
+            "--context",
+            "x",
+            "--no-api",
+        ]);
+        let next = migrate_command(&full, "rollback");
+        assert_eq!(
+            next,
+            "kpx migrate rollback --kubeconfig '/a b/c' --context x --node w1 --this-node --no-api"
+        );
+        // It is understood.
+        let words = next.replace("'/a b/c'", "/c");
+        let words: Vec<&str> = words.split(' ').collect();
+        let (_, again) = parsed(&words);
+        assert_eq!(again.name(), Some("w1"));
+    }
+
+    #[test]
+    fn a_machine_of_no_node_is_refused_with_the_way_out() {
+        let refused = |processes: &str, node: &str| {
+            let mut evidence = Evidence::default();
+            let host = "host-name = laptop\nmachine-id = aa\n";
+            let own = r#"[{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "192.0.2.7", "prefixlen": 24, "scope": "global"}]}]"#;
+            let nodes = format!(
+                r#"{{"items": [{{"metadata": {{"name": "w1"}}, "status": {{"addresses": [{{"type": "InternalIP", "address": "{node}"}}]}}}}]}}"#
+            );
+            for (item, text) in [
+                (Item::Host, host),
+                (Item::Addresses, own),
+                (Item::Processes, processes),
+                (Item::ProxyFiles, r#"{"files": []}"#),
+                (Item::Nodes, &nodes),
+            ] {
+                evidence.insert(item, Ok(text.to_owned()));
+            }
+            let refused = stranger(&NodeSnapshot::new(&evidence)).err()?;
+            let mut text = Vec::new();
+            assert_eq!(refused.tell(&mut text, Verbosity::Normal), 4);
+            String::from_utf8(text).ok()
+        };
+        let none = r#"{"processes": []}"#;
+        assert_eq!(
+            refused(none, "203.0.113.1").unwrap(),
+            "kpx: this machine is not a node of the cluster: no Node (w1) has an address or ID of this machine, and no \
+             kube-proxy runs here\n  \
+             hint: pass `--node NAME` or `--all-nodes` to read nodes from here, or `--from BUNDLE` to read a bundle; \
+             `--no-api` reads this machine without the cluster\n"
+        );
+        let inside = r#"{"processes": [{"pid": 77, "name": "kube-proxy", "args": ["kube-proxy"], "sameNetwork": false}]}"#;
+        let text = refused(inside, "203.0.113.1").unwrap();
+        for part in [
+            "and kube-proxy (process 77) runs in a container with a network of its own\n",
+            "`--netns /proc/77/ns/net` for that container",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(refused(none, "192.0.2.7"), None);
+    }
+
+    #[test]
+    fn whoever_reads_or_changes_this_machine_in_a_name_claims_it() {
+        let claim = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (cli, session) = parsed(&words);
+            claims(&session, &cli.command)
+        };
+        let here = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (cli, session) = parsed(&words);
+            reads_here(&session, &cli.command)
+        };
+        for line in [
+            "kpx doctor",
+            "kpx diff",
+            "kpx show services",
+            "kpx trace a/b",
+            "kpx why a/b",
+            "kpx reconcile",
+            "kpx cleanup --mode ipvs",
+            "kpx bridge up",
+            "kpx snapshot",
+            "kpx preflight --to ipvs",
+            "kpx migrate --to ipvs --this-node",
+            "kpx migrate prepare --to ipvs",
+            "kpx migrate finish",
+            "kpx migrate resume",
+            "kpx migrate rollback --this-node",
+        ] {
+            assert!(claim(&format!("{line} --node w1")), "{line}");
+            assert!(!claim(line), "{line}");
+            assert!(!claim(&format!("{line} --node w1 --from bundle")), "{line}");
+            assert!(here(line), "{line}");
+            assert!(here(&format!("{line} --cluster-from b")), "{line}");
+            for elsewhere in [
+                "--node w1",
+                "--from bundle",
+                "--netns n",
+                "--root /host",
+                "--no-api",
+            ] {
+                assert!(!here(&format!("{line} {elsewhere}")), "{line} {elsewhere}");
+            }
+        }
+        for line in [
+            "kpx migrate --to ipvs",
+            "kpx migrate resume --all-nodes",
+            "kpx bridge guard",
+            "kpx explain",
+            "kpx doctor --list",
+        ] {
+            assert!(!claim(&format!("{line} --node w1")), "{line}");
+            assert!(!here(line), "{line}");
+        }
+    }
+
+    /// The commands of kpx that fixes have, and where they run.
+    const ADVISED: &[(&str, Runs)] = &[
+        ("bridge down --apply --yes", Runs::OnNode),
+        ("bridge follow", Runs::OnNode),
+        ("cleanup --mode ipvs", Runs::Again),
+        ("cleanup --mode ipvs --apply", Runs::Again),
+        ("diff", Runs::Again),
+        ("doctor --only KB01", Runs::OnEvidence),
+        ("doctor --to nftables", Runs::Again),
+        ("explain CT01", Runs::Alone),
+        ("migrate resume", Runs::OnNode),
+        ("migrate resume --all-nodes", Runs::Alone),
+        ("migrate rollback", Runs::OnNode),
+        ("migrate status", Runs::Alone),
+        ("migrate --to nftables", Runs::Alone),
+        ("migrate --to nftables --this-node", Runs::OnNode),
+        ("preflight --to ipvs", Runs::Again),
+        ("preflight --to ipvs --load", Runs::OnNode),
+        ("reconcile", Runs::Again),
+        ("reconcile --apply", Runs::Again),
+        ("reconcile --part conntrack --apply --yes", Runs::Again),
+        ("resolve a --namespace b", Runs::OnEvidence),
+        ("show services", Runs::OnEvidence),
+        ("snapshot", Runs::Again),
+        ("trace a/b --source host", Runs::OnEvidence),
+        ("why a/b", Runs::OnEvidence),
+    ];
+
+    #[test]
+    fn an_advised_command_runs_where_the_parsed_one_does() {
+        for (line, expected) in ADVISED {
+            let words: Vec<Word> = line.split(' ').map(Word::from).collect();
+            assert_eq!(runs(&words), *expected, "{line}");
+            let (cli, _) = parsed(&format!("kpx {line}").split(' ').collect::<Vec<_>>());
+            let command = cli.command;
+            let reaches = matches!(expected, Runs::OnEvidence | Runs::Again);
+            assert_eq!(reaches_others(&command), reaches, "{line}");
+            assert_eq!(
+                reads(&command) && !reaches_others(&command),
+                *expected == Runs::OnNode,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_fix_reaches_the_node_from_another_machine() {
+        let reached = |advice: &Advice, options: &str, node: Option<&str>| {
+            let mut fix = Fix::new("Do it.", advice.clone());
+            fix.reached_by(&Arc::new(Reach {
+                options: options.to_owned(),
+                to_read: options.to_owned(),
+                node: node.map(str::to_owned),
+                ..Reach::default()
+            }));
+            (fix.command().unwrap(), fix.text())
+        };
+        let kpx = |line: &'static str| Advice::kpx(line.split(' '));
+        let own = kpx("reconcile --apply");
+        let sysctl = Advice::OnNode("sysctl -w a=1".into());
+        let pods = Advice::Anywhere("kubectl get pods".into());
+        let there = "Do it. Run the command on w1.";
+        for (advice, options, node, expected) in [
+            (&own, "", None, ("kpx reconcile --apply", "Do it.")),
+            (
+                &own,
+                "--node w1",
+                Some("w1"),
+                ("kpx --node w1 reconcile --apply", "Do it."),
+            ),
+            (&sysctl, "--node w1", None, ("sysctl -w a=1", "Do it.")),
+            (&sysctl, "--node w1", Some("w1"), ("sysctl -w a=1", there)),
+            (
+                &pods,
+                "--node w1",
+                Some("w1"),
+                ("kubectl get pods", "Do it."),
+            ),
+            (
+                &kpx("bridge down"),
+                "--node w1",
+                Some("w1"),
+                ("kpx bridge down", there),
+            ),
+            (
+                &kpx("preflight --to ipvs --load"),
+                "--node w1",
+                Some("w1"),
+                ("kpx preflight --to ipvs --load", there),
+            ),
+            (
+                &kpx("explain CT01"),
+                "--node w1",
+                Some("w1"),
+                ("kpx explain CT01", "Do it."),
+            ),
+        ] {
+            let (command, text) = reached(advice, options, node);
+            assert_eq!((command.as_str(), text.as_str()), expected);
+        }
+    }
+}

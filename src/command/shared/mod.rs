@@ -1,0 +1,25 @@
+//! What several commands share.
+
+pub(super) mod change;
+pub(super) mod changes;
+mod complete;
+pub(super) mod confine;
+pub(super) mod counters;
+pub(super) mod examine;
+pub(super) mod failure;
+mod gather;
+pub(super) mod identity;
+pub(super) mod io;
+pub(super) mod journals;
+pub(super) mod local_bridge;
+pub(super) mod nodes;
+pub(super) mod notice;
+pub(super) mod output;
+pub(super) mod probe;
+pub(super) mod root;
+pub(super) mod session;
+pub(super) mod terminal;
+
+/// Advice where evidence is missing.
+pub(super) const READABLE: &str =
+    "`kpx snapshot -v` lists what kpx can and cannot read of the node and its cluster";

@@ -1,0 +1,89 @@
+//! Printing a report: the only place that does.
+
+use std::path::PathBuf;
+
+use crate::cli::parser::{Command, formats};
+use crate::command::shared::io::Io;
+use crate::render::{self, Format, Report, Style};
+
+use super::failure::Failure;
+use super::session::Session;
+
+/// A format that one command adds: its name, and how its text is made.
+pub(in crate::command) type Extra<R> = (&'static str, fn(&R, Style) -> String);
+
+/// What `--output` asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(in crate::command) enum Output {
+    /// A format of every command.
+    Format(Format),
+    /// A format of this command, by its name.
+    Extra(&'static str),
+    /// The path of a bundle or of a report.
+    Path(PathBuf),
+}
+
+impl Output {
+    /// The format with all columns.
+    pub(super) const WIDE: Self = Self::Format(Format::Wide);
+}
+
+/// Returns what `word` asks of `command`.
+pub(super) fn resolve(command: &Command, word: &str) -> Result<Output, Failure> {
+    if let Some(format) = Format::named(word) {
+        return Ok(Output::Format(format));
+    }
+    if matches!(command, Command::Snapshot(_) | Command::Report(_)) {
+        return Ok(Output::Path(PathBuf::from(word)));
+    }
+    let formats = match command {
+        // The list of checks has no findings.
+        Command::Doctor(args) if args.list => formats("explain"),
+        _ => formats(command.name()),
+    };
+    let extra = formats.iter().find(|format| **format == word);
+    extra.map(|format| Output::Extra(format)).ok_or_else(|| {
+        let name = command.name();
+        Failure::usage(match formats.as_slice() {
+            [] => format!("`kpx {name}` has no output formats: omit -o"),
+            formats => {
+                let formats = formats.join(", ");
+                format!("`kpx {name}` has no format {word:?}: use one of {formats}")
+            }
+        })
+    })
+}
+
+impl Session {
+    /// Prints `report` in the format asked for, and returns the exit status.
+    pub(in crate::command) fn finish<R: Report>(
+        &self,
+        io: &mut Io<'_>,
+        report: &R,
+    ) -> Result<u8, Failure> {
+        self.finish_as(io, report, &[])
+    }
+
+    /// Prints `report` in the format asked for, which may be one of `extra`, and returns the exit status.
+    pub(in crate::command) fn finish_as<R: Report>(
+        &self,
+        io: &mut Io<'_>,
+        report: &R,
+        extra: &[Extra<R>],
+    ) -> Result<u8, Failure> {
+        let format = match &self.output {
+            Some(Output::Format(format)) => *format,
+            Some(Output::Extra(name)) => {
+                let (_, text) = extra
+                    .iter()
+                    .find(|(extra, _)| extra == name)
+                    .ok_or_else(|| Failure::usage(format!("this report has no format {name:?}")))?;
+                io.out.write_all(text(report, self.style).as_bytes())?;
+                return Ok(report.exit());
+            }
+            Some(Output::Path(_)) | None => Format::Human,
+        };
+        render::write(report, format, self.style, io.out)?;
+        Ok(report.exit())
+    }
+}

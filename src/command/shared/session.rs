@@ -1,0 +1,520 @@
+//! The global options of one run, resolved once.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use color_eyre::eyre::eyre;
+
+use super::READABLE;
+use super::failure::{Failure, Hint as _};
+use super::output::{self, Output};
+use crate::backend::Mode;
+use crate::cli::global::GlobalArgs;
+use crate::cli::parser::{Cli, Command};
+use crate::cli::plugin::program;
+use crate::command::shared::io::Io;
+use crate::dns;
+use crate::evidence::{BundleError, Evidence, Gap, Item};
+use crate::host;
+use crate::net::{Family, Proto};
+use crate::node::NodeSnapshot;
+use crate::render::Style;
+
+/// The global options of one run: what to read, and how to print.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options that are independent of each other"
+)]
+pub(crate) struct Session {
+    /// The bundle that is read instead of this node.
+    pub(in crate::command) from: Option<PathBuf>,
+    /// Whether the command line names it; otherwise the environment does, for the next command as well.
+    pub(super) names_bundle: bool,
+    /// The evidence of one of several nodes, if it was read in advance.
+    pub(in crate::command) evidence: Option<Evidence>,
+    /// Whether this is the session of one of several nodes.
+    pub(in crate::command) one_of_several: bool,
+    /// The bundle that the cluster is read from.
+    pub(in crate::command) cluster_from: Option<PathBuf>,
+    /// The nodes that `--node` names; only `kpx migrate` takes more than one.
+    pub(in crate::command) nodes: Vec<String>,
+    /// How to read this machine and the cluster.
+    pub(in crate::command) host: host::Options,
+    /// The pods through which kpx reads other nodes.
+    pub(in crate::command) pods: host::PodOptions,
+    /// Objects of the cluster that were read for several nodes.
+    pub(super) shared: Evidence,
+    /// The node that is read through a pod; `None` for this machine or a bundle.
+    pub(super) remote: Option<Arc<host::RemoteNode>>,
+    /// The format that was asked for, if any.
+    pub(in crate::command) output: Option<Output>,
+    /// How pages look.
+    pub(in crate::command) style: Style,
+    /// Whether only results and errors are printed.
+    pub(in crate::command) quiet: bool,
+    /// Whether progress is drawn on standard error.
+    pub(in crate::command) progress: bool,
+    /// Whether the command line selects a cluster, whose objects complete the bundle of `--from`.
+    pub(super) completes: bool,
+    /// What was read before the command.
+    pub(super) ahead: Arc<Mutex<Option<Ahead>>>,
+}
+
+/// Nodes that were read before the command, and the connection that they were read with.
+type Ahead = (host::Connection, Result<String, Gap>);
+
+impl Session {
+    /// Resolves the options of `cli`, which was parsed from `words`, for the streams of `io`.
+    ///
+    /// Fails if options contradict each other or do not fit the command.
+    pub(in crate::command) fn new(
+        cli: &Cli,
+        words: &[OsString],
+        io: &Io<'_>,
+    ) -> Result<Self, Failure> {
+        let global = &cli.global;
+        let nodes = nodes(cli, words)?;
+        let output = match &global.output {
+            None => None,
+            Some(word) => Some(output::resolve(&cli.command, word)?),
+        };
+        let style = Style {
+            width: io.width,
+            color: global.color.is_on(io.color),
+            ascii: global.ascii || io.ascii,
+            wide: output == Some(Output::WIDE),
+            verbose: global.verbose,
+            program: program(words),
+        };
+        Ok(Self {
+            from: global.from.clone(),
+            names_bundle: has_option(words, &["--from"]),
+            evidence: None,
+            one_of_several: false,
+            cluster_from: global.cluster_from.clone(),
+            host: options(global, &nodes),
+            pods: host::PodOptions {
+                image: global.image.clone(),
+                programs: global.programs.clone(),
+            },
+            shared: Evidence::default(),
+            remote: None,
+            nodes,
+            output,
+            style,
+            quiet: global.quiet,
+            progress: io.progress && !global.quiet,
+            completes: !global.no_api && selects_cluster(words),
+            ahead: Arc::default(),
+        })
+    }
+
+    /// Returns the name of the Node that `--node` names, where it names one.
+    pub(in crate::command) fn name(&self) -> Option<&str> {
+        self.host.node.as_deref()
+    }
+
+    /// Returns the session for the other machine that is Node `name`, read through a pod on it.
+    pub(in crate::command) async fn at(&self, name: &str) -> Result<Self, Failure> {
+        let mut session = self.named(Some(name));
+        let remote = host::Remote::new(&session.host, self.pods.clone());
+        let node = remote.open(name).await.map_err(unreached)?;
+        session.remote = Some(Arc::new(node));
+        Ok(session)
+    }
+
+    /// Starts a pod that changes the other machine.
+    pub(in crate::command) async fn changer(&self) -> Result<host::NodeChange, Failure> {
+        let node = self.remote.as_ref();
+        let node = node.ok_or_else(|| eyre!("no other machine is open"))?;
+        node.change().await.map_err(unreached)
+    }
+
+    /// Starts a pod on the node `name` that opens connections as any other pod there.
+    pub(in crate::command) async fn client(&self, name: &str) -> Result<host::RemoteNode, Failure> {
+        let client = if let Some(node) = &self.remote {
+            node.client().await
+        } else {
+            let nodes = host::Remote::new(&self.host, self.pods.clone());
+            nodes.open_client(name).await
+        };
+        client.map_err(unreached)
+    }
+
+    /// Opens one connection to `target` from the node, or sends one datagram.
+    pub(in crate::command) async fn probe(
+        &self,
+        target: SocketAddr,
+        protocol: Proto,
+    ) -> Result<host::ProbeResult, Failure> {
+        match &self.remote {
+            None => Ok(host::probe(&self.host, target, protocol, &[]).await?),
+            Some(node) => node.probe(target, protocol).await.map_err(unreached),
+        }
+    }
+
+    /// Sends the DNS message `question` to `server` from the node; returns the answer, or why there is none.
+    pub(in crate::command) async fn ask(
+        &self,
+        server: SocketAddr,
+        question: Vec<u8>,
+    ) -> Result<Result<Vec<u8>, String>, Failure> {
+        match &self.remote {
+            None => {
+                let answer = host::ask(&self.host, server, question, dns::is_truncated).await;
+                Ok(answer.map_err(|gap| match gap {
+                    Gap::Failed(_, why) => why,
+                    gap => gap.to_string(),
+                }))
+            }
+            Some(node) => node.ask(server, question).await.map_err(unreached),
+        }
+    }
+
+    /// Returns whether the node is another machine, read through a pod.
+    pub(in crate::command) const fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// Returns whether this machine is read: neither a bundle nor another machine.
+    pub(in crate::command) const fn is_here(&self) -> bool {
+        self.from.is_none() && self.remote.is_none()
+    }
+
+    /// Deletes the pod through which the node was read.
+    pub(in crate::command) async fn close(&self) -> Result<(), Failure> {
+        match &self.remote {
+            None => Ok(()),
+            Some(node) => node.close().await.map_err(|why| unreached(why.into())),
+        }
+    }
+
+    /// Returns the session for Node `name`.
+    pub(in crate::command) fn named(&self, name: Option<&str>) -> Self {
+        let mut session = self.clone();
+        session.nodes = name.iter().map(|name| (*name).to_owned()).collect();
+        session.host.node = name.map(str::to_owned);
+        session
+    }
+
+    /// Returns the session for Node `name` of several, whose `evidence` was read in advance if it is given.
+    pub(in crate::command) fn for_node(&self, name: &str, evidence: Option<Evidence>) -> Self {
+        Self {
+            evidence,
+            one_of_several: true,
+            progress: false,
+            ..self.named(Some(name))
+        }
+    }
+
+    /// Returns the session that has the objects of `cluster` already.
+    pub(in crate::command) fn sharing(&self, cluster: Evidence) -> Self {
+        Self {
+            shared: cluster,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the families that are asked for.
+    pub(in crate::command) fn families(&self) -> &[Family] {
+        &self.host.families
+    }
+
+    /// Returns the one family that is asked for; `None` for both.
+    pub(in crate::command) fn family(&self) -> Option<Family> {
+        match self.families() {
+            [only] => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// Returns the folder where the host's root file system is mounted.
+    pub(in crate::command) fn root(&self) -> &Path {
+        &self.host.root
+    }
+
+    /// Returns the options that select the node and the cluster, for a command line that reaches the same ones: each with
+    /// its value, or without for a switch.
+    pub(in crate::command) fn flags(&self) -> Vec<(&'static str, Option<String>)> {
+        let path = |path: &PathBuf| path.display().to_string();
+        let host = &self.host;
+        let host::Selection {
+            cluster,
+            user,
+            impersonate,
+            groups,
+            proxy_credentials,
+        } = &host.selection;
+        let one = [
+            ("--kubeconfig", host.kubeconfig.as_ref().map(path)),
+            ("--context", host.context.clone()),
+            ("--cluster", cluster.clone()),
+            ("--user", user.clone()),
+            ("--as", impersonate.clone()),
+        ];
+        let groups = groups
+            .iter()
+            .map(|group| ("--as-group", Some(group.clone())));
+        let rest = [
+            ("--cluster-from", self.cluster_from.as_ref().map(path)),
+            ("--root", self.other_root().map(path)),
+            ("--netns", host.netns.clone()),
+            ("--node", host.node.clone()),
+        ];
+        let switches = [
+            ("--proxy-credentials", *proxy_credentials),
+            ("--no-api", host.no_api),
+        ];
+        let given = one.into_iter().chain(groups).chain(rest);
+        let given = given.filter(|(_, value)| value.is_some());
+        let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
+        given
+            .chain(switches.map(|(name, _)| (name, None)))
+            .collect()
+    }
+
+    /// Returns the options of a kpx that reads the same node and cluster in the same way.
+    pub(in crate::command) fn arguments(&self) -> Vec<String> {
+        let mut args = vec![format!("--timeout={}ms", self.host.timeout.as_millis())];
+        let flags = self.flags().into_iter();
+        args.extend(flags.map(|(name, value)| match value {
+            Some(value) => format!("{name}={value}"),
+            None => name.to_owned(),
+        }));
+        if let Some(one) = self.family() {
+            let bits = if one == Family::V4 { 4 } else { 6 };
+            args.push(format!("--family={bits}"));
+        }
+        args
+    }
+
+    /// Returns the same folder, unless it is `/`.
+    pub(in crate::command) fn other_root(&self) -> Option<&PathBuf> {
+        Some(&self.host.root).filter(|root| *root != Path::new("/"))
+    }
+
+    /// Returns `evidence`, parsed on first use, as that of the Node that `--node` names.
+    pub(in crate::command) fn node<'e>(&self, evidence: &'e Evidence) -> NodeSnapshot<'e> {
+        NodeSnapshot::new(evidence).called(self.name_in(evidence))
+    }
+
+    /// Returns the name of the Node that `evidence` is of, as far as it is given.
+    ///
+    /// In a bundle of all nodes, `--node` selects the folder, and the manifest in it has the name.
+    pub(in crate::command) fn name_in<'e>(&'e self, evidence: &'e Evidence) -> Option<&'e str> {
+        if evidence.is_one_of_all() {
+            return evidence.manifest()?.node.as_deref();
+        }
+        self.name()
+    }
+
+    /// Returns `asked`, or else the mode that kube-proxy is configured for.
+    pub(in crate::command) async fn mode(&self, asked: Option<Mode>) -> Result<Mode, Failure> {
+        self.configured(asked).await?.hint("pass `--mode MODE`")
+    }
+
+    /// Returns `asked`, or else the mode that kube-proxy is configured for or why that is unknown.
+    pub(in crate::command) async fn configured(
+        &self,
+        asked: Option<Mode>,
+    ) -> Result<Result<Mode, Gap>, Failure> {
+        if let Some(mode) = asked {
+            return Ok(Ok(mode));
+        }
+        let evidence = self.gather(&[Item::ProxyConfig]).await?;
+        Ok(NodeSnapshot::new(&evidence).configured_mode())
+    }
+
+    /// Returns how to read this machine. Fails if the network namespace does not exist, which every item would report.
+    pub(in crate::command) fn machine(&self) -> Result<&host::Options, Failure> {
+        host::check(&self.host).map_err(|none| {
+            let hint = match none.names.as_slice() {
+                [] => "`ip netns` lists none; pass a path such as /proc/PID/ns/net".to_owned(),
+                names => format!("existing network namespaces: {}", names.join(", ")),
+            };
+            Failure::from(none).with_hint(hint)
+        })?;
+        Ok(&self.host)
+    }
+
+    /// Refuses `--from` for a command that works on this node.
+    pub(in crate::command) fn refuse_bundle(&self, what: &str) -> Result<(), Failure> {
+        if self.from.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{what} this node, but --from reads a bundle: use one of them"
+        )))
+    }
+}
+
+/// Returns the failure for a bundle that cannot be read.
+pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
+    let hint = match &error {
+        BundleError::AllNodes { .. } => "choose one with --node NAME, or read all with --all-nodes",
+        BundleError::NoNode { .. } => "--node takes one of these names",
+        BundleError::Unread { .. } => "read the node again with `kpx --node NAME snapshot`",
+        BundleError::OneNode { .. } => {
+            "omit --all-nodes and -l; `kpx snapshot --all-nodes` writes a bundle of all nodes"
+        }
+        _ => "write a bundle with `kpx snapshot -o PATH`",
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// Adds the advice for missing evidence.
+pub(in crate::command) trait Readable<T> {
+    /// Adds the advice to a failure.
+    fn readable(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Failure>> Readable<T> for Result<T, E> {
+    fn readable(self) -> Result<T, Failure> {
+        self.hint(READABLE)
+    }
+}
+
+/// Returns the names that `--node` gives, each once given or separated by commas, or the one that `kpx doctor NODE` gives.
+fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
+    let is_node = |word: &&OsString| {
+        let word = word.to_string_lossy();
+        word == "--node" || word.starts_with("--node=")
+    };
+    let options = words.iter().filter(is_node).count();
+    // A node on the command line replaces the one of KPX_NODE.
+    let argument = match &cli.command {
+        Command::Doctor(args) => args.node.as_slice(),
+        _ => &[],
+    };
+    if !argument.is_empty() && options > 0 {
+        return Err(Failure::usage(
+            "the node is given twice, with --node and as an argument: give it once",
+        ));
+    }
+    let given = if argument.is_empty() {
+        &cli.global.nodes
+    } else {
+        argument
+    };
+    // The parser replaces the values in front of the command by those behind it.
+    if options > given.len() {
+        return Err(Failure::usage(
+            "--node is given both before and after the command: give all names on one side",
+        ));
+    }
+    let names = given.iter().flat_map(|names| names.split(','));
+    let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+    let fleet = matches!(
+        &cli.command,
+        Command::Migrate(args) if args.part.is_none() && !args.journey.go_on.this_node
+    );
+    if names.len() > 1 && !fleet {
+        return Err(Failure::usage(
+            "more than one --node is given: only `kpx migrate --to MODE` takes several",
+        ));
+    }
+    Ok(names)
+}
+
+/// Returns whether the command line `words` selects a cluster. Variables of the environment do not count: a bundle alone is
+/// read without the API server.
+fn selects_cluster(words: &[OsString]) -> bool {
+    has_option(words, &["--kubeconfig", "--context", "--cluster", "--user"])
+}
+
+/// Returns whether `words` have one of `options`.
+fn has_option(words: &[OsString], options: &[&str]) -> bool {
+    words.iter().any(|word| {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or_default();
+        options.contains(&name)
+    })
+}
+
+/// Returns how to read, for the one Node of `nodes`.
+fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
+    let text = |value: OsString| value.into_string().ok();
+    host::Options {
+        netns: global.netns.clone(),
+        root: global.root.clone().unwrap_or_else(|| PathBuf::from("/")),
+        node: match nodes {
+            [one] => Some(one.clone()),
+            _ => None,
+        },
+        families: global
+            .family
+            .map_or_else(|| Family::BOTH.to_vec(), |family| vec![family]),
+        timeout: global.timeout,
+        kubeconfig: global.kubeconfig.clone(),
+        context: global.context.clone(),
+        selection: host::Selection {
+            cluster: global.cluster.clone(),
+            user: global.user.clone(),
+            impersonate: global.impersonate.clone(),
+            groups: global.groups.clone(),
+            proxy_credentials: global.proxy_credentials,
+        },
+        no_api: global.no_api,
+        environment: host::Environment {
+            kubeconfig: std::env::var_os("KUBECONFIG"),
+            home: home(),
+            service_host: std::env::var_os("KUBERNETES_SERVICE_HOST").and_then(text),
+            service_port: std::env::var_os("KUBERNETES_SERVICE_PORT").and_then(text),
+        },
+    }
+}
+
+/// Returns the user's folder, which Windows has in a variable of its own.
+fn home() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME");
+    let home = home.or_else(|| std::env::var_os("USERPROFILE").filter(|_| cfg!(windows)));
+    home.map(PathBuf::from)
+}
+
+/// Returns the failure for a node that cannot be reached.
+pub(in crate::command) fn unreached(why: host::Unreached) -> Failure {
+    match why.hint() {
+        Some(hint) => Failure::from(why).with_hint(hint),
+        None => Failure::from(why),
+    }
+}
+
+/// Returns the command line `args`, parsed and resolved, for tests.
+#[cfg(test)]
+pub(in crate::command) fn parsed(args: &[&str]) -> (Cli, Session) {
+    let words: Vec<OsString> = args.iter().map(Into::into).collect();
+    let cli = Cli::parse_from_words(&words).unwrap();
+    let io = Io {
+        out: &mut Vec::new(),
+        err: &mut Vec::new(),
+        input: &mut std::io::empty(),
+        interactive: false,
+        width: 80,
+        terminal: false,
+        color: false,
+        ascii: false,
+        progress: false,
+        confine: false,
+    };
+    let session = Session::new(&cli, &words, &io);
+    (
+        cli,
+        session.unwrap_or_else(|failure| panic!("{args:?}: {failure}")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_of_the_doctor_replaces_the_variable() {
+        let words = ["kpx", "doctor", "a"].map(OsString::from);
+        let mut cli = Cli::parse_from_words(&words).unwrap();
+        cli.global.nodes = vec!["of-the-variable".to_owned()];
+        assert_eq!(nodes(&cli, &words).ok(), Some(vec!["a".to_owned()]));
+    }
+}

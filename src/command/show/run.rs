@@ -1,0 +1,163 @@
+//! `kpx show`
+
+use color_eyre::eyre::eyre;
+
+use super::args::ShowArgs;
+use super::report::ShowReport;
+use super::report::nodes::ShowOfNodes;
+use crate::command::shared::examine::examine_with;
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::identity::reach_all;
+use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
+use crate::command::shared::session::Session;
+use crate::evidence::Item;
+use crate::view::near::meant;
+use crate::view::{self, Query, View};
+use crate::why;
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ShowArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| view(&session, &args).await;
+        return nodes::report::<ShowOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    let report = view(session, args).await?;
+    found(args, &report)?;
+    session.finish(io, &report)
+}
+
+/// The view of all Services.
+const SERVICES: Query<'static> = Query {
+    view: View::Services,
+    name: None,
+    family: None,
+};
+
+/// Returns the items that [`services`] reads.
+pub(in crate::command) fn services_need() -> Vec<Item> {
+    SERVICES.needs()
+}
+
+/// Returns the view of all Services.
+pub(in crate::command) async fn services(session: &Session) -> Result<ShowReport, Failure> {
+    let query = Query {
+        family: session.family(),
+        ..SERVICES
+    };
+    let evidence = session.gather(&query.needs()).await?;
+    Ok(ShowReport::new(view::show(&session.node(&evidence), query)))
+}
+
+async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure> {
+    let query = Query {
+        view: args.view,
+        name: args.name.as_deref(),
+        family: session.family(),
+    };
+    // Of several nodes, only the rows are compared.
+    if query.may_be_page() && !session.one_of_several {
+        let items = why::needs().into_iter().chain(query.needs());
+        let (case, outcomes) = examine_with(session, items).await?;
+        let node = session.node(&case.evidence);
+        let mut shown = view::show(&node, query);
+        shown.assess(&node, session.families(), &outcomes);
+        reach_all(session, shown.fixes_mut());
+        return Ok(ShowReport::new(shown));
+    }
+    let evidence = session.gather(&query.needs()).await?;
+    let node = session.node(&evidence);
+    Ok(ShowReport::new(view::show(&node, query)))
+}
+
+/// Fails if nothing has the name that was asked for.
+fn found(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
+    let (Some(name), Some(near)) = (&args.name, report.not_found()) else {
+        return Ok(());
+    };
+    let meant = meant(near).map_or_else(String::new, |meant| format!(": {meant}"));
+    let what = format!("{name} not found{meant}");
+    // A part that was not read may have it.
+    let gap = report.gaps().first();
+    let error = gap.map_or_else(
+        || eyre!(what.clone()),
+        |gap| eyre!("unknown: {gap}").wrap_err(what.clone()),
+    );
+    Err(error)
+        .hint("name a Service as NAMESPACE/NAME[:PORT]; without a name the view lists all rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::evidence::{self, ITEMS};
+    use crate::node::NodeSnapshot;
+    use crate::render::{self, Format, Report as _, Style};
+
+    const VIEWS: [View; 12] = [
+        View::Services,
+        View::Chains,
+        View::Ipvs,
+        View::Sets,
+        View::Addresses,
+        View::Nodeports,
+        View::Portals,
+        View::Conntrack,
+        View::Affinity,
+        View::Modules,
+        View::Sysctls,
+        View::Config,
+    ];
+
+    /// Returns `report` in `format`, at 80 columns.
+    fn printed(report: &ShowReport, format: Format) -> String {
+        let style = Style {
+            width: 80,
+            color: false,
+            ascii: false,
+            wide: false,
+            verbose: 0,
+            program: "kpx",
+        };
+        let mut out = Vec::new();
+        render::write(report, format, style, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_view_shows_every_recording() {
+        let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
+        for recording in fs::read_dir(recordings).unwrap() {
+            let path = recording.unwrap().path();
+            let evidence = evidence::load(&path, ITEMS).unwrap();
+            // One node for all views: each section is parsed once.
+            let node = NodeSnapshot::new(&evidence);
+            for view in VIEWS {
+                let query = Query {
+                    view,
+                    name: None,
+                    family: None,
+                };
+                let report = ShowReport::new(view::show(&node, query));
+                let what = format!("{} {view:?}", path.display());
+                let text = printed(&report, Format::Human);
+                let is_unknown = text.contains("unknown: ");
+                assert_eq!(report.exit() == 3, is_unknown, "{what}: {text}");
+                assert!(matches!(report.exit(), 0 | 3), "{what}: {text}");
+                assert!(!text.is_empty(), "{what} prints nothing");
+                let wide = text.lines().find(|line| line.chars().count() > 80);
+                assert_eq!(wide, None, "{what}");
+                let json = printed(&report, Format::Json);
+                let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+                assert_eq!(json["kind"], "ShowReport", "{what}");
+            }
+        }
+    }
+}

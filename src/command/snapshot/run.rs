@@ -1,0 +1,221 @@
+//! `kpx snapshot`
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use color_eyre::eyre::WrapErr as _;
+
+use super::args::SnapshotArgs;
+use super::report::SnapshotReport;
+use super::report::nodes::SnapshotOfNodes;
+use super::view::files;
+use crate::cli::parser::{Cli, Command};
+use crate::command::shared::examine;
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
+use crate::command::shared::output::Output;
+use crate::command::shared::session::Session;
+use crate::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
+use crate::host::{self, clock};
+use crate::node::NodeSnapshot;
+use crate::redact::Redactor;
+
+/// Makes a bundle with standard tools alone.
+const SCRIPT: &str = include_str!("snapshot.sh");
+
+pub(in crate::command) fn script(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
+    if let Some(Output::Path(_)) = session.output {
+        return Err(Failure::usage(
+            "--script prints to standard output: redirect it, and do not pass -o",
+        ));
+    }
+    io.out.write_all(SCRIPT.as_bytes())?;
+    Ok(crate::report::CLEAN)
+}
+
+/// Writes the bundle to standard output.
+pub(in crate::command) async fn print(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        return Err(Failure::usage(
+            "a bundle of all nodes cannot be written to standard output: pass -o PATH",
+        ));
+    }
+    let key = if args.redact { Some(key()?) } else { None };
+    let (evidence, manifest) = record(session, &args.items, key).await?;
+    evidence::write_to(&evidence, &manifest, &mut io.out)?;
+    Ok(crate::report::CLEAN)
+}
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+) -> Result<u8, Failure> {
+    let wanted = match &session.output {
+        Some(Output::Path(path)) => Some(path.clone()),
+        _ => None,
+    };
+    if let Some(path) = wanted
+        .as_ref()
+        .filter(|path| path.symlink_metadata().is_ok())
+    {
+        return Err(evidence::SaveError::Exists(path.clone()).into());
+    }
+    let key = if args.redact { Some(key()?) } else { None };
+    if args.nodes.are_several() {
+        return Box::pin(all_nodes(session, io, args, key, wanted)).await;
+    }
+    let (evidence, manifest) = record(session, &args.items, key).await?;
+    let path = wanted.unwrap_or_else(|| {
+        let node = manifest.node.as_deref().unwrap_or_default();
+        PathBuf::from(default_name(node, &manifest.time))
+    });
+    evidence::save(&evidence, &manifest, &path).hint("pass another path with -o")?;
+    session.finish(io, &report(path, &evidence, manifest))
+}
+
+/// Writes a bundle of all nodes: each node as soon as it is read.
+async fn all_nodes(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &SnapshotArgs,
+    key: Option<[u8; 32]>,
+    wanted: Option<PathBuf>,
+) -> Result<u8, Failure> {
+    let now = clock::now().to_string();
+    let path = wanted.unwrap_or_else(|| PathBuf::from(default_name("all-nodes", &now)));
+    let another = "pass another path with -o";
+    let mut bundle = NodesWriter::create(&path).hint(another)?;
+    let together = SnapshotOfNodes::new(path.clone(), args.redact);
+    let mut redactor = key.map(|key| Redactor::new(key, &Evidence::default()));
+    let work = async move |session: Session| {
+        let (evidence, manifest) = record(&session, &[], key).await?;
+        let report = report(path.clone(), &evidence, manifest.clone());
+        Ok((report, (evidence, manifest)))
+    };
+    // A bundle that is written again keeps its time.
+    let mut time = session.from.is_none().then_some(now.clone());
+    let keep = |node: &str, recorded: Result<(Evidence, Manifest), &str>| {
+        let name = redactor.as_mut().map(|redactor| redactor.node(node));
+        let name = name.as_deref().unwrap_or(node);
+        match recorded {
+            Ok((evidence, manifest)) => {
+                if session.from.is_some() {
+                    time = time.take().max(Some(manifest.time.clone()));
+                }
+                bundle.node(name, &evidence, &manifest).hint(another)
+            }
+            Err(reason) => {
+                let reason = match &mut redactor {
+                    Some(redactor) => redactor.reason(reason).replace(node, name),
+                    None => reason.to_owned(),
+                };
+                bundle.unread(name, reason);
+                Ok(())
+            }
+        }
+    };
+    let collected = nodes::collect(session, io, &args.nodes, together, &[], work, keep).await?;
+    bundle.finish(time.unwrap_or(now)).hint(another)?;
+    collected.print(session, io)
+}
+
+/// Returns whether `cli` asks for a bundle on standard output, which is no text.
+pub(in crate::command) fn prints_bundle(cli: &Cli) -> bool {
+    let Command::Snapshot(args) = &cli.command else {
+        return false;
+    };
+    !args.script && cli.global.output.as_deref() == Some("-")
+}
+
+/// Returns whether the bundle goes to standard output.
+pub(in crate::command) fn prints(session: &Session) -> bool {
+    matches!(&session.output, Some(Output::Path(path)) if path == Path::new("-"))
+}
+
+/// Reads `items`, or everything if there are none, redacted if there is a key.
+async fn record(
+    session: &Session,
+    items: &[Item],
+    key: Option<[u8; 32]>,
+) -> Result<(Evidence, Manifest), Failure> {
+    let items = if items.is_empty() { ITEMS } else { items };
+    let mut evidence = session.gather(items).await?;
+    let (time, node) = if session.from.is_some() {
+        // A bundle that is written again keeps its time.
+        let snapshot = NodeSnapshot::new(&evidence);
+        let named = evidence
+            .manifest()
+            .and_then(|manifest| manifest.node.clone());
+        let configured = || {
+            let config = snapshot.proxy_config().ok()?;
+            Some(config.hostname_override.clone()).filter(|name| !name.is_empty())
+        };
+        let given = session.name_in(&evidence).map(str::to_owned);
+        let node = given.or(named).or_else(configured);
+        (examine::taken(&evidence, &snapshot), node)
+    } else {
+        let snapshot = session.node(&evidence);
+        let node = match (snapshot.name(), snapshot.nodes()) {
+            (Ok(name), _) => Some(name),
+            // Without the Nodes, the name is the one that kube-proxy would use.
+            (Err(_), Err(_)) => host::node_name(&session.host).await,
+            (Err(_), Ok(_)) => None,
+        };
+        (None, node)
+    };
+    let added = evidence.added();
+    let time = time.unwrap_or_else(clock::now).to_string();
+    let redacted_before = evidence
+        .manifest()
+        .is_some_and(|manifest| manifest.redacted);
+    let mut node = node;
+    if let Some(key) = key {
+        let mut redactor = Redactor::new(key, &evidence);
+        evidence = redactor.evidence(&evidence);
+        node = node.map(|node| redactor.node(&node));
+    }
+    let mut manifest = Manifest::of(&evidence, time, node);
+    manifest.redacted = key.is_some() || redacted_before;
+    manifest.added = added;
+    Ok((evidence, manifest))
+}
+
+fn report(path: PathBuf, evidence: &Evidence, manifest: Manifest) -> SnapshotReport {
+    SnapshotReport::new(
+        path,
+        manifest.redacted,
+        manifest.added,
+        files(evidence),
+        manifest.gaps,
+    )
+}
+
+/// Returns the default name of a bundle: sorted by node, then by time.
+fn default_name(node: &str, time: &str) -> String {
+    file_name("snapshot", node, time, "tar.gz")
+}
+
+/// Returns the default name of a file: its kind, the node, the time, and its extension.
+pub(in crate::command) fn file_name(kind: &str, node: &str, time: &str, end: &str) -> String {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let node: String = node.chars().filter(is_plain).collect();
+    let node = if node.is_empty() { "node" } else { &node };
+    let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("kpx-{kind}-{node}-{time}.{end}")
+}
+
+/// Returns a random key.
+fn key() -> Result<[u8; 32], Failure> {
+    let mut key = [0; 32];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut key))
+        .wrap_err("cannot read the key of the redaction from /dev/urandom")?;
+    Ok(key)
+}

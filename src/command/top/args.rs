@@ -1,0 +1,36 @@
+//! `kpx top`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::view::SortKey;
+use crate::cli::value;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  kpx top                                  on the terminal, until q
+  kpx top default/nginx-svc                one Service, by backend
+  kpx top -o json | jq .services           a line of JSON per interval";
+
+/// Options of `kpx top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Show this Service only, by backend
+    #[arg(value_name = "NS/NAME[:PORT]")]
+    pub service: Option<String>,
+
+    /// Read the counters this often
+    ///
+    /// Longer where kpx would use more than 3% of a processor.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = value::duration, env = "KPX_INTERVAL")]
+    pub interval: Duration,
+
+    /// Print this many intervals, then end
+    #[arg(long, value_name = "N", env = "KPX_COUNT")]
+    pub count: Option<u32>,
+
+    /// Sort by this column
+    #[arg(long, value_parser = value::sort(), value_name = "COLUMN", default_value = "new", env = "KPX_SORT")]
+    pub sort: SortKey,
+}

@@ -1,0 +1,199 @@
+//! The walk over the running kernel's rules: each chain is read when it is first needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::run::{Walked, needs};
+use crate::backend::iptables::listing;
+use crate::backend::iptables::model::{Chain, Target};
+use crate::backend::iptables::names;
+use crate::command::shared::failure::Failure;
+use crate::command::shared::session::Session;
+use crate::evidence::{Gap, IPTABLES, Item};
+use crate::host::{ChainReader, Listing};
+use crate::net::Family;
+use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
+
+/// Chains, as they were listed.
+type Listed = Vec<(Need, Result<Listing, Gap>)>;
+
+/// Chains, as far as they are read; `None` for one that does not exist.
+type Parts<'a> = BTreeMap<Need, Option<Chain<'a>>>;
+
+/// The chains that every walk needs first. They are read beside everything else.
+pub(super) struct Begun {
+    family: Family,
+    /// `None` if the whole ruleset must be read.
+    reader: Option<ChainReader>,
+    listed: Listed,
+}
+
+impl Begun {
+    /// Reads the built-in chains, and those that they jump to.
+    pub(super) async fn read(session: &Session, family: Family) -> Result<Self, Failure> {
+        let reader = ChainReader::new(session.machine()?, family).await;
+        let mut listed = Listed::new();
+        if let Some(reader) = &reader {
+            listed = list(reader, trace::base_chains()).await;
+            let wanted = match parse(family, &listed) {
+                Ok(parts) => led_to(&parts, |of| of.policy.is_some()),
+                // The walk says so.
+                Err(_) => BTreeSet::new(),
+            };
+            listed.extend(list(reader, wanted).await);
+        }
+        Ok(Self {
+            family,
+            reader,
+            listed,
+        })
+    }
+}
+
+/// Follows `flows` over this node's rules.
+pub(super) async fn walk<'n>(
+    session: &Session,
+    node: &'n NodeSnapshot<'n>,
+    begun: Begun,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Walked, Failure> {
+    let begun = if begun.family == family {
+        begun
+    } else {
+        Begun::read(session, family).await?
+    };
+    let walked = match &begun.reader {
+        Some(reader) => follow(reader, node, flows, Parts::new(), &begun.listed).await?,
+        None => None,
+    };
+    match walked {
+        Some(walked) => Ok(walked),
+        None => whole(session, family, flows).await,
+    }
+}
+
+/// Follows `flows` over `parts` and `listed`, and over the chains that they turn out to need; `None` if the whole ruleset must be
+/// read.
+async fn follow<'n>(
+    reader: &ChainReader,
+    node: &'n NodeSnapshot<'n>,
+    flows: &[Flow],
+    mut parts: Parts<'_>,
+    listed: &Listed,
+) -> Result<Option<Walked>, Failure> {
+    let incompatible = |(_, listing): &(_, _)| matches!(listing, Ok(Listing::Incompatible));
+    if listed.iter().any(incompatible) {
+        return Ok(None);
+    }
+    let unknown = listed.iter().find_map(|(_, of)| of.as_ref().err());
+    let rules = if let Some(gap) = unknown {
+        Rules::Unknown(gap.clone())
+    } else {
+        parts.extend(parse(reader.family(), listed)?);
+        // No rule of the kernel jumps to a missing chain: the rules changed after the one that jumps was read.
+        let is_gone = |(need, chain): (&Need, &Option<_>)| chain.is_none() && is_chain(&need.chain);
+        if parts.iter().any(is_gone) {
+            return Ok(None);
+        }
+        Rules::Parts(parts)
+    };
+    let mut world = world(node, rules);
+    let need = match flows.iter().map(|flow| world.walk(flow)).collect() {
+        Ok(walks) => return Ok(Some(walked(walks))),
+        Err(need) => need,
+    };
+    let Some(Rules::Parts(parts)) = world.chains.pop().map(|of| of.rules) else {
+        return Ok(None);
+    };
+    let listed = list(reader, nearby(&parts, need)).await;
+    Box::pin(follow(reader, node, flows, parts, &listed)).await
+}
+
+async fn list(reader: &ChainReader, wanted: BTreeSet<Need>) -> Listed {
+    let chains = wanted.iter();
+    let chains = chains.map(|need| (need.table.clone(), need.chain.clone()));
+    let listings = reader.read(chains.collect()).await;
+    wanted.into_iter().zip(listings).collect()
+}
+
+/// Parses the chains that were listed.
+fn parse(family: Family, listed: &Listed) -> Result<Parts<'_>, Gap> {
+    let each = listed.iter().filter_map(|(need, listing)| match listing {
+        Ok(Listing::Chain(text)) => {
+            let chain = listing::chain(Item::iptables(family), text);
+            Some(chain.map(|chain| (need.clone(), Some(chain))))
+        }
+        Ok(Listing::Missing) => Some(Ok((need.clone(), None))),
+        Ok(Listing::Incompatible) | Err(_) => None,
+    });
+    each.collect()
+}
+
+/// Paths over the only back end with tables.
+const fn walked(walks: Vec<Vec<Outcome>>) -> Walked {
+    Walked {
+        walks,
+        unread: Vec::new(),
+        nft_is_other: false,
+    }
+}
+
+fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> {
+    let store = IptablesBackend::InUse;
+    World {
+        node,
+        chains: vec![Chains { store, rules }],
+        lasting: false,
+    }
+}
+
+/// Follows `flows` over all rules, of iptables and of nftables: only the iptables rules show which chains of nftables
+/// iptables-nft wrote.
+async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walked, Failure> {
+    let of_node = needs().filter(|item| !item.is_of_cluster());
+    let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
+    let evidence = session.gather(&items).await?;
+    let node = NodeSnapshot::new(&evidence);
+    Walked::over(&World::whole(&node, family), flows)
+}
+
+/// Returns `need` and the chains that are likely to be needed next: those that built-in chains jump to and, if `need` is an
+/// endpoint, the other endpoints of its Service. Reading many chains at once takes hardly longer than reading one.
+fn nearby(parts: &Parts<'_>, need: Need) -> BTreeSet<Need> {
+    let endpoint = need.chain.starts_with(names::SEP);
+    let mut wanted = led_to(parts, |chain| {
+        chain.policy.is_some() || endpoint && leads(chain).any(|to| *to == *need.chain)
+    });
+    wanted.insert(need);
+    wanted
+}
+
+/// Returns the chains that are not read yet, and that those chains of `parts` jump to for which `is_meant` holds.
+fn led_to(parts: &Parts<'_>, is_meant: impl Fn(&Chain<'_>) -> bool) -> BTreeSet<Need> {
+    let mut wanted = BTreeSet::new();
+    for (at, chain) in parts {
+        let Some(chain) = chain.as_ref().filter(|chain| is_meant(chain)) else {
+            continue;
+        };
+        let more = leads(chain).map(|to| Need {
+            table: at.table.clone(),
+            chain: to.to_owned(),
+        });
+        wanted.extend(more.filter(|need| !parts.contains_key(need)));
+    }
+    wanted
+}
+
+/// Returns the chains that `chain` jumps to.
+fn leads<'c>(chain: &'c Chain<'_>) -> impl Iterator<Item = &'c str> {
+    chain.rules.iter().filter_map(|rule| match &rule.target {
+        Some(Target::Jump(to) | Target::Goto(to)) if is_chain(to) => Some(&**to),
+        _ => None,
+    })
+}
+
+/// Returns whether a rule that jumps to `name` means a chain that is not built in: the targets of modules have no dash.
+fn is_chain(name: &str) -> bool {
+    name.contains('-')
+}

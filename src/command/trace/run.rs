@@ -1,0 +1,543 @@
+//! `kpx trace`
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use color_eyre::eyre::eyre;
+use futures_util::future::join;
+
+use super::observe::Seen;
+use super::{live, observe};
+
+use super::args::TraceArgs;
+use super::report::nodes::TraceOfNodes;
+use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
+use crate::backend::Mode;
+use crate::cluster::Service;
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::identity::reach_all;
+use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
+use crate::command::shared::output::Extra;
+use crate::command::shared::probe;
+use crate::command::shared::session::{Readable as _, Session};
+use crate::diff;
+use crate::evidence::{IPTABLES, Item};
+use crate::net::{Family, Proto};
+use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::{self, Owner, Owners, Port};
+use crate::trace::mismatch;
+use crate::trace::sources::{self, Source};
+use crate::trace::target::{Found, Target, TargetError};
+use crate::trace::why::owner as owner_of;
+use crate::trace::{self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes};
+use crate::verdict::{self, Judge, Kind, Question};
+use crate::view::near::{meant, nearest};
+use crate::why::{self, Asked, Cause, Degree};
+
+/// Returns the items that a trace reads, beside the rules of iptables.
+pub(super) fn needs() -> impl Iterator<Item = Item> {
+    trace::NEEDS.iter().chain(trace::NOTES_NEEDS).copied()
+}
+
+/// The output formats of a trace, beside the common ones.
+const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &TraceArgs,
+) -> Result<u8, Failure> {
+    if let Some(limit) = args.live {
+        let report = Box::pin(observe::run(session, io, args, limit)).await?;
+        return session.finish_as(io, &report, FORMATS);
+    }
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| trace_on(&session, &args, None).await;
+        return nodes::report::<TraceOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
+}
+
+/// Traces to each of several `ports` of a Service.
+async fn each_port(
+    session: &Session,
+    args: &TraceArgs,
+    ports: &[String],
+) -> Result<TraceReport, Failure> {
+    let mut reports = Vec::new();
+    for port in ports {
+        let args = TraceArgs {
+            target: format!("{}:{port}", args.target),
+            ..args.clone()
+        };
+        reports.push(Box::pin(trace_on(session, &args, None)).await?);
+    }
+    let mut reports = reports.into_iter();
+    let mut first = reports
+        .next()
+        .ok_or_else(|| eyre!("the Service has no ports"))?;
+    first.ports = reports.collect();
+    Ok(first)
+}
+
+/// Returns the ports of the Service `target`, if it has several and the target names none.
+fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<String>> {
+    let Target::Service {
+        namespace,
+        name,
+        port: None,
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let ports = &services.find(is_it)?.spec.ports;
+    (ports.len() > 1).then(|| ports.iter().map(|port| port.name.clone()).collect())
+}
+
+/// Returns the items that a trace over completely read rules reads.
+pub(in crate::command) fn whole_needs() -> impl Iterator<Item = Item> {
+    let more = [Item::Modules];
+    needs().chain(IPTABLES.iter().copied()).chain(more)
+}
+
+/// Traces from the usual sources to `target`.
+pub(in crate::command) async fn to(
+    session: &Session,
+    target: &str,
+) -> Result<TraceReport, Failure> {
+    let args = TraceArgs::to(target);
+    trace_on(session, &args, None).await
+}
+
+/// Traces on one node; `seen` is a packet to compare with.
+pub(super) async fn trace_on(
+    session: &Session,
+    args: &TraceArgs,
+    seen: Option<&Seen>,
+) -> Result<TraceReport, Failure> {
+    let target = match Target::parse(&args.target) {
+        Ok(target) => target,
+        Err(error) => {
+            let near = near(session, &args.target).await;
+            let failure = Failure::usage(error);
+            return Err(match meant(&near) {
+                Some(meant) => failure.with_hint(meant),
+                None => failure,
+            });
+        }
+    };
+    if args.probe {
+        probe::check(session, args.source.as_deref())?;
+    }
+    let assumed = args.mode;
+    // On this machine, each chain is read when the walk needs it.
+    let whole = !session.is_here() || session.evidence.is_some() || assumed.is_some();
+    let mut items: Vec<_> = if whole {
+        whole_needs().collect()
+    } else {
+        needs().collect()
+    };
+    items.extend(assumed.into_iter().flat_map(diff::needs));
+    items.sort();
+    items.dedup();
+    let likely = match &target {
+        Target::Address(at) => Family::of(at.ip()),
+        _ => session.family().unwrap_or(Family::V4),
+    };
+    let begun = async {
+        if whole {
+            return Ok(None);
+        }
+        live::Begun::read(session, likely).await.map(Some)
+    };
+    let (evidence, begun) = join(session.gather(&items), begun).await;
+    let (evidence, begun) = (evidence?, begun?);
+    let node = session.node(&evidence);
+    let other = match assumed {
+        Some(mode) => Some(Assumed::new(&node, mode).readable()?),
+        None => None,
+    };
+    let node = match &other {
+        Some(other) => other.snapshot().called(session.name_in(&evidence)),
+        None => node,
+    };
+    if let Some(ports) = several_ports(&node, &target).filter(|_| seen.is_none()) {
+        return each_port(session, args, &ports).await;
+    }
+    let (found, mut owners, proto) = aim(session, &node, args, &target)?;
+    let at = service(&node, &owners, found, proto);
+    let mut judge = Judge::new(&node);
+    let sources = match seen {
+        Some(seen) => vec![seen.source(&node)?],
+        None => chosen(&judge, args.source.as_deref(), found, at)?,
+    };
+    let family = Family::of(found.addr);
+    let flows: Vec<_> = sources
+        .iter()
+        .map(|source| Flow {
+            mark: args.mark,
+            ..flow(source, found, proto, args.established)
+        })
+        .collect();
+    let is_in_parts = begun.is_some();
+    let Walked {
+        walks,
+        unread,
+        nft_is_other,
+    } = match begun {
+        Some(begun) => live::walk(session, &node, begun, family, &flows).await?,
+        None => Walked::over(&World::whole(&node, family), &flows)?,
+    };
+    if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
+        owners = Owners::new(&node);
+    }
+    let service = service(&node, &owners, found, proto);
+    if is_in_parts {
+        judge.reads_parts(family, unread.first());
+    }
+    let judged: Vec<_> = flows
+        .iter()
+        .zip(&walks)
+        .map(|(flow, walk)| {
+            let question = Question {
+                flow,
+                port: service,
+            };
+            judge.judge(question, walk)
+        })
+        .collect();
+    // Only the API has the desired state; names in the rules cannot show that the rules are wrong.
+    let is_told = owners.source == owner::Source::Api && owners.gaps.is_empty();
+    let fails = judged.iter().any(|verdict| verdict.fate.fails());
+    let causes = if fails && is_told && assumed.is_none() {
+        why_not(session, SocketAddr::new(found.addr, found.port), args).await?
+    } else {
+        Vec::new()
+    };
+    let mut traces: Vec<_> = sources
+        .iter()
+        .zip(&flows)
+        .zip(walks.iter().zip(&judged))
+        .map(|((source, flow), (outcomes, judged))| {
+            trace(&node, source, flow, outcomes, judged, &owners, service)
+        })
+        .collect();
+    if let Some(first) = traces.first_mut() {
+        let added = evidence.note_added();
+        let all = unread.into_iter().chain(causes).chain(added);
+        first.notes.splice(0..0, all);
+    }
+    let mut report = report(&node, assumed, service, traces)?;
+    if let (Some(seen), [flow, ..], [walk, ..]) = (seen, flows.as_slice(), walks.as_slice()) {
+        report.live = seen.compare(
+            &trace::forwarded(&node, flow, walk),
+            assumed.is_some(),
+            nft_is_other,
+            &report.first,
+            &owners,
+            &node,
+        );
+    }
+    if args.probe && seen.is_none() {
+        let host = sources.iter().position(|s| s.entry == Entry::Host);
+        let ways = host.and_then(|at| walks.get(at));
+        let to = SocketAddr::new(found.addr, found.port);
+        report.probe =
+            Some(probe::run(session, None, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
+    }
+    Ok(report)
+}
+
+/// Returns the destination of the packet, who is there, and its protocol.
+pub(super) fn aim(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    args: &TraceArgs,
+    target: &Target,
+) -> Result<(Found, Owners, Proto), Failure> {
+    let found = find(target, node, session.family())?;
+    // Naming every endpoint of a large cluster takes longer than everything else together.
+    let owners = Owners::at_address(node, found.addr, found.port);
+    let given = args.protocol.or(found.proto);
+    let proto = given.unwrap_or_else(|| protocol(&owners, found));
+    Ok((found, owners, proto))
+}
+
+/// Returns why connections to `at` fail, and how to fix that.
+async fn why_not(
+    session: &Session,
+    at: SocketAddr,
+    args: &TraceArgs,
+) -> Result<Vec<String>, Failure> {
+    let mut items = why::needs();
+    items.sort();
+    items.dedup();
+    let evidence = session.gather(&items).await?;
+    let node = session.node(&evidence);
+    let asked = Asked::Address(at.ip(), Some(at.port()));
+    let answer = why::why(
+        &node,
+        &asked,
+        session.families(),
+        args.source.as_deref(),
+        &[],
+    );
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Ok(vec![format!("the cause is unknown: {error}")]),
+    };
+    reach_all(session, answer.fixes_mut());
+    let causes = answer
+        .causes
+        .iter()
+        // What no repair explains is in the trace itself.
+        .filter(|of| of.degree == Degree::Breaks && !matches!(of.cause, Cause::Unexplained { .. }));
+    let mut notes: Vec<String> = Vec::new();
+    for of in causes {
+        notes.push(format!("why: {}", of.sentence));
+        let fix = of.fix.as_ref().map(|fix| match fix.command() {
+            Some(command) => format!("fix: {command}"),
+            None => format!("fix: {}", fix.text()),
+        });
+        notes.extend(fix.filter(|fix| !notes.contains(fix)));
+    }
+    Ok(notes)
+}
+
+/// Returns whether `owners` has every chain and backend on the paths.
+fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
+    walks.iter().flatten().all(|outcome| {
+        let gone = |hop: &Rc<Hop>| matches!(owner_of(owners, hop), Owner::Gone(_));
+        let backend = || owners.endpoint(outcome.destination.into(), proto);
+        !outcome.hops.iter().any(gone)
+            && (outcome.verdict != Verdict::Deliver || backend().is_some())
+    })
+}
+
+/// Returns the Service port behind the target.
+fn service<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    found: Found,
+    proto: Proto,
+) -> Option<&'o Port> {
+    let local = || {
+        found.addr.is_loopback()
+            || node
+                .addresses()
+                .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
+    };
+    let at = owners
+        .at(found.addr, found.port, proto)
+        .map(|(port, _)| port);
+    at.or_else(|| owners.node_port(found.port, proto).filter(|_| local()))
+}
+
+fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow {
+    Flow {
+        entry: source.entry,
+        source: source.addr,
+        destination: found.addr,
+        port: found.port,
+        mark: 0,
+        proto,
+        established,
+    }
+}
+
+/// The paths of some flows.
+pub(super) struct Walked {
+    pub(super) walks: Vec<Vec<Outcome>>,
+    /// Notes on rules that could not be read.
+    pub(super) unread: Vec<String>,
+    /// Whether the nft back end of iptables has rules and is not the one in use.
+    pub(super) nft_is_other: bool,
+}
+
+impl Walked {
+    /// Follows `flows` over rules that were read completely.
+    pub(super) fn over(world: &World<'_, '_>, flows: &[Flow]) -> Result<Self, Failure> {
+        let nft = |chains: &Chains<'_>| chains.store == IptablesBackend::Nft;
+        let families = flows.first().map(|flow| Family::of(flow.destination));
+        Ok(Self {
+            walks: walk(world, flows)?,
+            unread: families.map_or_else(Vec::new, |family| trace::unread(world.node, family)),
+            nft_is_other: world.chains.iter().any(nft),
+        })
+    }
+}
+
+/// Walks over rules that were read completely.
+fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Failure> {
+    let walks = flows.iter().map(|flow| world.walk(flow));
+    let walks = walks.collect::<Result<_, _>>();
+    walks.map_err(|Need { table, chain }| {
+        eyre!("chain {chain} of table {table} was not read").into()
+    })
+}
+
+/// Resolves the target to an address, port and protocol.
+fn find(
+    target: &Target,
+    node: &NodeSnapshot<'_>,
+    family: Option<Family>,
+) -> Result<Found, Failure> {
+    let own = sources::own_address(node, family.unwrap_or(Family::V4));
+    let services = match (target, node.services()) {
+        (Target::Service { .. }, Err(gap)) => {
+            return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");
+        }
+        (_, Ok(services)) => services.as_slice(),
+        (_, Err(_)) => &[],
+    };
+    target.find(services, own, family).map_err(|error| {
+        let near = match &error {
+            TargetError::NoService(name) => nearest(name, names(services)),
+            _ => Vec::new(),
+        };
+        let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
+        Failure::from(error).with_hint(format!(
+            "{meant}`kpx show services` lists Services and their ports"
+        ))
+    })
+}
+
+/// Returns the names of `services`.
+fn names(services: &[Service]) -> impl Iterator<Item = String> {
+    let of = services.iter().map(|service| &service.metadata);
+    of.map(|of| format!("{}/{}", of.namespace, of.name))
+}
+
+/// Returns the Services with names similar to `text`, which is no target; none if the Services are not known.
+async fn near(session: &Session, text: &str) -> Vec<String> {
+    let Ok(evidence) = session.gather(&[Item::Services]).await else {
+        return Vec::new();
+    };
+    let node = session.node(&evidence);
+    let name = text.split(':').next().unwrap_or_default();
+    let services = node.services().map_or(&[][..], Vec::as_slice);
+    nearest(name, names(services))
+}
+
+/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
+fn protocol(owners: &Owners, found: Found) -> Proto {
+    let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
+    let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
+    let node_port = |proto: &Proto| owners.node_port(found.port, *proto).is_some();
+    all.iter()
+        .find(|proto| at(proto))
+        .or_else(|| all.iter().find(|proto| node_port(proto)))
+        .copied()
+        .unwrap_or(Proto::Tcp)
+}
+
+/// The sources to trace from: the given one, or those with a way to the target.
+fn chosen(
+    judge: &Judge<'_>,
+    asked: Option<&str>,
+    found: Found,
+    service: Option<&Port>,
+) -> Result<Vec<Source>, Failure> {
+    let nobody = Port::nobody(found.port, Proto::Tcp);
+    let port = service.unwrap_or(&nobody);
+    let role = port.addresses.iter().find(|(_, at)| *at == found.addr);
+    let kind = match role {
+        Some((role, _)) => Kind::Address(*role),
+        None if service.is_some() => Kind::NodePort,
+        None => Kind::Endpoint,
+    };
+    let target = verdict::Target {
+        port,
+        kind,
+        at: SocketAddr::new(found.addr, found.port),
+    };
+    let clients = judge
+        .clients(target, asked)
+        .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+    Ok(clients.into_iter().map(|(_, source)| source).collect())
+}
+
+fn trace(
+    node: &NodeSnapshot<'_>,
+    source: &Source,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    judged: &verdict::Verdict,
+    owners: &Owners,
+    service: Option<&Port>,
+) -> SourceTrace {
+    let sent = outcomes.first().map(|outcome| outcome.sent_from);
+    let packet = PacketRow {
+        source: sent.or(source.addr).unwrap_or(flow.destination),
+        destination: flow.destination,
+        port: flow.port,
+        protocol: flow.proto,
+    };
+    let name = match source.addr {
+        // Without routes the node's choice is not known.
+        None if packet.source.is_unspecified() => source.name.clone(),
+        None => format!("{} ({})", source.name, packet.source),
+        Some(_) => source.name.clone(),
+    };
+    let kind = source
+        .name
+        .split(" (")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let mut notes = notes(node, flow, outcomes, service);
+    if flow.mark != 0 {
+        notes.insert(0, format!("the packet enters with mark {:#x}", flow.mark));
+    }
+    if service.is_none() {
+        notes.extend(mismatch::other_port(owners, flow));
+    }
+    let outcomes = trace::forwarded(node, flow, outcomes);
+    SourceTrace::new(
+        (name, kind),
+        packet,
+        &outcomes,
+        judged,
+        notes,
+        owners,
+        service,
+    )
+}
+
+fn report(
+    node: &NodeSnapshot<'_>,
+    assumed: Option<Mode>,
+    service: Option<&Port>,
+    mut traces: Vec<SourceTrace>,
+) -> Result<TraceReport, Failure> {
+    let told = || node.proxy_mode().ok().and_then(Mode::named);
+    let mode = assumed
+        .or_else(told)
+        .or_else(|| node.configured_mode().ok());
+    let service = service.map(|port| ServiceRow {
+        namespace: port.name.namespace.to_string(),
+        name: port.name.name.to_string(),
+        port: port.name.port.to_string(),
+    });
+    let first = traces
+        .first()
+        .cloned()
+        .ok_or_else(|| eyre!("no source to trace from"))?;
+    if traces.len() == 1 {
+        traces.clear();
+    }
+    Ok(TraceReport {
+        mode,
+        assumed: assumed.is_some(),
+        service,
+        first,
+        sources: traces,
+        ports: Vec::new(),
+        probe: None,
+        live: None,
+    })
+}

@@ -1,0 +1,3 @@
+//! `kpx version`
+
+pub(crate) mod args;

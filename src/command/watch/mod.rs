@@ -1,0 +1,4 @@
+//! `kpx watch`
+
+pub(crate) mod args;
+pub(super) mod run;

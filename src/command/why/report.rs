@@ -1,0 +1,218 @@
+//! Prints why a Service does not work.
+
+pub(crate) mod nodes;
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::net::Proto;
+use crate::render::{Page, Report, Tone};
+use crate::report::probe::ProbeRow;
+use crate::report::{CLEAN, FOUND, UNKNOWN};
+use crate::verdict::{Client, Fate};
+use crate::why::{Answer, Degree, EndpointRow, Path};
+
+/// Endpoints listed before the rest is counted.
+const MOST_SHOWN: usize = 10;
+
+/// The outcome of `kpx why`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WhyReport {
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: Answer,
+    /// Results of real connections.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probed>,
+}
+
+/// The result of a real connection.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Probed {
+    /// Address and port.
+    pub to: SocketAddr,
+    /// Transport protocol.
+    pub protocol: Proto,
+    /// The result.
+    #[serde(flatten)]
+    pub row: ProbeRow,
+}
+
+impl Report for WhyReport {
+    const KIND: &'static str = "WhyReport";
+
+    fn page(&self, page: &mut Page) {
+        let answer = &self.answer;
+        let lead = format!("{}: ", headline(page, answer.fate));
+        page.hang(&lead, "  ", &answer.sentence);
+        fixes(page, answer);
+        if !answer.paths.is_empty() {
+            page.line("");
+            paths(page, &answer.paths);
+        }
+        endpoints(page, &answer.endpoints);
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        let told = usize::from(
+            answer
+                .causes
+                .first()
+                .is_some_and(|of| of.sentence == answer.sentence),
+        );
+        for broken in answer.causes.iter().skip(told) {
+            lines.push(("also:  ", broken.sentence.clone()));
+        }
+        for finding in &answer.findings {
+            let severity = finding.severity.name();
+            let text = format!(
+                "{severity} {} {}: {}",
+                finding.id, finding.subject, finding.message
+            );
+            lines.push(("check: ", text));
+        }
+        for text in &answer.unknown {
+            lines.push(("unknown: ", text.clone()));
+        }
+        for probe in &self.probes {
+            lines.push(("probe: ", probe.row.message.clone()));
+        }
+        page.line("");
+        for (lead, text) in lines {
+            page.hang(lead, "  ", &text);
+        }
+        page.hang(
+            "",
+            "  ",
+            &format!("not checked: {}", answer.unseen.join(", ")),
+        );
+    }
+
+    fn exit(&self) -> u8 {
+        exit(self.answer.fate)
+    }
+}
+
+/// Returns the exit status of a command that asks about connections.
+pub(crate) const fn exit(fate: Fate) -> u8 {
+    match fate {
+        Fate::Works => CLEAN,
+        Fate::Unknown => UNKNOWN,
+        Fate::Partly | Fate::Misled | Fate::Refused | Fate::Lost => FOUND,
+    }
+}
+
+/// Returns `fate` as the first word of a page.
+pub(crate) fn headline(page: &Page, fate: Fate) -> String {
+    page.paint(tone(fate), &fate.name().to_ascii_uppercase())
+}
+
+pub(crate) const fn tone(fate: Fate) -> Tone {
+    match fate {
+        Fate::Works => Tone::Good,
+        Fate::Unknown => Tone::Unclear,
+        Fate::Partly => Tone::Doubtful,
+        Fate::Misled | Fate::Refused | Fate::Lost => Tone::Bad,
+    }
+}
+
+/// Adds the fixes of the causes that surely break the connections, each command once.
+fn fixes(page: &mut Page, answer: &Answer) {
+    let mut told: Vec<String> = Vec::new();
+    let first = answer.fix.iter();
+    let others = answer
+        .causes
+        .iter()
+        .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
+    for fix in first.chain(others.filter_map(|of| of.fix.as_ref())) {
+        let command = fix.command();
+        let key = command.clone().unwrap_or_else(|| fix.text());
+        if told.contains(&key) {
+            continue;
+        }
+        told.push(key);
+        match command {
+            Some(command) => {
+                page.line(&format!("fix: {command}"));
+                page.para("  ", &fix.text());
+            }
+            None => page.para("fix: ", &fix.text()),
+        }
+    }
+}
+
+/// Adds a row for each address, with a column for each kind of client.
+fn paths(page: &mut Page, paths: &[Path]) {
+    let mut targets: Vec<&Path> = Vec::new();
+    for path in paths {
+        let is_known = |of: &&Path| of.to == path.to && of.protocol == path.protocol;
+        if !targets.iter().any(is_known) {
+            targets.push(path);
+        }
+    }
+    let clients = [Client::Pod, Client::Itself, Client::Host, Client::Outside];
+    let rows: Vec<Vec<String>> = targets
+        .iter()
+        .map(|target| {
+            let mut row = vec![target.target(), target.kind.name().to_owned()];
+            row.extend(clients.map(|client| {
+                let mut of = paths.iter();
+                let of = of.find(|of| {
+                    let client_of = match of.client {
+                        Client::Elsewhere => Client::Outside,
+                        other => other,
+                    };
+                    client_of == client && of.to == target.to && of.protocol == target.protocol
+                });
+                of.map_or_else(String::new, end)
+            }));
+            row
+        })
+        .collect();
+    page.grid(
+        &[
+            ("ADDRESS", 0),
+            ("KIND", 1),
+            ("PODS", 0),
+            ("ITS OWN PODS", 0),
+            ("HOST", 0),
+            ("OUTSIDE", 0),
+        ],
+        &rows,
+    );
+}
+
+/// Returns what happens to connections in one word, with the share of those that fail.
+fn end(path: &Path) -> String {
+    match path.fate {
+        Fate::Partly if path.failing > 0.0 => format!("{:.0}% fail", path.failing * 100.0),
+        fate => fate.name().to_owned(),
+    }
+}
+
+fn endpoints(page: &mut Page, endpoints: &[EndpointRow]) {
+    if endpoints.is_empty() {
+        return;
+    }
+    page.line("");
+    let row = |of: &EndpointRow| {
+        let state = of.state.map_or_else(String::new, |state| state.to_string());
+        vec![
+            of.address.to_string(),
+            state,
+            of.node.clone().unwrap_or_default(),
+            of.pod.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = endpoints.iter().take(MOST_SHOWN).map(row).collect();
+    page.grid(
+        &[("ENDPOINT", 0), ("STATE", 0), ("NODE", 0), ("POD", 1)],
+        &rows,
+    );
+    if let more @ 1.. = endpoints.len().saturating_sub(MOST_SHOWN) {
+        page.line(&format!("and {more} more"));
+    }
+}

@@ -1,0 +1,142 @@
+//! `kpx why`
+
+use std::collections::BTreeSet;
+
+use super::args::{ProbeFrom, WhyArgs};
+use super::report::nodes::WhyOfNodes;
+use super::report::{Probed, WhyReport};
+use crate::command::resolve::run::unresolved;
+use crate::command::shared::examine::examine_with;
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity::{named, reach_all};
+use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
+use crate::command::shared::probe;
+use crate::command::shared::session::Session;
+use crate::host::RemoteNode;
+use crate::net::Proto;
+use crate::report::probe::ProbeEnd;
+use crate::report::probe::ProbeRow;
+use crate::verdict::{Client, Fate};
+use crate::why::{self, Answer, Asked, Cause, Unanswered};
+
+pub(in crate::command) async fn run(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &WhyArgs,
+) -> Result<u8, Failure> {
+    if args.nodes.are_several() {
+        let (args, nodes) = (args.clone(), args.nodes.clone());
+        let work = async move |session: Session| why_on(&session, &args).await;
+        return nodes::report::<WhyOfNodes>(session, io, &nodes, &[], work).await;
+    }
+    session.finish(io, &why_on(session, args).await?)
+}
+
+/// Explains the Service on one node.
+async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure> {
+    let asked = Asked::parse(&args.target).map_err(Failure::usage)?;
+    match (args.probe, args.source.as_deref()) {
+        (None, _) => {}
+        (Some(ProbeFrom::Pod), Some(source)) => {
+            return Err(Failure::usage(format!(
+                "--probe=pod opens a connection from a new pod, not from {source}: omit --source"
+            )));
+        }
+        (Some(_), source) => probe::check(session, source)?,
+    }
+    let (case, outcomes) = examine_with(session, why::needs()).await?;
+    let node = session.node(&case.evidence);
+    let mut answer = why::why(
+        &node,
+        &asked,
+        session.families(),
+        args.source.as_deref(),
+        &outcomes,
+    )
+    .map_err(|why| {
+        let hint = match &why {
+            Unanswered::Objects(_) => "pass --kubeconfig FILE to read the cluster's objects",
+            Unanswered::Source(_) => "`--source host`, `external`, an address, or NAMESPACE/POD",
+        };
+        Failure::from(why).with_hint(hint)
+    })?;
+    if let Some(name) = dns_name(&args.target).filter(|_| answer.found.is_some())
+        && let Some((server, result)) = unresolved(session, name).await?
+    {
+        let is_silent = result.contains("no answer") || result.contains("timed out");
+        let fate = if is_silent { Fate::Lost } else { Fate::Refused };
+        let name = name.to_owned();
+        answer.add(
+            Cause::Dns {
+                name,
+                server,
+                result,
+            },
+            fate,
+        );
+    }
+    let probes = match args.probe {
+        None => Vec::new(),
+        Some(ProbeFrom::Host) => probes(session, None, &mut answer).await?,
+        Some(ProbeFrom::Pod) => {
+            let name = match &answer.node {
+                Some(name) => name.clone(),
+                None => named(session).await?.name,
+            };
+            let pod = session.client(&name).await?;
+            let probes = probes(session, Some(&pod), &mut answer).await;
+            // The pod ends with kpx in any case.
+            pod.close().await.ok();
+            probes?
+        }
+    };
+    reach_all(session, answer.fixes_mut());
+    Ok(WhyReport { answer, probes })
+}
+
+/// Returns the full DNS name in a target, without its port: clients resolve it before they connect.
+fn dns_name(target: &str) -> Option<&str> {
+    let name = target.rsplit_once(':').map_or(target, |(name, _)| name);
+    let is_full = name.contains(".svc.") && !name.contains('/');
+    is_full.then(|| name.trim_end_matches('.'))
+}
+
+/// Opens a connection to the first address of each port from the node, or else from the pod `client` on it, and adds a cause if
+/// it fails although the rules are right.
+async fn probes(
+    session: &Session,
+    client: Option<&RemoteNode>,
+    answer: &mut Answer,
+) -> Result<Vec<Probed>, Failure> {
+    let mut ports = BTreeSet::new();
+    let from = client.map_or(Client::Host, |_| Client::Pod);
+    let paths = answer.paths.iter().filter(|of| of.client == from);
+    let targets: Vec<_> = paths
+        .filter(|of| of.protocol != Proto::Sctp && ports.insert((of.service.clone(), of.protocol)))
+        .map(|of| (of.to, of.protocol, of.fate, of.cell.outcomes.clone()))
+        .collect();
+    let mut probes = Vec::new();
+    for (to, protocol, fate, outcomes) in targets {
+        let row = probe::run(session, client, to, protocol, &outcomes).await?;
+        // Many programs do not answer an empty datagram.
+        if let (Some(failed), Fate::Works) = (failed(&row, protocol), fate) {
+            let cause = Cause::Probe {
+                address: to,
+                result: row.result.to_string(),
+            };
+            answer.add(cause, failed);
+        }
+        probes.push(Probed { to, protocol, row });
+    }
+    Ok(probes)
+}
+
+/// Returns what happens to connections such as that of a probe, if it failed.
+fn failed(row: &ProbeRow, protocol: Proto) -> Option<Fate> {
+    match row.result {
+        ProbeEnd::Answered => None,
+        ProbeEnd::Silence => (protocol != Proto::Udp).then_some(Fate::Lost),
+        ProbeEnd::Refused | ProbeEnd::Unreachable(_) => Some(Fate::Refused),
+    }
+}
