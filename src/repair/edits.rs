@@ -81,7 +81,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::RemovePolicyRule(rule) => self
                 .copy
                 .edit_rules(|all| all.all.retain(|of| of != rule.as_ref())),
-            Repair::RemoveAddress(addr) => self.remove_address(*addr),
+            Repair::RemoveAddress(addr, link) => self.remove_address(*addr, link),
             Repair::RoutePodsHere(range) => self.copy.edit_routes(|all| {
                 all.all.retain(|of| {
                     !range.contains(of.destination.addr) || of.destination.prefix < range.prefix
@@ -114,19 +114,6 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 ports.for_each(|port| port.isolated = Some(false));
             }),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
-            Repair::RemoveLinkAddress(addr, link) => {
-                self.copy.edit_addresses(|all| {
-                    all.all
-                        .retain(|of| of.link != *link || of.addr.addr != *addr);
-                });
-                self.copy.edit_routes(|all| {
-                    all.all.retain(|of| {
-                        of.kind != "local"
-                            || of.device.as_ref() != Some(link)
-                            || of.destination != Cidr::host(*addr)
-                    });
-                });
-            }
             Repair::Edit(edited) => self.edit(edited),
         }
     }
@@ -242,7 +229,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Object::VirtualServer { .. } | Object::RealServer { .. } => self.ipvs(&change.object),
             Object::Address(address) => match address {
                 Delta::Missing(addr) => self.add_address(**addr),
-                Delta::Extra(addr) => self.remove_address(**addr),
+                Delta::Extra(addr) => self.remove_address(**addr, DUMMY),
                 Delta::Differs { .. } => {}
             },
             Object::Sysctl { key, value } => {
@@ -283,14 +270,13 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         self.copy.edit_routes(|all| all.all.push(local));
     }
 
-    fn remove_address(&mut self, addr: IpAddr) {
+    fn remove_address(&mut self, addr: IpAddr, link: &str) {
         self.copy.edit_addresses(|all| {
-            all.all
-                .retain(|of| of.link != DUMMY || of.addr.addr != addr);
+            all.all.retain(|of| of.link != link || of.addr.addr != addr);
         });
         self.copy.edit_routes(|all| {
             all.all
-                .retain(|of| of.device.as_deref() != Some(DUMMY) || of.destination.addr != addr);
+                .retain(|of| of.device.as_deref() != Some(link) || of.destination.addr != addr);
         });
     }
 

@@ -29,8 +29,8 @@ pub enum Repair {
     RemoveRoute(Box<Route>),
     /// A routing policy rule is removed.
     RemovePolicyRule(Box<PolicyRule>),
-    /// An address is removed from kube-ipvs0.
-    RemoveAddress(IpAddr),
+    /// An address is removed from a link of the node.
+    RemoveAddress(IpAddr, String),
     /// The pods of this node are reached by a link of theirs.
     RoutePodsHere(Cidr),
     /// The pods of another node, in this range, are reached by its address, through a link.
@@ -43,8 +43,6 @@ pub enum Repair {
     Hairpin(String),
     /// A sysctl that the evidence has is set.
     Set(String, &'static str),
-    /// An address is removed from a link of the node.
-    RemoveLinkAddress(IpAddr, String),
     /// The ports of a bridge are not isolated.
     JoinPorts(String),
     /// The object of the cluster is edited, and kube-proxy programs the change.

@@ -21,11 +21,12 @@ pub(super) struct Ordered<'q> {
 const LIKELY: usize = 0;
 
 /// Returns the ways of a packet, of which `orders` are all that may be; the first is the likely one. `can_be_seen` says whether
-/// tracked connections show which one it is.
+/// tracked connections show which one it is, and `is_sent_here` whether the node sends it: other chains translate what comes in.
 pub(super) fn reconcile(
     node: &NodeSnapshot<'_>,
     sent: &Branch,
     can_be_seen: bool,
+    is_sent_here: bool,
     mut orders: Vec<Ordered<'_>>,
 ) -> Ends {
     let mut different: Vec<Ordered<'_>> = Vec::new();
@@ -41,7 +42,7 @@ pub(super) fn reconcile(
     if different.len() > 1
         && can_be_seen
         && !is_recorded
-        && shown(node, sent, &different) == Some(LIKELY)
+        && shown(node, sent, is_sent_here, &different) == Some(LIKELY)
     {
         return different.swap_remove(LIKELY).ends;
     }
@@ -97,15 +98,21 @@ fn age(entry: &Entry) -> Option<u32> {
 }
 
 /// Returns which of `orders` the newest tracked connections to the same address show.
-fn shown(node: &NodeSnapshot<'_>, sent: &Branch, orders: &[Ordered<'_>]) -> Option<usize> {
+fn shown(
+    node: &NodeSnapshot<'_>,
+    sent: &Branch,
+    is_sent_here: bool,
+    orders: &[Ordered<'_>],
+) -> Option<usize> {
+    let own = &node.addresses().ok()?.all;
+    let is_own = |addr| own.iter().any(|at| at.addr.addr == addr);
     let target = SocketAddr::from(sent.packet.target());
     let proto = sent.packet.proto().exact();
-    let of_target = node
-        .conntrack()
-        .ok()?
-        .entries
-        .iter()
-        .filter(|entry| entry.proto.number() == proto && entry.original.destination == target);
+    let of_target = node.conntrack().ok()?.entries.iter().filter(|entry| {
+        entry.proto.number() == proto
+            && entry.original.destination == target
+            && is_own(entry.original.source.ip()) == is_sent_here
+    });
     let leads = |order: &Ordered<'_>, to: SocketAddr| {
         let mut ends = order.ends.iter();
         ends.any(|(branch, _)| SocketAddr::from(branch.packet.target()) == to)

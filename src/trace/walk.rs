@@ -351,6 +351,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             node,
             &branch,
             side == DESTINATION && nat.is_placed,
+            hook == Hook::Output,
             orders,
         ))
     }

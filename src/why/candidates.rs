@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Look;
 use super::blame::is_local;
 use super::endpoints::{self, usable};
+use crate::backend::ipvs::model::DUMMY;
 use crate::backend::{Mode, nftables};
 use crate::cluster::Service;
 use crate::desired::DesiredState;
@@ -377,7 +378,7 @@ impl Look<'_> {
         let of = |fault: &&Fault| match fault {
             Fault::SharedSource { source } => Some(Candidate {
                 what: What::LeftAddress(*source),
-                repairs: vec![Repair::RemoveAddress(*source)],
+                repairs: vec![Repair::RemoveAddress(*source, DUMMY.to_owned())],
             }),
             _ => None,
         };

@@ -177,15 +177,33 @@ pub(super) fn lack(
     (lack, since.or(edited))
 }
 
-/// Returns that no slice of `service` has a port called `port`.
+/// Returns that no slice of `service` has a port called `port`; protocols are named where the names are the same.
 fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSlice]) -> Lack {
     let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
-    let ports = ours.iter().flat_map(|slice| &slice.ports);
-    let names: BTreeSet<String> = ports
-        .map(|of| of.name.clone().unwrap_or_default())
+    let with = |name: &str, protocol: Option<&str>| {
+        let protocol = protocol.filter(|text| !text.is_empty()).unwrap_or("TCP");
+        format!("{name} ({protocol})")
+    };
+    let all = || ours.iter().flat_map(|slice| &slice.ports);
+    let is_same = all().any(|of| of.name.as_deref().unwrap_or_default() == port);
+    let mut ports = service.spec.ports.iter();
+    let own = ports.find(|of| of.name == port);
+    let names: BTreeSet<String> = all()
+        .map(|of| {
+            let name = of.name.as_deref().unwrap_or_default();
+            if name == port {
+                with(name, of.protocol.as_deref())
+            } else {
+                name.to_owned()
+            }
+        })
         .collect();
     Lack::PortName {
-        wanted: port.to_owned(),
+        wanted: if is_same {
+            with(port, own.map(|of| of.protocol.as_str()))
+        } else {
+            port.to_owned()
+        },
         names: names.into_iter().collect(),
         slices: ours.iter().map(|of| of.metadata.name.clone()).collect(),
     }
@@ -294,6 +312,20 @@ mod tests {
         for number in [None, Some(json!(8080)), Some(json!("8080"))] {
             assert_eq!(of(number), by_name);
         }
+        let udp = |slice: &EndpointSlice| {
+            let mut slice = slice.clone();
+            slice.ports[0].name = Some("http".to_owned());
+            slice.ports[0].protocol = Some("UDP".to_owned());
+            slice
+        };
+        let other = [udp(&slices[0])];
+        let by_protocol = Lack::PortName {
+            wanted: "http (TCP)".to_owned(),
+            names: vec!["http (UDP)".to_owned()],
+            slices: vec!["web-1".to_owned()],
+        };
+        let found = lack(&service, "http", None, Family::V4, &other, &[]).0;
+        assert_eq!(found, by_protocol);
         let by_container = Lack::TargetPort {
             target: "web".to_owned(),
         };

@@ -42,7 +42,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::Reply { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
-            vec![Repair::RemoveLinkAddress(*address, link.clone())]
+            vec![Repair::RemoveAddress(*address, link.clone())]
         }
     }
 }

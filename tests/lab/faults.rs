@@ -229,6 +229,65 @@ pub(crate) const FAULTS: &[Row] = &[
         ..ROW
     },
     Row {
+        name: "inet-redirect-before",
+        breaks: &[Node(
+            "nft add table inet guard && nft 'add chain inet guard pre { type nat hook prerouting priority -150; }' && \
+             nft add rule inet guard pre ip daddr {web} tcp dport 80 redirect to :1",
+        )],
+        back: &[Node("nft delete table inet guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["inet guard"],
+        ..ROW
+    },
+    Row {
+        name: "nft-output-same",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard out { type nat hook output priority -100; }' && \
+             nft add rule ip guard out ip daddr {web} tcp dport 80 dnat to 10.244.2.250:80",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", All)),
+        says: &["ip guard", "10.244.2.250"],
+        ..ROW
+    },
+    Row {
+        // Nothing shows when the chains of the legacy back end were registered.
+        name: "legacy-dnat",
+        breaks: &[Node(
+            "iptables-legacy -t nat -A PREROUTING -d {web} -p tcp --dport 80 -j DNAT --to-destination 10.244.2.250:80",
+        )],
+        back: &[Node("iptables-legacy -t nat -F PREROUTING")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        open: true,
+        says: &["iptables-legacy", "10.244.2.250"],
+        ..ROW
+    },
+    Row {
+        name: "dormant-drop",
+        breaks: &[Node(
+            "nft add table ip guard '{ flags dormant; }' && \
+             nft 'add chain ip guard pre { type filter hook prerouting priority -300; }' && \
+             nft add rule ip guard pre ip daddr {web} drop",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "filter-dormant",
+        breaks: &[Node("nft add table ip filter '{ flags dormant; }'")],
+        back: &[Node("nft add table ip filter")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
         name: "nat-dormant",
         breaks: &[Node("nft add table ip nat '{ flags dormant; }'")],
         back: &[Node("nft add table ip nat")],
@@ -252,6 +311,56 @@ pub(crate) const FAULTS: &[Row] = &[
         ..ROW
     },
     // Routing.
+    Row {
+        name: "nft-snat-other-node",
+        breaks: &[Node(
+            "nft add table ip guard && nft 'add chain ip guard post { type nat hook postrouting priority 90; }' && \
+             nft add rule ip guard post ip daddr {far} snat to {cp1}",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["ip guard", "{cp1}"],
+        ..ROW
+    },
+    Row {
+        name: "snat-own",
+        breaks: &[Node(
+            "iptables -t nat -I POSTROUTING -d {far} -j SNAT --to-source {w1}",
+        )],
+        back: &[Node(
+            "iptables -t nat -D POSTROUTING -d {far} -j SNAT --to-source {w1}",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "rule-action",
+        breaks: &[Node(
+            "ip rule add from 10.244.1.0/24 to {far} prohibit priority 900",
+        )],
+        back: &[Node("ip rule del priority 900")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["from 10.244.1.0/24", "prohibit"],
+        ..ROW
+    },
+    Row {
+        name: "rule-input-link",
+        breaks: &[Node(
+            "ip route add unreachable {far}/32 table 203 && ip rule add iif cni0 lookup 203 priority 901",
+        )],
+        back: &[
+            Node("ip rule del priority 901"),
+            Node("ip route flush table 203"),
+        ],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["iif cni0", "203"],
+        ..ROW
+    },
     Row {
         name: "rule-prohibit",
         breaks: &[Node(
@@ -415,6 +524,34 @@ pub(crate) const FAULTS: &[Row] = &[
         sent: Some(Sent(W1, "10.96.77.7:80", All)),
         open: true,
         says: &["10.244.2.250", "names no pod"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "slice-without-port-name",
+        breaks: &[Objects(by_hand!(
+            "{name: http, port: 80, targetPort: 8080}",
+            "{port: 8080}",
+            "\"{near}\""
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["EndpointSlice", "without a name", "named http"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "slice-other-protocol",
+        breaks: &[Objects(by_hand!(
+            "{name: http, port: 80, targetPort: 8080}",
+            "{name: http, port: 8080, protocol: UDP}",
+            "\"{near}\""
+        ))],
+        back: HAND_AWAY,
+        asked: &["demo/hand"],
+        sent: Some(Sent(W1, "10.96.77.7:80", All)),
+        says: &["EndpointSlice", "UDP"],
         mend: Back,
         ..ROW
     },
