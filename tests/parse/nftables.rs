@@ -204,7 +204,7 @@ fn the_text_and_the_json_of_other_software_parse_to_the_same_tables() {
                 assert_eq!(kinds(a), kinds(b));
                 assert_eq!(a.comment, b.comment);
             }
-            // In JSON, nft 1.0.6 leaves out the links of a chain.
+            // In JSON, nft 1.0.6 omits the links of a chain.
             let mut base = a.base.clone();
             if let (Some(base), Some(of)) = (&mut base, &b.base) {
                 assert!(base.devices.is_empty());
