@@ -11,7 +11,6 @@ use super::change::Part;
 use crate::backend::Mode;
 use crate::check;
 use crate::cluster::release::Goal;
-use crate::command::top::view::SortKey;
 use crate::diff::Layer;
 use crate::evidence::Item;
 use crate::migrate::migration::Strategy;
@@ -21,7 +20,7 @@ use crate::view::View;
 
 /// A parser of a fixed list of words: each word, its value and its line of help.
 #[derive(Clone, Copy)]
-pub(crate) struct Choice<T: 'static>(&'static [(&'static str, T, &'static str)]);
+pub(crate) struct Choice<T: 'static>(pub(crate) &'static [(&'static str, T, &'static str)]);
 
 impl<T> Choice<T> {
     fn values(&self) -> impl Iterator<Item = PossibleValue> + use<T> {
@@ -103,18 +102,6 @@ pub(crate) const fn part() -> Choice<Layer> {
         ("link", Layer::Link, "kube-ipvs0 and its addresses"),
         ("nftables", Layer::Nftables, "the nftables table"),
         ("sysctl", Layer::Sysctl, "kernel settings"),
-    ])
-}
-
-/// Parses a column that `kpx top` sorts by.
-pub(crate) const fn sort() -> Choice<SortKey> {
-    Choice(&[
-        ("new", SortKey::New, "new connections"),
-        ("open", SortKey::Open, "open connections"),
-        ("packets", SortKey::Packets, "packets"),
-        ("bytes", SortKey::Bytes, "bytes"),
-        ("refused", SortKey::Refused, "rejected and dropped packets"),
-        ("name", SortKey::Name, "names of Services"),
     ])
 }
 

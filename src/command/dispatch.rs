@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 use color_eyre::config::{HookBuilder, Theme};
-use color_eyre::eyre::{Report, WrapErr as _};
+use color_eyre::eyre::Report;
 use futures_util::FutureExt as _;
 
 use super::shared::confine;
@@ -20,11 +20,11 @@ use super::shared::session::Session;
 use super::shared::terminal::Terminal;
 use super::{
     access, bridge, cleanup, completions, diff, doctor, explain, help, man, migrate, pod,
-    preflight, reconcile, render, report, resolve, serve, show, snapshot, top, trace, watch, why,
+    preflight, reconcile, render, report, resolve, serve, show, snapshot, top, trace, version,
+    watch, why,
 };
 use crate::cli::parser::{Cli, Command};
 use crate::command::bridge::args::{BridgeAction, BridgeArgs};
-use crate::host;
 use crate::render::TextWriter;
 use crate::report::{CLEAN, FAILED, USAGE};
 
@@ -205,16 +205,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         }
         Command::Complete => completions::run::services(session, io).await,
         Command::Pod(args) => pod::run::run(session, io, args).await,
-        Command::Version(args) => {
-            if args.digest {
-                let program = std::fs::read("/proc/self/exe")
-                    .wrap_err("cannot read this program from /proc/self/exe")?;
-                writeln!(io.out, "{}", host::sha256(&program))?;
-            } else {
-                writeln!(io.out, "kpx {}", env!("CARGO_PKG_VERSION"))?;
-            }
-            Ok(CLEAN)
-        }
+        Command::Version(args) => version::run::run(io, args),
     }
 }
 

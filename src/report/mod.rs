@@ -1,5 +1,7 @@
 //! The report of each command: types, and how they are printed. A report never reads a node or evidence.
 
+pub(crate) mod backend_status;
+pub(crate) mod fate;
 pub(crate) mod history;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
@@ -9,6 +11,7 @@ pub(crate) mod probe;
 pub(crate) mod program;
 #[cfg(test)]
 mod schema;
+pub(crate) mod traffic_source;
 
 /// Exit status: nothing is wrong, or the change is done.
 pub(crate) const CLEAN: u8 = 0;

@@ -1,5 +1,6 @@
 //! `kpx doctor`
 
 pub(crate) mod args;
+pub(super) mod examine;
 pub(crate) mod report;
 pub(super) mod run;

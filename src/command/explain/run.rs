@@ -4,6 +4,7 @@ use super::report::{CheckList, Document, Explanation};
 use crate::check;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach;
+use crate::command::shared::named_checks::unknown_check;
 use crate::command::shared::session::Session;
 use crate::pages;
 
@@ -27,7 +28,7 @@ pub(in crate::command) fn one(session: &Session, word: &str) -> Result<Explanati
     let named = check::named(word);
     match named.as_slice() {
         [check] => Ok(Explanation::new(check, &reach(session))),
-        [] => Err(crate::command::doctor::run::unknown_check(word).with_hint(
+        [] => Err(unknown_check(word).with_hint(
             "`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
              and `kpx explain providers` names the others",
         )),

@@ -14,9 +14,8 @@ use crate::backend::Mode;
 use crate::check::ServiceRef;
 use crate::command::diff::report::DiffReport;
 use crate::command::diff::run as drift;
+use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::DoctorReport;
-use crate::command::doctor::run as doctor;
-use crate::command::doctor::run::Asked;
 use crate::command::reconcile::run as reconcile;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
@@ -69,7 +68,7 @@ async fn page(
     timeline: Option<(String, Vec<ChangeEvent<'static>>)>,
 ) -> Result<NodePage, Failure> {
     let asked = Asked::everything(session)?;
-    let (doctor, case, last) = doctor::examine_case(session, &asked, &needs()).await?;
+    let (doctor, case, last) = examine_case(session, &asked, &needs()).await?;
     let mut evidence = case.evidence.clone();
     if !Arc::ptr_eq(&case, &last) {
         // Differences are those that are left after the next sync of kube-proxy, as in the findings.

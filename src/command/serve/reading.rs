@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::ipvs::model::Key;
 use crate::backend::nftables::expect::TABLE;
 use crate::check::Severity;
-use crate::command::doctor::run as doctor;
-use crate::command::doctor::run::Asked;
+use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
@@ -56,7 +55,7 @@ pub(super) struct Reading {
 /// Makes a reading and prints it.
 pub(super) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
     let asked = Asked::everything(session)?;
-    let (report, case, last) = doctor::examine_case(session, &asked, &[]).await?;
+    let (report, case, last) = examine_case(session, &asked, &[]).await?;
     let mut reading = Reading {
         node: report.head.node.name.clone(),
         doctor: report.prom(),

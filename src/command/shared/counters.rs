@@ -11,11 +11,11 @@ use super::session::{Readable as _, Session};
 use crate::backend::Mode;
 use crate::backend::iptables::listing;
 use crate::backend::iptables::model::{Match, Target};
-use crate::command::top::report::Source;
 use crate::evidence::{Gap, Item};
 use crate::host::{self, ChainReader, Listing};
 use crate::meter::{Connections, Meter, Refused};
 use crate::owner::PortName;
+use crate::report::traffic_source::Source;
 use crate::words::number_of;
 
 /// The chains of table filter in which kube-proxy rejects or drops packets to a Service.

@@ -15,11 +15,11 @@ use color_eyre::eyre::WrapErr as _;
 use super::failure::Failure;
 use super::session::Session;
 use crate::check::{self, Check, Facts, Outcome, Question, Unknown};
-use crate::command::doctor::report::Head;
 use crate::evidence::{Evidence, Item, Time};
 use crate::host::clock;
 use crate::node::NodeSnapshot;
 use crate::view::head;
+use crate::view::head::Head;
 
 /// The input of the checks.
 pub(in crate::command) struct Case {

@@ -12,6 +12,7 @@ pub(super) mod identity;
 pub(super) mod io;
 pub(super) mod journals;
 pub(super) mod local_bridge;
+pub(super) mod named_checks;
 pub(super) mod nodes;
 pub(super) mod notice;
 pub(super) mod output;

@@ -28,7 +28,6 @@ use crate::backend::Mode;
 use crate::evidence::Gap;
 use crate::render::{Page, Report};
 use crate::report::{CLEAN, UNKNOWN};
-use crate::view::conntrack::BackendStatus;
 use crate::view::mode::{InForce, ModeSource};
 use crate::view::{Rows, Shown, View};
 
@@ -81,11 +80,6 @@ impl ShowReport {
     pub(crate) fn gaps(&self) -> &[Gap] {
         &self.0.gaps
     }
-}
-
-/// Returns what a backend is to its Service, in words.
-pub(crate) const fn backend_status(status: BackendStatus) -> &'static str {
-    conntrack::in_words(status)
 }
 
 impl Report for ShowReport {

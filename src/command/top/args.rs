@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::view::SortKey;
-use crate::cli::value;
+use crate::cli::value::{self, Choice};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +31,18 @@ pub struct TopArgs {
     pub count: Option<u32>,
 
     /// Sort by this column
-    #[arg(long, value_parser = value::sort(), value_name = "COLUMN", default_value = "new", env = "KPX_SORT")]
+    #[arg(long, value_parser = sort(), value_name = "COLUMN", default_value = "new", env = "KPX_SORT")]
     pub sort: SortKey,
+}
+
+/// Parses a column that `kpx top` sorts by.
+const fn sort() -> Choice<SortKey> {
+    Choice(&[
+        ("new", SortKey::New, "new connections"),
+        ("open", SortKey::Open, "open connections"),
+        ("packets", SortKey::Packets, "packets"),
+        ("bytes", SortKey::Bytes, "bytes"),
+        ("refused", SortKey::Refused, "rejected and dropped packets"),
+        ("name", SortKey::Name, "names of Services"),
+    ])
 }

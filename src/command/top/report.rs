@@ -4,11 +4,12 @@ use serde::Serialize;
 
 use super::view::{BackendRow, Row};
 use crate::backend::Mode;
-use crate::command::show::report::backend_status;
 use crate::evidence::Time;
 use crate::net::Proto;
 use crate::render::{Page, Report};
 use crate::report::CLEAN;
+use crate::report::backend_status;
+use crate::report::traffic_source::Source;
 use crate::words::number_of;
 
 /// What flowed through Services in one interval.
@@ -35,17 +36,6 @@ pub(crate) struct TopReport {
     #[serde(skip)]
     pub(crate) named: bool,
     pub(crate) notes: Vec<String>,
-}
-
-/// What the numbers come from.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Source {
-    /// The connection table.
-    Conntrack,
-    /// The counters of virtual and real servers.
-    Ipvs,
 }
 
 /// Titles of the columns of a list of Services.
@@ -96,7 +86,9 @@ pub(crate) fn backend_cells(row: &BackendRow) -> [String; 9] {
         known(rates.bytes_per_second),
         percent(row.share),
         percent(row.promised),
-        row.backend_status.map_or("?", backend_status).to_owned(),
+        row.backend_status
+            .map_or("?", backend_status::in_words)
+            .to_owned(),
         row.pod.clone().unwrap_or_default(),
     ]
 }

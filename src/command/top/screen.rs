@@ -302,9 +302,9 @@ mod tests {
 
     use super::*;
     use crate::backend::Mode;
-    use crate::command::top::report::Source;
     use crate::command::top::view::{BackendRow, Rates};
     use crate::evidence::Time;
+    use crate::report::traffic_source::Source;
     use crate::view::conntrack::BackendStatus;
 
     fn row(name: &str, new: f64, refused: f64) -> Row {

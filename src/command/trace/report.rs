@@ -10,16 +10,15 @@ mod svg;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::report::probe::ProbeRow;
 use serde::Serialize;
 
 use crate::backend::Mode;
-use crate::command::why::report as connection;
 use crate::net::Proto;
 use crate::owner::software::Maker;
 use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
-use crate::report::{FOUND, UNKNOWN};
+use crate::report::probe::ProbeRow;
+use crate::report::{FOUND, UNKNOWN, fate};
 use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 use crate::verdict::{self, Fate};
 
@@ -351,7 +350,7 @@ impl Report for TraceReport {
             Some(Agreement::Agrees | Agreement::Unpredicted) | None => {}
         }
         let all = std::iter::once(self).chain(&self.ports);
-        connection::exit(Fate::of_all(
+        fate::exit(Fate::of_all(
             all.flat_map(human::all).map(|trace| trace.fate),
         ))
     }

@@ -1,3 +1,4 @@
 //! `kpx version`
 
 pub(crate) mod args;
+pub(super) mod run;

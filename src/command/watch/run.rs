@@ -10,9 +10,8 @@ use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use super::args::WatchArgs;
+use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::{DoctorReport, Status};
-use crate::command::doctor::run as doctor;
-use crate::command::doctor::run::Asked;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::notice;
@@ -249,7 +248,7 @@ async fn event(
 /// Returns the state of the node of `session`.
 async fn read(session: &Session, asked: &Asked<'_>, findings: bool) -> Result<State, Failure> {
     let more = if findings { &[] } else { history::NEEDS };
-    let (report, case, _) = doctor::examine_case(session, asked, more).await?;
+    let (report, case, _) = examine_case(session, asked, more).await?;
     let mut state = if findings {
         State::default()
     } else {

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::net::Proto;
-use crate::render::{Page, Report, Tone};
+use crate::render::{Page, Report};
+use crate::report::fate::{self, headline};
 use crate::report::probe::ProbeRow;
-use crate::report::{CLEAN, FOUND, UNKNOWN};
 use crate::verdict::{Client, Fate};
 use crate::why::{Answer, Degree, EndpointRow, Path};
 
@@ -92,30 +92,7 @@ impl Report for WhyReport {
     }
 
     fn exit(&self) -> u8 {
-        exit(self.answer.fate)
-    }
-}
-
-/// Returns the exit status of a command that asks about connections.
-pub(crate) const fn exit(fate: Fate) -> u8 {
-    match fate {
-        Fate::Works => CLEAN,
-        Fate::Unknown => UNKNOWN,
-        Fate::Partly | Fate::Misled | Fate::Refused | Fate::Lost => FOUND,
-    }
-}
-
-/// Returns `fate` as the first word of a page.
-pub(crate) fn headline(page: &Page, fate: Fate) -> String {
-    page.paint(tone(fate), &fate.name().to_ascii_uppercase())
-}
-
-pub(crate) const fn tone(fate: Fate) -> Tone {
-    match fate {
-        Fate::Works => Tone::Good,
-        Fate::Unknown => Tone::Unclear,
-        Fate::Partly => Tone::Doubtful,
-        Fate::Misled | Fate::Refused | Fate::Lost => Tone::Bad,
+        fate::exit(self.answer.fate)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Clients that session affinity binds to a backend.
 
-use super::conntrack::in_words;
 use crate::render::Page;
+use crate::report::backend_status::in_words;
 use crate::view::affinity::Row;
 use crate::view::conntrack::BackendStatus;
 

@@ -1,6 +1,7 @@
 //! Tracked connections of Services.
 
 use crate::render::Page;
+use crate::report::backend_status::in_words;
 use crate::view::conntrack::{BackendStatus, Count, Row};
 
 pub(super) fn page(rows: &[Row], by_backend: &[Count], page: &mut Page) {
@@ -85,16 +86,5 @@ pub(super) fn counts(all: &[Count], page: &mut Page) {
             "IN TRANSIT: the clients are not on this node, but their packets are routed through it; they lose their \
              connections if it goes",
         );
-    }
-}
-
-pub(super) const fn in_words(status: BackendStatus) -> &'static str {
-    match status {
-        BackendStatus::Endpoint => "",
-        BackendStatus::Terminating => "terminating",
-        BackendStatus::NotReady => "not ready",
-        BackendStatus::Process => "kube-proxy",
-        BackendStatus::Stale => "STALE",
-        BackendStatus::NotTranslated => "NOT TRANSLATED",
     }
 }

@@ -102,7 +102,7 @@ fn headline(page: &mut Page, word: &str, tone: Tone, text: &str) {
     }
 }
 
-pub(super) use crate::command::why::report::tone;
+pub(super) use crate::report::fate::tone;
 
 /// Groups sources whose packets have the same outcomes.
 pub(super) fn alike(all: &[SourceTrace]) -> Vec<Vec<&SourceTrace>> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{SourceTrace, TraceReport, all};
-use crate::command::why::report::tone;
 use crate::render::Page;
+use crate::report::fate::tone;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
 use crate::verdict::Fate;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{WhyReport, headline};
+use super::WhyReport;
 use crate::check::Fix;
 use crate::render::Page;
+use crate::report::fate::headline;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
 use crate::verdict::Fate;

@@ -1,0 +1,166 @@
+//! What the doctor asks of a node, and the report of the answers.
+
+use std::borrow::Cow;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use color_eyre::eyre::WrapErr as _;
+
+use super::args::{DoctorArgs, FailOn};
+use super::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
+use crate::check::ignore::{EXAMPLE, Ignores};
+use crate::check::{self, Check, Question, Severity};
+use crate::command::shared::examine::{Case, Examined, examine};
+use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::identity::reach;
+use crate::command::shared::session::Session;
+use crate::diff;
+use crate::evidence::Item;
+use crate::host::clock;
+use crate::view::head;
+
+/// The default ignore file, below the host's root.
+const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
+
+/// What is asked of a node.
+pub(in crate::command) struct Asked<'a> {
+    checks: Cow<'a, [&'static Check]>,
+    ignores: Option<Cow<'a, (String, Ignores)>>,
+    question: Question,
+    /// Whether no check was chosen.
+    is_whole: bool,
+    fail_on: Option<Severity>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(
+        args: &DoctorArgs,
+        checks: &'a [&'static Check],
+        ignores: Option<&'a (String, Ignores)>,
+    ) -> Self {
+        Self {
+            checks: Cow::Borrowed(checks),
+            ignores: ignores.map(Cow::Borrowed),
+            question: question(args),
+            is_whole: args.only.is_empty(),
+            fail_on: match args.fail_on {
+                FailOn::Error => Some(Severity::Error),
+                FailOn::Warning => Some(Severity::Warning),
+                FailOn::Never => None,
+            },
+        }
+    }
+
+    /// Returns what `kpx doctor` without options asks.
+    pub(in crate::command) fn everything(session: &Session) -> Result<Self, Failure> {
+        Ok(Self {
+            checks: Cow::Owned(check::asked(None)),
+            ignores: ignores(session, None, false)?.map(Cow::Owned),
+            question: Question::Now,
+            is_whole: true,
+            fail_on: None,
+        })
+    }
+}
+
+/// Examines the node of `session`.
+pub(in crate::command) async fn examine_node(
+    session: &Session,
+    asked: &Asked<'_>,
+) -> Result<DoctorReport, Failure> {
+    Ok(examine_case(session, asked, &[]).await?.0)
+}
+
+/// Examines the node of `session`; also returns its evidence with the items `more`, and what drift was compared with last.
+pub(in crate::command) async fn examine_case(
+    session: &Session,
+    asked: &Asked<'_>,
+    more: &[Item],
+) -> Result<(DoctorReport, Arc<Case>, Arc<Case>), Failure> {
+    let mut items = check::needs(&asked.checks);
+    items.extend(HEAD);
+    items.extend(more);
+    if asked.is_whole {
+        items.extend(HEAD_WHOLE);
+        items.extend(head::judged());
+        items.extend(asked.question.target().into_iter().flat_map(diff::needs));
+    }
+    let (case, examined) = examine(
+        session,
+        items,
+        &asked.checks,
+        asked.question,
+        asked.is_whole,
+    )
+    .await?;
+    let Examined { mut outcomes, head } = examined;
+    let drifted = check::drifted(&outcomes);
+    let mut last = Arc::clone(&case);
+    // Without a kube-proxy, nothing removes drift.
+    let may_sync = session.node(&case.evidence).runs_kube_proxy() != Some(false);
+    if session.from.is_none() && may_sync && !drifted.is_empty() {
+        clock::pause(case.settles_after()).await;
+        let items = check::needs(&drifted);
+        let (again, later) = examine(session, items, &drifted, asked.question, false).await?;
+        // Drift that could not be compared again stays a finding.
+        if check::is_as_complete(&case.evidence, &again.evidence) {
+            check::keep_persistent(&mut outcomes, later.outcomes);
+            last = again;
+        }
+    }
+    let ignores = asked.ignores.as_deref();
+    // Entries expire by the time of the bundle, if it has one.
+    let now = case.now.unwrap_or_else(clock::now);
+    let diagnosis = check::diagnose(
+        outcomes,
+        ignores.map(|(_, all)| (all, now)),
+        asked.question,
+        head.services.as_ref(),
+    );
+    let frame = Frame {
+        head,
+        taken: case.now,
+        question: asked.question,
+        by_tool: case.evidence.by_tool(),
+        ignore_file: ignores.map(|(path, _)| path.clone()),
+        fail_on: asked.fail_on,
+    };
+    let report = DoctorReport::new(diagnosis, &reach(session), frame);
+    Ok((report, case, last))
+}
+
+/// Reads the ignore file: the named one or, on a live node, the default one if it exists.
+pub(super) fn ignores(
+    session: &Session,
+    named: Option<&Path>,
+    are_several: bool,
+) -> Result<Option<(String, Ignores)>, Failure> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None if session.is_here() && !are_several => session.root().join(IGNORE_FILE),
+        None => return Ok(None),
+    };
+    let name = path.display().to_string();
+    let text = match fs::read_to_string(&path) {
+        Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        read => read
+            .wrap_err_with(|| format!("cannot read the ignore file {name}"))
+            .hint("`kpx doctor --help` describes the format of ignore files")?,
+    };
+    let ignores = Ignores::parse(&text)
+        .wrap_err_with(|| format!("cannot use the ignore file {name}"))
+        .hint(EXAMPLE)?;
+    Ok(Some((name, ignores)))
+}
+
+/// Returns the question that the options ask.
+pub(super) fn question(args: &DoctorArgs) -> Question {
+    match args.release {
+        Some(goal) => Question::Upgrade(goal),
+        None => Question::from(args.to),
+    }
+}
