@@ -191,7 +191,7 @@ pub(crate) async fn commands_agree(recorded: Vec<String>) {
     assert!(compared > 1_000, "{compared} connections");
 }
 
-/// A walk that leaves out hops, and follows packets that are treated alike once, has the same ends.
+/// A walk that omits hops, and follows packets that are treated alike once, has the same ends.
 #[test]
 fn a_brief_walk_ends_like_a_whole_one() {
     let mut compared = 0;
