@@ -27,7 +27,7 @@ pub(in crate::command) async fn run(
         io.out.write_all(text.as_bytes())?;
         return Ok(CLEAN);
     }
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         let what = "the API server reports the permissions, but --from reads a bundle: omit --from";
         return Err(Failure::usage(what));
     }

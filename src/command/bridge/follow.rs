@@ -25,7 +25,7 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<u8, Failure> {
-    if session.from.is_some() || session.cluster_from.is_some() {
+    if session.source.is_bundle() || session.source.cluster_bundle().is_some() {
         return Err(Failure::usage(
             "`bridge follow` watches a live cluster: it takes neither --from nor --cluster-from",
         ));

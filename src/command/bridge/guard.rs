@@ -16,7 +16,7 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &BridgeArgs,
 ) -> Result<u8, Failure> {
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         return Err(Failure::usage(
             "`bridge guard` works on this node: it does not take --from",
         ));

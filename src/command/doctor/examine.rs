@@ -100,7 +100,7 @@ pub(in crate::command) async fn examine_case(
     let mut last = Arc::clone(&case);
     // Without a kube-proxy, nothing removes drift.
     let may_sync = session.node(&case.evidence).runs_kube_proxy() != Some(false);
-    if session.from.is_none() && may_sync && !drifted.is_empty() {
+    if !session.source.is_bundle() && may_sync && !drifted.is_empty() {
         clock::pause(case.settles_after()).await;
         let items = check::needs(&drifted);
         let (again, later) = examine(session, items, &drifted, asked.question, false).await?;
@@ -139,7 +139,9 @@ pub(super) fn ignores(
 ) -> Result<Option<(String, Ignores)>, Failure> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None if session.is_here() && !are_several => session.root().join(IGNORE_FILE),
+        None if session.source.is_this_machine() && !are_several => {
+            session.root().join(IGNORE_FILE)
+        }
         None => return Ok(None),
     };
     let name = path.display().to_string();

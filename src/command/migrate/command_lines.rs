@@ -190,7 +190,7 @@ fn a_guard_reaches_the_same_node_and_cluster() {
         assert_eq!(meaning(&cli), guard);
         let of = |session: &Session| {
             (
-                session.cluster_from.clone(),
+                session.source.cluster_bundle().map(Path::to_owned),
                 session.host.kubeconfig.clone(),
                 session.host.root.clone(),
                 session.host.context.clone(),

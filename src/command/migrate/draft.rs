@@ -109,7 +109,7 @@ pub(super) async fn plan(
     let wanted = stage::configured(&evidence, &state).readable()?;
     let wanted = NodeSnapshot::new(&wanted).called(Some(name));
     let desired = wanted.desired(to).readable()?;
-    if session.from.is_none() {
+    if !session.source.is_bundle() {
         let targets = probes::targets(desired);
         let met = join_all(targets.iter().map(|target| probe(session, target))).await;
         let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());

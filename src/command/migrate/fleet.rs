@@ -48,7 +48,7 @@ pub(super) async fn begin(
     io: &mut Io<'_>,
     args: &MigrateArgs,
 ) -> Result<u8, Failure> {
-    if session.from.is_some() || session.host.no_api {
+    if session.source.is_bundle() || session.host.no_api {
         let what = "a cluster's nodes are migrated through its API server: --from and --no-api cannot be used";
         return Err(Failure::usage(what));
     }

@@ -179,7 +179,7 @@ impl MigrationNode for LocalNode<'_> {
 
     async fn follow(&mut self, mode: Mode) -> Result<(), String> {
         self.guard(mode).await?;
-        if self.session.host.no_api || self.session.cluster_from.is_some() {
+        if self.session.host.no_api || self.session.source.cluster_bundle().is_some() {
             // The cluster's objects cannot change, so a bridge whose lease has expired is still correct.
             self.keeper = None;
             return self.keeper(Order::Revive).map(|_| ());

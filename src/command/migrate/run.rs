@@ -84,7 +84,7 @@ impl Continue {
 
 /// Refuses a bundle.
 pub(super) fn refuse_bundle(session: &Session) -> Result<(), Failure> {
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         let what = "this command changes the node that kpx runs on: it does not take --from";
         return Err(Failure::usage(what));
     }
@@ -92,7 +92,7 @@ pub(super) fn refuse_bundle(session: &Session) -> Result<(), Failure> {
 }
 
 async fn status(session: &Session) -> Result<StatusReport, Failure> {
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         return status_of_bundle(session).await;
     }
     let state = journals::newest(&journals::of(session))?;

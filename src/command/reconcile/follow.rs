@@ -49,12 +49,12 @@ pub(super) async fn run(
     args: &ReconcileArgs,
 ) -> Result<u8, Failure> {
     let host = &session.host;
-    if session.is_remote() || args.nodes.are_several() {
+    if session.source.is_pod() || args.nodes.are_several() {
         return Err(Failure::usage(
             "`reconcile --watch` works on this node only",
         ));
     }
-    if session.from.is_some() || session.cluster_from.is_some() || host.no_api {
+    if session.source.is_bundle() || session.source.cluster_bundle().is_some() || host.no_api {
         return Err(Failure::usage(
             "`reconcile --watch` watches a live cluster: it takes neither --from nor --cluster-from nor --no-api",
         ));

@@ -77,8 +77,7 @@ async fn page(
     let redacted = evidence
         .manifest()
         .is_some_and(|manifest| manifest.redacted);
-    let mut read = session.clone();
-    read.evidence = Some(evidence);
+    let read = session.in_memory(evidence);
     let drift = drift::of_node(&read).await?;
     let services = show::services(&read).await?;
     let mut targets = args.trace.clone();
@@ -146,7 +145,7 @@ fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) 
 
 /// Returns what is read, in words; of a path, only its last part, because the others are about this machine.
 fn source(session: &Session) -> String {
-    let bundle = session.from.as_deref().map(last_part);
+    let bundle = session.source.bundle().map(last_part);
     match (bundle, session.name()) {
         (Some(bundle), Some(name)) => format!("node {name} of bundle {bundle}"),
         (Some(bundle), None) => format!("bundle {bundle}"),

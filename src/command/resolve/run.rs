@@ -54,7 +54,7 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
         services: &services,
         slices: &slices,
     };
-    let server = if session.from.is_some() {
+    let server = if session.source.is_bundle() {
         DnsServer::NotQueried("offline bundle".to_owned())
     } else {
         args.server
@@ -138,7 +138,7 @@ pub(in crate::command) async fn unresolved(
     session: &Session,
     name: &str,
 ) -> Result<Option<(SocketAddr, String)>, Failure> {
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         return Ok(None);
     }
     let evidence = session.gather(&[Item::Services]).await?;

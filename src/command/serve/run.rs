@@ -455,7 +455,7 @@ impl<'s> Serving<'s> {
             let node = self.session.node(&nothing);
             let node = node.with_services(watch.services(), watch.slices());
             self.owners = Some(Owners::new(&node));
-        } else if self.session.cluster_from.is_some() {
+        } else if self.session.source.cluster_bundle().is_some() {
             let items = [Item::Services, Item::EndpointSlices];
             let evidence = self.session.gather(&items).await;
             let evidence = evidence.map_err(|why| why.to_string());

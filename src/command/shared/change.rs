@@ -29,7 +29,7 @@ pub(in crate::command) async fn carry_out(
     if !args.apply {
         return Ok(PlanReport::new(goal, make().await?));
     }
-    if session.is_remote() {
+    if session.source.is_pod() {
         return carry_out_there(session, io, args.yes, goal, make).await;
     }
     let mut node = open_after_guard(session).await?;

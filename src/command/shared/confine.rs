@@ -19,7 +19,7 @@ pub(in crate::command) fn to_bundles(
     command: &Command,
 ) -> Result<(), Failure> {
     let compares = matches!(command, Command::Diff(args) if args.bundles.len() == 2);
-    let reads_bundles = session.from.is_some() && !session.completes || compares;
+    let reads_bundles = session.source.is_bundle() && !session.source.is_completed() || compares;
     if !io.confine || !reads_bundles {
         return Ok(());
     }

@@ -69,7 +69,7 @@ pub(in crate::command) async fn examine(
     let evidence = session.gather(&items).await?;
     let named = session.name_in(&evidence);
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
-    let now = match &session.from {
+    let now = match session.source.bundle() {
         Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
         None => Some(clock::now()),
     };

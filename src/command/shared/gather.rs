@@ -1,13 +1,12 @@
 //! Reading for a command: from a bundle, from this node, or from another through its pod.
 
-use std::sync::PoisonError;
-
 use futures_util::future::join;
 
 use super::complete::complete;
 use super::failure::Failure;
 use super::session::{Session, unreached, unreadable};
-use crate::evidence::{self, Evidence, Gap, Item, Privilege};
+use super::source::NodeSource;
+use crate::evidence::{self, Evidence, Item, Privilege};
 use crate::host;
 use crate::render::Progress;
 
@@ -15,7 +14,7 @@ impl Session {
     /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.
     /// Reports progress while it takes long.
     pub(in crate::command) async fn gather(&self, items: &[Item]) -> Result<Evidence, Failure> {
-        if self.from.is_none() || self.completes {
+        if !self.source.is_bundle() || self.source.is_completed() {
             self.log_in(items).await;
         }
         self.read(items, &self.progress(items)).await
@@ -27,34 +26,37 @@ impl Session {
         items: &[Item],
         progress: &Progress,
     ) -> Result<Evidence, Failure> {
-        if let Some(evidence) = &self.evidence {
-            return Ok(evidence.only(items));
-        }
         let load = |path, items: &[Item]| {
             evidence::load_node(path, self.name(), items).map_err(unreadable)
         };
-        if let Some(path) = &self.from {
-            let mut evidence = load(path, items)?;
-            if self.completes {
-                complete(self, path, &mut evidence, items, progress).await?;
+        match &self.source.node {
+            NodeSource::Memory { evidence, .. } => return Ok(evidence.only(items)),
+            NodeSource::Bundle(path) => {
+                let mut evidence = load(path, items)?;
+                if self.source.is_completed() {
+                    complete(self, path, &mut evidence, items, progress).await?;
+                }
+                return Ok(evidence);
             }
-            return Ok(evidence);
+            NodeSource::Machine | NodeSource::Pod(_) => {}
         }
-        let Some(path) = &self.cluster_from else {
-            return match &self.remote {
-                None => self.collect(items, progress).await,
-                Some(node) => Box::pin(self.reach(node, items, progress)).await,
-            };
+        let Some(path) = self.source.cluster_bundle() else {
+            return self.read_machine(items, progress).await;
         };
         let (cluster, node): (Vec<Item>, Vec<Item>) =
             items.iter().partition(|item| item.is_of_cluster());
         let cluster = load(path, &cluster)?;
-        let mut evidence = match &self.remote {
-            None => self.collect(&node, progress).await?,
-            Some(remote) => Box::pin(self.reach(remote, &node, progress)).await?,
-        };
+        let mut evidence = self.read_machine(&node, progress).await?;
         evidence.extend(cluster);
         Ok(evidence)
+    }
+
+    /// Reads `items` of this machine, or of another one through its pod.
+    async fn read_machine(&self, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
+        match self.source.pod() {
+            None => self.collect(items, progress).await,
+            Some(node) => Box::pin(self.reach(node, items, progress)).await,
+        }
     }
 
     /// Reads `items` of `node`: through its pod, and objects of the cluster from the API.
@@ -64,7 +66,7 @@ impl Session {
         items: &[Item],
         progress: &Progress,
     ) -> Result<Evidence, Failure> {
-        let shared = self.shared.only(items);
+        let shared = self.source.shared(items);
         let left = items.iter().filter(|item| !shared.has(**item));
         let (api, own): (Vec<Item>, Vec<Item>) = left.partition(|item| item.is_object());
         let own = async {
@@ -93,7 +95,7 @@ impl Session {
     /// Reads `items` from this node.
     async fn collect(&self, items: &[Item], progress: &Progress) -> Result<Evidence, Failure> {
         let options = self.machine()?;
-        let (api, nodes) = self.take_ahead(items);
+        let (api, nodes) = self.source.take_ahead(items);
         let new = items.iter().copied();
         let new: Vec<Item> = match &nodes {
             Some(_) => new.filter(|item| *item != Item::Nodes).collect(),
@@ -111,7 +113,7 @@ impl Session {
     /// Reads the Nodes before the command does: its first read of them gets the same.
     pub(in crate::command) async fn nodes_ahead(&self) -> Result<Evidence, Failure> {
         let items = [Item::Nodes];
-        if self.cluster_from.is_some() {
+        if self.source.cluster_bundle().is_some() {
             return self.gather(&items).await;
         }
         self.log_in(&items).await;
@@ -119,19 +121,8 @@ impl Session {
         let done = |item: Item| progress.done(item.file());
         let evidence = host::collect_over(&api, &items, self.machine()?, done).await;
         let nodes = evidence.text(Item::Nodes).map(str::to_owned);
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some((api, nodes));
+        self.source.keep_ahead(api, nodes);
         Ok(evidence)
-    }
-
-    /// Returns the connection that was opened before the command, and the Nodes if `items` has them.
-    fn take_ahead(&self, items: &[Item]) -> (host::Connection, Option<Result<String, Gap>>) {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if items.contains(&Item::Nodes) {
-            let (api, nodes) = ahead.take().unzip();
-            return (api.unwrap_or_default(), nodes);
-        }
-        let api = ahead.as_ref().map(|(api, _)| api.clone());
-        (api.unwrap_or_default(), None)
     }
 
     /// Lets a credential plugin ask for input before progress is drawn.
@@ -147,7 +138,7 @@ impl Session {
         if !self.progress {
             return Progress::silent();
         }
-        let pending = match &self.from {
+        let pending = match self.source.bundle() {
             Some(path) => vec![path.display().to_string()],
             None => items.iter().map(|item| item.file().to_owned()).collect(),
         };

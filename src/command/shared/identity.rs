@@ -21,13 +21,13 @@ use crate::words::listed;
 /// names.
 pub(in crate::command) fn claims(session: &Session, command: &Command) -> bool {
     let acts = reads(command) || matches!(command, Command::Resolve(_));
-    session.from.is_none() && !session.nodes.is_empty() && acts
+    !session.source.is_bundle() && !session.nodes.is_empty() && acts
 }
 
 /// Returns whether `command` reads this machine, or changes it, as the Node that it is: without `--node` and `--no-api`, and
 /// without an option that makes another file system or network namespace of this machine the node.
 pub(in crate::command) fn reads_here(session: &Session, command: &Command) -> bool {
-    let elsewhere = session.from.is_some()
+    let elsewhere = session.source.is_bundle()
         || !session.nodes.is_empty()
         || session.host.netns.is_some()
         || session.other_root().is_some();
@@ -115,7 +115,7 @@ pub(in crate::command) fn refuse_other_systems(
     let given = session.other_root().is_some() || session.host.netns.is_some();
     let reaches = !session.nodes.is_empty() && !given && reaches_others(command);
     if host::MAY_BE_NODE
-        || !session.is_here()
+        || !session.source.is_this_machine()
         || !reads(command)
         || reads_several(command)
         || reaches
@@ -282,9 +282,9 @@ pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
     // In a report of several nodes, each fix is below the names of its nodes.
     let node = session
         .name()
-        .filter(|_| session.is_remote() && !session.one_of_several);
+        .filter(|_| session.source.is_pod() && !session.one_of_several);
     let options = options_text(session);
-    let to_read = if session.names_bundle {
+    let to_read = if session.source.names_bundle() {
         options_to_read(session)
     } else {
         options.clone()
@@ -305,7 +305,7 @@ fn options_text(session: &Session) -> String {
 
 /// Returns the options of another command that reads what `session` reads.
 pub(in crate::command) fn options_to_read(session: &Session) -> String {
-    let bundle = session.from.as_ref();
+    let bundle = session.source.bundle();
     let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
     let options = options(session).map(|(_, word)| word);
     bundle

@@ -289,7 +289,7 @@ impl GuardedNode for LocalBridge {
     }
 
     fn is_fixed(&self) -> bool {
-        self.session.host.no_api || self.session.cluster_from.is_some()
+        self.session.host.no_api || self.session.source.cluster_bundle().is_some()
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) mod output;
 pub(super) mod probe;
 pub(super) mod root;
 pub(super) mod session;
+pub(super) mod source;
 pub(super) mod terminal;
 
 /// Advice where evidence is missing.

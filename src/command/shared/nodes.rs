@@ -224,13 +224,13 @@ async fn visit<T: Send + 'static>(
             "--node names one node, but --all-nodes and -l read several: use one of them",
         ));
     }
-    let live = match &session.from {
+    let live = match session.source.bundle() {
         Some(_) => None,
         None => Some(ClusterNodes::read(session, selector.as_ref()).await?),
     };
     let limit = session.host.timeout * LONGER;
     // A bundle is work for processors alone. More threads would only hold more memory.
-    let processors = match &session.from {
+    let processors = match session.source.bundle() {
         Some(_) => available_parallelism().map_or(usize::MAX, NonZero::get),
         None => usize::MAX,
     };
@@ -245,14 +245,14 @@ async fn visit<T: Send + 'static>(
     };
     let base = session.clone();
     let mut failed = None;
-    let source = move |push: &mut Push<'_, Job>| match (live, &base.from) {
+    let source = move |push: &mut Push<'_, Job>| match (live, base.source.bundle()) {
         (Some(live), _) => Ok(live.push(push)),
         (None, Some(path)) => bundle(path, selector.as_ref(), &base, push),
         (None, None) => Ok(None),
     };
     let work = async move |name: String, job: Job| {
         let session = *job?;
-        let done = if session.from.is_some() {
+        let done = if session.source.is_bundle() {
             work(session, name).await
         } else {
             through_pod(&session, name, &work).await
@@ -326,7 +326,7 @@ impl ClusterNodes {
     /// Pushes the nodes; returns the reason why some are missing.
     fn push(self, push: &mut Push<'_, Job>) -> Option<String> {
         for name in self.names {
-            let session = self.session.for_node(&name, None);
+            let session = self.session.for_node(&name);
             if push(name, Ok(Box::new(session))).is_break() {
                 break;
             }
@@ -365,7 +365,7 @@ fn bundle(
                 Err(_) => return ControlFlow::Break(()),
             }
         }
-        let job = read.map(|evidence| Box::new(session.for_node(name, Some(evidence))));
+        let job = read.map(|evidence| Box::new(session.for_node(name).in_memory(evidence)));
         push(name.to_owned(), job)
     });
     if let Some(Err(gap)) = selected {

@@ -66,7 +66,7 @@ impl<'s> Notices<'s> {
 
     /// Starts to watch the cluster, unless it is watched already or a bundle stands for it.
     pub(in crate::command) async fn watch_cluster(&mut self) -> Result<(), Gap> {
-        if self.watch.is_none() && self.session.cluster_from.is_none() {
+        if self.watch.is_none() && self.session.source.cluster_bundle().is_none() {
             self.watch = Some(Watch::start(&self.session.host).await?);
         }
         Ok(())
@@ -83,7 +83,7 @@ impl<'s> Notices<'s> {
     /// Looks for changes since the last look, of which the first one finds none; `layout` is that of the virtual servers, if
     /// they were read.
     pub(in crate::command) async fn look(&mut self, layout: Option<u64>) -> Look {
-        if self.session.is_remote() {
+        if self.session.source.is_pod() {
             // Of another machine, a look costs as much as a reading.
             let why = "the node is read through a pod".to_owned();
             return Look {
@@ -130,7 +130,7 @@ impl<'s> Notices<'s> {
 
     /// Reads the layout of the virtual servers; `None` without IPVS.
     pub(in crate::command) async fn servers(&self) -> Result<Option<u64>, Gap> {
-        if self.session.is_remote() {
+        if self.session.source.is_pod() {
             return Ok(None);
         }
         match host::ipvs_table(&self.session.host).await {

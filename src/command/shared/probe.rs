@@ -15,7 +15,7 @@ use crate::trace::{Outcome, Verdict};
 
 /// Refuses options that do not fit a probe, before anything is read.
 pub(in crate::command) fn check(session: &Session, source: Option<&str>) -> Result<(), Failure> {
-    if session.from.is_some() {
+    if session.source.is_bundle() {
         return Err(Failure::usage(
             "--probe opens a connection from the node: do not combine it with --from",
         ));

@@ -17,7 +17,7 @@ pub(in crate::command) fn refuse_others(
     command: &Command,
     located: bool,
 ) -> Result<(), Failure> {
-    let here = session.is_here() && (located || session.nodes.is_empty());
+    let here = session.source.is_this_machine() && (located || session.nodes.is_empty());
     // Another root may belong to its user.
     if !here || session.other_root().is_some() || host::is_root() {
         return Ok(());

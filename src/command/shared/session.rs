@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use color_eyre::eyre::eyre;
 
 use super::READABLE;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
+use super::source::Source;
 use crate::backend::Mode;
 use crate::cli::global::GlobalArgs;
 use crate::cli::parser::{Cli, Command};
@@ -24,31 +24,17 @@ use crate::render::Style;
 
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "options that are independent of each other"
-)]
 pub(crate) struct Session {
-    /// The bundle that is read instead of this node.
-    pub(in crate::command) from: Option<PathBuf>,
-    /// Whether the command line names it; otherwise the environment does, for the next command as well.
-    pub(super) names_bundle: bool,
-    /// The evidence of one of several nodes, if it was read in advance.
-    pub(in crate::command) evidence: Option<Evidence>,
+    /// Where the evidence comes from.
+    pub(in crate::command) source: Source,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,
-    /// The bundle that the cluster is read from.
-    pub(in crate::command) cluster_from: Option<PathBuf>,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
     pub(in crate::command) nodes: Vec<String>,
     /// How to read this machine and the cluster.
     pub(in crate::command) host: host::Options,
     /// The pods through which kpx reads other nodes.
     pub(in crate::command) pods: host::PodOptions,
-    /// Objects of the cluster that were read for several nodes.
-    pub(super) shared: Evidence,
-    /// The node that is read through a pod; `None` for this machine or a bundle.
-    pub(super) remote: Option<Arc<host::RemoteNode>>,
     /// The format that was asked for, if any.
     pub(in crate::command) output: Option<Output>,
     /// How pages look.
@@ -57,14 +43,7 @@ pub(crate) struct Session {
     pub(in crate::command) quiet: bool,
     /// Whether progress is drawn on standard error.
     pub(in crate::command) progress: bool,
-    /// Whether the command line selects a cluster, whose objects complete the bundle of `--from`.
-    pub(super) completes: bool,
-    /// What was read before the command.
-    pub(super) ahead: Arc<Mutex<Option<Ahead>>>,
 }
-
-/// Nodes that were read before the command, and the connection that they were read with.
-type Ahead = (host::Connection, Result<String, Gap>);
 
 impl Session {
     /// Resolves the options of `cli`, which was parsed from `words`, for the streams of `io`.
@@ -90,25 +69,18 @@ impl Session {
             program: program(words),
         };
         Ok(Self {
-            from: global.from.clone(),
-            names_bundle: has_option(words, &["--from"]),
-            evidence: None,
+            source: Source::new(global, words),
             one_of_several: false,
-            cluster_from: global.cluster_from.clone(),
             host: options(global, &nodes),
             pods: host::PodOptions {
                 image: global.image.clone(),
                 programs: global.programs.clone(),
             },
-            shared: Evidence::default(),
-            remote: None,
             nodes,
             output,
             style,
             quiet: global.quiet,
             progress: io.progress && !global.quiet,
-            completes: !global.no_api && selects_cluster(words),
-            ahead: Arc::default(),
         })
     }
 
@@ -122,20 +94,20 @@ impl Session {
         let mut session = self.named(Some(name));
         let remote = host::Remote::new(&session.host, self.pods.clone());
         let node = remote.open(name).await.map_err(unreached)?;
-        session.remote = Some(Arc::new(node));
+        session.source = session.source.through(node);
         Ok(session)
     }
 
     /// Starts a pod that changes the other machine.
     pub(in crate::command) async fn changer(&self) -> Result<host::NodeChange, Failure> {
-        let node = self.remote.as_ref();
+        let node = self.source.pod();
         let node = node.ok_or_else(|| eyre!("no other machine is open"))?;
         node.change().await.map_err(unreached)
     }
 
     /// Starts a pod on the node `name` that opens connections as any other pod there.
     pub(in crate::command) async fn client(&self, name: &str) -> Result<host::RemoteNode, Failure> {
-        let client = if let Some(node) = &self.remote {
+        let client = if let Some(node) = self.source.pod() {
             node.client().await
         } else {
             let nodes = host::Remote::new(&self.host, self.pods.clone());
@@ -150,7 +122,7 @@ impl Session {
         target: SocketAddr,
         protocol: Proto,
     ) -> Result<host::ProbeResult, Failure> {
-        match &self.remote {
+        match self.source.pod() {
             None => Ok(host::probe(&self.host, target, protocol, &[]).await?),
             Some(node) => node.probe(target, protocol).await.map_err(unreached),
         }
@@ -162,7 +134,7 @@ impl Session {
         server: SocketAddr,
         question: Vec<u8>,
     ) -> Result<Result<Vec<u8>, String>, Failure> {
-        match &self.remote {
+        match self.source.pod() {
             None => {
                 let answer = host::ask(&self.host, server, question, dns::is_truncated).await;
                 Ok(answer.map_err(|gap| match gap {
@@ -174,19 +146,9 @@ impl Session {
         }
     }
 
-    /// Returns whether the node is another machine, read through a pod.
-    pub(in crate::command) const fn is_remote(&self) -> bool {
-        self.remote.is_some()
-    }
-
-    /// Returns whether this machine is read: neither a bundle nor another machine.
-    pub(in crate::command) const fn is_here(&self) -> bool {
-        self.from.is_none() && self.remote.is_none()
-    }
-
     /// Deletes the pod through which the node was read.
     pub(in crate::command) async fn close(&self) -> Result<(), Failure> {
-        match &self.remote {
+        match self.source.pod() {
             None => Ok(()),
             Some(node) => node.close().await.map_err(|why| unreached(why.into())),
         }
@@ -200,20 +162,35 @@ impl Session {
         session
     }
 
-    /// Returns the session for Node `name` of several, whose `evidence` was read in advance if it is given.
-    pub(in crate::command) fn for_node(&self, name: &str, evidence: Option<Evidence>) -> Self {
+    /// Returns the session for Node `name` of several.
+    pub(in crate::command) fn for_node(&self, name: &str) -> Self {
         Self {
-            evidence,
             one_of_several: true,
             progress: false,
             ..self.named(Some(name))
         }
     }
 
+    /// Returns the session that has read its node already, as `evidence`.
+    pub(in crate::command) fn in_memory(&self, evidence: Evidence) -> Self {
+        Self {
+            source: self.source.in_memory(evidence),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the session that reads the bundle at `path`.
+    pub(in crate::command) fn in_bundle(&self, path: &Path) -> Self {
+        Self {
+            source: self.source.in_bundle(path),
+            ..self.clone()
+        }
+    }
+
     /// Returns the session that has the objects of `cluster` already.
     pub(in crate::command) fn sharing(&self, cluster: Evidence) -> Self {
         Self {
-            shared: cluster,
+            source: self.source.sharing(cluster),
             ..self.clone()
         }
     }
@@ -239,7 +216,7 @@ impl Session {
     /// Returns the options that select the node and the cluster, for a command line that reaches the same ones: each with
     /// its value, or without for a switch.
     pub(in crate::command) fn flags(&self) -> Vec<(&'static str, Option<String>)> {
-        let path = |path: &PathBuf| path.display().to_string();
+        let path = |path: &Path| path.display().to_string();
         let host = &self.host;
         let host::Selection {
             cluster,
@@ -249,7 +226,7 @@ impl Session {
             proxy_credentials,
         } = &host.selection;
         let one = [
-            ("--kubeconfig", host.kubeconfig.as_ref().map(path)),
+            ("--kubeconfig", host.kubeconfig.as_deref().map(path)),
             ("--context", host.context.clone()),
             ("--cluster", cluster.clone()),
             ("--user", user.clone()),
@@ -259,8 +236,8 @@ impl Session {
             .iter()
             .map(|group| ("--as-group", Some(group.clone())));
         let rest = [
-            ("--cluster-from", self.cluster_from.as_ref().map(path)),
-            ("--root", self.other_root().map(path)),
+            ("--cluster-from", self.source.cluster_bundle().map(path)),
+            ("--root", self.other_root().map(|root| path(root))),
             ("--netns", host.netns.clone()),
             ("--node", host.node.clone()),
         ];
@@ -342,7 +319,7 @@ impl Session {
 
     /// Refuses `--from` for a command that works on this node.
     pub(in crate::command) fn refuse_bundle(&self, what: &str) -> Result<(), Failure> {
-        if self.from.is_none() {
+        if !self.source.is_bundle() {
             return Ok(());
         }
         Err(Failure::usage(format!(
@@ -417,21 +394,6 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
         ));
     }
     Ok(names)
-}
-
-/// Returns whether the command line `words` selects a cluster. Variables of the environment do not count: a bundle alone is
-/// read without the API server.
-fn selects_cluster(words: &[OsString]) -> bool {
-    has_option(words, &["--kubeconfig", "--context", "--cluster", "--user"])
-}
-
-/// Returns whether `words` have one of `options`.
-fn has_option(words: &[OsString], options: &[&str]) -> bool {
-    words.iter().any(|word| {
-        let word = word.to_string_lossy();
-        let name = word.split('=').next().unwrap_or_default();
-        options.contains(&name)
-    })
 }
 
 /// Returns how to read, for the one Node of `nodes`.

@@ -100,13 +100,13 @@ async fn all_nodes(
         Ok((report, (evidence, manifest)))
     };
     // A bundle that is written again keeps its time.
-    let mut time = session.from.is_none().then_some(now.clone());
+    let mut time = (!session.source.is_bundle()).then_some(now.clone());
     let keep = |node: &str, recorded: Result<(Evidence, Manifest), &str>| {
         let name = redactor.as_mut().map(|redactor| redactor.node(node));
         let name = name.as_deref().unwrap_or(node);
         match recorded {
             Ok((evidence, manifest)) => {
-                if session.from.is_some() {
+                if session.source.is_bundle() {
                     time = time.take().max(Some(manifest.time.clone()));
                 }
                 bundle.node(name, &evidence, &manifest).hint(another)
@@ -147,7 +147,7 @@ async fn record(
 ) -> Result<(Evidence, Manifest), Failure> {
     let items = if items.is_empty() { ITEMS } else { items };
     let mut evidence = session.gather(items).await?;
-    let (time, node) = if session.from.is_some() {
+    let (time, node) = if session.source.is_bundle() {
         // A bundle that is written again keeps its time.
         let snapshot = NodeSnapshot::new(&evidence);
         let named = evidence

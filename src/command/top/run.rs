@@ -56,7 +56,7 @@ pub(in crate::command) async fn run(
     let mut notes = Vec::new();
     let unseen = |gap: &Gap| format!("later changes of Services are not seen: {gap}");
     let mut watch = None;
-    if session.cluster_from.is_none() {
+    if session.source.cluster_bundle().is_none() {
         match Watch::start(&session.host).await {
             Ok(watched) => watch = Some(watched),
             Err(gap) => notes.push(unseen(&gap)),

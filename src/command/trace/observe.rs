@@ -33,7 +33,7 @@ pub(super) async fn run(
     args: &TraceArgs,
     limit: Duration,
 ) -> Result<TraceReport, Failure> {
-    if !session.is_here() {
+    if !session.source.is_this_machine() {
         return Err(Failure::usage(
             "--live listens to the kernel of this node: run it there, without --from and --node",
         ));

@@ -6,12 +6,11 @@ use std::rc::Rc;
 use color_eyre::eyre::eyre;
 use futures_util::future::join;
 
-use super::observe::Seen;
-use super::{live, observe};
-
 use super::args::TraceArgs;
+use super::observe::Seen;
 use super::report::nodes::TraceOfNodes;
 use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
+use super::{live, observe};
 use crate::backend::Mode;
 use crate::cluster::Service;
 use crate::command::shared::failure::{Failure, Hint as _};
@@ -135,7 +134,8 @@ pub(super) async fn trace_on(
     }
     let assumed = args.mode;
     // On this machine, each chain is read when the walk needs it.
-    let whole = !session.is_here() || session.evidence.is_some() || assumed.is_some();
+    let whole =
+        !session.source.is_this_machine() || session.source.is_in_memory() || assumed.is_some();
     let mut items: Vec<_> = if whole {
         whole_needs().collect()
     } else {

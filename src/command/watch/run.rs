@@ -280,7 +280,7 @@ async fn refuse_redacted(earlier: &Session, later: &Session) -> Result<(), Failu
         (false, true) => later,
         _ => return Ok(()),
     };
-    let path = redacted.from.as_deref().unwrap_or(Path::new("the node"));
+    let path = redacted.source.bundle().unwrap_or(Path::new("the node"));
     let error = eyre!(
         "cannot compare a redacted bundle with evidence that is not redacted: all names and addresses in {} are replaced, so \
          it describes no node of the other",
@@ -295,11 +295,7 @@ pub(in crate::command) async fn compare(
     before: &PathBuf,
     after: Option<&PathBuf>,
 ) -> Result<HistoryReport, Failure> {
-    let at = |path: &PathBuf| {
-        let mut session = session.clone();
-        session.from = Some(path.clone());
-        session
-    };
+    let at = |path: &PathBuf| session.in_bundle(path);
     let (earlier, later) = (at(before), after.map_or_else(|| session.clone(), at));
     refuse_redacted(&earlier, &later).await?;
     let was = read(&earlier, &Asked::everything(&earlier)?, false).await?;
