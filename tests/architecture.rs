@@ -725,7 +725,7 @@ const USED_BY_OTHERS: &[(&str, &str)] = &[
     ("report", "doctor::examine"),
     ("report", "doctor::report"),
     ("report", "explain::report"),
-    ("report", "reconcile::run"),
+    ("report", "reconcile::plan"),
     ("report", "show::report"),
     ("report", "show::run"),
     ("report", "snapshot::run"),

@@ -55,7 +55,7 @@ impl Cli {
     pub fn parse_from_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let command = || {
             if plugin::is_meant(words) {
-                plugin::command()
+                plugin::command(command())
             } else {
                 command()
             }

@@ -22,8 +22,8 @@ pub(crate) fn program(words: &[OsString]) -> &'static str {
     if is_meant(words) { AS_PLUGIN } else { "kpx" }
 }
 
-/// Returns the definition of the command line as a plugin of kubectl: usage and examples begin with `kubectl kpx`.
-pub(super) fn command() -> clap::Command {
+/// Returns `command`, the definition of the command line, as a plugin of kubectl: usage and examples begin with `kubectl kpx`.
+pub(super) fn command(command: clap::Command) -> clap::Command {
     fn renamed(command: clap::Command) -> clap::Command {
         let text = |text: Option<&StyledStr>| {
             text.map(|text| text.to_string().replace("\n  kpx ", "\n  kubectl kpx "))
@@ -37,5 +37,5 @@ pub(super) fn command() -> clap::Command {
         long.into_iter()
             .fold(command, clap::Command::after_long_help)
     }
-    renamed(super::parser::command()).bin_name(AS_PLUGIN)
+    renamed(command).bin_name(AS_PLUGIN)
 }

@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 
 use super::args::ReconcileArgs;
 use super::health::Health;
-use super::run::goal;
+use super::plan::{Scope, goal, plan};
 use crate::action::Action;
 use crate::apply::{self, Apply as _};
 use crate::backend::Mode;
@@ -83,7 +83,7 @@ pub(super) async fn run(
         writeln!(io.err, "kpx: {who} hangs: {why}; serving in its place")?;
         accepted = Some(Known::of(process));
     }
-    let make = async || super::run::plan(session, &super::run::Scope::of(args), mode).await;
+    let make = async || plan(session, &Scope::of(args), mode).await;
     consented(session, io, args.change.yes, &goal(mode), &make).await?;
     let drain = if args.no_drain {
         Drain::No

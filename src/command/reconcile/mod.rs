@@ -3,4 +3,5 @@
 pub(crate) mod args;
 mod follow;
 mod health;
+pub(super) mod plan;
 pub(super) mod run;

@@ -16,7 +16,7 @@ use crate::command::diff::report::DiffReport;
 use crate::command::diff::run as drift;
 use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::DoctorReport;
-use crate::command::reconcile::run as reconcile;
+use crate::command::reconcile::plan as reconcile;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::output::Output;

@@ -7,6 +7,7 @@ pub(super) mod confine;
 pub(super) mod counters;
 pub(super) mod examine;
 pub(super) mod failure;
+mod finish;
 mod gather;
 pub(super) mod identity;
 pub(super) mod io;

@@ -1,13 +1,10 @@
-//! Printing a report: the only place that does.
+//! What `--output` asks for.
 
 use std::path::PathBuf;
 
-use crate::cli::parser::{Command, formats};
-use crate::command::shared::io::Io;
-use crate::render::{self, Format, Report, Style};
-
 use super::failure::Failure;
-use super::session::Session;
+use crate::cli::parser::{Command, formats};
+use crate::render::{Format, Style};
 
 /// A format that one command adds: its name, and how its text is made.
 pub(in crate::command) type Extra<R> = (&'static str, fn(&R, Style) -> String);
@@ -52,38 +49,4 @@ pub(super) fn resolve(command: &Command, word: &str) -> Result<Output, Failure> 
             }
         })
     })
-}
-
-impl Session {
-    /// Prints `report` in the format asked for, and returns the exit status.
-    pub(in crate::command) fn finish<R: Report>(
-        &self,
-        io: &mut Io<'_>,
-        report: &R,
-    ) -> Result<u8, Failure> {
-        self.finish_as(io, report, &[])
-    }
-
-    /// Prints `report` in the format asked for, which may be one of `extra`, and returns the exit status.
-    pub(in crate::command) fn finish_as<R: Report>(
-        &self,
-        io: &mut Io<'_>,
-        report: &R,
-        extra: &[Extra<R>],
-    ) -> Result<u8, Failure> {
-        let format = match &self.output {
-            Some(Output::Format(format)) => *format,
-            Some(Output::Extra(name)) => {
-                let (_, text) = extra
-                    .iter()
-                    .find(|(extra, _)| extra == name)
-                    .ok_or_else(|| Failure::usage(format!("this report has no format {name:?}")))?;
-                io.out.write_all(text(report, self.style).as_bytes())?;
-                return Ok(report.exit());
-            }
-            Some(Output::Path(_)) | None => Format::Human,
-        };
-        render::write(report, format, self.style, io.out)?;
-        Ok(report.exit())
-    }
 }

@@ -1,0 +1,41 @@
+//! Printing a report: the only place that does.
+
+use super::failure::Failure;
+use super::io::Io;
+use super::output::{Extra, Output};
+use super::session::Session;
+use crate::render::{self, Format, Report};
+
+impl Session {
+    /// Prints `report` in the format asked for, and returns the exit status.
+    pub(in crate::command) fn finish<R: Report>(
+        &self,
+        io: &mut Io<'_>,
+        report: &R,
+    ) -> Result<u8, Failure> {
+        self.finish_as(io, report, &[])
+    }
+
+    /// Prints `report` in the format asked for, which may be one of `extra`, and returns the exit status.
+    pub(in crate::command) fn finish_as<R: Report>(
+        &self,
+        io: &mut Io<'_>,
+        report: &R,
+        extra: &[Extra<R>],
+    ) -> Result<u8, Failure> {
+        let format = match &self.output {
+            Some(Output::Format(format)) => *format,
+            Some(Output::Extra(name)) => {
+                let (_, text) = extra
+                    .iter()
+                    .find(|(extra, _)| extra == name)
+                    .ok_or_else(|| Failure::usage(format!("this report has no format {name:?}")))?;
+                io.out.write_all(text(report, self.style).as_bytes())?;
+                return Ok(report.exit());
+            }
+            Some(Output::Path(_)) | None => Format::Human,
+        };
+        render::write(report, format, self.style, io.out)?;
+        Ok(report.exit())
+    }
+}
