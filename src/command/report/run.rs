@@ -31,6 +31,7 @@ use crate::host::clock;
 use crate::owner::PortName;
 use crate::report::CLEAN;
 use crate::report::history::ChangeEvent;
+use crate::trace::question::whole_needs;
 
 /// Services that are traced if no target is given.
 const MOST_TRACED: usize = 3;
@@ -111,7 +112,7 @@ async fn page(
 fn needs() -> Vec<Item> {
     let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
     let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();
-    items.extend(trace::whole_needs());
+    items.extend(whole_needs());
     items.extend(show::services_need());
     items.extend(reconcile::NEEDS);
     items.into_iter().collect()

@@ -1,24 +1,21 @@
 //! The walk over the running kernel's rules: each chain is read when it is first needed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::run::{Walked, needs};
+use super::run::unwalked;
 use crate::backend::iptables::listing;
-use crate::backend::iptables::model::{Chain, Target};
-use crate::backend::iptables::names;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::session::Session;
 use crate::evidence::{Gap, IPTABLES, Item};
 use crate::host::{ChainReader, Listing};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::trace::nearby::{Parts, is_chain, led_to, nearby};
+use crate::trace::question::{Walked, needs};
 use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
 
 /// Chains, as they were listed.
 type Listed = Vec<(Need, Result<Listing, Gap>)>;
-
-/// Chains, as far as they are read; `None` for one that does not exist.
-type Parts<'a> = BTreeMap<Need, Option<Chain<'a>>>;
 
 /// The chains that every walk needs first. They are read beside everything else.
 pub(super) struct Begun {
@@ -155,45 +152,5 @@ async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walk
     let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
     let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence);
-    Walked::over(&World::whole(&node, family), flows)
-}
-
-/// Returns `need` and the chains that are likely to be needed next: those that built-in chains jump to and, if `need` is an
-/// endpoint, the other endpoints of its Service. Reading many chains at once takes hardly longer than reading one.
-fn nearby(parts: &Parts<'_>, need: Need) -> BTreeSet<Need> {
-    let endpoint = need.chain.starts_with(names::SEP);
-    let mut wanted = led_to(parts, |chain| {
-        chain.policy.is_some() || endpoint && leads(chain).any(|to| *to == *need.chain)
-    });
-    wanted.insert(need);
-    wanted
-}
-
-/// Returns the chains that are not read yet, and that those chains of `parts` jump to for which `is_meant` holds.
-fn led_to(parts: &Parts<'_>, is_meant: impl Fn(&Chain<'_>) -> bool) -> BTreeSet<Need> {
-    let mut wanted = BTreeSet::new();
-    for (at, chain) in parts {
-        let Some(chain) = chain.as_ref().filter(|chain| is_meant(chain)) else {
-            continue;
-        };
-        let more = leads(chain).map(|to| Need {
-            table: at.table.clone(),
-            chain: to.to_owned(),
-        });
-        wanted.extend(more.filter(|need| !parts.contains_key(need)));
-    }
-    wanted
-}
-
-/// Returns the chains that `chain` jumps to.
-fn leads<'c>(chain: &'c Chain<'_>) -> impl Iterator<Item = &'c str> {
-    chain.rules.iter().filter_map(|rule| match &rule.target {
-        Some(Target::Jump(to) | Target::Goto(to)) if is_chain(to) => Some(&**to),
-        _ => None,
-    })
-}
-
-/// Returns whether a rule that jumps to `name` means a chain that is not built in: the targets of modules have no dash.
-fn is_chain(name: &str) -> bool {
-    name.contains('-')
+    Walked::over(&World::whole(&node, family), flows).map_err(unwalked)
 }

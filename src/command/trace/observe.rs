@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::args::TraceArgs;
 use super::report::{Observation, SourceTrace, TraceReport, row};
-use super::run::{aim, needs, trace_on};
+use super::run::{aim, trace_on};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
@@ -15,6 +15,7 @@ use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::owner::Owners;
 use crate::trace::observed::{self, Means, Observed};
+use crate::trace::question::needs;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::target::Target;
 use crate::trace::{Entry, Hop, Outcome};

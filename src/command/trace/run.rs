@@ -1,7 +1,6 @@
 //! `kpx trace`
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 use futures_util::future::join;
@@ -21,23 +20,20 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::session::{Readable as _, Session};
 use crate::diff;
-use crate::evidence::{IPTABLES, Item};
+use crate::evidence::Item;
 use crate::net::{Family, Proto};
-use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::{self, Owner, Owners, Port};
+use crate::node::NodeSnapshot;
+use crate::owner::{self, Owners, Port};
 use crate::trace::mismatch;
+use crate::trace::question::{
+    Walked, are_named, flow, needs, protocol, service, several_ports, whole_needs,
+};
 use crate::trace::sources::{self, Source};
 use crate::trace::target::{Found, Target, TargetError};
-use crate::trace::why::owner as owner_of;
-use crate::trace::{self, Assumed, Chains, Entry, Flow, Hop, Need, Outcome, Verdict, World, notes};
+use crate::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
 use crate::verdict::{self, Judge, Kind, Question};
 use crate::view::near::{meant, nearest};
 use crate::why::{self, Asked, Cause, Degree};
-
-/// Returns the items that a trace reads, beside the rules of iptables.
-pub(super) fn needs() -> impl Iterator<Item = Item> {
-    trace::NEEDS.iter().chain(trace::NOTES_NEEDS).copied()
-}
 
 /// The output formats of a trace, beside the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
@@ -79,28 +75,6 @@ async fn each_port(
         .ok_or_else(|| eyre!("the Service has no ports"))?;
     first.ports = reports.collect();
     Ok(first)
-}
-
-/// Returns the ports of the Service `target`, if it has several and the target names none.
-fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<String>> {
-    let Target::Service {
-        namespace,
-        name,
-        port: None,
-    } = target
-    else {
-        return None;
-    };
-    let mut services = node.services().ok()?.iter();
-    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
-    let ports = &services.find(is_it)?.spec.ports;
-    (ports.len() > 1).then(|| ports.iter().map(|port| port.name.clone()).collect())
-}
-
-/// Returns the items that a trace over completely read rules reads.
-pub(in crate::command) fn whole_needs() -> impl Iterator<Item = Item> {
-    let more = [Item::Modules];
-    needs().chain(IPTABLES.iter().copied()).chain(more)
 }
 
 /// Traces from the usual sources to `target`.
@@ -190,7 +164,7 @@ pub(super) async fn trace_on(
         nft_is_other,
     } = match begun {
         Some(begun) => live::walk(session, &node, begun, family, &flows).await?,
-        None => Walked::over(&World::whole(&node, family), &flows)?,
+        None => Walked::over(&World::whole(&node, family), &flows).map_err(unwalked)?,
     };
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
@@ -308,76 +282,9 @@ async fn why_not(
     Ok(notes)
 }
 
-/// Returns whether `owners` has every chain and backend on the paths.
-fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
-    walks.iter().flatten().all(|outcome| {
-        let gone = |hop: &Rc<Hop>| matches!(owner_of(owners, hop), Owner::Gone(_));
-        let backend = || owners.endpoint(outcome.destination.into(), proto);
-        !outcome.hops.iter().any(gone)
-            && (outcome.verdict != Verdict::Deliver || backend().is_some())
-    })
-}
-
-/// Returns the Service port behind the target.
-fn service<'o>(
-    node: &NodeSnapshot<'_>,
-    owners: &'o Owners,
-    found: Found,
-    proto: Proto,
-) -> Option<&'o Port> {
-    let local = || {
-        found.addr.is_loopback()
-            || node
-                .addresses()
-                .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
-    };
-    let at = owners
-        .at(found.addr, found.port, proto)
-        .map(|(port, _)| port);
-    at.or_else(|| owners.node_port(found.port, proto).filter(|_| local()))
-}
-
-fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow {
-    Flow {
-        entry: source.entry,
-        source: source.addr,
-        destination: found.addr,
-        port: found.port,
-        mark: 0,
-        proto,
-        established,
-    }
-}
-
-/// The paths of some flows.
-pub(super) struct Walked {
-    pub(super) walks: Vec<Vec<Outcome>>,
-    /// Notes on rules that could not be read.
-    pub(super) unread: Vec<String>,
-    /// Whether the nft back end of iptables has rules and is not the one in use.
-    pub(super) nft_is_other: bool,
-}
-
-impl Walked {
-    /// Follows `flows` over rules that were read completely.
-    pub(super) fn over(world: &World<'_, '_>, flows: &[Flow]) -> Result<Self, Failure> {
-        let nft = |chains: &Chains<'_>| chains.store == IptablesBackend::Nft;
-        let families = flows.first().map(|flow| Family::of(flow.destination));
-        Ok(Self {
-            walks: walk(world, flows)?,
-            unread: families.map_or_else(Vec::new, |family| trace::unread(world.node, family)),
-            nft_is_other: world.chains.iter().any(nft),
-        })
-    }
-}
-
-/// Walks over rules that were read completely.
-fn walk(world: &World<'_, '_>, flows: &[Flow]) -> Result<Vec<Vec<Outcome>>, Failure> {
-    let walks = flows.iter().map(|flow| world.walk(flow));
-    let walks = walks.collect::<Result<_, _>>();
-    walks.map_err(|Need { table, chain }| {
-        eyre!("chain {chain} of table {table} was not read").into()
-    })
+/// Returns the failure for a chain that was not read, although all were to be.
+pub(super) fn unwalked(Need { table, chain }: Need) -> Failure {
+    eyre!("chain {chain} of table {table} was not read").into()
 }
 
 /// Resolves the target to an address, port and protocol.
@@ -421,18 +328,6 @@ async fn near(session: &Session, text: &str) -> Vec<String> {
     let name = text.split(':').next().unwrap_or_default();
     let services = node.services().map_or(&[][..], Vec::as_slice);
     nearest(name, names(services))
-}
-
-/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
-fn protocol(owners: &Owners, found: Found) -> Proto {
-    let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
-    let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
-    let node_port = |proto: &Proto| owners.node_port(found.port, *proto).is_some();
-    all.iter()
-        .find(|proto| at(proto))
-        .or_else(|| all.iter().find(|proto| node_port(proto)))
-        .copied()
-        .unwrap_or(Proto::Tcp)
 }
 
 /// The sources to trace from: the given one, or those with a way to the target.
