@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::judge::Judge;
 use super::place::pod_ranges;
@@ -42,6 +42,8 @@ pub(super) struct Peers {
     by_name: HashMap<String, Peer>,
     /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
     lengths: [Option<u8>; 2],
+    /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
+    gateways: HashSet<IpAddr>,
 }
 
 impl Peers {
@@ -61,6 +63,9 @@ impl Peers {
                 .insert(of.metadata.name.clone(), Peer { addrs, ranges });
         }
         let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let defaults = routes.iter().filter(|of| of.destination.prefix == 0);
+        peers.gateways = defaults.filter_map(|of| of.gateway).collect();
+        peers.gateways.extend(gateways.keys());
         for route in routes.iter().filter(|of| of.destination.prefix > 0) {
             let Some(ranges) = route.gateway.and_then(|gateway| gateways.get(&gateway)) else {
                 continue;
@@ -94,7 +99,9 @@ impl Judge<'_> {
             return None;
         }
         let device = outcome.leaves_by().filter(|link| *link != "lo")?;
-        if outcome.gateway == Some(by) || self.is_tunnel(device) {
+        // Whose a gateway is that only this way has, no evidence says: it may be another address of that node.
+        let is_open = |gateway| gateway != by && peers.gateways.contains(&gateway);
+        if !outcome.gateway.is_none_or(is_open) || self.is_tunnel(device) {
             return None;
         }
         let known = peer.ranges.iter().find(|range| range.contains(addr));
