@@ -11,7 +11,7 @@ use crate::backend::nftables::expect::TABLE;
 use crate::backend::{self, Mode, nftables};
 use crate::diff::{self, Change, Delta, Object, RuleNumber};
 use crate::net::{Cidr, Family};
-use crate::node::links::Address;
+use crate::node::links::{Address, Link};
 use crate::node::routes::Route;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::software;
@@ -99,20 +99,10 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 all.entries
                     .retain(|of| of.original.destination != *at || of.proto != *proto);
             }),
-            Repair::Hairpin(bridge) => self.copy.edit_links(|all| {
-                let ports = all
-                    .all
-                    .iter_mut()
-                    .filter(|link| link.master.as_deref() == Some(bridge));
-                ports.for_each(|port| port.hairpin = Some(true));
-            }),
-            Repair::JoinPorts(bridge) => self.copy.edit_links(|all| {
-                let ports = all
-                    .all
-                    .iter_mut()
-                    .filter(|link| link.master.as_deref() == Some(bridge));
-                ports.for_each(|port| port.isolated = Some(false));
-            }),
+            Repair::Hairpin(bridge) => self.edit_ports(bridge, |port| port.hairpin = Some(true)),
+            Repair::JoinPorts(bridge) => {
+                self.edit_ports(bridge, |port| port.isolated = Some(false));
+            }
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::Edit(edited) => self.edit(edited),
         }
@@ -268,6 +258,15 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         });
         let local = route(Cidr::host(addr), "local", "local", DUMMY);
         self.copy.edit_routes(|all| all.all.push(local));
+    }
+
+    fn edit_ports(&mut self, bridge: &str, edit: impl Fn(&mut Link)) {
+        self.copy.edit_links(|all| {
+            let ports = all.all.iter_mut();
+            ports
+                .filter(|link| link.master.as_deref() == Some(bridge))
+                .for_each(edit);
+        });
     }
 
     fn remove_address(&mut self, addr: IpAddr, link: &str) {

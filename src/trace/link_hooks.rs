@@ -39,11 +39,7 @@ impl<'w> LinkHooks<'w> {
                 let Some(base) = &chain.base else {
                     continue;
                 };
-                if match table.family.as_str() {
-                    "bridge" | "netdev" => true,
-                    "inet" => base.hook == "ingress",
-                    _ => false,
-                } {
+                if is_on_link(table, base) {
                     this.chains.push((base, table, chain));
                 }
             }
@@ -74,6 +70,23 @@ impl<'w> LinkHooks<'w> {
             Link::None | Link::Unknown => None,
         }
     }
+}
+
+/// Returns whether a base chain of `table` is on links or bridges.
+fn is_on_link(table: &Table, base: &Base) -> bool {
+    match table.family.as_str() {
+        "bridge" | "netdev" => true,
+        "inet" => base.hook == "ingress",
+        _ => false,
+    }
+}
+
+/// Returns whether any chain of `rules` is on links or bridges.
+pub(crate) fn any(rules: &Ruleset) -> bool {
+    rules.tables.iter().any(|table| {
+        let mut bases = table.chains.iter().filter_map(|chain| chain.base.as_ref());
+        bases.any(|base| is_on_link(table, base))
+    })
 }
 
 impl Walker<'_, '_, '_> {

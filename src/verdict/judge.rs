@@ -59,7 +59,7 @@ impl<'n> Judge<'n> {
             router: Router::new(node),
             ingress: Ingress::new(node),
             peers: OnceCell::new(),
-            has_link_hooks: super::ports::has_link_hooks(node),
+            has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),

@@ -2,23 +2,11 @@
 
 use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
-use crate::node::NodeSnapshot;
 use crate::node::links::Link;
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 
 /// A port that a client may send from.
 const EPHEMERAL: u16 = 40_000;
-
-/// Returns whether the node has chains of nftables on links or bridges.
-pub(super) fn has_link_hooks(node: &NodeSnapshot<'_>) -> bool {
-    let tables = node.nft().map_or(&[][..], |rules| rules.tables.as_slice());
-    tables.iter().any(|table| {
-        let mut bases = table.chains.iter().filter_map(|chain| chain.base.as_ref());
-        bases.any(|base| {
-            matches!(table.family.as_str(), "bridge" | "netdev") || base.hook == "ingress"
-        })
-    })
-}
 
 impl Judge<'_> {
     /// Returns the fault of a packet that would have to go from one isolated port of a bridge to another.

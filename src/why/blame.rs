@@ -119,32 +119,20 @@ impl Look<'_> {
         let Kind::Address(own) = target.kind else {
             return None;
         };
-        let (addr, number) = (target.at.ip(), target.at.port());
-        let has_port = |of: &Service| {
-            let mut ports = of.spec.ports.iter();
-            ports.any(|of| {
-                let proto = if of.protocol.is_empty() {
-                    "TCP"
-                } else {
-                    &of.protocol
-                };
-                of.port == number && proto.eq_ignore_ascii_case(&target.port.proto.to_string())
-            })
+        let meta = &service.metadata;
+        let is_other = |of: &&Service| {
+            of.metadata.name != meta.name || of.metadata.namespace != meta.namespace
         };
-        let (name, space) = (&service.metadata.name, &service.metadata.namespace);
-        let is_other = |of: &&Service| of.metadata.name != *name || of.metadata.namespace != *space;
-        let mut others = self
-            .services
-            .iter()
-            .filter(is_other)
-            .filter(|of| has_port(of));
-        others.find_map(|of| {
-            let all = owner::addresses(of);
-            let (role, _) = all.iter().find(|(_, at)| *at == addr)?;
+        let others = self.services.iter().filter(is_other);
+        let mut ports = others.flat_map(|of| owner::ports_of(of, &[], None));
+        ports.find_map(|of| {
+            let has_port = of.port == Some(target.at.port()) && of.proto == target.port.proto;
+            let mut addresses = of.addresses.iter().filter(|_| has_port);
+            let (role, _) = addresses.find(|(_, at)| *at == target.at.ip())?;
             Some(Cause::SharedAddress {
                 address: target.at,
                 role: own,
-                other: format!("{}/{}", of.metadata.namespace, of.metadata.name),
+                other: format!("{}/{}", of.name.namespace, of.name.name),
                 other_role: *role,
             })
         })

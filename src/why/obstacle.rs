@@ -1,7 +1,6 @@
 //! Obstacles as causes: their place on the way, who sets them, and what repairs them.
 
 use crate::check::Fix;
-use crate::node::routes::Route;
 use crate::repair::Repair;
 use crate::verdict::{Obstacle, sysctl_of};
 
@@ -56,7 +55,7 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
             route: Some(route), ..
         } => Fix::on_node(
             "Remove the route, also where it is configured.",
-            format!("ip route del {}", selector(route)),
+            route.removal(),
         ),
         Obstacle::RouteBack { pod, .. } => Fix::on_node(
             "Restart the network plugin's pod on this node: it makes the routes to pods.",
@@ -85,18 +84,4 @@ fn sysctl(link: &str, name: &str, value: u8) -> Fix {
         "Set the sysctl, and write `{key} = {value}` to a file of /etc/sysctl.d to make it persistent."
     );
     Fix::on_node(text, format!("sysctl -w {key}={value}"))
-}
-
-/// Returns the arguments of `ip route del` that select `route`.
-fn selector(route: &Route) -> String {
-    let via = route
-        .gateway
-        .map_or_else(String::new, |via| format!(" via {via}"));
-    let device = route.device.as_ref();
-    let device = device.map_or_else(String::new, |device| format!(" dev {device}"));
-    let table = match route.table.as_str() {
-        "" | "main" | "254" => String::new(),
-        table => format!(" table {table}"),
-    };
-    format!("{}{via}{device}{table}", route.destination)
 }
