@@ -89,7 +89,7 @@ KEEP = | { mkdir -p target/times; tee target/times/$@; }
 # Many tests wait for a timer: more of them at a time keep the processors busy.
 .PHONY: test-fast
 test-fast:
-	RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --locked $(if $(ALL),$(TIMES) -- $(TIMED) $(KEEP))
+	RUST_TEST_THREADS=$$(($$(nproc) * 3)) cargo test --locked $(if $(ALL),$(TIMES) -- $(TIMED) $(KEEP))
 
 # What others show of chosen recordings, of every recording; migrations that are cut short at every point, and gone on with
 # and taken back from each.

@@ -36,6 +36,12 @@ async fn no_two_commands_disagree() {
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
+fn a_brief_walk_ends_like_a_whole_one() {
+    verdict::brief_walks_end_alike(recordings());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
 fn each_cause_is_necessary_and_sufficient() {
     verdict::causes_hold(every());
 }

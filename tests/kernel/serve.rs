@@ -203,7 +203,7 @@ const TRANSACTIONS: u32 = 500;
 
 #[test]
 #[ignore = "needs root and a network namespace"]
-fn ten_thousand_changes_are_followed_in_the_same_memory() {
+fn long_ten_thousand_changes_are_followed_in_the_same_memory() {
     let node = Node::new("seed-iptables");
     node.netns
         .feed("iptables-nft-restore", &super::tools::rules());

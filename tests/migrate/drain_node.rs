@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kpx::access;
 use kpx::action::Action;
 use kpx::apply::{Apply, StepError};
@@ -464,11 +465,12 @@ async fn pods_that_are_still_there_are_named_with_the_reason() {
 
 #[tokio::test]
 async fn a_missing_permission_is_named_and_the_node_is_rolled_back() {
-    for (verb, resource, cordons) in [
+    let each = [
         ("patch", "nodes", false),
         ("create", "pods/eviction", true),
         ("list", "pods", false),
-    ] {
+    ];
+    join_all(each.map(async |(verb, resource, cordons)| {
         let world = World::new();
         world.api.fault(Fault::forbidden(verb, resource));
         let why = in_vain(&world, |_| ()).await;
@@ -478,7 +480,8 @@ async fn a_missing_permission_is_named_and_the_node_is_rolled_back() {
         // Forbidden requests are retried, and never carried out.
         let cordoned = resource != "nodes" && writes.filter(|did| did == "PATCH node1").count() > 1;
         assert_eq!(cordoned, cordons, "{verb} {resource}: {:?}", world.writes());
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
