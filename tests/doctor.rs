@@ -9,6 +9,7 @@ mod dnat;
 mod foreign;
 pub(crate) mod formats;
 mod ignore;
+mod incidents;
 mod known_bugs;
 mod neighbours;
 mod partial;

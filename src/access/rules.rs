@@ -243,7 +243,15 @@ const DAEMONSETS: &[&str] = &[
 ];
 
 const LOG: &[&str] = &[
-    "doctor", "snapshot", "report", "show", "watch", "serve", "why", "migrate",
+    "doctor",
+    "snapshot",
+    "report",
+    "show",
+    "watch",
+    "serve",
+    "why",
+    "preflight",
+    "migrate",
 ];
 
 /// Commands that read another node through a pod on it.

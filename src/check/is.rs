@@ -88,7 +88,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#85877",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM01")],
+        caused_by: &[Because::Node("KM01"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
@@ -131,7 +131,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#67292"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM01")],
+        caused_by: &[Because::Node("KM01"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::check::core::{DRIFT_NEEDS, RESTART};
-use crate::check::{Check, Example, Severity, Text, When};
+use crate::check::{Because, Check, Example, Severity, Text, When};
 use crate::diff::Layer;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF01", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#135639",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -95,7 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF04", &[Mode::Nftables], Layer::Nftables),
     },
 ];

@@ -78,7 +78,7 @@ pub(crate) const REMOVED_GATES: &[(&str, Release)] = &[
 ];
 
 macro_rules! changes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal $(or $patched:literal patch $patch:literal)*;)+) => {
         /// A change of kube-proxy that kpx knows.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         pub enum Change { $($(#[doc = $doc])+ $name,)+ }
@@ -92,11 +92,17 @@ macro_rules! changes {
             pub const fn release(self) -> Release {
                 Release::one(match self { $(Self::$name => $minor,)+ })
             }
+
+            /// Returns earlier releases whose patch versions have the change from one on: the minor release and that patch.
+            const fn patches(self) -> &'static [(u16, u16)] {
+                match self { $(Self::$name => &[$(($patched, $patch)),*],)+ }
+            }
         }
     };
 }
 
-// Each change with the minor release (of Kubernetes 1) that has it first.
+// Each change with the minor release (of Kubernetes 1) that has it first, and the earlier ones to which it was brought: that of
+// a cherry-pick without a release note by its date, too early rather than too late, since a rule too many would be removed.
 changes! {
     /// iptables: kube-proxy writes KUBE-FIREWALL itself; before, only the kubelet did.
     KubeFirewall = 27;
@@ -110,10 +116,12 @@ changes! {
     TopologyMode = 27;
     /// The node's addresses come from its Node object; before, a dual-stack kube-proxy took its bind address.
     NodeAddresses = 28;
+    /// iptables: kube-proxy no longer removes the KUBE-XLB chains that releases before 1.24 wrote.
+    ForgetsOldChains = 28;
     /// ipvs: an address that another link has is not bound to kube-ipvs0.
     SkipsBoundAddresses = 28;
     /// ipvs: KUBE-IPVS-FILTER lets health checks of NodePorts pass.
-    HealthCheckPorts = 28;
+    HealthCheckPorts = 28 or 26 patch 5 or 27 patch 2;
     /// ipvs: KUBE-IPVS-OUT-FILTER guards load-balancer addresses from the node itself.
     IpvsOutFilter = 29;
     /// iptables: no drop of INVALID packets where conntrack is liberal.
@@ -125,7 +133,7 @@ changes! {
     /// nftables: the first layout of the table that kpx knows.
     NftablesLayout = 30;
     /// ipvs: KUBE-IPVS-FILTER lets external addresses with local endpoints pass.
-    LocalExternalAddresses = 30;
+    LocalExternalAddresses = 30 or 28 patch 6 or 29 patch 1;
     /// The gate `LoadBalancerIPMode` is on by default.
     LoadBalancerIpModeDefault = 30;
     /// The gate `ServiceTrafficDistribution` is on by default.
@@ -183,7 +191,10 @@ changes! {
 impl Version {
     /// Returns whether kube-proxy of this version has `change`.
     pub fn has(self, change: Change) -> bool {
-        self.is_at_least(change.release())
+        let is_patched = |&(minor, patch): &(u16, u16)| {
+            (self.major, self.minor) == (1, minor) && self.patch >= patch
+        };
+        self.is_at_least(change.release()) || change.patches().iter().any(is_patched)
     }
 
     /// Returns whether this is `release`, any patch, or a newer one.
@@ -308,6 +319,13 @@ mod tests {
         assert!(releases.iter().all(|&of| OLDEST < of && of <= NEWEST));
         assert_eq!(releases.last(), Some(&NEWEST), "what changed in {NEWEST}?");
         assert!(RECORDED <= NEWEST && NEWEST < planned::LAST);
+    }
+
+    #[test]
+    fn a_patch_version_may_have_the_change_of_a_later_release() {
+        let has = |minor, patch| Version::new(1, minor, patch).has(Change::HealthCheckPorts);
+        assert!(has(26, 5) && has(26, 15) && has(27, 2) && has(28, 0));
+        assert!(!has(26, 4) && !has(27, 1) && !has(25, 16));
     }
 
     #[test]

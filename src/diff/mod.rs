@@ -343,6 +343,11 @@ impl Diff {
             Object::IptablesChain { chain, .. } | Object::IptablesRule { chain, .. } => {
                 chain.starts_with(SEP) || chain == "KUBE-MARK-MASQ"
             }
+            // A rule keeps its set from being removed, and a release has sets that an older one does not.
+            Object::Set {
+                set: Delta::Missing(_),
+                ..
+            } => false,
             // 1.21 and 1.26 brought these.
             Object::Set { name, .. } | Object::Member { set: name, .. } => {
                 !name.ends_with("HEALTH-CHECK-NODE-PORT") && !name.ends_with("IPVS-IPS")

@@ -8,6 +8,7 @@ pub mod ipvs;
 mod item;
 mod kernel;
 pub(crate) mod processes;
+pub mod proxy_log;
 pub mod signs;
 mod text;
 mod time;

@@ -1,5 +1,7 @@
 //! Text of logs that kpx looks for. The redaction keeps the lines with it.
 
+/// A redacted log without any of them.
+pub const NOTHING_KEPT: &str = "no line that kpx looks for";
 /// kube-proxy falls back to another mode: the kernel has no IPVS.
 pub const NO_IPVS: &str = "can't use the IPVS proxier";
 /// Another program holds the lock of iptables.

@@ -28,6 +28,7 @@ use crate::cluster::config::ProxyConfig;
 use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
 use crate::desired::DesiredState;
+use crate::evidence::proxy_log::{self, ProxyLog};
 use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
 use crate::net::{Family, Proto};
 
@@ -72,6 +73,7 @@ pub struct NodeSnapshot<'a> {
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
+    proxy_log: Section<ProxyLog>,
     migration: Section<Migration>,
     proxy_config: Section<ProxyConfig>,
     health: Section<Health>,
@@ -150,6 +152,8 @@ sections! {
     processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
     /// Returns the files of the node that configure kube-proxy.
     proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
+    /// Returns what kube-proxy's log reports.
+    proxy_log: ProxyLog = |e| e.text(Item::ProxyLog).and_then(proxy_log::parse);
     /// Returns the last migration that kpx started on the node.
     migration: Migration = |e| e.text(Item::Migration).and_then(migration::parse);
     /// Returns the configuration of the running kube-proxy.
@@ -345,6 +349,7 @@ impl<'a> NodeSnapshot<'a> {
             neighbours: Default::default(),
             processes: OnceLock::new(),
             proxy_files: OnceLock::new(),
+            proxy_log: OnceLock::new(),
             migration: OnceLock::new(),
             proxy_config: OnceLock::new(),
             health: OnceLock::new(),

@@ -9,7 +9,7 @@ use super::config::CONFIGURATION;
 use super::names::Kind;
 use super::words;
 use crate::evidence::processes::ProxyFiles;
-use crate::evidence::{Gap, Item, signs};
+use crate::evidence::{Gap, Item, proxy_log, signs};
 
 /// Characters between the words of a message.
 const BETWEEN: [char; 17] = [
@@ -45,30 +45,29 @@ const FILE_KEYS: &[&str] = &[
     "volumes",
 ];
 
-/// A log without a line that kpx looks for; an empty one was not read.
-const NOTHING_KEPT: &str = "no line that kpx looks for\n";
-
 impl Redactor {
-    /// Keeps the lines of kube-proxy's log that kpx looks for.
+    /// Keeps the messages of kube-proxy's log that kpx looks for.
     pub(super) fn proxy_log(&mut self, text: &str) -> String {
-        self.lines(text, signs::is_of_proxy)
+        self.lines(text, &proxy_log::sought(text, signs::is_of_proxy))
     }
 
     /// Keeps the messages of the kernel that kpx looks for.
     pub(super) fn kernel_log(&mut self, text: &str) -> String {
-        self.lines(text, signs::is_of_kernel)
+        let kept: Vec<&str> = text
+            .lines()
+            .filter(|line| signs::is_of_kernel(line))
+            .collect();
+        self.lines(text, &kept)
     }
 
-    fn lines(&mut self, text: &str, is_kept: fn(&str) -> bool) -> String {
-        let kept = text.lines().filter(|line| is_kept(line));
-        let kept: String = kept
-            .flat_map(|line| [self.message(line), "\n".to_owned()])
-            .collect();
+    /// Redacts `kept`, lines of `text`. An empty log would be one that was not read.
+    fn lines(&mut self, text: &str, kept: &[&str]) -> String {
         if kept.is_empty() && !text.trim().is_empty() {
-            NOTHING_KEPT.to_owned()
-        } else {
-            kept
+            return format!("{}\n", signs::NOTHING_KEPT);
         }
+        let kept = kept.iter();
+        kept.flat_map(|line| [self.message(line), "\n".to_owned()])
+            .collect()
     }
 
     /// Redacts a message of a program: keeps words of known messages, and numbers.

@@ -25,7 +25,16 @@ const MESSAGES: &str = "BUG BridgeInterface CPU ClusterCIDR InterfaceNamePrefix 
     sync syncing t terminated time timed try unmaintained use used user userspace using version wait waiting was watchdog were \
     xtables Generated Completed nf_tables legacy Table tables table tool incompatible present see them iptables-save ip6tables-save \
     iptables-legacy-save ip6tables-legacy-save iptables-nft-save ip6tables-nft-save iptables-legacy ip6tables-legacy nft managed touch \
-    Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec by do filter mangle nat raw security ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing";
+    Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec by do filter mangle nat raw security ahead have us v4 v6 IPv4 IPv6 IPVS Can't can't cannot Failed Kube-proxy reach reached answer answers failing command \
+    Error ProxyServer Couldn't Failed No Set Unauthorized address adding already any are as be because cache certificate chain chain/target/match \
+    chains check code configuration connect connection context could couldn't create deadline decoder decoding denied destinations \
+    determine dial directory dummy ensure exceeded exist exists fail false family field file find following forbidden found get \
+    host i/o id in interface is issued jumps kind lacks lenient line list load lookup match named network no not occurred of ok on open \
+    option or parameters parse parseIP permission read refused required resource resources rule rules server service set size \
+    socket strict such switch target that the there timeout tls to type unable unexpected unknown v1 verify version watch \
+    whether will without write x509 your EndpointSlice Service Node bind listen lacks ip6tables-nft-restore iptables-nft-restore \
+    recent comment addrtype statistic multiport --xor-mark --or-mark --random-fully *v1.EndpointSlice *v1.Service *v1.Node *v1.ServiceCIDR \
+    nf_conntrack nf_conntrack_ipv4 nf_conntrack_max strict: unknown: KubeProxyConfiguration lookup: ipFamily retryingTime";
 
 /// Parts of names of chains, tables, sets and files, as common software gives them.
 const NAMES: &str = "ACCEPT ADMIN ANTREA CANARY CHECK CLUSTER CNI CT DN DOCKER DROP EXTERNAL FILTER FIREWALL FLANNEL FORWARD \

@@ -11,6 +11,8 @@ use crate::cluster::Service;
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
 use crate::node::desired::NEEDS;
+use crate::node::links::Addresses;
+use crate::words::listed;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -49,13 +51,15 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "Some pods or nodes cannot be reached, others only from some nodes.",
         why: "An address that belongs to both a Service and a pod or node is translated to the Service wherever \
               kube-proxy runs, and the pod or node becomes unreachable.",
-        verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, or among the Nodes' addresses.",
+        verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, among the Nodes' addresses, or in the network of a \
+                 link.",
         commands: &[
             Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
             Example::anywhere("kubectl get services -A"),
         ],
         fix: Text::plain(
-            "Configure a separate range for Services; this requires new cluster IPs for all of them.",
+            "Configure a separate range for Services; this requires new cluster IPs for all of them. Or give the nodes' link \
+             another network, if it is that.",
         ),
         incidents: &["seen in clusters that were merged or grown by hand"],
         needs: &[&[
@@ -63,6 +67,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nodes,
             Item::ProxyConfig,
             Item::ConfigMaps,
+            Item::Addresses,
         ]],
         caused_by: &[],
         run: overlaps,
@@ -233,43 +238,70 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
     let services = facts.node.services()?;
     let nodes = findings.read(facts.node.nodes());
     let config = findings.read(facts.configuration());
+    let links = findings.read(facts.node.addresses());
     let mut ranges: Vec<(Cidr, String)> = Vec::new();
+    let mut pods: Vec<Cidr> = Vec::new();
     for node in nodes.iter().flat_map(|nodes| nodes.iter()) {
         let name = &node.metadata.name;
-        let pods = node
-            .spec
-            .pod_cidrs
-            .iter()
-            .filter_map(|text| text.parse().ok());
-        ranges.extend(pods.map(|cidr| (cidr, format!("pods of node {name}"))));
+        let all = node.spec.pod_cidrs.iter();
+        let own_pods: Vec<Cidr> = all.filter_map(|text| text.parse().ok()).collect();
+        pods.extend(&own_pods);
+        let own_pods = own_pods.into_iter();
+        ranges.extend(own_pods.map(|cidr| (cidr, format!("pods of node {name}"))));
         let own = node.status.addresses.iter();
         let own = own.filter_map(|a| a.address.parse::<IpAddr>().ok());
         ranges.extend(own.map(|ip| (Cidr::host(ip), format!("node {name}"))));
     }
-    if let Some(config) = &config {
-        for family in Family::BOTH {
-            let pods = config.cluster_cidr(family);
-            ranges.extend(pods.map(|cidr| (cidr, "clusterCIDR".to_owned())));
-        }
-    }
+    ranges.extend(links.into_iter().flat_map(networks));
+    let clusters = Family::BOTH.map(|family| config.as_ref()?.cluster_cidr(family));
+    let mut inside: Vec<(&Service, Proof)> = Vec::new();
     for service in services.iter().filter(|service| is_served(service)) {
-        for ip in service
-            .spec
-            .cluster_ips
-            .iter()
-            .filter_map(|text| text.parse::<IpAddr>().ok())
-        {
+        let all = service.spec.cluster_ips.iter();
+        for ip in all.filter_map(|text| text.parse::<IpAddr>().ok()) {
+            let note =
+                |(cidr, whose): &(Cidr, String)| Proof::Note(format!("{ip} is in {cidr}, {whose}"));
             let in_it = ranges.iter().filter(|(cidr, _)| cidr.contains(ip));
-            let seen: Vec<_> = in_it
-                .map(|(cidr, whose)| Proof::Note(format!("{ip} is in {cidr}, {whose}")))
-                .collect();
-            if !seen.is_empty() {
-                let message = "the Service's address is in a range of pods or nodes";
-                findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
+            let seen: Vec<_> = in_it.map(note).collect();
+            let cluster = clusters.iter().flatten().find(|cidr| cidr.contains(ip));
+            let cluster = cluster.map(|cidr| (*cidr, "clusterCIDR".to_owned()));
+            match cluster {
+                // The pods have prefixes of their own, so the setting is wrong, and no range.
+                Some(cluster) if seen.is_empty() && !pods.is_empty() => {
+                    inside.push((service, note(&cluster)));
+                }
+                None if seen.is_empty() => {}
+                cluster => {
+                    let seen = seen.into_iter().chain(cluster.as_ref().map(note));
+                    let message = "the Service's address is in a range of pods, nodes or links";
+                    findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
+                }
             }
         }
     }
+    if !inside.is_empty() {
+        let pods: BTreeSet<String> = pods.iter().map(ToString::to_string).collect();
+        let pods: Vec<String> = pods.into_iter().collect();
+        let message = "clusterCIDR contains addresses of Services: kube-proxy takes what the node sends from such an address for \
+                       a pod's, and does not masquerade it";
+        let (services, seen): (Vec<_>, Vec<_>) = inside.into_iter().unzip();
+        findings.push(
+            Finding::new(Severity::Error, Subject::setting("clusterCIDR"), message)
+                .services(services)
+                .evidence(seen)
+                .fix(format!(
+                    "Set clusterCIDR to a prefix that has the pods ({}) and no Service, and restart kube-proxy.",
+                    listed(&pods)
+                )),
+        );
+    }
     findings.verdict()
+}
+
+/// Returns the networks of the links in `addresses` and their names; kube-ipvs0 has Services' addresses.
+fn networks(addresses: &Addresses) -> impl Iterator<Item = (Cidr, String)> {
+    let all = addresses.all.iter();
+    let all = all.filter(|at| at.link != DUMMY && !at.addr.is_host());
+    all.map(|at| (at.addr.normal(), format!("the network of link {}", at.link)))
 }
 
 fn not_served(facts: &Facts<'_>) -> Verdict {

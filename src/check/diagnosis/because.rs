@@ -1,6 +1,6 @@
 //! Why a finding follows from one of another check: what both must share, stated in the rows of checks.
 
-use crate::check::{Finding, ProcessState, Subject};
+use crate::check::{Finding, ProcessState, Severity, Subject};
 use crate::net::Family;
 
 /// A check whose findings explain findings of another one, and what both must share: without the cause, the consequence is
@@ -23,6 +23,8 @@ pub enum Because {
     Exit(&'static str),
     /// The cause says that kube-proxy does not run, so it provides nothing.
     Absence(&'static str),
+    /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
+    Outdated(&'static str),
 }
 
 impl Because {
@@ -36,7 +38,8 @@ impl Because {
             | Self::Loss(id)
             | Self::In(id)
             | Self::Exit(id)
-            | Self::Absence(id) => id,
+            | Self::Absence(id)
+            | Self::Outdated(id) => id,
         }
     }
 
@@ -53,6 +56,12 @@ impl Because {
             Self::Absence(_) => {
                 let is_it = process(finding) == Some(ProcessState::Absent);
                 (is_it || finding.ties.is_loss) && process(cause).is_some_and(ProcessState::is_gone)
+            }
+            Self::Outdated(_) => {
+                let families = [cause, finding].map(family);
+                let differ = matches!(families, [Some(a), Some(b)] if a != b);
+                process(cause).is_some_and(ProcessState::is_gone)
+                    || cause.about == Subject::Proxy && cause.severity == Severity::Error && !differ
             }
         };
         let is_complete = match self {
@@ -96,7 +105,7 @@ const fn process(finding: &Finding) -> Option<ProcessState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{ServiceRef, Severity};
+    use crate::check::ServiceRef;
 
     fn about(about: impl Into<Subject>) -> Finding {
         Finding::new(Severity::Error, about, "is wrong")

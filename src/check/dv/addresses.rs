@@ -36,7 +36,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["cloudnativelabs/kube-router#425: the same on kube-dummy-if"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("DV01"), Because::Loss("KM01")],
+        caused_by: &[
+            Because::In("DV01"),
+            Because::Loss("KM01"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
     Check {
@@ -139,7 +143,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108460: the filter",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {

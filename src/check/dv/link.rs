@@ -37,7 +37,11 @@ pub(super) const CHECKS: &[Check] = &[
             "cloudnativelabs/kube-router#425: the same with kube-dummy-if, seen as \"No route to host\"",
         ],
         needs: &[MODE, &[Item::Links, Item::Addresses, Item::Services]],
-        caused_by: &[Because::Loss("KM15"), Because::Loss("KM01")],
+        caused_by: &[
+            Because::Loss("KM15"),
+            Because::Loss("KM01"),
+            Because::Outdated("KP21"),
+        ],
         run: link,
     },
     Check {

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use crate::backend::Mode;
 use crate::backend::iptables::model::{Match, States, Target};
 use crate::check::core::{
-    Collector, FAMILIES, MODE, OBSERVED, RULES, family_or_proxy, rule_proof, rules_in_use,
+    Collector, FAMILIES, MODE, OBSERVED, RULES, VERSION, family_or_proxy, rule_proof, rules_in_use,
     syncs_slower_than,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
 use crate::node::desired::NEEDS;
 
@@ -30,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
              endpoint: `iptables -t nat -F CHAIN`, `iptables -t nat -X CHAIN`.",
         ),
         incidents: &["kubernetes/kubernetes#132516: a month after the upgrade"],
-        needs: &[RULES],
+        needs: &[RULES, VERSION],
         caused_by: &[],
         run: old_chains,
     },
@@ -104,6 +105,16 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn old_chains(facts: &Facts<'_>) -> Verdict {
+    let version = facts.version();
+    if let Ok(of) = &version
+        && !of.version.has(Change::ForgetsOldChains)
+    {
+        let why = format!(
+            "kube-proxy {} writes these chains, or removes them",
+            of.version
+        );
+        return Err(Gap::NotApplicable(why));
+    }
     let is_old = |name: &str| name.starts_with("KUBE-XLB-");
     let mut findings = Collector::default();
     for (family, rules) in rules_in_use(facts, &mut findings) {
@@ -138,7 +149,11 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    findings.verdict()
+    match (findings.verdict(), version) {
+        // An older release would have written them.
+        (Ok(found), Err(gap)) if !found.is_empty() => Err(gap),
+        (verdict, _) => verdict,
+    }
 }
 
 fn repeated(facts: &Facts<'_>) -> Verdict {

@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
             "containernetworking/plugins#512",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -52,7 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#67875: missed updates",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -116,7 +116,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -190,7 +190,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#105208",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -213,7 +213,7 @@ pub(super) const CHECKS: &[Check] = &[
             "cloudnativelabs/kube-router#757: Docker's policy",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07")],
+        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
 ];

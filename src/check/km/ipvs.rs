@@ -187,7 +187,9 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
 /// Returns the last line of kube-proxy's log that reports missing IPVS.
 fn refusal(facts: &Facts<'_>) -> Option<String> {
     let log = facts.node.evidence().text(Item::ProxyLog).ok()?;
-    let line = log.lines().rfind(|line| line.contains(signs::NO_IPVS))?;
+    // What fails to read the version of ipset says nothing of IPVS.
+    let is_refusal = |line: &&str| line.contains(signs::NO_IPVS) && !line.contains("ipset version");
+    let line = log.lines().rfind(is_refusal)?;
     Some(format!("kube-proxy.log: {}", line.trim()))
 }
 

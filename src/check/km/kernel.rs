@@ -177,20 +177,33 @@ fn kernel_for_mode(facts: &Facts<'_>) -> Verdict {
     if facts.node.kernel()? >= oldest {
         return Ok(Vec::new());
     }
-    let message = format!("the {mode} mode needs kernel {oldest} or newer");
+    let runs = has_rules(facts, mode);
+    let message = if runs {
+        format!("the {mode} mode runs here, but it is made for kernel {oldest} or newer")
+    } else {
+        format!("the {mode} mode needs kernel {oldest} or newer")
+    };
+    let severity = if runs {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
     Ok(vec![
-        Finding::new(Severity::Error, Subject::Kernel, message).evidence([kernel_proof(facts)?]),
+        Finding::new(severity, Subject::Kernel, message).evidence([kernel_proof(facts)?]),
     ])
+}
+
+/// Returns whether kube-proxy runs in `mode` and has written its IPv4 rules.
+fn has_rules(facts: &Facts<'_>, mode: Mode) -> bool {
+    let is_it = |held: Option<Mode>| held == Some(mode);
+    facts.current().is_ok_and(|current| current == mode)
+        && facts.observed(Family::V4).is_ok_and(is_it)
 }
 
 /// Finds modules that the rules of `mode` need and the kernel lacks.
 fn rules(facts: &Facts<'_>, mode: Mode, of: impl Fn(&str) -> bool) -> Verdict {
     // Existing rules prove that the kernel has the modules.
-    if facts.current().is_ok_and(|current| current == mode)
-        && facts
-            .observed(Family::V4)
-            .is_ok_and(|held| held == Some(mode))
-    {
+    if has_rules(facts, mode) {
         return Ok(Vec::new());
     }
     let modules = facts.node.modules()?;

@@ -11,6 +11,7 @@ use crate::check::{
     When,
 };
 use crate::cluster::config::{go_duration, written};
+use crate::evidence::proxy_log::Kind;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::IptablesBackend;
@@ -46,8 +47,13 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
             "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
         ],
-        needs: &[MODE, OBSERVED, FAMILIES, REPLACEMENT],
-        caused_by: &[Because::In("IB07"), Because::Family("KM01")],
+        needs: &[MODE, OBSERVED, FAMILIES, REPLACEMENT, &[Item::ProxyLog]],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Family("KM01"),
+            Because::Same("KP21"),
+            Because::Outdated("KP21"),
+        ],
         run: mode,
     },
     Check {
@@ -101,6 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nodes,
             Item::Addresses,
             Item::ProxyConfig,
+            Item::ProxyLog,
         ]],
         caused_by: &[Because::Same("KP01")],
         run: changed_config,
@@ -127,6 +134,12 @@ pub(super) const CHECKS: &[Check] = &[
         run: periods,
     },
 ];
+
+/// Returns whether kube-proxy says that it runs in another mode than it should: a restart does not change that.
+fn has_fallen_back(facts: &Facts<'_>) -> bool {
+    let log = facts.node.proxy_log();
+    log.is_ok_and(|log| log.troubles.iter().any(|of| of.kind == Kind::Fallback))
+}
 
 fn mode(facts: &Facts<'_>) -> Verdict {
     let mut all = Collector::default();
@@ -161,9 +174,13 @@ fn mode(facts: &Facts<'_>) -> Verdict {
                 "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
             )]);
         }
-        let message = format!(
-            "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart switches the mode"
-        );
+        let message = if has_fallen_back(facts) {
+            format!("kube-proxy is configured for {configured}, and has fallen back to {reported}")
+        } else {
+            format!(
+                "kube-proxy runs in mode {reported} but is configured for {configured}: its next restart switches the mode"
+            )
+        };
         return Ok(vec![
             Finding::new(Severity::Error, Subject::setting("mode"), message).evidence(seen),
         ]);
@@ -406,7 +423,8 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
     let is_mode = |of: &Proof| matches!(of, Proof::Setting { key, .. } if key == "mode");
-    let about = if seen.iter().all(is_mode) {
+    let is_mode = seen.iter().all(is_mode);
+    let about = if is_mode {
         Subject::setting("mode")
     } else {
         Subject::Proxy
@@ -423,6 +441,10 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         return Ok(vec![finding.fix(
             "Wait: the kubelet updates the file within two minutes. If kube-proxy restarts before that, it reads the old file.",
         )]);
+    }
+    if is_mode && has_fallen_back(facts) {
+        // It has read the setting, and cannot follow it.
+        return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
     let message =
         "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";

@@ -33,7 +33,11 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#111806", "kubernetes/kops#17915"],
         needs: &[&[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig]],
-        caused_by: &[Because::Exit("KM01"), Because::Exit("KM12")],
+        caused_by: &[
+            Because::Exit("KM01"),
+            Because::Exit("KM12"),
+            Because::Same("KP21"),
+        ],
         run: restarts,
     },
     Check {
@@ -77,6 +81,7 @@ pub(super) const CHECKS: &[Check] = &[
             OBSERVED,
         ],
         caused_by: &[
+            Because::Absence("KP21"),
             Because::Absence("KP02"),
             Because::Exit("KM01"),
             Because::Exit("KM12"),
@@ -103,7 +108,11 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#76338"],
         needs: &[MODE, &[Item::Metrics, Item::Healthz]],
-        caused_by: &[Because::Same("KP05"), Because::Family("KP05")],
+        caused_by: &[
+            Because::Outdated("KP21"),
+            Because::Same("KP05"),
+            Because::Family("KP05"),
+        ],
         run: stuck,
     },
     Check {
@@ -133,7 +142,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#136786",
         ],
         needs: &[&[Item::Metrics]],
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: failures,
     },
     Check {

@@ -2,6 +2,7 @@
 
 mod config;
 mod health;
+mod log;
 mod node;
 mod setup;
 mod silence;
@@ -11,5 +12,10 @@ use super::Check;
 pub use silence::fold;
 
 /// The tables of the group.
-pub(super) const CHECKS: &[&[Check]] =
-    &[config::CHECKS, health::CHECKS, node::CHECKS, setup::CHECKS];
+pub(super) const CHECKS: &[&[Check]] = &[
+    config::CHECKS,
+    health::CHECKS,
+    log::CHECKS,
+    node::CHECKS,
+    setup::CHECKS,
+];

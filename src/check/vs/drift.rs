@@ -27,7 +27,7 @@ pub(super) const CHECKS: &[Check] = &[
             "k3s-io/k3s#5031",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15")],
+        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("VS01", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#134147",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15")],
+        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("VS02", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -78,7 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71071",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15")],
+        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("VS04", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -99,7 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108319",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15")],
+        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("VS05", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -119,7 +119,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["cloudnativelabs/kube-router#415"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15")],
+        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("VS07", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -137,7 +137,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#114669"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("KM02"), Because::Node("KM15")],
+        caused_by: &[
+            Because::In("KM02"),
+            Because::Node("KM15"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("VS08", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {

@@ -1,0 +1,332 @@
+//! kube-proxy's log: what it reports that keeps it from its work.
+//!
+//! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message.
+
+use super::{Gap, Item, signs};
+use crate::net::Family;
+
+/// What kube-proxy's log reports.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ProxyLog {
+    /// Troubles of the last run that no later message ends, each once, in the order of their first messages.
+    pub troubles: Vec<Trouble>,
+}
+
+/// A trouble, and how often it is reported.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trouble {
+    /// What does not work.
+    pub kind: Kind,
+    /// The IP family, where the message names one.
+    pub family: Option<Family>,
+    /// The error, without the message around it; one line.
+    pub error: String,
+    /// The number of messages.
+    pub count: usize,
+    /// When the first was written, `mmdd hh:mm:ss` in the time zone of the container.
+    pub first: String,
+    /// When the last was written.
+    pub last: String,
+    /// The first line of the last message.
+    pub line: String,
+}
+
+/// What does not work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// It exits.
+    Exit,
+    /// It cannot write its rules, virtual servers or sets.
+    Sync,
+    /// It cannot read objects of the cluster.
+    Watch,
+    /// It runs in mode iptables, since it cannot run in mode ipvs.
+    Fallback,
+    /// It does not know fields of its configuration file, and ignores them.
+    UnknownFields,
+}
+
+/// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
+const SIGNS: &[(&str, Kind)] = &[
+    ("\"command failed\"", Kind::Exit),
+    ("error running proxyserver", Kind::Exit),
+    ("can't determine whether to use ipvs proxy", Kind::Fallback),
+    ("can't use ipvs proxier", Kind::Fallback),
+    ("can't use the ipvs proxier", Kind::Fallback),
+    ("using lenient decoding", Kind::UnknownFields),
+    ("failed to execute iptables-restore", Kind::Sync),
+    ("failed to ensure chain", Kind::Sync),
+    ("failed to ensure that", Kind::Sync),
+    ("nftables sync failed", Kind::Sync),
+    ("failed to create dummy interface", Kind::Sync),
+    ("failed to list ipvs destinations", Kind::Sync),
+    ("failed to get ipvs service", Kind::Sync),
+    ("failed to add ipvs service", Kind::Sync),
+    ("failed to watch *", Kind::Watch),
+    ("failed to list *", Kind::Watch),
+];
+
+/// Returns the lines of `text` that kpx looks for, or that belong to a message for which `is_sought` holds.
+pub(crate) fn sought(text: &str, is_sought: fn(&str) -> bool) -> Vec<&str> {
+    let mut is_kept = false;
+    let kept = text.lines().filter(|line| {
+        let head = header(line);
+        if head.is_some() {
+            is_kept = false;
+        }
+        let fails = head.is_some_and(|of| of.severity == b'F');
+        is_kept |= fails || is_sought(line) || kind_of(&line.to_lowercase()).is_some();
+        is_kept
+    });
+    kept.collect()
+}
+
+fn kind_of(lowercase: &str) -> Option<Kind> {
+    let sign = SIGNS.iter().find(|(words, _)| lowercase.contains(words));
+    sign.map(|(_, kind)| *kind)
+}
+
+/// A message, with the lines that belong to it.
+struct Entry<'a> {
+    severity: u8,
+    time: &'a str,
+    source: &'a str,
+    text: String,
+}
+
+/// Reads kube-proxy's log.
+pub(crate) fn parse(text: &str) -> Result<ProxyLog, Gap> {
+    let entries = entries(text);
+    if entries.is_empty() && !["", signs::NOTHING_KEPT].contains(&text.trim()) {
+        let why = "no line begins as klog's do";
+        return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
+    }
+    let mut log = ProxyLog::default();
+    let mut has_ended = false;
+    for entry in &entries {
+        let lowercase = entry.text.to_lowercase();
+        let kind = kind_of(&lowercase).or((entry.severity == b'F').then_some(Kind::Exit));
+        if has_ended && kind != Some(Kind::Exit) {
+            // The next run begins.
+            log.troubles.clear();
+        }
+        has_ended = kind == Some(Kind::Exit);
+        match kind {
+            // What it cannot clean up of other modes does not keep it from its work.
+            Some(_) if entry.source.starts_with("cleanup.go") => {}
+            Some(kind) => log.note(kind, entry),
+            None if lowercase.contains("syncproxyrules complete") => {
+                let family = family_in(&entry.text);
+                let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+                log.troubles
+                    .retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+            }
+            None => {}
+        }
+    }
+    Ok(log)
+}
+
+impl ProxyLog {
+    fn note(&mut self, kind: Kind, entry: &Entry<'_>) {
+        let (family, error) = (family_in(&entry.text), error(&entry.text));
+        let line = entry.text.lines().next().unwrap_or_default();
+        let line = line.replace("err=<", &format!("err={error}"));
+        let time = entry.time.to_owned();
+        // The same error about another address is the same trouble.
+        let is_same = |of: &&mut Trouble| {
+            let is_it = kind == Kind::Exit || without_numbers(&of.error) == without_numbers(&error);
+            of.kind == kind && of.family == family && is_it
+        };
+        if let Some(known) = self.troubles.iter_mut().find(is_same) {
+            (known.count, known.last, known.line) = (known.count + 1, time, line);
+            return;
+        }
+        self.troubles.push(Trouble {
+            kind,
+            family,
+            error,
+            count: 1,
+            first: time.clone(),
+            last: time,
+            line,
+        });
+    }
+}
+
+fn without_numbers(text: &str) -> String {
+    text.replace(|c: char| c.is_ascii_digit(), "")
+}
+
+fn entries(text: &str) -> Vec<Entry<'_>> {
+    let mut all: Vec<Entry<'_>> = Vec::new();
+    for line in text.lines() {
+        match (header(line), all.last_mut()) {
+            (Some(entry), _) => all.push(entry),
+            (None, Some(last)) => {
+                last.text.push('\n');
+                last.text += line;
+            }
+            (None, None) => {}
+        }
+    }
+    all
+}
+
+/// Returns the message that begins in `line`; a journal or kubectl puts words in front of it.
+fn header(line: &str) -> Option<Entry<'_>> {
+    let starts = line.match_indices(['I', 'W', 'E', 'F']);
+    let mut starts = starts.filter(|(at, _)| *at == 0 || line.as_bytes()[at - 1] == b' ');
+    starts.find_map(|(at, _)| {
+        let rest = &line[at..];
+        let time = rest.get(1..14)?;
+        let is_time = time.bytes().enumerate().all(|(at, byte)| match at {
+            4 => byte == b' ',
+            7 | 10 => byte == b':',
+            _ => byte.is_ascii_digit(),
+        });
+        let (head, message) = rest.split_once("] ")?;
+        is_time.then(|| Entry {
+            severity: rest.as_bytes()[0],
+            time,
+            source: head.rsplit(' ').next().unwrap_or_default(),
+            text: message.to_owned(),
+        })
+    })
+}
+
+fn family_in(text: &str) -> Option<Family> {
+    let names = |of: &str| text.contains(of);
+    if names("ipFamily=\"IPv6\"") || names("ip6tables") {
+        Some(Family::V6)
+    } else if names("ipFamily=\"IPv4\"") || names("iptables-restore v") {
+        Some(Family::V4)
+    } else {
+        None
+    }
+}
+
+/// Returns the error of a message: the value of `err=`, or what follows the first colon; its first line with words, without the
+/// exit status of a tool.
+fn error(text: &str) -> String {
+    let value = match text.split_once("err=") {
+        Some((_, rest)) if rest.starts_with('"') => unquoted(&rest[1..]),
+        Some((_, rest)) => rest
+            .trim_start_matches('<')
+            .split("\n >")
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        None => {
+            let after = [", error: ", ", err: ", "error: ", ": "];
+            let split = after.iter().find_map(|sign| text.split_once(sign));
+            split.map_or(text, |(_, rest)| rest).to_owned()
+        }
+    };
+    let mut value = value.trim();
+    if let Some(rest) = value.strip_prefix("exit status ") {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let rest = rest.trim_start_matches([':', '(', ' ']);
+        value = if rest.is_empty() { value } else { rest };
+    }
+    let line = value.lines().find(|line| !line.trim().is_empty());
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the beginning of `text` as far as the quotation mark that ends it, without escapes.
+fn unquoted(text: &str) -> String {
+    let mut value = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => match chars.next() {
+                Some('n') => value.push('\n'),
+                Some('t') => value.push('\t'),
+                Some(other) => value.push(other),
+                None => {}
+            },
+            _ => value.push(c),
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn troubles(text: &str) -> Vec<(Kind, Option<Family>, String, usize)> {
+        let log = parse(text).unwrap();
+        let all = log.troubles.into_iter();
+        all.map(|of| (of.kind, of.family, of.error, of.count))
+            .collect()
+    }
+
+    const UNKNOWN_OPTION: &str = "E1120 11:12:14.212635    9234 proxier.go:1432] \"Failed to execute iptables-restore\" err=<\n\
+         \texit status 2: ip6tables-restore v1.8.7 (nf_tables): unknown option \"--xor-mark\"\n\
+         \tError occurred at line: 11\n > ipFamily=\"IPv6\"\n\
+         I1120 11:12:14.212700    9234 proxier.go:810] \"Sync failed\" ipFamily=\"IPv6\" retryingTime=\"30s\"\n";
+
+    #[test]
+    fn messages_of_each_form_have_their_reason() {
+        let option = "ip6tables-restore v1.8.7 (nf_tables): unknown option \"--xor-mark\"";
+        let twice = UNKNOWN_OPTION.repeat(2);
+        assert_eq!(
+            troubles(&twice),
+            [(Kind::Sync, Some(Family::V6), option.to_owned(), 2)]
+        );
+        let old = "E0716 10:28:40.412330       1 proxier.go:1507] Failed to execute iptables-restore: exit status 2 \
+                   (iptables-restore v1.8.3 (legacy): Couldn't load match `recent':No such file or directory\n\n\
+                   Error occurred at line: 88\n)\n";
+        let error = "iptables-restore v1.8.3 (legacy): Couldn't load match `recent':No such file or directory";
+        assert_eq!(
+            troubles(old),
+            [(Kind::Sync, Some(Family::V4), error.to_owned(), 1)]
+        );
+        let exit = "Nov 20 11:00:00 node1 kube-proxy[1]: E0408 02:38:35.393347       1 run.go:72] \"command failed\" \
+                    err=\"open \\\"x\\\": permission denied\"\n";
+        assert_eq!(
+            troubles(exit),
+            [(Kind::Exit, None, "open \"x\": permission denied".into(), 1)]
+        );
+        let fell = "E1026 20:50:47.326512       1 server_others.go:259] can't determine whether to use ipvs proxy, error: no \
+                    modules: [nf_conntrack_ipv4]\n";
+        let fell = troubles(fell);
+        assert_eq!(fell[0].0, Kind::Fallback);
+        assert_eq!(fell[0].2, "no modules: [nf_conntrack_ipv4]");
+        let watch = "E1120 11:00:00.000000       1 reflector.go:205] \"Failed to watch\" err=\"failed to list *v1.Service: \
+                     Unauthorized\" type=\"*v1.Service\"\n";
+        let watch = troubles(watch);
+        assert_eq!(
+            (watch[0].0, watch[0].2.as_str()),
+            (Kind::Watch, "failed to list *v1.Service: Unauthorized")
+        );
+    }
+
+    #[test]
+    fn only_the_last_run_counts_and_a_sync_that_ends_ends_the_trouble() {
+        let ended = format!(
+            "{UNKNOWN_OPTION}I1120 11:13:00.000000    9234 proxier.go:1500] \"SyncProxyRules complete\" ipFamily=\"IPv6\"\n"
+        );
+        assert_eq!(troubles(&ended), []);
+        let other = ended.replace(
+            "complete\" ipFamily=\"IPv6\"",
+            "complete\" ipFamily=\"IPv4\"",
+        );
+        assert_eq!(troubles(&other).len(), 1);
+        let exit = "F0424 02:55:01.0 1 server.go:495] open /etc/config.conf: no such file\n";
+        let exit = exit.replace("01.0 ", "01.000000 ");
+        assert_eq!(troubles(&exit)[0].0, Kind::Exit);
+        let again = format!("{exit}I0424 02:56:01.000000 1 server.go:583] Version: v1.18.0\n");
+        assert_eq!(troubles(&again), []);
+        let clean = "E1120 11:12:14.212635 9 cleanup.go:89] \"Failed to execute iptables-restore\" err=\"x\"\n";
+        assert_eq!(troubles(clean), []);
+    }
+
+    #[test]
+    fn what_is_no_log_of_klog_is_unknown() {
+        assert!(parse("hello\n").is_err());
+        assert_eq!(parse("").unwrap(), ProxyLog::default());
+    }
+}
