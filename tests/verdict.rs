@@ -419,3 +419,55 @@ fn a_program_on_the_way_is_named_and_nothing_works_through_it() {
     let (after, named) = works(&evidence);
     assert!(named > 10 && after < before, "{before} {after} {named}");
 }
+
+#[test]
+fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let entry = |address: &str, state: &str| serde_json::json!({"dst": address, "dev": "eth0", "lladdr": "02:00:00:00:00:99", "state": [state]});
+    let counted = |entries: &[Value], links: Option<&str>, words: &str| {
+        let mut evidence = recorded.clone();
+        let text = Value::from(entries.to_vec()).to_string();
+        evidence.insert(Item::NeighbourTable, Ok(text));
+        if let Some(more) = links {
+            let text = format!("{}\n{more}", evidence.text(Item::Links).unwrap());
+            evidence.insert(Item::Links, Ok(text));
+        }
+        let node = NodeSnapshot::new(&evidence);
+        let all = surveyed(&node);
+        let cells = all.iter().flat_map(|of| &of.cells);
+        let says = |cell: &&kpx::verdict::Brief| {
+            let text = cell.fault.as_ref().map(ToString::to_string);
+            text.is_some_and(|text| text.contains(words))
+        };
+        let works = cells.clone().filter(|cell| cell.fate == Fate::Works);
+        (works.count(), cells.filter(says).count())
+    };
+    let (healthy, _) = counted(&[entry("10.0.2.2", "STALE")], None, "none");
+    assert_eq!(counted(&[], None, "none").0, healthy);
+    let learnt = entry("10.0.2.3", "REACHABLE");
+    for (state, words) in [
+        ("FAILED", "10.0.2.2 did not answer on eth0"),
+        ("INCOMPLETE", "10.0.2.2 has not answered on eth0 yet"),
+        (
+            "PERMANENT",
+            "a static neighbour entry sends packets for 10.0.2.2 on eth0 to 02:00:00:00:00:99",
+        ),
+    ] {
+        let (works, named) = counted(&[entry("10.0.2.2", state), learnt.clone()], None, words);
+        assert!(named > 5 && works < healthy, "{state}: {works} {named}");
+    }
+    // Entries of others, those that a program writes, and those of which nothing shows that the others are learnt.
+    let set = entry("10.0.2.2", "PERMANENT");
+    let cilium = r#"[{"ifindex": 9, "ifname": "cilium_host"}]"#;
+    for (entries, links) in [
+        (vec![entry("10.0.2.9", "FAILED"), learnt.clone()], None),
+        (vec![set.clone(), learnt.clone()], Some(cilium)),
+        (vec![set.clone()], None),
+        (vec![set, learnt, entry("10.0.2.4", "PERMANENT")], None),
+    ] {
+        let (before, _) = counted(&[], links, "neighbour");
+        let (works, named) = counted(&entries, links, "neighbour");
+        assert_eq!((works, named), (before, 0), "{entries:?}");
+    }
+}

@@ -94,6 +94,8 @@ items! {
     Routes = "node/ip-route.json", None;
     /// Routing policy rules, `ip -j rule`.
     Rules = "node/ip-rule.json", None;
+    /// Neighbours of every link with their link-layer addresses, `ip -j neigh`.
+    NeighbourTable = "node/ip-neigh.json", None;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
     Tcp4 = "node/proc-net-tcp.txt", None;
     /// Listening TCP sockets over IPv6, `/proc/net/tcp6`.
@@ -200,6 +202,7 @@ const NEVER_EMPTY: &[Item] = &[
     Item::Links,
     Item::Routes,
     Item::Rules,
+    Item::NeighbourTable,
     Item::Tcp4,
     Item::Tcp6,
     Item::Udp4,

@@ -9,6 +9,7 @@ pub mod links;
 pub(crate) mod migration;
 pub mod mode;
 pub mod modules;
+pub mod neighbours;
 pub(crate) mod objects;
 mod pod_network;
 mod portals;
@@ -38,6 +39,7 @@ use ipvs_connections::IpvsConnections;
 use links::{Addresses, Links};
 use migration::Migration;
 use modules::Modules;
+use neighbours::Neighbours;
 use processes::{Processes, ProxyFiles};
 use recent::Recent;
 use routes::{Routes, Rules};
@@ -70,6 +72,7 @@ pub struct NodeSnapshot<'a> {
     modules: Section<Modules<'a>>,
     conntrack: Section<Conntrack>,
     conntrack_stat: Section<Counters>,
+    neighbour_table: Section<Neighbours>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
@@ -136,6 +139,8 @@ sections! {
     routes: Routes = |e| e.text(Item::Routes).and_then(routes::routes);
     /// Returns the routing policy rules.
     rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
+    /// Returns the neighbours on every link.
+    neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
@@ -346,6 +351,7 @@ impl<'a> NodeSnapshot<'a> {
             modules: OnceLock::new(),
             conntrack: OnceLock::new(),
             conntrack_stat: OnceLock::new(),
+            neighbour_table: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),
             proxy_files: OnceLock::new(),

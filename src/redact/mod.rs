@@ -141,6 +141,7 @@ impl Redactor {
             | Item::Links
             | Item::Routes
             | Item::Rules
+            | Item::NeighbourTable
             | Item::Processes
             | Item::Healthz => self.document(parse(item, text)?, "").to_string(),
         })

@@ -80,6 +80,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Udp4,
     Item::Udp6,
     Item::Conntrack,
+    Item::NeighbourTable,
     Item::ProxyMode,
 ];
 

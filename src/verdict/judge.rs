@@ -136,6 +136,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))
                     .or_else(|| self.isolated(question, outcome))
+                    .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome));
                 match fault {
@@ -147,6 +148,7 @@ impl<'n> Judge<'n> {
                     None => self.unread(question).map(Fault::Unknown),
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
+                .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
             }
         }
@@ -272,6 +274,7 @@ impl<'n> Judge<'n> {
             node.links().err(),
             node.sysctl().err(),
             node.conntrack().err(),
+            node.neighbour_table().err(),
             node.pods().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];
@@ -288,6 +291,11 @@ impl<'n> Judge<'n> {
             Entry::Outside
         }
     }
+}
+
+/// Returns whether an item is missing that a bundle may be too old for, or the node has nothing of.
+pub(super) const fn is_of_old(gap: &Gap) -> bool {
+    gap.is_absence() || matches!(gap, Gap::NotCollected(_))
 }
 
 fn index(question: Question<'_>) -> usize {

@@ -8,6 +8,7 @@ mod end;
 mod fault;
 mod ingress;
 mod judge;
+mod neighbours;
 mod obstacle;
 mod outlook;
 mod peers;

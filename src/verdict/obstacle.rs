@@ -37,6 +37,13 @@ pub enum Obstacle {
         /// The bridge.
         bridge: String,
     },
+    /// Nothing answers for the next hop on a link.
+    Unanswered {
+        /// The next hop of the packets or of their replies.
+        address: IpAddr,
+        /// The link.
+        link: String,
+    },
     /// A chain on a link or a bridge stops the replies.
     Reply {
         /// How they end, in words.
@@ -69,6 +76,7 @@ impl Obstacle {
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
+            | Self::Unanswered { .. }
             | Self::Reply { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
         }
@@ -110,6 +118,11 @@ impl fmt::Display for Obstacle {
                     None => f.write_str("no route leads back to it: replies are lost"),
                 }
             }
+            Self::Unanswered { address, link } => write!(
+                f,
+                "{address} did not answer on {link} when the node last asked for its link-layer address (its neighbour \
+                 entry is FAILED)"
+            ),
             Self::Reply { reason } => write!(f, "the reply is lost: {reason}"),
             Self::Isolated { bridge } => write!(
                 f,

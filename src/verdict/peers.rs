@@ -16,7 +16,7 @@ use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 
 /// Kinds of links that carry packets to other nodes whatever the route's gateway is.
-const TUNNELS: &[&str] = &[
+pub(super) const TUNNELS: &[&str] = &[
     "vxlan",
     "geneve",
     "ipip",

@@ -12,7 +12,7 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
-        Obstacle::Isolated { .. } | Obstacle::Reply { .. } => 11,
+        Obstacle::Isolated { .. } | Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => 11,
     }
 }
 
@@ -23,6 +23,7 @@ pub(super) const fn owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. } => "the network plugin",
+        Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Reply { .. } => "nftables of the node",
     }
 }
@@ -38,7 +39,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
             .collect(),
-        Obstacle::Reply { .. } => Vec::new(),
+        Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]
@@ -60,6 +61,10 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
         Obstacle::RouteBack { pod, .. } => Fix::on_node(
             "Restart the network plugin's pod on this node: it makes the routes to pods.",
             format!("ip route get {pod}"),
+        ),
+        Obstacle::Unanswered { address, link } => Fix::on_node(
+            "Bring the machine or pod with the address back, or its link: nothing answers for it.",
+            format!("ping -c 1 -I {link} {address}"),
         ),
         Obstacle::Reply { .. } => Fix::on_node(
             "Remove the rule here and in the configuration that creates it.",

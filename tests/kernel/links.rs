@@ -151,6 +151,19 @@ async fn rules_are_what_ip_prints_ipv4_first() {
 
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
+async fn neighbours_are_what_ip_prints() {
+    let netns = node();
+    netns.run("ip link add there type bridge");
+    netns.run("ip link set there up");
+    netns.run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:01 nud permanent dev there");
+    netns.run("ip neigh add 2001:db8::77 lladdr 02:00:00:00:00:02 nud stale dev there");
+    let (ours, theirs) = both(&netns, Item::NeighbourTable, &["ip -j neigh"]).await;
+    assert_eq!(sorted(&ours), sorted(&theirs));
+    assert!(theirs.len() > 1, "{theirs:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
 async fn one_family_leaves_the_other_out() {
     let netns = node();
     let mut options = netns.options();

@@ -32,6 +32,7 @@ fn the_script_makes_a_bundle_that_loads() {
         (Item::Links, "LOOPBACK"),
         (Item::Routes, "10.1.2.3"),
         (Item::Rules, "main"),
+        (Item::NeighbourTable, "["),
         (Item::Tcp4, "local_address"),
         (Item::Sysctl, "net.ipv4.ip_forward"),
         (Item::Conntrack, ""),

@@ -3,6 +3,8 @@
 
 mod network;
 
+use std::time::Duration;
+
 use kpx::verdict::{Client, Fate};
 use network::{FAR, NEAR, Network, fate};
 
@@ -205,4 +207,69 @@ async fn isolated_ports_do_not_reach_each_other() {
     network.shell("sysctl -q -w net.bridge.bridge-nf-call-iptables=1");
     network.shell("ip link set veth1 type bridge_slave isolated off");
     network.agree("one isolated port").await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn neighbours_that_failed_or_were_set_by_hand_are_named() {
+    let network = Network::new();
+    network.agree("before").await;
+    for (fault, service, wanted, words, undo) in [
+        (
+            "ip neigh replace 10.244.1.6 lladdr 02:00:00:00:00:99 nud permanent dev cni0",
+            NEAR,
+            Fate::Unknown,
+            "a static neighbour entry sends packets for 10.244.1.6 on cni0 to 02:00:00:00:00:99",
+            "ip neigh del 10.244.1.6 dev cni0",
+        ),
+        (
+            "ip neigh replace 10.244.1.5 lladdr 02:00:00:00:00:99 nud permanent dev cni0",
+            FAR,
+            Fate::Unknown,
+            "a static neighbour entry sends packets for 10.244.1.5 on cni0 to 02:00:00:00:00:99",
+            "ip neigh del 10.244.1.5 dev cni0",
+        ),
+        (
+            "ip link set veth1 down; ip neigh flush dev cni0",
+            NEAR,
+            Fate::Lost,
+            "10.244.1.6 did not answer on cni0",
+            "ip link set veth1 up",
+        ),
+    ] {
+        network.shell(fault);
+        assert!(!network.answers(Client::Pod, service), "{fault}");
+        // The kernel asks three times, a second apart.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let answer = network.why(service).await;
+        let of_pod = fate(&answer, Client::Pod);
+        assert_eq!(of_pod, wanted, "{fault}: {}", answer.sentence);
+        assert!(answer.sentence.contains(words), "{}", answer.sentence);
+        // Now it is asking again.
+        network.agree(fault).await;
+        network.shell(undo);
+        assert!(network.answers(Client::Pod, service), "{undo}");
+        network.agree(undo).await;
+    }
+    // A tunnel's neighbours are set by its network plugin, and those of a pod that the connection does not need do no harm.
+    network.shell(
+        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.15 dev eth0 nolearning\n\
+         ip link set flannel.1 address 02:00:00:00:01:01 up\n\
+         ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink\n\
+         ip neigh replace 10.244.2.0 lladdr 02:00:00:00:01:02 nud permanent dev flannel.1\n\
+         bridge fdb append 02:00:00:00:01:02 dev flannel.1 dst 10.0.2.16\n\
+         ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:77 nud permanent dev cni0\n",
+    );
+    network.other.feed(
+        "sh -e",
+        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.16 dev eth0 nolearning\n\
+         ip link set flannel.1 address 02:00:00:00:01:02 up\n\
+         ip addr add 10.244.2.0/32 dev flannel.1\n\
+         ip route replace 10.244.1.0/24 via 10.244.1.0 dev flannel.1 onlink\n\
+         ip neigh replace 10.244.1.0 lladdr 02:00:00:00:01:01 nud permanent dev flannel.1\n\
+         bridge fdb append 02:00:00:00:01:01 dev flannel.1 dst 10.0.2.15\n",
+    );
+    network.shell("ip addr add 10.244.1.0/32 dev flannel.1");
+    network.agree("a tunnel").await;
+    assert!(network.answers(Client::Pod, FAR));
 }

@@ -444,7 +444,13 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Node("ip neigh del {near} dev cni0")],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &["02:00:00:00:00:99"],
+        says: &[
+            "a static neighbour entry",
+            "02:00:00:00:00:99",
+            "ip neigh del",
+        ],
+        open: true,
+        mend: Back,
         ..ROW
     },
     Row {

@@ -158,6 +158,7 @@ take node/ip-addr.json ip -j addr
 take node/ip-link.json ip -j -d link
 take node/ip-route.json ip -j route show table all
 take node/ip-rule.json ip -j rule
+take node/ip-neigh.json ip -j neigh
 for table in tcp tcp6 udp udp6; do
     copy "node/proc-net-$table.txt" "/proc/net/$table"
 done

@@ -266,7 +266,7 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
     known.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn hardware(bytes: &[u8]) -> String {
+pub(super) fn hardware(bytes: &[u8]) -> String {
     // Tunnels have IP addresses as their link-layer addresses; `ip` prints them as such.
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return std::net::Ipv4Addr::from(v4).to_string();

@@ -16,6 +16,7 @@ mod links;
 mod listen;
 mod modules;
 mod names;
+mod neighbours;
 mod netlink;
 mod nf_tables;
 mod nft;
@@ -162,6 +163,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::Links => context.look(item, links::links).await,
         Item::Routes => context.look(item, routes::routes).await,
         Item::Rules => context.look(item, routes::rules).await,
+        Item::NeighbourTable => context.look(item, neighbours::neighbours).await,
         Item::Sockets => context.look(item, sockets::read).await,
         Item::HeldSockets => context.look(item, sockets::held).await,
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {

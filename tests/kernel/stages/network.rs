@@ -33,6 +33,7 @@ const ITEMS: &[Item] = &[
     Item::Links,
     Item::Routes,
     Item::Rules,
+    Item::NeighbourTable,
     Item::Sockets,
     Item::Conntrack,
     Item::Sysctl,
