@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use kpx::evidence::{self, Evidence, Item};
+use kpx::evidence::{self, Evidence, Gap, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
@@ -470,4 +470,66 @@ fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
         let (works, named) = counted(&entries, links, "neighbour");
         assert_eq!((works, named), (before, 0), "{entries:?}");
     }
+}
+
+#[test]
+fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let counted = |read: Option<Result<String, Gap>>| {
+        let mut evidence = recorded.clone();
+        if let Some(read) = read {
+            evidence.insert(Item::XfrmPolicies, read);
+        }
+        let node = NodeSnapshot::new(&evidence);
+        let all = surveyed(&node);
+        let cells = all.iter().flat_map(|of| &of.cells);
+        let count = |is: &dyn Fn(&kpx::verdict::Brief) -> bool| {
+            cells.clone().filter(|cell| is(cell)).count()
+        };
+        let says = |cell: &kpx::verdict::Brief, words: &str| {
+            let text = cell.fault.as_ref().map(ToString::to_string);
+            text.is_some_and(|text| text.contains(words))
+        };
+        [
+            count(&|cell| cell.fate == Fate::Works),
+            count(&|cell| cell.fate.fails() && says(cell, "xfrm polic")),
+            count(&|cell| cell.fate == Fate::Unknown && says(cell, "through IPsec")),
+            count(&|cell| cell.fate == Fate::Unknown && says(cell, "may block the packets")),
+            count(&|cell| says(cell, "the policies of IPsec are unknown")),
+        ]
+    };
+    let text = |policy: &str| Some(Ok(policy.to_owned()));
+    let healthy = counted(None);
+    assert_eq!(healthy[1..], [0; 4]);
+    for same in [
+        text(""),
+        text("src 100.64.9.0/24 dst 0.0.0.0/0 \n\tdir out action block priority 0 ptype main \n"),
+        text("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket out action block priority 0 ptype main \n"),
+        text("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 0 ptype main \n"),
+        text(
+            "src 0.0.0.0/0 dst 0.0.0.0/0 proto sctp sport 3\n\tdir out action block priority 0 \n\tif_id 0x3\n",
+        ),
+        Some(Err(Gap::NotCollected(Item::XfrmPolicies))),
+        Some(Err(Gap::NotApplicable("no module".to_owned()))),
+    ] {
+        assert_eq!(counted(same.clone()), healthy, "{same:?}");
+    }
+    let block = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out action block priority 5 ptype main \n";
+    let both = format!("{block}{}", block.replace("0.0.0.0/0", "::/0"));
+    let [works, blocked, ..] = counted(text(&both));
+    assert!(blocked > 50 && works < healthy[0], "{works} {blocked}");
+    let tunnel = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 0 ptype main \n\ttmpl src 10.0.2.15 dst 10.0.2.16\n\t\tproto esp reqid 1 mode tunnel\n";
+    let [works, _, unsure, ..] = counted(text(tunnel));
+    assert!(unsure > 50 && works < healthy[0], "{works} {unsure}");
+    let marked = format!("{block}\tmark 0x100/0x100 \n");
+    let [works, blocked, _, unsure, _] = counted(text(&marked));
+    assert!(
+        blocked == 0 && unsure > 50 && works < healthy[0],
+        "{works} {unsure}"
+    );
+    // What should have been read and was not is named.
+    let denied = Gap::Denied(Item::XfrmPolicies, "needs CAP_NET_ADMIN".to_owned());
+    let [works, .., unknown] = counted(Some(Err(denied)));
+    assert!(unknown > 50 && works < healthy[0], "{works} {unknown}");
 }

@@ -96,6 +96,8 @@ items! {
     Rules = "node/ip-rule.json", None;
     /// Neighbours of every link with their link-layer addresses, `ip -j neigh`.
     NeighbourTable = "node/ip-neigh.json", None;
+    /// Policies of IPsec (xfrm), `ip xfrm policy`.
+    XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
     Tcp4 = "node/proc-net-tcp.txt", None;
     /// Listening TCP sockets over IPv6, `/proc/net/tcp6`.

@@ -19,6 +19,7 @@ pub mod routes;
 pub(crate) mod runtime;
 pub mod sockets;
 pub(crate) mod sysctl;
+pub mod xfrm;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -46,6 +47,7 @@ use routes::{Routes, Rules};
 use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
+use xfrm::Policies;
 
 type Section<T> = OnceLock<Result<T, Gap>>;
 
@@ -73,6 +75,7 @@ pub struct NodeSnapshot<'a> {
     conntrack: Section<Conntrack>,
     conntrack_stat: Section<Counters>,
     neighbour_table: Section<Neighbours>,
+    xfrm: Section<Policies>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
@@ -141,6 +144,8 @@ sections! {
     rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
     /// Returns the neighbours on every link.
     neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
+    /// Returns the policies of IPsec.
+    xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
@@ -265,6 +270,8 @@ edits! {
     edit_rules: rules: Rules;
     /// Edits the kernel settings.
     edit_sysctl: sysctl: Sysctl<'a>;
+    /// Edits the policies of IPsec.
+    edit_xfrm: xfrm: Policies;
     /// Edits the tracked connections.
     edit_conntrack: conntrack: Conntrack;
 }
@@ -352,6 +359,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack: OnceLock::new(),
             conntrack_stat: OnceLock::new(),
             neighbour_table: OnceLock::new(),
+            xfrm: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),
             proxy_files: OnceLock::new(),

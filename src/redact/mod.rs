@@ -97,9 +97,11 @@ impl Redactor {
             | Item::IptablesNft6
             | Item::NftText
             | Item::Ipset => self.rules(text),
-            Item::IpvsSave | Item::IpvsStats | Item::IpvsTimeout | Item::Conntrack => {
-                self.addresses(text)
-            }
+            Item::IpvsSave
+            | Item::IpvsStats
+            | Item::IpvsTimeout
+            | Item::Conntrack
+            | Item::XfrmPolicies => self.addresses(text),
             Item::Recent => self.recent(text),
             Item::IpvsConnections => self.connections(text),
             Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => self.proc_net(text),

@@ -103,6 +103,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::JoinPorts(bridge) => {
                 self.edit_ports(bridge, |port| port.isolated = Some(false));
             }
+            Repair::RemoveXfrm(policy) => self
+                .copy
+                .edit_xfrm(|all| all.all.retain(|of| of != policy.as_ref())),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::Edit(edited) => self.edit(edited),
         }

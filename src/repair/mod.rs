@@ -13,6 +13,7 @@ use crate::diff::Change;
 use crate::net::{Cidr, Family, Proto};
 use crate::node::IptablesBackend;
 use crate::node::routes::{PolicyRule, Route};
+use crate::node::xfrm::Policy;
 
 /// One repair of a node or of its cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub enum Repair {
     Hairpin(String),
     /// A sysctl that the evidence has is set.
     Set(String, &'static str),
+    /// A policy of IPsec is removed.
+    RemoveXfrm(Box<Policy>),
     /// The ports of a bridge are not isolated.
     JoinPorts(String),
     /// The object of the cluster is edited, and kube-proxy programs the change.

@@ -81,6 +81,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Udp6,
     Item::Conntrack,
     Item::NeighbourTable,
+    Item::XfrmPolicies,
     Item::ProxyMode,
 ];
 

@@ -135,6 +135,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.end(question, outcome))
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))
+                    .or_else(|| self.blocked_by_ipsec(question, outcome))
                     .or_else(|| self.isolated(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
@@ -148,6 +149,7 @@ impl<'n> Judge<'n> {
                     None => self.unread(question).map(Fault::Unknown),
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
+                .or_else(|| self.unsure_ipsec(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
             }
@@ -275,6 +277,7 @@ impl<'n> Judge<'n> {
             node.sysctl().err(),
             node.conntrack().err(),
             node.neighbour_table().err(),
+            node.xfrm().err(),
             node.pods().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];

@@ -17,6 +17,7 @@ mod ports;
 mod reply;
 mod survey;
 mod ttl;
+mod xfrm;
 
 use std::fmt;
 

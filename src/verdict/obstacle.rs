@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
 use crate::node::routes::Route;
+use crate::node::xfrm::Policy;
+use crate::trace::mismatch::listed;
 
 /// What stops packets or their replies beside rules.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,6 +38,13 @@ pub enum Obstacle {
     Isolated {
         /// The bridge.
         bridge: String,
+    },
+    /// Policies of IPsec drop the packets or their replies.
+    Xfrm {
+        /// The policies.
+        policies: Vec<Policy>,
+        /// Whether the client gets an error.
+        refused: bool,
     },
     /// Nothing answers for the next hop on a link.
     Unanswered {
@@ -72,11 +81,13 @@ impl Obstacle {
                 end: Some((_, None)),
                 ..
             } => Fate::Refused,
+            Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::LinkForwarding { .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::Xfrm { refused: false, .. }
             | Self::Reply { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
         }
@@ -117,6 +128,14 @@ impl fmt::Display for Obstacle {
                     ),
                     None => f.write_str("no route leads back to it: replies are lost"),
                 }
+            }
+            Self::Xfrm { policies, .. } => {
+                let all: Vec<_> = policies.iter().map(|of| format!("`{of}`")).collect();
+                let (noun, verb) = match all.len() {
+                    1 => ("the xfrm policy", "blocks"),
+                    _ => ("the xfrm policies", "block"),
+                };
+                write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
             }
             Self::Unanswered { address, link } => write!(
                 f,

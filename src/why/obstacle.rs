@@ -7,7 +7,7 @@ use crate::verdict::{Obstacle, sysctl_of};
 /// Returns the place on the packet's way, as [`super::Cause::stage`].
 pub(super) const fn stage(what: &Obstacle) -> u8 {
     match what {
-        Obstacle::LinkForwarding { .. } => 9,
+        Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
         Obstacle::ReversePath { .. }
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
@@ -23,6 +23,7 @@ pub(super) const fn owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. } => "the network plugin",
+        Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Reply { .. } => "nftables of the node",
     }
@@ -38,6 +39,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
+            .collect(),
+        Obstacle::Xfrm { policies, .. } => policies
+            .iter()
+            .map(|of| Repair::RemoveXfrm(Box::new(of.clone())))
             .collect(),
         Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
@@ -62,6 +67,16 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
             "Restart the network plugin's pod on this node: it makes the routes to pods.",
             format!("ip route get {pod}"),
         ),
+        Obstacle::Xfrm { policies, .. } => {
+            let all: Vec<_> = policies
+                .iter()
+                .map(|of| format!("ip xfrm policy delete {of}"))
+                .collect();
+            Fix::on_node(
+                "Remove the policy here and in the configuration of the program that sets it.",
+                all.join("; "),
+            )
+        }
         Obstacle::Unanswered { address, link } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),

@@ -1,6 +1,7 @@
 //! Links, addresses, routes and policy rules against `ip`.
 
 use kpx::evidence::Item;
+use kpx::node::NodeSnapshot;
 use serde_json::Value;
 
 use super::netns::Netns;
@@ -160,6 +161,27 @@ async fn neighbours_are_what_ip_prints() {
     let (ours, theirs) = both(&netns, Item::NeighbourTable, &["ip -j neigh"]).await;
     assert_eq!(sorted(&ours), sorted(&theirs));
     assert!(theirs.len() > 1, "{theirs:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn policies_of_ipsec_are_what_ip_prints() {
+    let netns = node();
+    for policy in [
+        "src 10.0.0.0/24 dst 10.0.1.0/24 proto tcp sport 5 dport 80 dir out action block priority 5 mark 0x1 mask 0xff",
+        "src 10.0.0.0/24 dst 10.0.1.0/24 proto icmp type 3 code 1 dir fwd",
+        "src 10.0.0.0/24 dst 10.0.1.0/24 proto 99 dev lo dir in action block",
+        "src fd00::/8 dst ::/0 proto udp dir fwd flag localok",
+        "src 10.0.0.0/24 dst 10.0.2.0/24 dir out if_id 7 tmpl src 10.1.0.1 dst 10.1.0.2 proto esp spi 5 reqid 1 mode \
+         transport level use tmpl proto ah mode transport",
+    ] {
+        netns.run(&format!("ip xfrm policy add {policy}"));
+    }
+    let evidence = netns.collect(&[Item::XfrmPolicies]).await;
+    let theirs = netns.run("ip xfrm policy");
+    assert_eq!(evidence.text(Item::XfrmPolicies).unwrap(), theirs);
+    let node = NodeSnapshot::new(&evidence);
+    assert_eq!(node.xfrm().unwrap().all.len(), 5);
 }
 
 #[tokio::test]

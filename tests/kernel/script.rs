@@ -11,6 +11,7 @@ fn the_script_makes_a_bundle_that_loads() {
     netns.run("iptables -t nat -N KUBE-SERVICES");
     netns.run("ipset create KUBE-CLUSTER-IP hash:ip,port");
     netns.run("ip addr add 10.1.2.3/32 dev lo");
+    netns.run("ip xfrm policy add src 10.1.2.0/24 dst 10.1.3.0/24 dir out action block");
     // Has the module loaded that the script does not load.
     netns.run("conntrack -L");
     let scratch = tempfile::tempdir().unwrap();
@@ -33,6 +34,7 @@ fn the_script_makes_a_bundle_that_loads() {
         (Item::Routes, "10.1.2.3"),
         (Item::Rules, "main"),
         (Item::NeighbourTable, "["),
+        (Item::XfrmPolicies, "dir out action block"),
         (Item::Tcp4, "local_address"),
         (Item::Sysctl, "net.ipv4.ip_forward"),
         (Item::Conntrack, ""),

@@ -273,3 +273,71 @@ async fn neighbours_that_failed_or_were_set_by_hand_are_named() {
     network.agree("a tunnel").await;
     assert!(network.answers(Client::Pod, FAR));
 }
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn policies_of_ipsec_stop_packets_and_replies() {
+    let network = Network::new();
+    for policy in [
+        "src 10.244.1.0/24 dst 10.244.2.7/32 dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 proto tcp dport 8080 dir out",
+        "src 10.244.2.7/32 dst 10.244.1.5/32 dir fwd",
+        "src 10.244.2.7/32 dst 10.244.1.5/32 proto tcp sport 8080 dir out",
+        "src 10.244.1.0/24 dst 10.244.2.7/32 dir fwd",
+        "src 10.244.1.0/24 dst 10.96.0.11/32 dir fwd",
+        "src 10.96.0.11/32 dst 10.244.1.5/32 dir out",
+        "src 10.244.1.5/32 dst 10.96.0.11/32 dir out",
+        "src 10.0.2.15/32 dst 10.96.0.11/32 dir out",
+        "src 10.0.2.15/32 dst 10.244.2.7/32 dir out",
+        "src 10.244.2.7/32 dst 10.0.2.15/32 dir in",
+        "src 10.96.0.11/32 dst 10.0.2.15/32 dir in",
+        "src 10.0.2.15/32 dst 10.244.2.7/32 dir fwd",
+        "src 10.244.1.1/32 dst 10.244.1.6/32 dir out",
+        "src 10.244.1.5/32 dst 10.244.1.6/32 dir out",
+        "src 10.244.1.5/32 dst 10.244.1.6/32 dir fwd",
+        "src 10.244.1.6/32 dst 10.244.1.5/32 dir fwd",
+        "src 10.96.0.10/32 dst 10.244.1.5/32 dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 dev eth0 dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 dev eth1 dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 proto udp dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 proto tcp dport 81 dir out",
+        "src 0.0.0.0/0 dst 10.244.2.7/32 dir out if_id 7",
+    ] {
+        network.shell(&format!("ip xfrm policy add {policy} action block"));
+        network.agree(policy).await;
+        network.shell("ip xfrm policy flush");
+    }
+    let block = "ip xfrm policy add src 10.244.1.0/24 dst 10.96.0.11/32 dir fwd action block\n\
+                 ip xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 proto tcp dir out action block priority 9";
+    network
+        .fails("two policies", block, FAR, &["xfrm policies", "dir fwd"])
+        .await;
+    // The first policy decides, by its priority, then by its age.
+    let allow = |priority: u8| {
+        format!("ip xfrm policy add src 0.0.0.0/0 dst 10.244.2.7/32 dir out priority {priority}")
+    };
+    for (before, behind) in [(5, 9), (9, 5), (7, 7)] {
+        network.shell(&allow(before));
+        network.shell(&format!(
+            "ip xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out action block priority {behind}"
+        ));
+        network.agree(&format!("{before} {behind}")).await;
+        network.shell("ip xfrm policy flush");
+    }
+    network.shell("ip xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out action block");
+    network.shell("sysctl -q -w net.ipv4.conf.eth0.disable_xfrm=1");
+    network.agree("a link without IPsec").await;
+    network.shell("sysctl -q -w net.ipv4.conf.eth0.disable_xfrm=0; ip xfrm policy flush");
+    // Without a state, the packets wait for one.
+    let tunnel = "ip xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out \
+                  tmpl src 10.0.2.15 dst 10.0.2.16 proto esp mode tunnel";
+    network.shell(tunnel);
+    network.agree("a tunnel").await;
+    let answer = network.why(FAR).await;
+    assert_eq!(fate(&answer, Client::Pod), Fate::Unknown);
+    let words = "the xfrm policy `src 10.244.1.0/24 dst 10.244.2.0/24 dir out` sends the packets through IPsec";
+    assert!(answer.sentence.contains(words), "{}", answer.sentence);
+    network.shell("ip xfrm policy flush");
+    network.shell("ip xfrm policy add src 10.9.0.0/16 dst 10.8.0.0/16 dir out tmpl proto esp");
+    network.agree("IPsec of others").await;
+}

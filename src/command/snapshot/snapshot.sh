@@ -159,6 +159,7 @@ take node/ip-link.json ip -j -d link
 take node/ip-route.json ip -j route show table all
 take node/ip-rule.json ip -j rule
 take node/ip-neigh.json ip -j neigh
+take_with xfrm_user node/ip-xfrm-policy.txt ip xfrm policy
 for table in tcp tcp6 udp udp6; do
     copy "node/proc-net-$table.txt" "/proc/net/$table"
 done

@@ -30,6 +30,7 @@ mod sysctl;
 mod systemd;
 mod tracing;
 mod usage;
+mod xfrm;
 mod xtables;
 
 use std::fs;
@@ -164,6 +165,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::Routes => context.look(item, routes::routes).await,
         Item::Rules => context.look(item, routes::rules).await,
         Item::NeighbourTable => context.look(item, neighbours::neighbours).await,
+        Item::XfrmPolicies => context.look(item, xfrm::policies).await,
         Item::Sockets => context.look(item, sockets::read).await,
         Item::HeldSockets => context.look(item, sockets::held).await,
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {

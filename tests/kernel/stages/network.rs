@@ -34,6 +34,7 @@ const ITEMS: &[Item] = &[
     Item::Routes,
     Item::Rules,
     Item::NeighbourTable,
+    Item::XfrmPolicies,
     Item::Sockets,
     Item::Conntrack,
     Item::Sysctl,
