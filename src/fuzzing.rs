@@ -26,7 +26,7 @@ use crate::evidence::{Evidence, ITEMS, Item, Kernel, Limits, Manifest, Time, loa
 use crate::host::{credential, decoders as decode};
 use crate::migrate::wire::Line;
 use crate::net::{Cidr, Family, Mark, PortRange, Proto};
-use crate::node::{IptablesBackend, NodeSnapshot, conntrack, links, routes};
+use crate::node::{IptablesBackend, NodeSnapshot, conntrack, links, routes, tc, xfrm};
 use crate::redact::Redactor;
 use crate::render::TextWriter;
 use crate::trace::target::Target;
@@ -513,6 +513,10 @@ fn netlink(bytes: &[u8]) {
     links::addresses(&addresses).ok();
     routes::routes(&all_routes).ok();
     routes::rules(&rules).ok();
+    if let Some(text) = decode::xfrm(bytes) {
+        xfrm::parse(&text).ok();
+    }
+    tc::parse(&decode::tc(bytes)).ok();
     decode::sockets(bytes);
     decode::traced(bytes);
 }

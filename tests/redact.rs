@@ -479,3 +479,40 @@ fn replacements_depend_on_the_key_alone() {
     let (one, other) = (redacted(1), redacted(2));
     assert_ne!(one.text(Item::Services), other.text(Item::Services));
 }
+
+#[test]
+fn neighbours_policies_and_filters_are_redacted_and_judged_the_same() {
+    let folder = root().join("testdata/nodes/full-iptables");
+    let recorded = load(&folder, ITEMS).unwrap();
+    let neighbours =
+        r#"[{"dst":"10.0.2.2","dev":"eth0","lladdr":"52:55:0a:00:02:02","state":["FAILED"]}]"#;
+    let policies = "src 10.0.2.15/32 dst 10.244.0.0/16 proto tcp \n\tdir out action block priority 0 ptype main \n";
+    let filters = r#"{"qdiscs":[{"kind":"blackhole","dev":"eth0","root":true}],"filters":[{"dev":"eth0","hook":"egress","filters":[
+        {"protocol":"ip","pref":3,"kind":"u32","chain":0,"options":{"match":{"value":"a000202","mask":"ffffffff","offmask":"","off":16},"actions":[{"kind":"mirred","mirred_action":"redirect","to_dev":"eth0","control_action":{"type":"stolen"}}]}},
+        {"protocol":"ip","pref":4,"kind":"flower","chain":0,"options":{"keys":{"dst_ip":"10.0.2.2"},"actions":[{"kind":"gact","control_action":{"type":"drop"}}]}},
+        {"protocol":"ip","pref":5,"kind":"bpf","chain":0,"options":{"bytecode":{"length":1,"insns":[{"code":6,"k":167772674}]}}}]}]}"#;
+    for (item, text) in [
+        (Item::NeighbourTable, neighbours),
+        (Item::XfrmPolicies, policies),
+        (Item::Tc, filters),
+    ] {
+        let mut before = recorded.clone();
+        before.insert(item, Ok(text.to_owned()));
+        let after = Redactor::new([7; 32], &before).evidence(&before);
+        let redacted = after.text(item).unwrap();
+        for secret in ["10.0.2.", "52:55", "a000202", "167772674"] {
+            assert!(!redacted.contains(secret), "{item}: {redacted}");
+        }
+        let fates = |evidence: &Evidence| {
+            let node = NodeSnapshot::new(evidence);
+            let owners = kpx::owner::Owners::new(&node);
+            let all = kpx::verdict::survey(&node, owners.ports(), &Family::BOTH);
+            let cells = all.iter().flat_map(|of| &of.cells);
+            let mut fates: Vec<_> = cells.map(|cell| cell.fate).collect();
+            fates.sort_unstable();
+            fates
+        };
+        assert_eq!(fates(&before), fates(&after), "{item}");
+        assert_ne!(fates(&before), fates(&recorded), "{item}");
+    }
+}

@@ -533,3 +533,138 @@ fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
     let [works, .., unknown] = counted(Some(Err(denied)));
     assert!(unknown > 50 && works < healthy[0], "{works} {unknown}");
 }
+
+#[test]
+fn filters_and_qdiscs_on_the_way_drop_or_leave_open() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let counted = |read: Option<Result<String, Gap>>| {
+        let mut evidence = recorded.clone();
+        let ifb = r#"[{"ifindex": 9, "ifname": "bwp1", "linkinfo": {"info_kind": "ifb"}}]"#;
+        let links = format!("{}\n{ifb}", evidence.text(Item::Links).unwrap());
+        evidence.insert(Item::Links, Ok(links));
+        if let Some(read) = read {
+            evidence.insert(Item::Tc, read);
+        }
+        let node = NodeSnapshot::new(&evidence);
+        let all = surveyed(&node);
+        let cells = all.iter().flat_map(|of| &of.cells);
+        let count = |is: &dyn Fn(&kpx::verdict::Brief) -> bool| {
+            cells.clone().filter(|cell| is(cell)).count()
+        };
+        let says = |cell: &kpx::verdict::Brief, words: &str| {
+            let text = cell.fault.as_ref().map(ToString::to_string);
+            text.is_some_and(|text| text.contains(words))
+        };
+        [
+            count(&|cell| cell.fate == Fate::Works),
+            count(&|cell| cell.fate.fails() && says(cell, "the tc ")),
+            count(&|cell| {
+                let is_named = says(cell, "tc ") && says(cell, "eth0");
+                cell.fate == Fate::Unknown && is_named
+            }),
+            count(&|cell| says(cell, "the filters of links are unknown")),
+        ]
+    };
+    let healthy = counted(None);
+    assert_eq!(healthy[1..], [0; 3]);
+    let filter = |dev: &str, hook: &str, kind: &str, options: &str| {
+        format!(
+            r#"{{"qdiscs":[],"filters":[{{"dev":"{dev}","hook":"{hook}","filters":[{{"protocol":"all","pref":3,"kind":"{kind}","chain":0}},{{"protocol":"all","pref":3,"kind":"{kind}","chain":0,"options":{options}}}]}}]}}"#
+        )
+    };
+    let qdisc = |dev: &str, kind: &str, options: &str| {
+        format!(
+            r#"{{"qdiscs":[{{"kind":"{kind}","dev":"{dev}","root":true,"options":{options}}}],"filters":[]}}"#
+        )
+    };
+    let gact = |what: &str| {
+        format!(r#"{{"actions":[{{"kind":"gact","control_action":{{"type":"{what}"}}}}]}}"#)
+    };
+    let drops = gact("drop");
+    let redirect = |to: &str| {
+        format!(
+            r#"{{"actions":[{{"kind":"mirred","mirred_action":"redirect","to_dev":"{to}","control_action":{{"type":"stolen"}}}}]}}"#
+        )
+    };
+    let keyed = |keys: &str| {
+        format!(
+            r#"{{"keys":{{{keys}}},"actions":[{{"kind":"gact","control_action":{{"type":"drop"}}}}]}}"#
+        )
+    };
+    let mirror = r#"{"actions":[{"kind":"skbedit","control_action":{"type":"pipe"}},{"kind":"mirred","mirred_action":"mirror","to_dev":"x","control_action":{"type":"pipe"}}]}"#;
+    let police = r#"{"actions":[{"kind":"police","control_action":{"type":"drop"}}]}"#;
+    for harmless in [
+        r#"{"qdiscs":[],"filters":[]}"#.to_owned(),
+        qdisc("eth0", "tbf", r#"{"rate":1}"#),
+        qdisc("eth0", "netem", r#"{"limit":1000,"delay":{"delay":0.1}}"#),
+        filter("eth0", "egress", "matchall", &gact("pass")),
+        filter("eth0", "egress", "matchall", mirror),
+        filter("eth0", "ingress", "matchall", police),
+        filter("eth0", "ingress", "u32", &redirect("bwp1")),
+        filter("eth1", "egress", "matchall", &drops),
+        filter(
+            "eth0",
+            "egress",
+            "flower",
+            &keyed(r#""eth_type":"ipv4","dst_ip":"100.64.9.1","dst_port":9"#),
+        ),
+        filter(
+            "eth0",
+            "egress",
+            "flower",
+            &keyed(r#""dst_ip":"100.64.9.0/24","ct_state":"+trk""#),
+        ),
+        filter("eth0", "egress", "u32", r#"{"fh":"800:","ht_divisor":1}"#),
+    ] {
+        assert_eq!(counted(Some(Ok(harmless.clone()))), healthy, "{harmless}");
+    }
+    for gap in [
+        Gap::NotCollected(Item::Tc),
+        Gap::Absent(Item::Tc, "no tc".to_owned()),
+    ] {
+        assert_eq!(counted(Some(Err(gap))), healthy);
+    }
+    for fault in [
+        filter("eth0", "egress", "matchall", &drops),
+        filter("eth0", "ingress", "matchall", &drops),
+        filter("eth0", "root", "flower", &keyed(r#""ip_proto":"tcp""#)),
+        qdisc("eth0", "blackhole", "{}"),
+        qdisc(
+            "eth0",
+            "netem",
+            r#"{"loss-random":{"loss":1,"correlation":0}}"#,
+        ),
+    ] {
+        let [works, fails, ..] = counted(Some(Ok(fault.clone())));
+        assert!(fails > 5 && works < healthy[0], "{works} {fails} {fault}");
+    }
+    for open in [
+        filter(
+            "eth0",
+            "egress",
+            "u32",
+            r#"{"match":{"value":"0","mask":"ff","offmask":"","off":0},"actions":[{"kind":"gact","control_action":{"type":"shot"}}]}"#,
+        ),
+        filter("eth0", "egress", "flower", &keyed(r#""ct_state":"+trk""#)),
+        filter(
+            "eth0",
+            "ingress",
+            "bpf",
+            r#"{"bpf_name":"cil_from_netdev","direct-action":true,"prog":{"id":7}}"#,
+        ),
+        filter("eth0", "ingress", "matchall", &redirect("eth1")),
+        filter("eth0", "egress", "matchall", &gact("goto")),
+        qdisc("eth0", "netem", r#"{"loss-random":{"loss":0.25}}"#),
+        qdisc("eth0", "netem", r#"{"loss-state":{"p13":0.1}}"#),
+    ] {
+        let [works, fails, named, _] = counted(Some(Ok(open.clone())));
+        assert!(
+            fails == 0 && named > 5 && works < healthy[0],
+            "{works} {fails} {named} {open}"
+        );
+    }
+    let failed = Gap::Failed(Item::Tc, "a netlink error".to_owned());
+    let [works, _, _, unknown] = counted(Some(Err(failed)));
+    assert!(unknown > 50 && works < healthy[0], "{works} {unknown}");
+}

@@ -98,6 +98,8 @@ items! {
     NeighbourTable = "node/ip-neigh.json", None;
     /// Policies of IPsec (xfrm), `ip xfrm policy`.
     XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
+    /// Queueing disciplines and filters of links, `tc -j qdisc` and `tc -j filter`.
+    Tc = "node/tc.json", None;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
     Tcp4 = "node/proc-net-tcp.txt", None;
     /// Listening TCP sockets over IPv6, `/proc/net/tcp6`.
@@ -205,6 +207,7 @@ const NEVER_EMPTY: &[Item] = &[
     Item::Routes,
     Item::Rules,
     Item::NeighbourTable,
+    Item::Tc,
     Item::Tcp4,
     Item::Tcp6,
     Item::Udp4,

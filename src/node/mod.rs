@@ -19,6 +19,7 @@ pub mod routes;
 pub(crate) mod runtime;
 pub mod sockets;
 pub(crate) mod sysctl;
+pub mod tc;
 pub mod xfrm;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ use routes::{Routes, Rules};
 use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
+use tc::Tc;
 use xfrm::Policies;
 
 type Section<T> = OnceLock<Result<T, Gap>>;
@@ -76,6 +78,7 @@ pub struct NodeSnapshot<'a> {
     conntrack_stat: Section<Counters>,
     neighbour_table: Section<Neighbours>,
     xfrm: Section<Policies>,
+    tc: Section<Tc>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
@@ -146,6 +149,8 @@ sections! {
     neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
     /// Returns the policies of IPsec.
     xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
+    /// Returns the queueing disciplines and filters of links.
+    tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
@@ -272,6 +277,8 @@ edits! {
     edit_sysctl: sysctl: Sysctl<'a>;
     /// Edits the policies of IPsec.
     edit_xfrm: xfrm: Policies;
+    /// Edits the queueing disciplines and filters of links.
+    edit_tc: tc: Tc;
     /// Edits the tracked connections.
     edit_conntrack: conntrack: Conntrack;
 }
@@ -360,6 +367,7 @@ impl<'a> NodeSnapshot<'a> {
             conntrack_stat: OnceLock::new(),
             neighbour_table: OnceLock::new(),
             xfrm: OnceLock::new(),
+            tc: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),
             proxy_files: OnceLock::new(),

@@ -10,6 +10,7 @@ use crate::net::Cidr;
 /// Fields with the name of a link.
 const LINKS: &[&str] = &[
     "altnames", "dev", "ifname", "iif", "iifname", "label", "link", "master", "oif", "oifname",
+    "to_dev",
 ];
 
 /// Keys of nft's meta expressions whose values are names of links.
@@ -33,6 +34,18 @@ const ACCESS: &[&str] = &[
     "verb",
     "version",
 ];
+
+/// Removes the fields called `names` from `value` and what is in it.
+pub(super) fn without(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| !names.contains(&key.as_str()));
+            map.values_mut().for_each(|value| without(value, names));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| without(value, names)),
+        _ => {}
+    }
+}
 
 impl Redactor {
     /// Redacts the output of a tool: addresses, links, and names in known fields.

@@ -25,6 +25,9 @@ use crate::evidence::{Evidence, Forbidden, Gap, Item};
 use address::Addresses;
 use names::{Kind, Names};
 
+/// Fields of filters with numbers that may be addresses: what `u32` matches, and the code of classic BPF.
+const CODE_OF_FILTERS: &[&str] = &["bytecode", "match"];
+
 /// Replaces addresses and names consistently under one key.
 pub struct Redactor {
     addresses: Addresses,
@@ -134,6 +137,11 @@ impl Redactor {
                         service.remove("order");
                     }
                 }
+                self.document(value, "").to_string()
+            }
+            Item::Tc => {
+                let mut value = parse(item, text)?;
+                document::without(&mut value, CODE_OF_FILTERS);
                 self.document(value, "").to_string()
             }
             Item::Nft => self.nft(parse(item, text)?, "").to_string(),

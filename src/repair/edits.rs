@@ -106,6 +106,14 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::RemoveXfrm(policy) => self
                 .copy
                 .edit_xfrm(|all| all.all.retain(|of| of != policy.as_ref())),
+            Repair::RemoveFilter(link, filter) => self.copy.edit_tc(|all| match filter {
+                Some(filter) => {
+                    if let Some(of_link) = all.filters.get_mut(link) {
+                        of_link.retain(|of| of != filter.as_ref());
+                    }
+                }
+                None => drop(all.losses.remove(link)),
+            }),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::Edit(edited) => self.edit(edited),
         }

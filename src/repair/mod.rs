@@ -13,6 +13,7 @@ use crate::diff::Change;
 use crate::net::{Cidr, Family, Proto};
 use crate::node::IptablesBackend;
 use crate::node::routes::{PolicyRule, Route};
+use crate::node::tc::Filter;
 use crate::node::xfrm::Policy;
 
 /// One repair of a node or of its cluster.
@@ -46,6 +47,8 @@ pub enum Repair {
     Set(String, &'static str),
     /// A policy of IPsec is removed.
     RemoveXfrm(Box<Policy>),
+    /// A filter is removed from a link; `None` for its qdisc.
+    RemoveFilter(String, Option<Box<Filter>>),
     /// The ports of a bridge are not isolated.
     JoinPorts(String),
     /// The object of the cluster is edited, and kube-proxy programs the change.

@@ -82,6 +82,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Conntrack,
     Item::NeighbourTable,
     Item::XfrmPolicies,
+    Item::Tc,
     Item::ProxyMode,
 ];
 

@@ -136,6 +136,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))
                     .or_else(|| self.blocked_by_ipsec(question, outcome))
+                    .or_else(|| self.dropped_by_tc(question, outcome))
                     .or_else(|| self.isolated(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
@@ -151,6 +152,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
                 .or_else(|| self.unsure_ipsec(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
+                .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
             }
         }
@@ -278,6 +280,7 @@ impl<'n> Judge<'n> {
             node.conntrack().err(),
             node.neighbour_table().err(),
             node.xfrm().err(),
+            node.tc().err(),
             node.pods().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];

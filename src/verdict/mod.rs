@@ -16,6 +16,7 @@ mod place;
 mod ports;
 mod reply;
 mod survey;
+mod tc;
 mod ttl;
 mod xfrm;
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
 use crate::node::routes::Route;
+use crate::node::tc::Filter;
 use crate::node::xfrm::Policy;
 use crate::trace::mismatch::listed;
 
@@ -45,6 +46,15 @@ pub enum Obstacle {
         policies: Vec<Policy>,
         /// Whether the client gets an error.
         refused: bool,
+    },
+    /// A filter of traffic control drops the packets or their replies, or the qdisc of the link loses them.
+    Tc {
+        /// The link.
+        link: String,
+        /// The filter; `None` for the qdisc.
+        filter: Option<Box<Filter>>,
+        /// Whether it drops the replies.
+        reply: bool,
     },
     /// Nothing answers for the next hop on a link.
     Unanswered {
@@ -87,6 +97,7 @@ impl Obstacle {
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::Tc { .. }
             | Self::Xfrm { refused: false, .. }
             | Self::Reply { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
@@ -136,6 +147,17 @@ impl fmt::Display for Obstacle {
                     _ => ("the xfrm policies", "block"),
                 };
                 write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
+            }
+            Self::Tc {
+                link,
+                filter,
+                reply,
+            } => {
+                let what = if *reply { "the replies" } else { "the packets" };
+                match filter {
+                    Some(filter) => write!(f, "the tc filter `{filter}` of {link} drops {what}"),
+                    None => write!(f, "the tc qdisc of {link} loses {what}"),
+                }
             }
             Self::Unanswered { address, link } => write!(
                 f,

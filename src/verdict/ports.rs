@@ -93,7 +93,7 @@ impl Judge<'_> {
         ))))
     }
 
-    fn ports<'j>(&'j self, bridge: &'j str) -> impl Iterator<Item = &'j Link> {
+    pub(super) fn ports<'j>(&'j self, bridge: &'j str) -> impl Iterator<Item = &'j Link> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         links
             .iter()

@@ -12,7 +12,10 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
-        Obstacle::Isolated { .. } | Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => 11,
+        Obstacle::Isolated { .. }
+        | Obstacle::Unanswered { .. }
+        | Obstacle::Reply { .. }
+        | Obstacle::Tc { .. } => 11,
     }
 }
 
@@ -24,6 +27,7 @@ pub(super) const fn owner(what: &Obstacle) -> &'static str {
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. } => "the network plugin",
         Obstacle::Xfrm { .. } => "IPsec of the node",
+        Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Reply { .. } => "nftables of the node",
     }
@@ -44,6 +48,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .iter()
             .map(|of| Repair::RemoveXfrm(Box::new(of.clone())))
             .collect(),
+        Obstacle::Tc { link, filter, .. } => {
+            vec![Repair::RemoveFilter(link.clone(), filter.clone())]
+        }
         Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
@@ -77,6 +84,23 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
                 all.join("; "),
             )
         }
+        Obstacle::Tc {
+            link,
+            filter: Some(filter),
+            ..
+        } => Fix::on_node(
+            "Remove the filter here and in the configuration of the program that sets it.",
+            format!(
+                "tc filter del dev {link} {} protocol {} pref {}",
+                filter.hook, filter.protocol, filter.pref
+            ),
+        ),
+        Obstacle::Tc {
+            link, filter: None, ..
+        } => Fix::on_node(
+            "Remove the qdisc here and in the configuration of the program that sets it.",
+            format!("tc qdisc del dev {link} root"),
+        ),
         Obstacle::Unanswered { address, link } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),

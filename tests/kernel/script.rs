@@ -11,6 +11,8 @@ fn the_script_makes_a_bundle_that_loads() {
     netns.run("iptables -t nat -N KUBE-SERVICES");
     netns.run("ipset create KUBE-CLUSTER-IP hash:ip,port");
     netns.run("ip addr add 10.1.2.3/32 dev lo");
+    netns.run("tc qdisc add dev lo clsact");
+    netns.run("tc filter add dev lo ingress protocol ip u32 match ip dst 10.2.2.2/32 flowid 1:1");
     netns.run("ip xfrm policy add src 10.1.2.0/24 dst 10.1.3.0/24 dir out action block");
     // Has the module loaded that the script does not load.
     netns.run("conntrack -L");
@@ -34,6 +36,7 @@ fn the_script_makes_a_bundle_that_loads() {
         (Item::Routes, "10.1.2.3"),
         (Item::Rules, "main"),
         (Item::NeighbourTable, "["),
+        (Item::Tc, "\"hook\":\"ingress\",\"filters\":[{"),
         (Item::XfrmPolicies, "dir out action block"),
         (Item::Tcp4, "local_address"),
         (Item::Sysctl, "net.ipv4.ip_forward"),

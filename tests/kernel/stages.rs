@@ -341,3 +341,55 @@ async fn policies_of_ipsec_stop_packets_and_replies() {
     network.shell("ip xfrm policy add src 10.9.0.0/16 dst 10.8.0.0/16 dir out tmpl proto esp");
     network.agree("IPsec of others").await;
 }
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn traffic_control_on_the_way_drops_or_leaves_open() {
+    let network = Network::new();
+    network
+        .fails(
+            "a qdisc that drops",
+            "tc qdisc add dev eth0 root blackhole",
+            FAR,
+            &["the tc qdisc of eth0 loses the packets"],
+        )
+        .await;
+    // Neither a shaper, nor a choice of its class, nor a program on a link that is not on the way.
+    network.shell(
+        "tc qdisc add dev eth0 root handle 1: htb\n\
+         tc filter add dev eth0 parent 1: protocol ip u32 match ip dst 10.244.2.7/32 flowid 1:1\n\
+         tc qdisc add dev eth1 clsact\n\
+         tc filter add dev eth1 egress protocol ip bpf da bytecode \"1,6 0 0 2\"\n\
+         tc qdisc add dev cni0 clsact\n\
+         tc filter add dev cni0 egress protocol arp u32 match u32 0 0 flowid 1:1\n",
+    );
+    network.agree("no fault").await;
+    assert!(network.answers(Client::Pod, FAR));
+    network.shell("tc qdisc del dev cni0 clsact");
+    for (link, hook, service) in [
+        ("eth0", "egress", FAR),
+        ("eth0", "ingress", FAR),
+        ("cni0", "ingress", FAR),
+        ("cni0", "egress", FAR),
+        ("veth0", "ingress", NEAR),
+        ("veth1", "egress", NEAR),
+    ] {
+        let about = format!("{link} {hook}");
+        // 2 is TC_ACT_SHOT.
+        network.shell(&format!(
+            "tc qdisc add dev {link} clsact\n\
+             tc filter add dev {link} {hook} protocol ip pref 7 bpf da bytecode \"1,6 0 0 2\""
+        ));
+        // By which port the packets of the host and of other pods go is not known.
+        if !link.starts_with("veth") {
+            network.agree(&about).await;
+        }
+        assert!(!network.answers(Client::Pod, service), "{about}");
+        let answer = network.why(service).await;
+        assert_eq!(fate(&answer, Client::Pod), Fate::Unknown, "{about}");
+        let words = format!("a tc program on {link} (`{hook} protocol ip pref 7 bpf`) may drop");
+        assert!(answer.sentence.contains(&words), "{}", answer.sentence);
+        network.shell(&format!("tc qdisc del dev {link} clsact"));
+        network.agree(&about).await;
+    }
+}

@@ -90,7 +90,8 @@ pub(crate) const FAULTS: &[Row] = &[
         back: &[Node("tc qdisc del dev eth0 clsact")],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &["tc", "eth0"],
+        says: &["a tc program on eth0", "kpx does not read its code"],
+        open: true,
         mend: Back,
         ..ROW
     },

@@ -160,6 +160,32 @@ take node/ip-route.json ip -j route show table all
 take node/ip-rule.json ip -j rule
 take node/ip-neigh.json ip -j neigh
 take_with xfrm_user node/ip-xfrm-policy.txt ip xfrm policy
+# The filters of each link, as one document.
+filters() {
+    qdiscs=$(limited tc -j qdisc) || return
+    printf '{"qdiscs":%s,"filters":[' "${qdiscs:-[]}"
+    separator=
+    for path in /sys/class/net/*; do
+        link=${path##*/}
+        for hook in ingress egress root; do
+            # Without a parent, tc lists those of the root.
+            # shellcheck disable=SC2086
+            all=$(limited tc -j filter show dev "$link" ${hook#root} 2>/dev/null | tr -d '\n')
+            case $all in
+            '' | '[]' | '[ ]') continue ;;
+            esac
+            printf '%s{"dev":"%s","hook":"%s","filters":%s}' "$separator" "$link" "$hook" "$all"
+            separator=,
+        done
+    done
+    echo ']}'
+}
+if ! has tc; then
+    note node/tc.json "tc is not installed"
+elif ! filters >"$dir/node/tc.json" 2>/dev/null; then
+    note node/tc.json "tc -j qdisc failed"
+    rm -f "$dir/node/tc.json"
+fi
 for table in tcp tcp6 udp udp6; do
     copy "node/proc-net-$table.txt" "/proc/net/$table"
 done

@@ -28,6 +28,7 @@ mod routes;
 mod sockets;
 mod sysctl;
 mod systemd;
+mod tc;
 mod tracing;
 mod usage;
 mod xfrm;
@@ -71,7 +72,9 @@ pub(crate) mod decoders {
     pub(crate) use super::nft::fuzz as nft;
     pub(crate) use super::proxy::fuzz as http;
     pub(crate) use super::sockets::fuzz as sockets;
+    pub(crate) use super::tc::fuzz as tc;
     pub(crate) use super::tracing::fuzz as traced;
+    pub(crate) use super::xfrm::fuzz as xfrm;
     pub(crate) use super::xtables::{fuzz as xtables, legacy::fuzz as legacy};
 }
 
@@ -166,6 +169,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::Rules => context.look(item, routes::rules).await,
         Item::NeighbourTable => context.look(item, neighbours::neighbours).await,
         Item::XfrmPolicies => context.look(item, xfrm::policies).await,
+        Item::Tc => context.look(item, tc::read).await,
         Item::Sockets => context.look(item, sockets::read).await,
         Item::HeldSockets => context.look(item, sockets::held).await,
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {

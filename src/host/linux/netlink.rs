@@ -9,7 +9,7 @@ use netlink_packet_core::{
     NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NetlinkDeserializable,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
-use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
 use super::context::gap;
@@ -88,6 +88,11 @@ impl Line {
     /// Opens a socket of netfilter.
     pub(super) fn netfilter(item: Item) -> Result<Self, Gap> {
         Self::open(item, NETLINK_NETFILTER)
+    }
+
+    /// Opens a socket of links and routes.
+    pub(super) fn route(item: Item) -> Result<Self, Gap> {
+        Self::open(item, NETLINK_ROUTE)
     }
 
     /// Like [`stream`], over this socket.

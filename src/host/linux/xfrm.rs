@@ -241,6 +241,15 @@ fn write(text: &mut String, of: std::fmt::Arguments<'_>) {
     text.write_fmt(of).expect("a String takes everything");
 }
 
+/// Returns the policies in answers of the kernel.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+    let names = BTreeMap::new();
+    let all = super::netlink::messages(bytes);
+    let all = all.map(|(_, message)| policy(message.get(HEADER..)?, &names).ok());
+    all.collect()
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {

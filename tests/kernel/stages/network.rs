@@ -35,6 +35,7 @@ const ITEMS: &[Item] = &[
     Item::Rules,
     Item::NeighbourTable,
     Item::XfrmPolicies,
+    Item::Tc,
     Item::Sockets,
     Item::Conntrack,
     Item::Sysctl,

@@ -1,0 +1,427 @@
+//! Queueing disciplines of links, and the filters of traffic control.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::evidence::{Gap, Item};
+use crate::net::{Cidr, Proto};
+
+/// Where packets meet filters.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Side {
+    /// Packets that come in by the link.
+    Ingress,
+    /// Packets that go out by it, at the gate or at the root qdisc.
+    Egress,
+}
+
+/// Queueing disciplines and filters that may keep packets.
+#[derive(Clone, Debug, Default)]
+pub struct Tc {
+    /// Filters by link, those of one side in the order in which packets meet them.
+    pub filters: BTreeMap<String, Vec<Filter>>,
+    /// Links whose qdisc loses packets, with the share: 1 for all; `None` if it is not known.
+    pub losses: BTreeMap<String, Option<f64>>,
+}
+
+/// A filter.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Filter {
+    /// Its side.
+    pub side: Side,
+    /// The word of `tc` for its parent: `ingress`, `egress` or `root`.
+    pub hook: String,
+    /// `ip`, `ipv6`, `all`, …
+    pub protocol: String,
+    /// The priority.
+    pub pref: u32,
+    /// `bpf`, `flower`, `matchall`, `u32`, …
+    pub kind: String,
+    /// The name of a program, if it has one, and its number.
+    pub program: Option<String>,
+    /// What it matches.
+    pub keys: Keys,
+    /// What it does to packets.
+    pub does: Does,
+}
+
+/// What a filter matches: all parts together.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Keys {
+    /// The sources.
+    pub source: Option<Cidr>,
+    /// The destinations.
+    pub destination: Option<Cidr>,
+    /// The protocol.
+    pub proto: Option<Proto>,
+    /// The source port.
+    pub source_port: Option<u16>,
+    /// The destination port.
+    pub destination_port: Option<u16>,
+    /// Whether it has others, which kpx does not read.
+    pub others: bool,
+}
+
+/// What a filter does to the packets that it matches.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Does {
+    /// They pass, and filters behind it see them, too.
+    Nothing,
+    /// They pass the filters behind it, too.
+    Pass,
+    /// They are dropped.
+    Drop,
+    /// They go to this link instead.
+    Redirect(String),
+    /// Something else, in words: they may be dropped, changed or redirected.
+    Other(String),
+}
+
+impl fmt::Display for Filter {
+    /// Writes the filter in the words with which `tc filter` finds it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            hook,
+            protocol,
+            pref,
+            kind,
+            ..
+        } = self;
+        write!(f, "{hook} protocol {protocol} pref {pref} {kind}")
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    qdiscs: Vec<RawQdisc>,
+    filters: Vec<RawLink>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawQdisc {
+    kind: String,
+    dev: String,
+    options: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct RawLink {
+    dev: String,
+    hook: String,
+    filters: Vec<RawFilter>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawFilter {
+    protocol: String,
+    pref: u32,
+    kind: String,
+    chain: u32,
+    options: Option<Map<String, Value>>,
+}
+
+/// Parses what `tc -j qdisc` and `tc -j filter` print of every link.
+pub fn parse(text: &str) -> Result<Tc, Gap> {
+    let raw: Raw = serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Tc, e.to_string()))?;
+    let mut tc = Tc::default();
+    for qdisc in raw.qdiscs {
+        if let Some(loss) = loss(&qdisc) {
+            tc.losses.insert(qdisc.dev, loss);
+        }
+    }
+    for of in raw.filters {
+        let side = if of.hook == "ingress" {
+            Side::Ingress
+        } else {
+            Side::Egress
+        };
+        for filter in of.filters {
+            // The head of several has no options; those of other chains are reached from one of the first.
+            let is_table = |of: &Map<String, Value>| of.contains_key("ht_divisor");
+            let options = filter
+                .options
+                .filter(|of| filter.chain == 0 && !is_table(of));
+            let Some(options) = options else {
+                continue;
+            };
+            let list = tc.filters.entry(of.dev.clone()).or_default();
+            list.push(Filter {
+                side,
+                hook: of.hook.clone(),
+                pref: filter.pref,
+                program: program(&options),
+                keys: keys(&filter.kind, &options),
+                does: does(&filter.kind, &options),
+                protocol: filter.protocol,
+                kind: filter.kind,
+            });
+        }
+    }
+    for list in tc.filters.values_mut() {
+        list.sort_by_key(|of| (of.hook == "root", of.pref));
+    }
+    Ok(tc)
+}
+
+/// Returns the share of packets that a qdisc loses, if it loses some beside those for which its queue has no room.
+fn loss(qdisc: &RawQdisc) -> Option<Option<f64>> {
+    match qdisc.kind.as_str() {
+        "blackhole" => Some(Some(1.0)),
+        "netem" => {
+            let share = |of: &Value| of.as_f64().or_else(|| of.get("loss")?.as_f64());
+            let mut models = qdisc
+                .options
+                .iter()
+                .filter(|(key, _)| key.starts_with("loss"));
+            let (key, value) = models.next()?;
+            match share(value).filter(|_| key == "loss-random" || key == "loss") {
+                Some(0.0) => None,
+                share => Some(share),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn text<'o>(of: &'o Map<String, Value>, key: &str) -> Option<&'o str> {
+    of.get(key)?.as_str().filter(|text| !text.is_empty())
+}
+
+fn program(options: &Map<String, Value>) -> Option<String> {
+    let prog = options.get("prog").and_then(Value::as_object);
+    let name = text(options, "bpf_name").or_else(|| text(prog?, "name"));
+    let id = prog.and_then(|of| of.get("id")?.as_u64());
+    match (name, id) {
+        (Some(name), Some(id)) => Some(format!("{name} (id {id})")),
+        (Some(name), None) => Some(name.to_owned()),
+        (None, id) => id.map(|id| format!("with id {id}")),
+    }
+}
+
+fn keys(kind: &str, options: &Map<String, Value>) -> Keys {
+    match kind {
+        "matchall" => Keys::default(),
+        "flower" => flower(options),
+        "u32" => u32_keys(options),
+        _ => Keys {
+            others: true,
+            ..Keys::default()
+        },
+    }
+}
+
+fn flower(options: &Map<String, Value>) -> Keys {
+    let mut keys = Keys::default();
+    let Some(all) = options.get("keys").and_then(Value::as_object) else {
+        keys.others = true;
+        return keys;
+    };
+    for (name, value) in all {
+        let address = || value.as_str().and_then(|text| text.parse::<Cidr>().ok());
+        let port = || value.as_u64().and_then(|port| u16::try_from(port).ok());
+        let is_read = match name.as_str() {
+            // The protocol of the filter says the same.
+            "eth_type" => matches!(value.as_str(), Some("ipv4" | "ipv6")),
+            "ip_proto" => {
+                keys.proto = value.as_str().and_then(|text| text.parse().ok());
+                keys.proto.is_some()
+            }
+            "src_ip" => {
+                keys.source = address();
+                keys.source.is_some()
+            }
+            "dst_ip" => {
+                keys.destination = address();
+                keys.destination.is_some()
+            }
+            "src_port" => {
+                keys.source_port = port();
+                keys.source_port.is_some()
+            }
+            "dst_port" => {
+                keys.destination_port = port();
+                keys.destination_port.is_some()
+            }
+            _ => false,
+        };
+        keys.others |= !is_read;
+    }
+    keys
+}
+
+/// Reads what a `u32` matches: the addresses of IPv4, and nothing else.
+fn u32_keys(options: &Map<String, Value>) -> Keys {
+    let mut keys = Keys::default();
+    let one;
+    let all: &[Value] = match options.get("match") {
+        Some(Value::Array(list)) => {
+            // `tc` prints each with the same name, so that the last one is left of several.
+            list
+        }
+        Some(of) => {
+            keys.others = true;
+            one = [of.clone()];
+            &one
+        }
+        None => {
+            keys.others = true;
+            &[]
+        }
+    };
+    keys.others |= options.contains_key("link");
+    for key in all {
+        let word = |name: &str| {
+            let text = key.get(name)?.as_str()?;
+            u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+        };
+        let off = key.get("off").and_then(Value::as_i64);
+        let is_relative = key.get("offmask").and_then(Value::as_str) != Some("");
+        let range = match (word("value"), word("mask")) {
+            (_, Some(0)) => continue,
+            (Some(value), Some(mask)) if mask.leading_ones() == mask.count_ones() => Some(Cidr {
+                addr: std::net::Ipv4Addr::from(value).into(),
+                prefix: u8::try_from(mask.count_ones()).unwrap_or(32),
+            }),
+            _ => None,
+        };
+        match (off, range) {
+            (Some(12), Some(range)) if !is_relative => keys.source = Some(range),
+            (Some(16), Some(range)) if !is_relative => keys.destination = Some(range),
+            _ => keys.others = true,
+        }
+    }
+    keys
+}
+
+fn does(kind: &str, options: &Map<String, Value>) -> Does {
+    if kind == "bpf" {
+        let name = program(options);
+        let name = name.map_or_else(
+            || "a tc program".to_owned(),
+            |name| format!("tc program {name}"),
+        );
+        return Does::Other(name);
+    }
+    let actions = options.get("actions").and_then(Value::as_array);
+    // Without an action, it chooses a class of the qdisc.
+    let Some(actions) = actions.filter(|all| !all.is_empty()) else {
+        return Does::Pass;
+    };
+    let mut last = Does::Nothing;
+    for action in actions.iter().filter_map(Value::as_object) {
+        last = one(action);
+        if matches!(last, Does::Drop | Does::Redirect(_) | Does::Other(_)) {
+            return last;
+        }
+    }
+    last
+}
+
+/// Kinds of actions that neither drop nor change packets by themselves: what follows decides.
+const HARMLESS: &[&str] = &["gact", "police", "sample", "simple", "skbedit"];
+
+/// Returns what an action does.
+fn one(action: &Map<String, Value>) -> Does {
+    let kind = text(action, "kind").unwrap_or_default();
+    let control = action.get("control_action").and_then(Value::as_object);
+    let control = control.and_then(|of| text(of, "type")).unwrap_or("unknown");
+    let other = |what: &str| Does::Other(format!("action {kind} {what}"));
+    let random = action
+        .get("prob")
+        .and_then(|of| of.get("random_type")?.as_str());
+    if kind == "gact" && random.is_some_and(|of| of != "none") {
+        return other("by chance");
+    }
+    if kind == "skbedit" && action.contains_key("mark") {
+        return other("mark");
+    }
+    if kind == "mirred" && text(action, "mirred_action") != Some("mirror") {
+        let to = text(action, "to_dev").unwrap_or_default();
+        return Does::Redirect(to.to_owned());
+    }
+    match control {
+        // Above its rate alone, as a queue without room does.
+        "drop" | "shot" if kind == "police" => Does::Nothing,
+        _ if kind != "mirred" && !HARMLESS.contains(&kind) => other(control),
+        "drop" | "shot" => Does::Drop,
+        "continue" | "pipe" | "reclassify" => Does::Nothing,
+        "pass" | "ok" => Does::Pass,
+        _ => other(control),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"qdiscs":[
+        {"kind":"noqueue","handle":"0:","dev":"lo","root":true,"refcnt":2,"options":{}},
+        {"kind":"tbf","handle":"1:","dev":"veth0","root":true,"options":{"rate":125000,"burst":1500,"lat":25000}},
+        {"kind":"netem","handle":"2:","dev":"slow","root":true,"options":{"limit":1000,"delay":{"delay":0.1}}},
+        {"kind":"netem","handle":"2:","dev":"bad","root":true,"options":{"limit":1000,"loss-random":{"loss":0.25,"correlation":0}}},
+        {"kind":"netem","handle":"2:","dev":"gone","root":true,"options":{"limit":1000,"loss-random":{"loss":1}}},
+        {"kind":"netem","handle":"2:","dev":"model","root":true,"options":{"limit":1000,"loss-state":{"p13":0.1}}}],
+        "filters":[
+        {"dev":"eth0","hook":"egress","filters":[
+            {"protocol":"ip","pref":7,"kind":"bpf","chain":0},
+            {"protocol":"ip","pref":7,"kind":"bpf","chain":0,"options":{"handle":"0x1","bpf_name":"cil_to_netdev","direct-action":true,"prog":{"id":42,"name":"cil_to_netdev"}}},
+            {"protocol":"ip","pref":3,"kind":"flower","chain":0,"options":{"handle":1,"keys":{"eth_type":"ipv4","ip_proto":"tcp","dst_ip":"10.1.1.1","dst_port":80},"not_in_hw":true,"actions":[{"order":1,"kind":"gact","control_action":{"type":"drop"},"prob":{"random_type":"none","control_action":{"type":"pass"},"val":0},"index":1,"ref":1,"bind":1}]}},
+            {"protocol":"ip","pref":2,"kind":"flower","chain":0,"options":{"keys":{"ct_state":"+trk"}}},
+            {"protocol":"ip","pref":9,"kind":"matchall","chain":1,"options":{"actions":[{"kind":"gact","control_action":{"type":"drop"}}]}}]},
+        {"dev":"veth0","hook":"ingress","filters":[
+            {"protocol":"all","pref":1,"kind":"u32","chain":0,"options":{"fh":"800::800","match":{"value":"0","mask":"0","offmask":"","off":0},"actions":[{"order":1,"kind":"mirred","mirred_action":"redirect","direction":"egress","to_dev":"bwp1","control_action":{"type":"stolen"}}]}},
+            {"protocol":"all","pref":2,"kind":"matchall","chain":0,"options":{"actions":[{"kind":"skbedit","control_action":{"type":"pipe"}},{"kind":"mirred","mirred_action":"mirror","to_dev":"d1","control_action":{"type":"pipe"}}]}},
+            {"protocol":"all","pref":3,"kind":"u32","chain":0,"options":{"match":[{"value":"a010000","mask":"ffff0000","offmask":"","off":12}],"actions":[{"kind":"gact","control_action":{"type":"pass"},"prob":{"random_type":"netrand"}}]}}]}]}"#;
+
+    #[test]
+    fn filters_and_losses_are_parsed_as_tc_prints_them() {
+        let tc = parse(TEXT).unwrap();
+        let losses: Vec<_> = tc
+            .losses
+            .iter()
+            .map(|(link, of)| (link.as_str(), *of))
+            .collect();
+        assert_eq!(
+            losses,
+            [("bad", Some(0.25)), ("gone", Some(1.0)), ("model", None)]
+        );
+        let of = |link: &str| -> Vec<String> {
+            let all = tc.filters[link].iter();
+            all.map(|of| format!("{of}: {:?}, others {}", of.does, of.keys.others))
+                .collect()
+        };
+        assert_eq!(
+            of("eth0"),
+            [
+                "egress protocol ip pref 2 flower: Pass, others true",
+                "egress protocol ip pref 3 flower: Drop, others false",
+                "egress protocol ip pref 7 bpf: Other(\"tc program cil_to_netdev (id 42)\"), others true",
+            ]
+        );
+        assert_eq!(
+            of("veth0"),
+            [
+                "ingress protocol all pref 1 u32: Redirect(\"bwp1\"), others true",
+                "ingress protocol all pref 2 matchall: Nothing, others false",
+                "ingress protocol all pref 3 u32: Other(\"action gact by chance\"), others false",
+            ]
+        );
+        let keys = &tc.filters["eth0"][1].keys;
+        assert_eq!(
+            (keys.destination_port, keys.proto),
+            (Some(80), Some(Proto::Tcp))
+        );
+        assert_eq!(
+            tc.filters["veth0"][2].keys.source,
+            "10.1.0.0/16".parse().ok()
+        );
+        assert!(parse("[]").is_err() && parse("{}").unwrap().filters.is_empty());
+    }
+}
