@@ -82,7 +82,6 @@ pub fn parse(text: &str) -> Result<Neighbours, Gap> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 

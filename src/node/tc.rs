@@ -23,8 +23,19 @@ pub enum Side {
 pub struct Tc {
     /// Filters by link, those of one side in the order in which packets meet them.
     pub filters: BTreeMap<String, Vec<Filter>>,
-    /// Links whose qdisc loses packets, with the share: 1 for all; `None` if it is not known.
-    pub losses: BTreeMap<String, Option<f64>>,
+    /// Links whose qdisc loses packets beside those for which its queue has no room.
+    pub losses: BTreeMap<String, Loss>,
+}
+
+/// The packets that a qdisc loses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// All.
+    All,
+    /// A share of them: 0 to 1.
+    Share(f64),
+    /// Some.
+    Some,
 }
 
 /// A filter.
@@ -169,20 +180,19 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
     Ok(tc)
 }
 
-/// Returns the share of packets that a qdisc loses, if it loses some beside those for which its queue has no room.
-fn loss(qdisc: &RawQdisc) -> Option<Option<f64>> {
+/// Returns what a qdisc loses.
+fn loss(qdisc: &RawQdisc) -> Option<Loss> {
     match qdisc.kind.as_str() {
-        "blackhole" => Some(Some(1.0)),
+        "blackhole" => Some(Loss::All),
         "netem" => {
             let share = |of: &Value| of.as_f64().or_else(|| of.get("loss")?.as_f64());
-            let mut models = qdisc
-                .options
-                .iter()
-                .filter(|(key, _)| key.starts_with("loss"));
-            let (key, value) = models.next()?;
+            let mut models = qdisc.options.iter();
+            let (key, value) = models.find(|(key, _)| key.starts_with("loss"))?;
             match share(value).filter(|_| key == "loss-random" || key == "loss") {
-                Some(0.0) => None,
-                share => Some(share),
+                Some(share) if share <= 0.0 => None,
+                Some(share) if share >= 1.0 => Some(Loss::All),
+                Some(share) => Some(Loss::Share(share)),
+                None => Some(Loss::Some),
             }
         }
         _ => None,
@@ -357,7 +367,6 @@ fn one(action: &Map<String, Value>) -> Does {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 
@@ -390,7 +399,11 @@ mod tests {
             .collect();
         assert_eq!(
             losses,
-            [("bad", Some(0.25)), ("gone", Some(1.0)), ("model", None)]
+            [
+                ("bad", Loss::Share(0.25)),
+                ("gone", Loss::All),
+                ("model", Loss::Some)
+            ]
         );
         let of = |link: &str| -> Vec<String> {
             let all = tc.filters[link].iter();

@@ -249,7 +249,6 @@ fn number(text: &str) -> Result<u32, String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 

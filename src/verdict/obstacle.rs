@@ -90,8 +90,8 @@ impl Obstacle {
             Self::Taken {
                 end: Some((_, None)),
                 ..
-            } => Fate::Refused,
-            Self::Xfrm { refused: true, .. } => Fate::Refused,
+            }
+            | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::LinkForwarding { .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::judge::{Judge, Question, is_of_old};
 use super::{Fault, Missing, Obstacle};
 use crate::net::Proto;
-use crate::node::tc::{Does, Filter, Side, Tc};
+use crate::node::tc::{Does, Filter, Loss, Side, Tc};
 use crate::trace::{Entry, Outcome};
 
 /// A packet at one side of a link.
@@ -164,23 +164,24 @@ impl Judge<'_> {
             }
         }
         let unsure = unsure.map(Met::Unsure);
-        match tc.losses.get(link).filter(|_| passage.side == Side::Egress) {
-            Some(Some(1.0)) if passage.certain => Some(Met::Dropped(Obstacle::Tc {
-                link: link.to_owned(),
-                filter: None,
-                reply: passage.reply,
-            })),
-            Some(share) => unsure.or_else(|| {
-                let share = match share {
-                    Some(share) => format!("{} %", (share * 1000.0).round() / 10.0),
-                    None => "some".to_owned(),
-                };
-                Some(Met::Unsure(format!(
-                    "the tc qdisc of {link} loses {share} of its packets on purpose"
-                )))
-            }),
-            None => unsure,
-        }
+        let loss = tc.losses.get(link);
+        let share = match loss.filter(|_| passage.side == Side::Egress) {
+            None => return unsure,
+            Some(Loss::All) if passage.certain => {
+                return Some(Met::Dropped(Obstacle::Tc {
+                    link: link.to_owned(),
+                    filter: None,
+                    reply: passage.reply,
+                }));
+            }
+            Some(Loss::All) => "all".to_owned(),
+            Some(Loss::Share(share)) => format!("{} %", (share * 1000.0).round() / 10.0),
+            Some(Loss::Some) => "some".to_owned(),
+        };
+        unsure.or_else(|| {
+            let why = format!("the tc qdisc of {link} loses {share} of its packets on purpose");
+            Some(Met::Unsure(why))
+        })
     }
 
     fn is_ifb(&self, name: &str) -> bool {

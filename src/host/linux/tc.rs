@@ -88,8 +88,8 @@ mod flower {
 /// Reads qdiscs and filters of every link.
 pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
     let names = link_names(item)?;
-    let mut line = Line::route(item)?;
-    let all: Vec<Vec<u8>> = ask(&mut line, item, GET_QDISC, 0, 0)?;
+    let mut socket = Line::route(item)?;
+    let all: Vec<Vec<u8>> = ask(&mut socket, item, GET_QDISC, 0, 0)?;
     let mut qdiscs = Vec::new();
     let mut asked: BTreeSet<(u32, usize)> = BTreeSet::new();
     for body in &all {
@@ -119,7 +119,7 @@ pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
     let mut filters = Vec::new();
     for (link, at) in asked {
         let (hook, parent) = HOOKS[at];
-        let of_link: Vec<Vec<u8>> = ask(&mut line, item, GET_FILTER, link, parent)?;
+        let of_link: Vec<Vec<u8>> = ask(&mut socket, item, GET_FILTER, link, parent)?;
         let all: Result<Vec<Value>, String> = of_link
             .iter()
             .filter_map(|body| filter(body, &names).transpose())
@@ -143,7 +143,7 @@ fn name(names: &BTreeMap<u32, String>, link: u32) -> String {
 
 /// Returns the bodies of all answers.
 fn ask(
-    line: &mut Line,
+    socket: &mut Line,
     item: Item,
     kind: u16,
     link: u32,
@@ -163,7 +163,7 @@ fn ask(
         bytes.extend([0; 4]);
         bytes
     };
-    line.stream(asks, |found: &mut Vec<Vec<u8>>, answer| {
+    socket.stream(asks, |found: &mut Vec<Vec<u8>>, answer| {
         let body = answer.get(HEADER..);
         let body = body.ok_or_else(|| undecodable(item, "it is cut off"))?;
         found.push(body.to_owned());
@@ -199,7 +199,7 @@ impl<'b> Object<'b> {
                 (attribute::KIND, value) => this.kind = text(value)?,
                 (attribute::OPTIONS, value) => this.options = Some(value),
                 (attribute::CHAIN, value) => {
-                    this.chain = self::number(value, 0).unwrap_or_default()
+                    this.chain = self::number(value, 0).unwrap_or_default();
                 }
                 _ => {}
             }
@@ -433,11 +433,9 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
         printed.insert("control_action".to_owned(), json!({ "type": name }));
     }
     match kind {
-        "gact" => {
-            // Of some packets, something else is made.
-            if part(3).is_some() {
-                printed.insert("prob".to_owned(), json!({"random_type": "some"}));
-            }
+        // Of some packets, something else is made.
+        "gact" if part(3).is_some() => {
+            printed.insert("prob".to_owned(), json!({"random_type": "some"}));
         }
         "mirred" => {
             let (does, link) = (
@@ -482,7 +480,6 @@ pub(crate) fn fuzz(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::super::netlink::{append, nested};
     use super::*;
@@ -518,7 +515,7 @@ mod tests {
     fn bodies() -> Vec<Vec<u8>> {
         vec![
             body("matchall", |to| {
-                nested(to, 2, &made("gact", &[1, 0, 2, 1, 1]))
+                nested(to, 2, &made("gact", &[1, 0, 2, 1, 1]));
             }),
             body("flower", |to| {
                 append(to, 8, &[8, 0]);

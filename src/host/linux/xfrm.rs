@@ -69,7 +69,7 @@ pub(super) fn policies(item: Item, context: &Context) -> Result<String, Gap> {
 /// A structure of the kernel.
 struct Bytes<'b>(&'b [u8]);
 
-impl<'b> Bytes<'b> {
+impl Bytes<'_> {
     fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], String> {
         let bytes = self.0.get(at..at + N);
         let array = bytes.and_then(|bytes| bytes.try_into().ok());
@@ -251,7 +251,6 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 
