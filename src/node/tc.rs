@@ -105,8 +105,7 @@ impl fmt::Display for Filter {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Raw {
     qdiscs: Vec<RawQdisc>,
     filters: Vec<RawLink>,
@@ -435,6 +434,8 @@ mod tests {
             tc.filters["veth0"][2].keys.source,
             "10.1.0.0/16".parse().ok()
         );
-        assert!(parse("[]").is_err() && parse("{}").unwrap().filters.is_empty());
+        assert!(parse("[]").is_err() && parse("{}").is_err());
+        let none = parse(r#"{"qdiscs":[],"filters":[]}"#).unwrap();
+        assert!(none.filters.is_empty() && none.losses.is_empty());
     }
 }

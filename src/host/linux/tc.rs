@@ -476,7 +476,7 @@ pub(crate) fn fuzz(bytes: &[u8]) -> String {
     let all = super::netlink::messages(bytes);
     let all = all.filter_map(|(_, message)| filter(message.get(HEADER..)?, &names).ok().flatten());
     let all: Vec<Value> = all.collect();
-    json!({"filters": [{"dev": "lo", "hook": "ingress", "filters": all}]}).to_string()
+    json!({"qdiscs": [], "filters": [{"dev": "lo", "hook": "ingress", "filters": all}]}).to_string()
 }
 
 #[cfg(test)]
