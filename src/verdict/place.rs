@@ -166,6 +166,13 @@ impl<'n> Places<'n> {
         Ok(all.any(|at| at.address.parse() == Ok(addr)))
     }
 
+    /// Returns the links with an address of this node's Node object: those that lead to other nodes.
+    pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
+        let all = self.object.iter().flat_map(|of| &of.status.addresses);
+        let all = all.filter_map(|at| self.own(at.address.parse().ok()?));
+        all.collect()
+    }
+
     /// Returns the ports that the containers of `pod`, as `NAMESPACE/NAME`, declare; `None` if the pod is not known.
     pub(super) fn declared_ports(&self, pod: &str) -> Option<BTreeSet<u16>> {
         let declared = self.declared.get_or_init(|| {

@@ -6,12 +6,14 @@
 //!
 //! Without the item, which older bundles do not have, nothing is said of them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question, is_of_old};
+use super::peers::TUNNELS;
 use super::{Fault, Missing, Obstacle};
 use crate::net::Proto;
-use crate::node::tc::{Does, Filter, Loss, Side, Tc};
+use crate::node::tc::{Does, Filter, Keys, Loss, Side, Tc};
 use crate::trace::{Entry, Outcome};
 
 /// A packet at one side of a link.
@@ -27,6 +29,8 @@ struct Passage<'o> {
     reply: bool,
     /// Whether it certainly passes the link.
     certain: bool,
+    /// Whether it is inside of another packet there, of which the filters see the outside.
+    inside: bool,
 }
 
 /// What keeps a packet.
@@ -107,6 +111,7 @@ impl Judge<'_> {
                 proto: flow.proto,
                 reply,
                 certain: true,
+                inside: false,
             };
             // From port to port, a packet does not pass the bridge's own sides.
             if !outcome.bridged {
@@ -117,6 +122,14 @@ impl Judge<'_> {
                 all.push(Passage {
                     link: &port.name,
                     certain: false,
+                    ..passage
+                });
+            }
+            for carrier in self.carriers(link) {
+                all.push(Passage {
+                    link: carrier,
+                    certain: false,
+                    inside: true,
                     ..passage
                 });
             }
@@ -184,6 +197,17 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the links that carry the packets of a tunnel to other nodes.
+    fn carriers(&self, tunnel: &str) -> BTreeSet<&str> {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let mut links = links.iter().filter(|of| of.name == tunnel);
+        if links.any(|of| TUNNELS.contains(&of.kind.as_str())) {
+            self.places.links_of_node()
+        } else {
+            BTreeSet::new()
+        }
+    }
+
     fn is_ifb(&self, name: &str) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         links.iter().any(|of| of.name == name && of.kind == "ifb")
@@ -214,10 +238,14 @@ fn matches(filter: &Filter, passage: Passage<'_>) -> Option<bool> {
         IpAddr::V4(_) => "ip",
         IpAddr::V6(_) => "ipv6",
     };
-    if filter.protocol != "all" && filter.protocol != family {
+    let is_ip = matches!(filter.protocol.as_str(), "ip" | "ipv6");
+    if filter.protocol != "all" && filter.protocol != family && !(passage.inside && is_ip) {
         return None;
     }
     let keys = &filter.keys;
+    if passage.inside {
+        return Some(*keys == Keys::default());
+    }
     let port = |key: Option<u16>, packet: Option<u16>| match (key, packet) {
         (None, _) => Some(true),
         (Some(key), Some(port)) => Some(key == port),

@@ -209,6 +209,27 @@ async fn isolated_ports_do_not_reach_each_other() {
     network.agree("one isolated port").await;
 }
 
+/// Leads the packets to pods of the other node through a tunnel, as Flannel does.
+fn tunnel(network: &Network) {
+    network.shell(
+        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.15 dev eth0 nolearning\n\
+         ip link set flannel.1 address 02:00:00:00:01:01 up\n\
+         ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink\n\
+         ip neigh replace 10.244.2.0 lladdr 02:00:00:00:01:02 nud permanent dev flannel.1\n\
+         bridge fdb append 02:00:00:00:01:02 dev flannel.1 dst 10.0.2.16\n",
+    );
+    network.other.feed(
+        "sh -e",
+        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.16 dev eth0 nolearning\n\
+         ip link set flannel.1 address 02:00:00:00:01:02 up\n\
+         ip addr add 10.244.2.0/32 dev flannel.1\n\
+         ip route replace 10.244.1.0/24 via 10.244.1.0 dev flannel.1 onlink\n\
+         ip neigh replace 10.244.1.0 lladdr 02:00:00:00:01:01 nud permanent dev flannel.1\n\
+         bridge fdb append 02:00:00:00:01:01 dev flannel.1 dst 10.0.2.15\n",
+    );
+    network.shell("ip addr add 10.244.1.0/32 dev flannel.1");
+}
+
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
 async fn neighbours_that_failed_or_were_set_by_hand_are_named() {
@@ -252,24 +273,8 @@ async fn neighbours_that_failed_or_were_set_by_hand_are_named() {
         network.agree(undo).await;
     }
     // A tunnel's neighbours are set by its network plugin, and those of a pod that the connection does not need do no harm.
-    network.shell(
-        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.15 dev eth0 nolearning\n\
-         ip link set flannel.1 address 02:00:00:00:01:01 up\n\
-         ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink\n\
-         ip neigh replace 10.244.2.0 lladdr 02:00:00:00:01:02 nud permanent dev flannel.1\n\
-         bridge fdb append 02:00:00:00:01:02 dev flannel.1 dst 10.0.2.16\n\
-         ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:77 nud permanent dev cni0\n",
-    );
-    network.other.feed(
-        "sh -e",
-        "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.2.16 dev eth0 nolearning\n\
-         ip link set flannel.1 address 02:00:00:00:01:02 up\n\
-         ip addr add 10.244.2.0/32 dev flannel.1\n\
-         ip route replace 10.244.1.0/24 via 10.244.1.0 dev flannel.1 onlink\n\
-         ip neigh replace 10.244.1.0 lladdr 02:00:00:00:01:01 nud permanent dev flannel.1\n\
-         bridge fdb append 02:00:00:00:01:01 dev flannel.1 dst 10.0.2.15\n",
-    );
-    network.shell("ip addr add 10.244.1.0/32 dev flannel.1");
+    tunnel(&network);
+    network.shell("ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:77 nud permanent dev cni0");
     network.agree("a tunnel").await;
     assert!(network.answers(Client::Pod, FAR));
 }
@@ -392,4 +397,19 @@ async fn traffic_control_on_the_way_drops_or_leaves_open() {
         network.shell(&format!("tc qdisc del dev {link} clsact"));
         network.agree(&about).await;
     }
+    // The packets of a tunnel pass the link below it.
+    tunnel(&network);
+    network.agree("a tunnel").await;
+    network.shell(
+        "tc qdisc add dev eth0 clsact\n\
+         tc filter add dev eth0 egress protocol ip pref 7 bpf da bytecode \"1,6 0 0 2\"",
+    );
+    let answer = network.why(FAR).await;
+    assert!(!network.answers(Client::Pod, FAR));
+    assert_eq!(fate(&answer, Client::Pod), Fate::Unknown);
+    assert!(
+        answer.sentence.contains("a tc program on eth0"),
+        "{}",
+        answer.sentence
+    );
 }
