@@ -506,7 +506,7 @@ fn neighbours_policies_and_filters_are_redacted_and_judged_the_same() {
         let fates = |evidence: &Evidence| {
             let node = NodeSnapshot::new(evidence);
             let owners = kpx::owner::Owners::new(&node);
-            let all = kpx::verdict::survey(&node, owners.ports(), &Family::BOTH);
+            let all = kpx::verdict::survey(&node, owners.ports(), &Family::BOTH, None);
             let cells = all.iter().flat_map(|of| &of.cells);
             let mut fates: Vec<_> = cells.map(|cell| cell.fate).collect();
             fates.sort_unstable();

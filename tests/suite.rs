@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
 
 mod access;
+mod across;
 mod architecture;
 mod bridge;
 mod browser;

@@ -314,7 +314,7 @@ pub(crate) fn causes_hold(recorded: Vec<String>) {
 }
 
 fn surveyed<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Surveyed> {
-    survey(node, Owners::new(node).ports(), &Family::BOTH)
+    survey(node, Owners::new(node).ports(), &Family::BOTH, None)
 }
 
 type Fates = BTreeMap<(String, SocketAddr, String), Fate>;

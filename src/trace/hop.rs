@@ -311,7 +311,7 @@ impl fmt::Display for Assumption {
 }
 
 /// One possible end of the packet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The verdict.
     pub verdict: Verdict,

@@ -33,6 +33,7 @@ pub(crate) mod userspace;
 pub(crate) mod walk;
 pub(crate) mod why;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::iptables::model::Chain;
@@ -195,6 +196,12 @@ impl World<'_, '_> {
         self.relayed(flow, self.walk_once(flow)?)
     }
 
+    /// Follows a reply of `flow`, whose source answers, to every end it may have; nothing where rules are not read.
+    pub(crate) fn reply(&self, flow: &Flow) -> Vec<Outcome> {
+        let walker = walk::Walker::new(self, Family::of(flow.destination));
+        walker.answer(flow).unwrap_or_default()
+    }
+
     /// Follows the packet to the ports of kube-proxy's process, and no further.
     fn walk_once(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
         match walk::Walker::new(self, Family::of(flow.destination)).walk(flow) {
@@ -254,6 +261,43 @@ impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
             // A chain that cannot be parsed makes all rules unknown.
             Err(_) => self.world.walk(flow).unwrap_or_default(),
         }
+    }
+}
+
+/// A walker of many packets that owns its world.
+#[derive(Debug)]
+pub(crate) struct Kept<'n> {
+    world: World<'n, 'n>,
+    family: Family,
+    index: RefCell<Option<index::Index>>,
+}
+
+impl<'n> Kept<'n> {
+    /// Returns a walker of packets of `family` through `node`.
+    pub(crate) fn new(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
+        Self {
+            world: World::whole(node, family),
+            family,
+            index: RefCell::new(Some(index::Index::default())),
+        }
+    }
+
+    /// Follows the first packet of `flow`, as [`World::walk`] does.
+    pub(crate) fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+        let mut walker = walk::Walker::new(&self.world, self.family);
+        walker.index = self.index.take();
+        let walked = walker.walk(flow);
+        self.index.replace(walker.index.take());
+        match walked {
+            Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
+            // A chain that cannot be parsed makes all rules unknown.
+            Err(_) => self.world.walk(flow).unwrap_or_default(),
+        }
+    }
+
+    /// Follows a reply of `flow`, as [`World::reply`] does.
+    pub(crate) fn reply(&self, flow: &Flow) -> Vec<Outcome> {
+        self.world.reply(flow)
     }
 }
 

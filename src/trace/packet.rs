@@ -87,6 +87,8 @@ pub(crate) struct Packet {
     pub(crate) untracked: bool,
     /// Whether the connection is already there.
     pub(crate) established: bool,
+    /// Whether it goes from the server to the client.
+    pub(crate) reply: bool,
     /// Whether nat decided on the destination, and on the source: once per connection.
     pub(crate) bound: [bool; 2],
     /// The virtual server that accepted it: protocol, address, port.
@@ -178,6 +180,7 @@ impl Packet {
             sticky: false,
             untracked: false,
             established: flow.established,
+            reply: false,
             bound: [false; 2],
             virtual_server: None,
             original: (flow.destination, flow.port),

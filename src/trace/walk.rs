@@ -150,6 +150,21 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         self.follow(flow, Follows::Questions(Rc::clone(seen)))
     }
 
+    /// Follows a reply of `flow`, whose source answers, to every end it may have. Nat has no say in it: the entry of the connection
+    /// translates it, and `flow` is what it is then.
+    pub(crate) fn answer(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
+        let mut outcomes = Vec::new();
+        let begun = self.start(flow, Follows::Hops, &mut outcomes);
+        let begun = begun.map(|(mut branch, phase)| {
+            branch.packet.established = true;
+            branch.packet.reply = true;
+            branch.packet.bound = [true; 2];
+            self.by_link((branch, phase))
+        });
+        self.go_on(vec![begun], None, &mut outcomes)?;
+        Ok(merge(outcomes))
+    }
+
     fn follow(&self, flow: &Flow, follows: Follows) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
         let mut tails = matches!(follows, Follows::Ends).then(Vec::new);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Serialize, Serializer};
 
 use super::judge::{Judge, Question};
-use super::{Fate, Verdict};
+use super::{Arrival, Fate, Verdict};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::owner::{Port, Role};
@@ -146,7 +146,7 @@ impl<'p> Target<'p> {
 }
 
 /// Connections from one client to one address, and the verdict on them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// The role of the address.
     pub kind: Kind,
@@ -160,6 +160,8 @@ pub struct Cell {
     pub outcomes: Vec<Outcome>,
     /// The verdict.
     pub verdict: Verdict,
+    /// How the packet comes from another node whose state is known, if it does.
+    pub arrival: Option<Arrival>,
 }
 
 impl Cell {
@@ -274,6 +276,7 @@ impl Judge<'_> {
             flow,
             outcomes,
             verdict,
+            arrival: None,
         }
     }
 

@@ -101,10 +101,7 @@ impl Judge<'_> {
                 what: "the pods of the node are unknown",
                 gap,
             })),
-            _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Other(format!(
-                "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
-                 nodes are not read"
-            )))),
+            _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
             _ => None,
         }
     }
@@ -286,9 +283,9 @@ impl Judge<'_> {
                     address: at,
                     holder: Some(holder.clone()),
                 }),
-                None if matches!(holder, Holder::Node(_)) => Some(Fault::Unknown(Missing::Other(
-                    format!("the packet leaves for {holder}, which is another machine"),
-                ))),
+                None if matches!(holder, Holder::Node(_)) => {
+                    Some(Fault::Unknown(Missing::OtherMachine(holder.clone())))
+                }
                 None => None,
             };
         }

@@ -139,6 +139,17 @@ pub enum Fault {
         /// The most that there may be.
         most: u64,
     },
+    /// It happens on another node.
+    There {
+        /// The node.
+        node: String,
+        /// What happens to the packets there.
+        fate: Fate,
+        /// The share of them that certainly fail: 0 to 1.
+        failing: f64,
+        /// The reason.
+        fault: Box<Fault>,
+    },
     /// It is unknown.
     Unknown(Missing),
 }
@@ -159,6 +170,13 @@ pub enum Missing {
         address: SocketAddr,
         /// The link by which it leaves.
         out: Option<String>,
+    },
+    /// The packet leaves for another node.
+    OtherMachine(Holder),
+    /// The slice of an endpoint on another node names no pod.
+    Vacant {
+        /// The endpoint.
+        address: SocketAddr,
     },
     /// The pod of the endpoint declares other ports alone.
     Undeclared {
@@ -209,6 +227,7 @@ impl Fault {
     pub const fn fate(&self) -> Fate {
         match self {
             Self::Obstacle(obstacle) => obstacle.fate(),
+            Self::There { fate, .. } => *fate,
             Self::Stopped { refused, .. } | Self::NoRoute { refused, .. } => {
                 if *refused {
                     Fate::Refused
@@ -237,6 +256,14 @@ impl Fault {
             | Self::Stale { .. }
             | Self::TableFull { .. } => Fate::Lost,
             Self::Unknown(_) => Fate::Unknown,
+        }
+    }
+
+    /// Returns the share of the packets with this fault that certainly fail, if any do: 0 to 1.
+    pub(super) const fn failing(&self) -> f64 {
+        match self {
+            Self::There { failing, .. } => *failing,
+            _ => 1.0,
         }
     }
 
@@ -373,6 +400,7 @@ impl fmt::Display for Fault {
                 "the table of tracked connections is full ({count} of {most}), so the kernel drops new ones"
             ),
             Self::Obstacle(obstacle) => obstacle.fmt(f),
+            Self::There { node, fault, .. } => write!(f, "on node {node}, {fault}"),
             Self::Unknown(missing) => missing.fmt(f),
         }
     }
@@ -391,6 +419,17 @@ impl fmt::Display for Missing {
                     "the packet leaves the node{by} for {address}, which no object of the cluster has"
                 )
             }
+            Self::OtherMachine(holder) => {
+                write!(
+                    f,
+                    "the packet leaves for {holder}, which is another machine"
+                )
+            }
+            Self::Vacant { address } => write!(
+                f,
+                "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
+                 nodes are not read"
+            ),
             Self::Undeclared {
                 pod,
                 port,

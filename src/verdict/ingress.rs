@@ -211,6 +211,16 @@ impl Judge<'_> {
         is_pod.then(|| link.to_owned())
     }
 
+    /// Says that packets from `source` come in by `link`, whatever route leads back.
+    pub(super) fn enters_by(&self, source: IpAddr, link: &str) {
+        let entered = Entered {
+            link: Some(Rc::from(link)),
+            astray: None,
+        };
+        let mut all = self.ingress.entered.borrow_mut();
+        all.insert(source, Rc::new(entered));
+    }
+
     /// Returns where packets from `source` come in: for pods of this node by the link that has the network of their addresses.
     fn entered(&self, entry: Entry, source: IpAddr) -> Rc<Entered> {
         if let Some(known) = self.ingress.entered.borrow().get(&source) {

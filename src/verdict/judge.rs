@@ -2,7 +2,9 @@
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
+use super::across::Beyond;
 use super::ingress::Ingress;
 use super::peers::Peers;
 use super::place::Places;
@@ -38,6 +40,8 @@ pub struct Judge<'n> {
     pub(super) router: Router<'n>,
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
+    /// Follows packets to other nodes, if their states are given.
+    pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// Whether chains of nftables are on links or bridges.
     pub(super) has_link_hooks: bool,
     /// Whether the node has a pod network: before, routes to pods prove nothing.
@@ -59,6 +63,7 @@ impl<'n> Judge<'n> {
             router: Router::new(node),
             ingress: Ingress::new(node),
             peers: OnceCell::new(),
+            beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
@@ -104,8 +109,14 @@ impl<'n> Judge<'n> {
 
     /// Returns what happens to the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
-        let faults = outcomes.iter().map(|outcome| self.fault(question, outcome));
-        let mut verdict = Verdict::new(outcomes, faults.collect());
+        let judged = outcomes.iter().map(|outcome| {
+            let here = self.fault(question, outcome);
+            match &self.beyond {
+                Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
+                None => (here, None),
+            }
+        });
+        let mut verdict = Verdict::joined(outcomes, judged.collect());
         let beside = self
             .table_full(question)
             .or_else(|| self.tracked(question, outcomes));
@@ -123,7 +134,7 @@ impl<'n> Judge<'n> {
         verdict
     }
 
-    fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+    pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         match outcome.verdict {
             trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
@@ -198,7 +209,7 @@ impl<'n> Judge<'n> {
         if let Err(missing) = self.node.routes() {
             return Some(gap("the routes are unknown", &missing));
         }
-        let is_relayed = |hop: &std::rc::Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
+        let is_relayed = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
         if outcome.hops.iter().any(is_relayed) {
             let what = "whether kube-proxy listens on the ports of its portals is unknown";
             let sockets = self.node.sockets();
@@ -312,7 +323,7 @@ fn index(question: Question<'_>) -> usize {
 fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     let refused = outcome.verdict == trace::Verdict::Reject;
     let reason = trace::why(outcome, question.port);
-    let ends = |hop: &std::rc::Rc<Hop>| {
+    let ends = |hop: &Rc<Hop>| {
         matches!(
             hop.effect,
             Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }

@@ -3,6 +3,7 @@
 //! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
 //! address, and does the reply come back? What is not read, or not modelled, never counts as working.
 
+mod across;
 mod cell;
 mod end;
 mod fault;
@@ -24,6 +25,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub use across::{Across, Arrival, Far, Onward};
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
@@ -124,24 +126,28 @@ pub struct Way {
     pub share: f64,
     /// Why they do not work; `None` if they do.
     pub fault: Option<Fault>,
+    /// Their way behind the node, if they go on at another one and states of other nodes are given.
+    pub onward: Option<Onward>,
 }
 
 impl Way {
-    /// Returns what happens to the packets; never [`Fate::Partly`].
+    /// Returns what happens to the packets; [`Fate::Partly`] only on another node.
     pub fn fate(&self) -> Fate {
         self.fault.as_ref().map_or(Fate::Works, Fault::fate)
     }
 }
 
 impl Verdict {
-    /// Returns the verdict on packets with `outcomes`, of which each fails with the fault in `faults`, if any.
-    fn new(outcomes: &[Outcome], faults: Vec<Option<Fault>>) -> Self {
+    /// Returns the verdict on packets with `outcomes`, of which each fails with a fault, if any, and goes on at another
+    /// node or not.
+    fn joined(outcomes: &[Outcome], judged: Vec<(Option<Fault>, Option<Onward>)>) -> Self {
         let is_possible = |outcome: &&Outcome| !outcome.when.iter().any(Assumption::is_astray);
-        let pairs = outcomes.iter().zip(faults);
+        let pairs = outcomes.iter().zip(judged);
         let ways: Vec<Way> = pairs
-            .map(|(outcome, fault)| Way {
+            .map(|(outcome, (fault, onward))| Way {
                 share: outcome.probability,
                 fault: fault.filter(|_| is_possible(&outcome)),
+                onward,
             })
             .collect();
         let possible: Vec<_> = outcomes
@@ -170,7 +176,10 @@ impl Verdict {
     pub fn failing(&self) -> f64 {
         let failing = self.ways.iter().filter(|way| way.fate().fails());
         // The sum of no floats is -0.
-        failing.fold(0.0, |sum, way| sum + way.share)
+        failing.fold(0.0, |sum, way| {
+            let part = way.fault.as_ref().map_or(1.0, Fault::failing);
+            sum + way.share * part
+        })
     }
 
     /// Returns the faults, each once, those of the most packets first.

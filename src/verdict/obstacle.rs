@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
+use crate::net::Cidr;
 use crate::node::routes::Route;
 use crate::node::tc::Filter;
 use crate::node::xfrm::Policy;
@@ -68,6 +69,16 @@ pub enum Obstacle {
         /// How they end, in words.
         reason: String,
     },
+    /// Replies to a client end at this node, by a rule or for want of a route.
+    ReplyHere {
+        /// The client.
+        to: IpAddr,
+        /// How they end, in words.
+        reason: String,
+        /// The route that is missing, if no route leads to the pods of the client's node: their range, that node's address, and the
+        /// link to it.
+        missing: Option<(Cidr, IpAddr, String)>,
+    },
     /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
     Taken {
         /// The pod's address.
@@ -100,6 +111,7 @@ impl Obstacle {
             | Self::Tc { .. }
             | Self::Xfrm { refused: false, .. }
             | Self::Reply { .. }
+            | Self::ReplyHere { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
         }
     }
@@ -164,6 +176,9 @@ impl fmt::Display for Obstacle {
                 "{address} did not answer on {link} when the node last asked for its link-layer address (its neighbour \
                  entry is FAILED)"
             ),
+            Self::ReplyHere { to, reason, .. } => {
+                write!(f, "the reply to {to} is lost: {reason}")
+            }
             Self::Reply { reason } => write!(f, "the reply is lost: {reason}"),
             Self::Isolated { bridge } => write!(
                 f,

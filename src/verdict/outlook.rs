@@ -56,8 +56,8 @@ impl Outlook {
         let assumed = Assumed::new(node, mode)?;
         let name = node.name().ok();
         let other = assumed.snapshot().called(name.as_deref());
-        let now = survey(node, ports, families);
-        let then = survey(&other, ports, families);
+        let now = survey(node, ports, families, None);
+        let then = survey(&other, ports, families, None);
         let pairs = now.iter().zip(&then);
         let worse = pairs.flat_map(|(now, then)| worse_cells(now, then));
         Ok(Self {

@@ -137,6 +137,20 @@ impl Judge<'_> {
         }))
     }
 
+    /// Returns the route that would lead to the pods of another node with `addr`: their range, that node's address, and the link.
+    pub(super) fn route_to_pods_there(&self, addr: IpAddr) -> Option<(Cidr, IpAddr, String)> {
+        let family = Family::of(addr);
+        let mut peers = self.peers().by_name.values();
+        let (peer, range) = peers.find_map(|peer| {
+            let range = peer.ranges.iter().find(|range| range.contains(addr))?;
+            Some((peer, *range))
+        })?;
+        let mut own = peer.addrs.iter().copied();
+        let by = own.find(|of| Family::of(*of) == family)?;
+        let (link, _) = self.way_to(by)?;
+        Some((range, by, link))
+    }
+
     /// Returns whether the link called `name` may lead to other nodes whatever the gateway is.
     fn is_tunnel(&self, name: &str) -> bool {
         match self.node.links() {

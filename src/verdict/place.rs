@@ -149,6 +149,13 @@ impl<'n> Places<'n> {
         self.pods_anywhere.iter().any(|range| range.contains(addr))
     }
 
+    /// Returns the Node in whose range of pods `addr` is.
+    pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&str> {
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let node = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))?;
+        Some(&node.metadata.name)
+    }
+
     /// Returns whether `addr` is an address of this node's Node object.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use crate::node::links::Link;
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 
 /// A port that a client may send from.
-const EPHEMERAL: u16 = 40_000;
+pub(super) const EPHEMERAL: u16 = 40_000;
 
 impl Judge<'_> {
     /// Returns the fault of a packet that would have to go from one isolated port of a bridge to another.

@@ -9,6 +9,7 @@ use std::thread::{self, available_parallelism};
 use foldhash::HashMap;
 use serde::Serialize;
 
+use super::across::{Across, Onward};
 use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::judge::Judge;
 use super::{Fate, Fault};
@@ -99,11 +100,13 @@ impl Surveyed {
 /// How many ports a thread takes at once.
 const STRIDE: usize = 32;
 
-/// Judges connections to every address of `ports` in `families`, from each kind of client, side by side on all processors.
+/// Judges connections to every address of `ports` in `families`, from each kind of client, side by side on all processors; with the
+/// states `across` of other nodes, to endpoints there and back.
 pub fn survey<'n>(
     node: &'n NodeSnapshot<'n>,
     ports: &[Port],
     families: &[Family],
+    across: Option<&'n Across<'n>>,
 ) -> Vec<Surveyed> {
     let mut services: HashMap<(&str, &str), &Service> = HashMap::default();
     for service in node.services().into_iter().flatten() {
@@ -116,7 +119,7 @@ pub fn survey<'n>(
     let worlds: Vec<_> = worlds.collect();
     let next = AtomicUsize::new(0);
     let work = || {
-        let judge = Judge::new(node);
+        let judge = across.map_or_else(|| Judge::new(node), |across| across.judge(node));
         let walks = worlds
             .iter()
             .map(|(family, world)| (*family, Walks::new(world, *family)));
@@ -214,6 +217,10 @@ fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
         Some(Fault::Stopped { hop, .. }) => match refusal(outcome, &outcome.hops[*hop]) {
             Some(Refusal::SourceRanges) => true,
             Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => is_local && !is_here,
+            _ => false,
+        },
+        Some(Fault::There { .. }) => match &way.onward {
+            Some(Onward::Far(far)) => is_by_design(service, port, &far.cell),
             _ => false,
         },
         // Mode ipvs sends such packets on; and traffic from pods bypasses the policy.

@@ -10,7 +10,7 @@ use crate::check::Facts;
 use crate::evidence::{Gap, IPTABLES, Item, Time};
 use crate::net::Family;
 use crate::trace;
-use crate::verdict::{Outlook, Tally, survey};
+use crate::verdict::{Across, Outlook, Tally, survey};
 
 /// The items that the head reads in every run; all are cheap.
 pub(crate) const HEAD: &[Item] = &[
@@ -38,12 +38,13 @@ pub(crate) fn judged() -> impl Iterator<Item = Item> {
     rules.copied().chain([Item::Modules])
 }
 
-/// Returns the verdict on all Services of the node, unless they are unknown.
-pub(crate) fn tally(facts: &Facts<'_>) -> Option<Tally> {
+/// Returns the verdict on all Services of the node, unless they are unknown; with the states `across` of other nodes, to endpoints
+/// there and back.
+pub(crate) fn tally<'n>(facts: &Facts<'n>, across: Option<&'n Across<'n>>) -> Option<Tally> {
     let node = facts.node;
     ask(|| {
         node.services()?;
-        let surveyed = survey(node, facts.owners().ports(), &Family::BOTH);
+        let surveyed = survey(node, facts.owners().ports(), &Family::BOTH, across);
         Ok(Tally::of(&surveyed))
     })
 }

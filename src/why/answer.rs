@@ -1,5 +1,6 @@
 //! The answer: its fate, sentence and fix, derived from the verdicts and the causes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde::Serialize;
@@ -11,7 +12,8 @@ use super::paths::Path;
 use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
 use crate::owner::EndpointState;
-use crate::verdict::{Client, Fate, client_names};
+use crate::trace::mismatch::listed;
+use crate::verdict::{Cell, Client, Fate, Onward, client_names};
 use crate::words::number_of;
 
 /// What no evidence of a node shows.
@@ -21,6 +23,14 @@ pub const UNSEEN: &[&str] = &[
     "NetworkPolicies",
     "the application",
     "other nodes",
+];
+
+/// The same where connections are followed to other nodes.
+const UNSEEN_WITH_NODES: &[&str] = &[
+    "MTU",
+    "the network plugin's own path",
+    "NetworkPolicies",
+    "the application",
 ];
 
 /// The answer to why a Service does not work, seen from one node.
@@ -50,10 +60,24 @@ pub struct Answer {
     pub endpoints: Vec<EndpointRow>,
     /// Findings of the doctor that concern the Service.
     pub findings: Vec<Related>,
+    /// The other nodes to which connections go, if states of other nodes are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Beside>,
     /// Data that is missing.
     pub unknown: Vec<String>,
     /// What no evidence of a node shows.
     pub unseen: &'static [&'static str],
+}
+
+/// Another node to which connections go.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Beside {
+    /// The node.
+    pub node: String,
+    /// Why connections were not followed to it, if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
 }
 
 /// A cause, with the connections that it breaks.
@@ -70,6 +94,9 @@ pub struct Broken {
     pub by_design: bool,
     /// The Service port, or the Service if several ports are affected.
     pub subject: String,
+    /// The node on which it is, if that is another one than the node that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The clients whose connections fail.
     pub from: Vec<Client>,
     /// The addresses at which they fail.
@@ -106,7 +133,11 @@ impl Broken {
                 Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
                 None => cause.sentence(&at),
             },
-            fix: cause.fix(&at),
+            fix: match &at.there {
+                Some(node) => cause.fix(&at).map(|fix| fix.at(node)),
+                None => cause.fix(&at),
+            },
+            node: at.there,
             subject: at.subject,
             from: at.from,
             to: at.to,
@@ -148,6 +179,10 @@ impl Answer {
 
     /// Derives the fate, the sentence and the fix from the connections and the causes.
     pub(super) fn settle_as(&mut self, subject: &str) {
+        self.nodes = beside(&self.paths);
+        if !self.nodes.is_empty() && self.nodes.iter().all(|of| of.unread.is_none()) {
+            self.unseen = UNSEEN_WITH_NODES;
+        }
         self.causes.sort_by_key(Broken::rank);
         let first = self.causes.first();
         self.fate = if self.paths.is_empty() {
@@ -188,8 +223,49 @@ impl Answer {
         let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
         let endpoints = number_of(ready.len(), "endpoint");
         let from = client_names(&from);
+        let unread: Vec<String> = self.nodes.iter().filter_map(Beside::reason).collect();
+        let until = match unread.as_slice() {
+            [] => String::new(),
+            reasons => format!(", as far as node {node} ({})", listed(reasons)),
+        };
         format!(
-            "{subject} works on {node}: connections{from} reach {endpoints}, and replies return"
+            "{subject} works on {node}: connections{from} reach {endpoints}, and replies return{until}"
         )
     }
+}
+
+impl Beside {
+    fn reason(&self) -> Option<String> {
+        let reason = self.unread.as_ref()?;
+        Some(format!("{} was not read: {reason}", self.node))
+    }
+}
+
+/// Returns the other nodes to which the connections of `paths` go, as far as states of other nodes are given.
+fn beside(paths: &[Path]) -> Vec<Beside> {
+    let mut all = BTreeSet::new();
+    let mut left: Vec<&Cell> = paths.iter().map(|path| &path.cell).collect();
+    while let Some(cell) = left.pop() {
+        for onward in cell
+            .verdict
+            .ways
+            .iter()
+            .filter_map(|way| way.onward.as_ref())
+        {
+            all.insert(match onward {
+                Onward::Far(far) => {
+                    left.push(&far.cell);
+                    Beside {
+                        node: far.node.clone(),
+                        unread: None,
+                    }
+                }
+                Onward::Unread { node, reason } => Beside {
+                    node: node.clone(),
+                    unread: Some(reason.clone()),
+                },
+            });
+        }
+    }
+    all.into_iter().collect()
 }

@@ -20,7 +20,7 @@ use crate::node::routes::{PolicyRule, Route};
 use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Port, Role};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
-use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, mismatch, why};
+use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
 use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle};
 
 /// Differences that are tried one by one; the rest is tried together.
@@ -440,7 +440,14 @@ impl Look<'_> {
                     | Fault::Unknown(Missing::PodRoute { .. })
             )
         };
-        let Some(fault) = faults.iter().find(is_routing) else {
+        let is_reply = |fault: &&&Fault| {
+            let Fault::Obstacle(what) = fault else {
+                return false;
+            };
+            matches!(**what, Obstacle::ReplyHere { .. })
+        };
+        let mut all = faults.iter();
+        let Some(fault) = all.find(|fault| is_routing(fault) || is_reply(fault)) else {
             return found;
         };
         let ends: Vec<SocketAddr> = failing
@@ -516,14 +523,17 @@ fn made_by(route: &Route) -> String {
     }
 }
 
-/// Returns the ways of `cell` that fail, or do so unless the network knows more routes than the node.
+/// Returns the ways of `cell` that fail, or do so unless the network knows more routes than the node; and replies that are lost.
 pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
     let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
     let failing = ways.filter(|(_, way)| {
         let is_stray = matches!(way.fault, Some(Fault::Unknown(Missing::PodRoute { .. })));
         way.fate().fails() || is_stray
     });
-    failing.map(|(outcome, _)| outcome).collect()
+    let failing = failing.map(|(outcome, _)| outcome);
+    let replies = cell.arrival.iter().flat_map(|of| &of.replies);
+    let lost = replies.filter(|of| matches!(of.verdict, Verdict::Drop | Verdict::Reject));
+    failing.chain(lost).collect()
 }
 
 /// Returns whether a rule with `effect` may decide what happens to a packet.

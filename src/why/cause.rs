@@ -300,6 +300,8 @@ pub(super) struct At {
     pub(super) service: Option<ServiceRef>,
     /// The node.
     pub(super) node: Option<String>,
+    /// The node on which the cause is, if that is another one.
+    pub(super) there: Option<String>,
     /// The clients whose packets fail.
     pub(super) from: Vec<Client>,
     /// The addresses at which they fail.
@@ -392,7 +394,8 @@ impl Cause {
     /// Returns the cause as one sentence, without a full stop.
     pub(super) fn sentence(&self, at: &At) -> String {
         let subject = &at.subject;
-        let node = at.node.as_deref().unwrap_or("this node");
+        let node = at.there.as_deref().or(at.node.as_deref());
+        let node = node.unwrap_or("this node");
         let since = at
             .since
             .map_or_else(String::new, |time| format!(" since {time}"));
@@ -614,7 +617,11 @@ fn fails(at: &At) -> String {
         to => format!(" ({})", listed(to)),
     };
     let from = client_names(&at.from);
-    format!("{} {verb} on {node}{from}{to}", at.subject)
+    let because = at
+        .there
+        .as_ref()
+        .map_or_else(String::new, |there| format!(", because of node {there}"));
+    format!("{} {verb} on {node}{from}{to}{because}", at.subject)
 }
 
 fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {

@@ -34,6 +34,8 @@ pub(super) struct Group {
     pub(super) cause: Cause,
     pub(super) degree: Degree,
     pub(super) since: Option<Time>,
+    /// The node on which it is, if that is another one.
+    pub(super) there: Option<String>,
     pub(super) partly: bool,
     pub(super) open: Option<String>,
     pub(super) ports: Vec<String>,
@@ -49,15 +51,17 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
             cause,
             degree,
             since,
+            there,
         } = of.blame;
         let at = groups
             .iter_mut()
-            .position(|group| group.cause.joins(&cause));
+            .position(|group| group.there == there && group.cause.joins(&cause));
         let at = at.unwrap_or_else(|| {
             groups.push(Group {
                 cause,
                 degree,
                 since,
+                there,
                 partly: of.partly,
                 open: of.open.clone(),
                 ports: Vec::new(),

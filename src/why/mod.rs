@@ -17,11 +17,14 @@ mod obstacle;
 mod paths;
 mod search;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use thiserror::Error;
 
-pub use answer::{Answer, Broken, UNSEEN};
+pub use answer::{Answer, Beside, Broken, UNSEEN};
 pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree};
 pub use endpoints::{EndpointRow, Lack};
@@ -44,7 +47,7 @@ use crate::node::NodeSnapshot;
 use crate::owner::{self, Port};
 use crate::trace::sources::SourceError;
 use crate::trace::{self, Entry, Flow, Walks, World};
-use crate::verdict::{self, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
+use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
 
 /// A question that cannot be answered.
 #[derive(Debug, Error)]
@@ -69,6 +72,11 @@ pub struct Look<'n> {
     judge: Judge<'n>,
     diff: Result<Diff, Gap>,
     outcomes: &'n [(&'static Check, Outcome)],
+    /// The states of other nodes, if they are given.
+    across: Option<&'n Across<'n>>,
+    /// The other nodes that were looked at, and the repairs that were found there.
+    there: RefCell<BTreeMap<String, Rc<Self>>>,
+    known_there: RefCell<BTreeMap<String, Vec<Sets>>>,
 }
 
 /// Returns the items that an answer reads, beside those of the doctor's checks.
@@ -79,6 +87,33 @@ pub fn needs() -> Vec<Item> {
     items.extend(trace::NOTES_NEEDS);
     items.extend(crate::evidence::IPTABLES);
     items
+}
+
+/// Returns the nodes that have the endpoints of `asked`, or an address that it names, from the objects of the cluster.
+pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<String> {
+    let (Ok(services), Ok(slices)) = (cluster.services(), cluster.slices()) else {
+        return BTreeSet::new();
+    };
+    let judge = Judge::new(cluster);
+    let of = |addr: IpAddr| judge.node_of(addr);
+    let mut touched = BTreeSet::new();
+    if let Asked::Address(addr, _) = asked {
+        touched.extend(of(*addr));
+    }
+    let found = asked::find(asked, services, slices, |addr| of(addr).is_some());
+    let Ok(found) = found else {
+        return touched;
+    };
+    for endpoint in endpoints::slices_of(found.service, slices).flat_map(|of| &of.endpoints) {
+        match &endpoint.node_name {
+            Some(name) => touched.extend([name.clone()]),
+            None => {
+                let addresses = endpoint.addresses.iter().filter_map(|at| at.parse().ok());
+                touched.extend(addresses.filter_map(of));
+            }
+        }
+    }
+    touched
 }
 
 /// Explains `asked` on one node; `outcomes` are those of the doctor's checks, and `source` limits the clients.
@@ -113,7 +148,36 @@ impl<'n> Look<'n> {
             judge: Judge::new(node),
             diff,
             outcomes,
+            across: None,
+            there: RefCell::default(),
+            known_there: RefCell::default(),
         })
+    }
+
+    /// Returns the same look, which follows connections to the other nodes in `across`.
+    #[must_use]
+    pub fn beside(self, across: &'n Across<'n>) -> Self {
+        Self {
+            judge: across.judge(self.node),
+            across: Some(across),
+            ..self
+        }
+    }
+
+    /// Returns a look at the other node `name`, if its state is given.
+    fn at_node(&self, name: &str) -> Option<Rc<Self>> {
+        if let Some(known) = self.there.borrow().get(name) {
+            return Some(Rc::clone(known));
+        }
+        let across = self.across?;
+        let look = Self::new(across.node(name)?, &self.families, &[]).ok()?;
+        let look = Rc::new(Self {
+            across: Some(across),
+            ..look
+        });
+        let mut all = self.there.borrow_mut();
+        all.insert(name.to_owned(), Rc::clone(&look));
+        Some(look)
     }
 
     /// Returns the differences between the live and the desired state of the node.
@@ -255,6 +319,7 @@ impl<'n> Look<'n> {
             endpoints: Vec::new(),
             findings: Vec::new(),
             unknown: Vec::new(),
+            nodes: Vec::new(),
             unseen: UNSEEN,
         }
     }
@@ -315,6 +380,7 @@ impl<'n> Look<'n> {
                 partly: group.partly,
                 open: group.open,
                 since: group.since,
+                there: group.there,
                 ..self.at_service(service, subject)
             };
             answer

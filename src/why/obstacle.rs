@@ -15,6 +15,7 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         Obstacle::Isolated { .. }
         | Obstacle::Unanswered { .. }
         | Obstacle::Reply { .. }
+        | Obstacle::ReplyHere { .. }
         | Obstacle::Tc { .. } => 11,
     }
 }
@@ -30,6 +31,7 @@ pub(super) const fn owner(what: &Obstacle) -> &'static str {
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Reply { .. } => "nftables of the node",
+        Obstacle::ReplyHere { .. } => "rules and routes of the node",
     }
 }
 
@@ -51,7 +53,13 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::Tc { link, filter, .. } => {
             vec![Repair::RemoveFilter(link.clone(), filter.clone())]
         }
-        Obstacle::Unanswered { .. } | Obstacle::Reply { .. } => Vec::new(),
+        Obstacle::ReplyHere {
+            missing: Some((range, by, link)),
+            ..
+        } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
+        Obstacle::Unanswered { .. } | Obstacle::Reply { .. } | Obstacle::ReplyHere { .. } => {
+            Vec::new()
+        }
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]
@@ -108,6 +116,17 @@ pub(super) fn fix(what: &Obstacle) -> Fix {
         Obstacle::Reply { .. } => Fix::on_node(
             "Remove the rule here and in the configuration that creates it.",
             "nft -a list ruleset",
+        ),
+        Obstacle::ReplyHere {
+            missing: Some((range, by, _)),
+            ..
+        } => Fix::on_node(
+            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+            format!("ip route replace {range} via {by}"),
+        ),
+        Obstacle::ReplyHere { to, .. } => Fix::on_node(
+            "Correct the route or the rule that ends the replies.",
+            format!("ip route get {to}"),
         ),
         Obstacle::Isolated { bridge } => Fix::on_node(
             "Set portIsolation to false in the network plugin's configuration, which new pods follow, and turn isolation off \

@@ -158,7 +158,6 @@ impl Look<'_> {
             port.clone()
         };
         repair::with(self.node, repairs, family, |judge, world| {
-            let outcomes = world.walk(&cell.flow).unwrap_or_default();
             let target = Target {
                 port: &port,
                 kind: cell.kind,
@@ -168,6 +167,16 @@ impl Look<'_> {
                 flow: &cell.flow,
                 port: target.asked(),
             };
+            if let Some(arrival) = &cell.arrival {
+                let (outcomes, verdict, arrival) = judge.arrived(world, question, arrival);
+                return Cell {
+                    outcomes,
+                    verdict,
+                    arrival: Some(arrival),
+                    ..cell.clone()
+                };
+            }
+            let outcomes = world.walk(&cell.flow).unwrap_or_default();
             let verdict = judge.judge(question, &outcomes);
             Cell {
                 outcomes,

@@ -484,9 +484,62 @@ pub(crate) const FAULTS: &[Row] = &[
         ],
         node: "w2",
         asked: &["demo/on-host"],
+        over: true,
         sent: Some(Sent(Pod("w2"), "10.96.77.8:80", All)),
-        open: true,
-        mend: Back,
+        cause: Some("foreign-rule"),
+        says: &["because of node w1", "chain INPUT"],
+        ..ROW
+    },
+    Row {
+        name: "forward-there",
+        breaks: &[On("w2", "iptables -I FORWARD -s {client} -d {far} -j DROP")],
+        back: &[On("w2", "iptables -D FORWARD -s {client} -d {far} -j DROP")],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        cause: Some("foreign-rule"),
+        says: &["because of node w2", "chain FORWARD"],
+        ..ROW
+    },
+    Row {
+        name: "link-forwarding-there",
+        breaks: &[On("w2", "sysctl -qw net.ipv4.conf.eth0.forwarding=0")],
+        back: &[On("w2", "sysctl -qw net.ipv4.conf.eth0.forwarding=1")],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        cause: Some("obstacle"),
+        says: &["because of node w2", "net.ipv4.conf.eth0.forwarding"],
+        ..ROW
+    },
+    Row {
+        name: "no-way-back-there",
+        breaks: &[On(
+            "w2",
+            "ip route show >/var/log/routes; ip route replace prohibit {client}/32",
+        )],
+        back: &[On("w2", "ip route del prohibit {client}/32")],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["because of node w2", "prohibit"],
+        ..ROW
+    },
+    Row {
+        name: "source-there",
+        breaks: &[On(
+            "w2",
+            "iptables -t nat -I POSTROUTING -s {client} -d {far} -j SNAT --to-source 203.0.113.9",
+        )],
+        back: &[On(
+            "w2",
+            "iptables -t nat -D POSTROUTING -s {client} -d {far} -j SNAT --to-source 203.0.113.9",
+        )],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        cause: Some("foreign-rule"),
+        says: &["because of node w2", "203.0.113.9"],
         ..ROW
     },
     // The end.

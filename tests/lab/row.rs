@@ -63,6 +63,8 @@ pub(crate) struct Row {
     /// The node, the target, and more options.
     pub(crate) node: &'static str,
     pub(crate) asked: &'static [&'static str],
+    /// Whether the states of all nodes are read: `--all-nodes`, of which the answer of `node` counts.
+    pub(crate) over: bool,
     pub(crate) sent: Option<Sent>,
     /// Whether what kpx reads leaves open what connections that fail show: then `unknown` is right, if it names what is open.
     pub(crate) open: bool,
@@ -82,6 +84,7 @@ pub(crate) const ROW: Row = Row {
     back: &[],
     node: "w1",
     asked: &[],
+    over: false,
     sent: None,
     open: false,
     misled: false,
@@ -135,6 +138,7 @@ impl Names {
 struct Said {
     status: Option<i32>,
     report: Value,
+    took: Duration,
 }
 
 impl Said {
@@ -238,15 +242,24 @@ impl Trial<'_> {
             .iter()
             .map(|word| self.names.put(word))
             .collect();
-        let mut words = vec![STATIC, "--node", self.row.node, "-o", "json", "why"];
+        let mut words = vec![STATIC, "-o", "json", "why"];
         words.extend(asked.iter().map(String::as_str));
+        if self.row.over {
+            words.push("--all-nodes");
+        } else {
+            words.extend(["--node", self.row.node]);
+        }
+        let begun = Instant::now();
         let ran = self.lab.laptop("kpx", &words).stdin(Stdio::null()).output();
-        let ran = ran.unwrap();
-        let report = serde_json::from_slice(&ran.stdout)
+        let (ran, took) = (ran.unwrap(), begun.elapsed());
+        let report: Value = serde_json::from_slice(&ran.stdout)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&ran.stderr).into_owned()));
+        let mut nodes = report["nodes"].as_array().into_iter().flatten();
+        let own = nodes.find(|of| self.row.over && of["node"] == self.row.node);
         Said {
             status: ran.status.code(),
-            report,
+            report: own.map_or_else(|| report.clone(), |of| of["report"].clone()),
+            took,
         }
     }
 
@@ -318,7 +331,10 @@ impl Trial<'_> {
                 ran.status.success().then_some(()).ok_or(said)
             }
             _ => {
-                let ran = self.lab.on(self.row.node, &["sh", "-c", command]).output();
+                // A cause on another node has its fix there.
+                let node = said.text("/causes/0/node");
+                let node = if node.is_empty() { self.row.node } else { node };
+                let ran = self.lab.on(node, &["sh", "-c", command]).output();
                 let ran = ran.unwrap();
                 let said = String::from_utf8_lossy(&ran.stderr).into_owned();
                 ran.status.success().then_some(()).ok_or(said)
@@ -395,6 +411,9 @@ impl Trial<'_> {
             None => said.text("/sentence"),
         };
         writeln!(line, "    {}: {sentence}", said.text("/fate")).unwrap();
+        if row.over {
+            writeln!(line, "    after {} ms", said.took.as_millis()).unwrap();
+        }
         for (name, path) in [
             ("cause", "/causes/0/cause"),
             ("fix", "/causes/0/fix/command"),

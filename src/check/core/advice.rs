@@ -19,6 +19,8 @@ pub struct Fix {
     pub advice: Option<Advice>,
     /// How commands reach the node from where the report is read.
     reach: Arc<Reach>,
+    /// The node that it is for, if that is another one than the report's.
+    there: Option<String>,
 }
 
 /// Something to run.
@@ -112,6 +114,7 @@ impl Fix {
             text: text.into(),
             advice: None,
             reach: Arc::default(),
+            there: None,
         }
     }
 
@@ -138,6 +141,18 @@ impl Fix {
         Self::new(text, Advice::Anywhere(line.into()))
     }
 
+    /// Returns the same fix for the node `name`, which is another one than the report's.
+    #[must_use]
+    pub fn at(mut self, name: &str) -> Self {
+        self.there = Some(name.to_owned());
+        self
+    }
+
+    /// Returns the node that it is for, if that is another one than the report's.
+    pub fn there(&self) -> Option<&str> {
+        self.there.as_deref()
+    }
+
     /// Makes its commands reach the node from where the report is read.
     pub fn reached_by(&mut self, reach: &Arc<Reach>) {
         self.reach = Arc::clone(reach);
@@ -147,7 +162,8 @@ impl Fix {
     pub fn text(&self) -> String {
         let mut text = self.reach.prose(&self.text);
         let is_there = self.advice.as_ref().is_some_and(Advice::is_on_node);
-        if let Some(node) = self.reach.node.as_deref().filter(|_| is_there) {
+        let node = self.there.as_deref().or(self.reach.node.as_deref());
+        if let Some(node) = node.filter(|_| is_there) {
             text.extend([" Run the command on ", node, "."]);
         }
         text
@@ -155,9 +171,11 @@ impl Fix {
 
     /// Returns the command as it is printed.
     pub fn command(&self) -> Option<String> {
-        self.advice
-            .as_ref()
-            .map(|advice| self.reach.command(advice))
+        let advice = self.advice.as_ref()?;
+        Some(match &self.there {
+            Some(node) => self.reach.at(node).command(advice),
+            None => self.reach.command(advice),
+        })
     }
 }
 
@@ -218,6 +236,30 @@ impl Advice {
 }
 
 impl Reach {
+    /// Returns how commands reach the other node `name`.
+    fn at(&self, name: &str) -> Self {
+        let to = |options: &str| {
+            let words = options.split(' ').collect::<Vec<_>>();
+            let mut kept: Vec<&str> = Vec::new();
+            let mut words = words.into_iter();
+            while let Some(word) = words.next() {
+                match word {
+                    "--node" => drop(words.next()),
+                    word if word.is_empty() || word.starts_with("--node=") => {}
+                    word => kept.push(word),
+                }
+            }
+            kept.extend(["--node", name]);
+            kept.join(" ")
+        };
+        Self {
+            program: self.program,
+            options: to(&self.options),
+            to_read: to(&self.to_read),
+            node: Some(name.to_owned()),
+        }
+    }
+
     /// Returns `advice` as a command line.
     pub fn command(&self, advice: &Advice) -> String {
         match advice {

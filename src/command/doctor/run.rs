@@ -1,5 +1,6 @@
 //! `kpx doctor`
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
@@ -9,7 +10,9 @@ use super::examine::{Asked, examine_node, ignores, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 use crate::check::{self, Check, Question};
+use crate::cli::nodes::NodesArgs;
 use crate::command::explain::report::CheckList;
+use crate::command::shared::beside::{Reading, beside};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::named_checks::named;
@@ -19,14 +22,21 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
 use crate::command::watch::run::Follow;
+use crate::evidence::{Evidence, Item};
 use crate::host::{self, clock};
+use crate::node::NodeSnapshot;
 use crate::render::Report as _;
+use crate::trace::question::whole_needs;
+use crate::view::head;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest time between two readings of `--watch`.
 const AT_LEAST: Duration = Duration::from_secs(300);
+
+/// The nodes of a cluster whose Services are judged from node to node.
+const MOST_JOINED: usize = 32;
 
 /// The doctor's formats in addition to those of every command.
 const FORMATS: &[Extra<DoctorReport>] = &[
@@ -70,6 +80,11 @@ pub(in crate::command) async fn run(
     )?;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
+        let judges = args.only.is_empty() && question(&args) == Question::Now;
+        let session = match judges {
+            true => &all_beside(session, &nodes).await?,
+            false => session,
+        };
         let work = async move |session: Session| {
             let asked = Asked::new(&args, &checks, ignores.as_ref());
             examine_node(&session, &asked).await
@@ -105,6 +120,23 @@ pub(in crate::command) async fn run(
             }
         }
     }
+}
+
+/// Returns the session that has the states of all nodes that `args` selects.
+async fn all_beside(session: &Session, args: &NodesArgs) -> Result<Session, Failure> {
+    let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
+    let reading = Reading {
+        items: items.into_iter().collect(),
+        is_whole: false,
+    };
+    let touched = |cluster: &Evidence| {
+        let cluster = NodeSnapshot::new(cluster);
+        let nodes = cluster.nodes().map_or(&[][..], Vec::as_slice);
+        // The states of more nodes take too much memory, and each of them has endpoints.
+        let few = nodes.iter().filter(|_| nodes.len() <= MOST_JOINED);
+        few.map(|node| node.metadata.name.clone()).collect()
+    };
+    beside(session, args, reading, touched).await
 }
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {

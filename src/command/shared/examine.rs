@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use color_eyre::eyre::WrapErr as _;
 
+use super::beside::Others;
 use super::failure::Failure;
 use super::session::Session;
 use crate::check::{self, Check, Facts, Outcome, Question, Unknown};
@@ -30,6 +31,8 @@ pub(in crate::command) struct Case {
     pub(in crate::command) question: Question,
     /// Whether the verdict on all Services is asked for.
     pub(in crate::command) judges: bool,
+    /// The states of other nodes, to which connections are followed.
+    pub(in crate::command) others: Option<Arc<Others>>,
 }
 
 /// The result.
@@ -79,6 +82,7 @@ pub(in crate::command) async fn examine(
         now,
         question: question.into(),
         judges,
+        others: session.others.clone(),
     });
     let examined = each(&case, checks, session.host.timeout * LONGER)
         .wrap_err("cannot start a thread for the checks")?;
@@ -144,6 +148,7 @@ impl Worker {
         let (tell, outcomes) = mpsc::channel();
         let (tell_head, head) = mpsc::channel();
         let work = move || {
+            let across = case.others.as_deref().map(Others::across);
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now).before(case.question);
             thread::scope(|scope| {
@@ -160,7 +165,9 @@ impl Worker {
                 }
                 let mut head = Head::of(&facts);
                 match facts.question {
-                    Question::Now if case.judges => head.services = head::tally(&facts),
+                    Question::Now if case.judges => {
+                        head.services = head::tally(&facts, across.as_ref());
+                    }
                     Question::Switch(to) if case.judges => head.outlook = head::outlook(&facts, to),
                     _ => {}
                 }
@@ -195,6 +202,7 @@ mod tests {
             now: None,
             question: Question::Now,
             judges: false,
+            others: None,
         });
         let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
         let checks = [

@@ -1,5 +1,6 @@
 //! What several commands share.
 
+pub(super) mod beside;
 pub(super) mod change;
 pub(super) mod changes;
 mod complete;

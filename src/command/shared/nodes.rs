@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use color_eyre::eyre::WrapErr as _;
@@ -145,7 +146,7 @@ pub(in crate::command) async fn collect<T: Together, P: Send + 'static>(
         let (exit, entry) = (report.exit(), writer.entry(&node, &report)?);
         Ok((T::part(report), exit, entry, kept))
     };
-    let incomplete = visit(session, args, work, |node, result| {
+    let incomplete = visit(session, args, None, work, |node, result| {
         let stream = match &mut begun {
             Some(stream) => stream,
             none => none.insert(begin(writer, io)?),
@@ -204,13 +205,42 @@ fn no_nodes(args: &NodesArgs) -> Failure {
     .with_hint("`kubectl get nodes --show-labels` lists the nodes")
 }
 
-/// Runs `work` for each node that `args` selects, `--parallel` at a time, and calls `each` with the result, or with the reason
+/// The nodes of a selection that are wanted.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    /// Returns their names, from the objects of the cluster.
+    pub(super) touched: Arc<dyn Fn(&Evidence) -> BTreeSet<String> + Send + Sync>,
+    /// The most that are read; of others, that is the reason why they are not.
+    pub(super) most: usize,
+}
+
+impl Wanted {
+    /// Returns whether the node `name` is wanted, or the reason why it is not read; `all` are those that are wanted, once known.
+    fn wants(
+        &self,
+        all: &mut Option<BTreeSet<String>>,
+        cluster: &Evidence,
+        name: &str,
+    ) -> Option<Result<(), String>> {
+        let all = all.get_or_insert_with(|| (self.touched)(cluster));
+        let at = all.iter().position(|of| of == name)?;
+        let too_many = || format!("connections are followed to {} nodes at most", self.most);
+        Some(if at < self.most {
+            Ok(())
+        } else {
+            Err(too_many())
+        })
+    }
+}
+
+/// Runs `work` for each node that `args` selects, and that is `wanted`, `--parallel` at a time, and calls `each` with the result, or with the reason
 /// why there is none, in the order in which they end. Returns the reason why nodes are missing, if so.
 ///
 /// `work` runs on threads of their own, so it may block. A node that takes too long is abandoned.
-async fn visit<T: Send + 'static>(
+pub(super) async fn visit<T: Send + 'static>(
     session: &Session,
     args: &NodesArgs,
+    wanted: Option<Wanted>,
     work: impl AsyncFn(Session, String) -> Result<T, Failure> + Send + Sync + 'static,
     mut each: impl FnMut(&str, Result<T, String>) -> Result<(), Failure>,
 ) -> Result<Option<String>, Failure> {
@@ -226,7 +256,7 @@ async fn visit<T: Send + 'static>(
     }
     let live = match session.source.bundle() {
         Some(_) => None,
-        None => Some(ClusterNodes::read(session, selector.as_ref()).await?),
+        None => Some(ClusterNodes::read(session, selector.as_ref(), wanted.as_ref()).await?),
     };
     let limit = session.host.timeout * LONGER;
     // A bundle is work for processors alone. More threads would only hold more memory.
@@ -247,12 +277,12 @@ async fn visit<T: Send + 'static>(
     let mut failed = None;
     let source = move |push: &mut Push<'_, Job>| match (live, base.source.bundle()) {
         (Some(live), _) => Ok(live.push(push)),
-        (None, Some(path)) => bundle(path, selector.as_ref(), &base, push),
+        (None, Some(path)) => bundle(path, selector.as_ref(), wanted.as_ref(), &base, push),
         (None, None) => Ok(None),
     };
     let work = async move |name: String, job: Job| {
         let session = *job?;
-        let done = if session.source.is_bundle() {
+        let done = if session.source.is_bundle() || session.source.is_in_memory() {
             work(session, name).await
         } else {
             through_pod(&session, name, &work).await
@@ -303,13 +333,18 @@ async fn through_pod<T>(
 
 /// The nodes of a live cluster, and the objects that all of them need.
 struct ClusterNodes {
-    names: Vec<String>,
+    /// The nodes to read, or the reasons why they are not.
+    names: Vec<(String, Result<(), String>)>,
     session: Session,
 }
 
 impl ClusterNodes {
     /// Reads the objects, and the names of the nodes that `selector` selects.
-    async fn read(session: &Session, selector: Option<&Selector>) -> Result<Self, Failure> {
+    async fn read(
+        session: &Session,
+        selector: Option<&Selector>,
+        wanted: Option<&Wanted>,
+    ) -> Result<Self, Failure> {
         let cluster = session.gather(OBJECTS).await?;
         let readable = "reading all nodes needs the API server: pass --kubeconfig FILE, or a bundle of all nodes with --from";
         let nodes: Vec<Node> = cluster::list(&cluster, Item::Nodes).hint(readable)?;
@@ -317,17 +352,27 @@ impl ClusterNodes {
             Some(selector) => select(selector, &cluster).hint(readable)?,
             None => nodes.into_iter().map(|node| node.metadata.name).collect(),
         };
+        let mut touched = None;
+        let names = names.into_iter().filter_map(|name| {
+            let wants = wanted.map(|wanted| wanted.wants(&mut touched, &cluster, &name));
+            Some((name, wants.unwrap_or(Some(Ok(())))?))
+        });
         Ok(Self {
-            names: names.into_iter().collect(),
+            names: names.collect(),
             session: session.sharing(cluster),
         })
     }
 
     /// Pushes the nodes; returns the reason why some are missing.
     fn push(self, push: &mut Push<'_, Job>) -> Option<String> {
-        for name in self.names {
+        for (name, wanted) in self.names {
             let session = self.session.for_node(&name);
-            if push(name, Ok(Box::new(session))).is_break() {
+            let others = session.others.clone();
+            let session = match others.as_ref().and_then(|others| others.whole(&name)) {
+                Some(evidence) => session.in_memory(evidence.clone()),
+                None => session,
+            };
+            if push(name, wanted.map(|()| Box::new(session))).is_break() {
                 break;
             }
         }
@@ -352,10 +397,12 @@ type Job = Result<Box<Session>, String>;
 fn bundle(
     path: &Path,
     selector: Option<&Selector>,
+    wanted: Option<&Wanted>,
     session: &Session,
     push: &mut Push<'_, Job>,
 ) -> Result<Option<String>, Failure> {
     let mut selected = None;
+    let mut touched = None;
     let ended = evidence::each_node(path, ITEMS, &mut |cluster, name, read| {
         if let Some(selector) = selector {
             let names = selected.get_or_insert_with(|| select(selector, cluster));
@@ -365,6 +412,12 @@ fn bundle(
                 Err(_) => return ControlFlow::Break(()),
             }
         }
+        let wants = wanted.map(|wanted| wanted.wants(&mut touched, cluster, name));
+        let read = match wants.unwrap_or(Some(Ok(()))) {
+            Some(Ok(())) => read,
+            Some(Err(reason)) => Err(reason),
+            None => return ControlFlow::Continue(()),
+        };
         let job = read.map(|evidence| Box::new(session.for_node(name).in_memory(evidence)));
         push(name.to_owned(), job)
     });

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use color_eyre::eyre::eyre;
 
 use super::READABLE;
+use super::beside::Others;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use super::source::Source;
@@ -31,6 +33,8 @@ pub(crate) struct Session {
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
     pub(in crate::command) nodes: Vec<String>,
+    /// The states of other nodes to which connections are followed.
+    pub(in crate::command) others: Option<Arc<Others>>,
     /// How to read this machine and the cluster.
     pub(in crate::command) host: host::Options,
     /// The pods through which kpx reads other nodes.
@@ -71,6 +75,7 @@ impl Session {
         Ok(Self {
             source: Source::new(global, words),
             one_of_several: false,
+            others: None,
             host: options(global, &nodes),
             pods: host::PodOptions {
                 image: global.image.clone(),

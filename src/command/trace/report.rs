@@ -4,6 +4,7 @@ mod graph;
 mod human;
 mod live;
 pub(crate) mod nodes;
+mod onward;
 mod steps;
 mod svg;
 
@@ -20,7 +21,7 @@ use crate::render::{Page, Report};
 use crate::report::probe::ProbeRow;
 use crate::report::{FOUND, UNKNOWN, fate};
 use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
-use crate::verdict::{self, Fate};
+use crate::verdict::{self, Fate, Onward};
 
 pub(crate) use graph::{dot, mermaid};
 pub(crate) use human::all;
@@ -60,7 +61,7 @@ pub(crate) struct TraceReport {
 }
 
 /// The trace from one source.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SourceTrace {
     /// `pod`, `host` or `outside`, with the address.
@@ -135,6 +136,26 @@ pub(crate) struct OutcomeRow {
     /// The assumptions about unknown facts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
+    /// Its way on another node, if it leaves for one and states of other nodes are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub onward: Option<OnwardRow>,
+}
+
+/// The way of a packet on another node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct OnwardRow {
+    /// The node.
+    pub node: String,
+    /// The packet as it arrives there, and its path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Box<SourceTrace>>,
+    /// The hops of the reply on that node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reply: Vec<HopRow>,
+    /// Why the packet was not followed to that node, if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
 }
 
 /// A backend.
@@ -223,6 +244,7 @@ impl SourceTrace {
                 masquerade: outcome.masquerade,
                 reason: why(outcome, service),
                 when: outcome.when.iter().map(ToString::to_string).collect(),
+                onward: way.onward.as_ref().map(|onward| onward_row(onward, owners)),
             });
         Self {
             from,
@@ -235,6 +257,44 @@ impl SourceTrace {
             hops: together(outcomes, owners),
             notes,
         }
+    }
+}
+
+/// Returns the way of a packet on another node.
+fn onward_row(onward: &Onward, owners: &Owners) -> OnwardRow {
+    let far = match onward {
+        Onward::Far(far) => far,
+        Onward::Unread { node, reason } => {
+            return OnwardRow {
+                node: node.clone(),
+                path: None,
+                reply: Vec::new(),
+                unread: Some(reason.clone()),
+            };
+        }
+    };
+    let (cell, flow) = (&far.cell, &far.cell.flow);
+    let packet = PacketRow {
+        source: flow.source.unwrap_or(flow.destination),
+        destination: flow.destination,
+        port: flow.port,
+        protocol: flow.proto,
+    };
+    let from = format!("{} ({})", cell.from, packet.source);
+    let replies = cell.arrival.as_ref().map_or(&[][..], |of| &of.replies);
+    OnwardRow {
+        node: far.node.clone(),
+        path: Some(Box::new(SourceTrace::new(
+            (from, cell.from.clone()),
+            packet,
+            &cell.outcomes,
+            &cell.verdict,
+            Vec::new(),
+            owners,
+            far.port.as_ref(),
+        ))),
+        reply: together(replies, owners),
+        unread: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `kpx trace`
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use color_eyre::eyre::eyre;
@@ -12,6 +13,7 @@ use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermai
 use super::{live, observe};
 use crate::backend::Mode;
 use crate::cluster::Service;
+use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
@@ -20,7 +22,7 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::session::{Readable as _, Session};
 use crate::diff;
-use crate::evidence::Item;
+use crate::evidence::{Evidence, Item};
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{self, Owners, Port};
@@ -33,7 +35,7 @@ use crate::trace::target::{Found, Target, TargetError};
 use crate::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
 use crate::verdict::{self, Judge, Kind, Question};
 use crate::view::near::{meant, nearest};
-use crate::why::{self, Asked, Cause, Degree};
+use crate::why::{self, Asked, Cause, Degree, Look};
 
 /// The output formats of a trace, beside the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
@@ -49,10 +51,39 @@ pub(in crate::command) async fn run(
     }
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
+        let session = match touched(&args) {
+            Some(touched) => &beside(session, &nodes, reading(&args), touched).await?,
+            None => session,
+        };
         let work = async move |session: Session| trace_on(&session, &args, None).await;
         return nodes::report::<TraceOfNodes>(session, io, &nodes, &[], work).await;
     }
+    let session = match touched(args) {
+        Some(touched) => &in_bundle(session, reading(args), touched).await,
+        None => session,
+    };
     session.finish_as(io, &trace_on(session, args, None).await?, FORMATS)
+}
+
+/// Returns what is read of the nodes to which packets go: all that a trace reads, and what explains a connection that fails.
+fn reading(args: &TraceArgs) -> Reading {
+    let items = whole_needs().chain([Item::Modules]).chain(why::needs());
+    let items: BTreeSet<Item> = items.collect();
+    Reading {
+        items: items.into_iter().collect(),
+        // Only the live node opens connections.
+        is_whole: !args.probe,
+    }
+}
+
+/// Returns what finds the nodes with the endpoints of the target; `None` where no packet is followed to another node: simulated
+/// rules are those of the node that is asked.
+fn touched(
+    args: &TraceArgs,
+) -> Option<impl Fn(&Evidence) -> BTreeSet<String> + Send + Sync + 'static> {
+    let asked = Asked::parse(&args.target).ok();
+    let asked = asked.filter(|_| args.mode.is_none())?;
+    Some(move |cluster: &Evidence| why::touched(&NodeSnapshot::new(cluster), &asked))
 }
 
 /// Traces to each of several `ports` of a Service.
@@ -144,7 +175,11 @@ pub(super) async fn trace_on(
     }
     let (found, mut owners, proto) = aim(session, &node, args, &target)?;
     let at = service(&node, &owners, found, proto);
-    let mut judge = Judge::new(&node);
+    let across = session.others.as_deref().map(Others::across);
+    let mut judge = match &across {
+        Some(across) => across.judge(&node),
+        None => Judge::new(&node),
+    };
     let sources = match seen {
         Some(seen) => vec![seen.source(&node)?],
         None => chosen(&judge, args.source.as_deref(), found, at)?,
@@ -253,13 +288,12 @@ async fn why_not(
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
     let asked = Asked::Address(at.ip(), Some(at.port()));
-    let answer = why::why(
-        &node,
-        &asked,
-        session.families(),
-        args.source.as_deref(),
-        &[],
-    );
+    let across = session.others.as_deref().map(Others::across);
+    let look = Look::new(&node, session.families(), &[]).map(|look| match &across {
+        Some(across) => look.beside(across),
+        None => look,
+    });
+    let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
     let mut answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Ok(vec![format!("the cause is unknown: {error}")]),
@@ -274,7 +308,10 @@ async fn why_not(
     for of in causes {
         notes.push(format!("why: {}", of.sentence));
         let fix = of.fix.as_ref().map(|fix| match fix.command() {
-            Some(command) => format!("fix: {command}"),
+            Some(command) => match fix.there() {
+                Some(node) => format!("fix on node {node}: {command}"),
+                None => format!("fix: {command}"),
+            },
             None => format!("fix: {}", fix.text()),
         });
         notes.extend(fix.filter(|fix| !notes.contains(fix)));

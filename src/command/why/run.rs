@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
 use super::report::{Probed, WhyReport};
+use crate::check;
 use crate::command::resolve::run::unresolved;
+use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::examine_with;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::{named, reach_all};
@@ -13,12 +15,14 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::probe;
 use crate::command::shared::session::Session;
+use crate::evidence::Evidence;
 use crate::host::RemoteNode;
 use crate::net::Proto;
+use crate::node::NodeSnapshot;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
 use crate::verdict::{Client, Fate};
-use crate::why::{self, Answer, Asked, Cause, Unanswered};
+use crate::why::{self, Answer, Asked, Cause, Look, Unanswered};
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -27,10 +31,32 @@ pub(in crate::command) async fn run(
 ) -> Result<u8, Failure> {
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
+        let asked = Asked::parse(&args.target).map_err(Failure::usage)?;
+        let session = &beside(session, &nodes, reading(&args), touched(asked)).await?;
         let work = async move |session: Session| why_on(&session, &args).await;
         return nodes::report::<WhyOfNodes>(session, io, &nodes, &[], work).await;
     }
+    let session = match Asked::parse(&args.target) {
+        Ok(asked) => &in_bundle(session, reading(args), touched(asked)).await,
+        Err(_) => session,
+    };
     session.finish(io, &why_on(session, args).await?)
+}
+
+/// Returns what is read of the nodes to which connections go: all that an answer reads.
+fn reading(args: &WhyArgs) -> Reading {
+    let mut items = check::needs(&check::asked(None));
+    items.extend(why::needs());
+    Reading {
+        items: items.into_iter().collect(),
+        // Only the live node opens connections and asks its cluster DNS.
+        is_whole: args.probe.is_none() && dns_name(&args.target).is_none(),
+    }
+}
+
+/// Returns what finds the nodes with the endpoints of `asked`.
+fn touched(asked: Asked) -> impl Fn(&Evidence) -> BTreeSet<String> + Send + Sync + 'static {
+    move |cluster| why::touched(&NodeSnapshot::new(cluster), &asked)
 }
 
 /// Explains the Service on one node.
@@ -46,15 +72,14 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         (Some(_), source) => probe::check(session, source)?,
     }
     let (case, outcomes) = examine_with(session, why::needs()).await?;
+    let across = case.others.as_deref().map(Others::across);
     let node = session.node(&case.evidence);
-    let mut answer = why::why(
-        &node,
-        &asked,
-        session.families(),
-        args.source.as_deref(),
-        &outcomes,
-    )
-    .map_err(|why| {
+    let look = Look::new(&node, session.families(), &outcomes).map(|look| match &across {
+        Some(across) => look.beside(across),
+        None => look,
+    });
+    let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
+    let mut answer = answer.map_err(|why| {
         let hint = match &why {
             Unanswered::Objects(_) => "pass --kubeconfig FILE to read the cluster's objects",
             Unanswered::Source(_) => "`--source host`, `external`, an address, or NAMESPACE/POD",

@@ -197,7 +197,10 @@ fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
             }
             .to_owned(),
         ),
-        ("direction", _) => Value::Word("original".to_owned()),
+        ("direction", _) => {
+            let direction = if packet.reply { "reply" } else { "original" };
+            Value::Word(direction.to_owned())
+        }
         ("l3proto", _) => meta("protocol", packet),
         ("protocol", _) => Value::Proto(packet.proto()),
         ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => {

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::live;
 use super::steps::{Step, branch, effect, ending, for_whom, percent, place, steps};
 use super::{HopRow, SourceTrace, TraceReport};
+use super::{live, onward};
 use crate::backend::Mode;
 use crate::render::{Page, Tone, wrap};
 use crate::trace::Verdict;
@@ -47,6 +47,7 @@ pub(super) fn page(report: &TraceReport, page: &mut Page) {
             page.para("", &format!("Path from {}:", trace.from));
         }
         hops(page, trace);
+        onward::page(page, trace);
     }
     if let Some(live) = &report.live {
         live::page(live, page);

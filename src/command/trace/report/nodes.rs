@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::onward::Over;
 use super::{SourceTrace, TraceReport, all};
 use crate::render::Page;
 use crate::report::fate::tone;
@@ -19,7 +20,7 @@ pub(crate) struct TraceOfNodes {
     /// The groups, the smallest first.
     pub groups: Vec<Group>,
     #[serde(skip)]
-    found: BTreeMap<Vec<PathRow>, Nodes>,
+    found: BTreeMap<Vec<PathRow>, (Vec<String>, Nodes)>,
 }
 
 /// Nodes on which the packets end alike.
@@ -30,6 +31,9 @@ pub(crate) struct Group {
     pub nodes: Nodes,
     /// The end of the packets, by their source.
     pub paths: Vec<PathRow>,
+    /// One path from the first of these nodes over another one, a line for each step; empty if no packet goes to another node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub over: Vec<String>,
 }
 
 /// The end of the packets of some sources.
@@ -49,9 +53,9 @@ pub(crate) struct PathRow {
 
 impl Together for TraceOfNodes {
     type Of = TraceReport;
-    type Part = Vec<PathRow>;
+    type Part = (Vec<PathRow>, Option<Over>);
 
-    fn part(report: TraceReport) -> Vec<PathRow> {
+    fn part(report: TraceReport) -> Self::Part {
         let has_several = !report.ports.is_empty();
         let mut paths: Vec<PathRow> = Vec::new();
         for report in std::iter::once(&report).chain(&report.ports) {
@@ -75,16 +79,22 @@ impl Together for TraceOfNodes {
                 }
             }
         }
-        paths
+        let reports = std::iter::once(&report).chain(&report.ports);
+        let over = reports.flat_map(all).find_map(Over::of);
+        (paths, over)
     }
 
-    fn add(&mut self, node: &Arc<str>, part: Vec<PathRow>) {
-        self.found.entry(part).or_default().add(node);
+    fn add(&mut self, node: &Arc<str>, (paths, over): Self::Part) {
+        let (lines, nodes) = self.found.entry(paths).or_default();
+        if let Some(over) = over.filter(|_| lines.is_empty()) {
+            *lines = over.lines(node);
+        }
+        nodes.add(node);
     }
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let groups = found.map(|(paths, nodes)| Group { nodes, paths });
+        let groups = found.map(|(paths, (over, nodes))| Group { nodes, paths, over });
         self.groups = groups.collect();
         self.groups
             .sort_by(|a, b| (a.nodes.len(), &a.paths).cmp(&(b.nodes.len(), &b.paths)));
@@ -108,6 +118,9 @@ impl Together for TraceOfNodes {
                 for outcome in &path.outcomes {
                     page.para("    ", outcome);
                 }
+            }
+            for (at, line) in group.over.iter().enumerate() {
+                page.para(if at == 0 { "  " } else { "    " }, line);
             }
         }
     }

@@ -47,7 +47,10 @@ impl Together for WhyOfNodes {
         let answer = report.answer;
         // The sentence is that of several nodes.
         let sentence = match &answer.node {
-            Some(node) => answer.sentence.replacen(&format!(" on {node}"), "", 1),
+            Some(node) => {
+                let sentence = answer.sentence.replacen(&format!(" on {node}"), "", 1);
+                sentence.replace(&format!("as far as node {node}"), "as far as that node")
+            }
             None => answer.sentence,
         };
         (answer.fate, sentence, answer.fix)
@@ -97,7 +100,11 @@ impl Together for WhyOfNodes {
             page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
             match answer.fix.as_ref().map(|fix| (fix.command(), fix)) {
-                Some((Some(command), _)) => page.line(&format!("  fix: {command}")),
+                Some((Some(command), fix)) => {
+                    let place = fix.there();
+                    let place = place.map_or_else(String::new, |node| format!(" on node {node}"));
+                    page.line(&format!("  fix{place}: {command}"));
+                }
                 Some((None, fix)) => page.para("  fix: ", &fix.text()),
                 None => {}
             }

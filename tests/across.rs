@@ -1,0 +1,461 @@
+//! Connections from node to node: two states of one cluster, of which one is made from the other.
+
+use kpx::evidence::{Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, load};
+use kpx::net::Family;
+use kpx::node::NodeSnapshot;
+use kpx::owner::Owners;
+use kpx::verdict::{Across, Fate, survey};
+use kpx::why::{Answer, Asked, Look};
+
+use serde_json::{Value, json};
+
+use crate::support::{HEALTHY, kpx, recordings, root};
+
+/// The states of node1 and node2.
+#[derive(Clone)]
+struct Pair([Evidence; 2]);
+
+const NAMES: [&str; 2] = ["node1", "node2"];
+
+/// Items that hold addresses of the node and its pods.
+const OWN: &[Item] = &[Item::Addresses, Item::Routes, Item::Conntrack];
+
+impl Pair {
+    /// Returns a recording of node1, and node2 as its mirror image: the rules are the same, and addresses and routes change places.
+    fn of(recording: &str) -> Option<Self> {
+        let dir = root().join("testdata/nodes").join(recording);
+        let first = load(&dir, ITEMS).unwrap();
+        let both = |of: &&str| first.text(Item::Nodes).is_ok_and(|text| text.contains(*of));
+        if !NAMES.iter().all(|name| both(&name)) {
+            return None;
+        }
+        let mut pair = Self([first.clone(), first]);
+        for item in OWN {
+            pair.edit(1, *item, mirrored);
+        }
+        pair.edit(1, Item::ProxyConfig, |text| {
+            text.replace("hostnameOverride: node1", "hostnameOverride: node2")
+        });
+        for at in 0..2 {
+            pair.edit(at, Item::Sockets, |text| {
+                format!("{text}tcp LISTEN 0 4096 *:9100 *:* users:((\"app\",pid=7,fd=3))\n")
+            });
+        }
+        Some(pair)
+    }
+
+    /// Returns the Services of full-iptables on two nodes with a pod network.
+    fn cluster() -> Self {
+        let mut pair = Self::of("full-iptables").unwrap();
+        let network = root().join("testdata/nodes/healthy-firewall");
+        let network = load(&network, ITEMS).unwrap();
+        for item in [Item::Addresses, Item::Routes, Item::Links, Item::Sysctl] {
+            let text = network.text(item).unwrap().to_owned();
+            for at in 0..2 {
+                let own = match at {
+                    1 if OWN.contains(&item) => mirrored(&text),
+                    _ => text.clone(),
+                };
+                pair.0[at].insert(item, Ok(own));
+            }
+        }
+        for at in 0..2 {
+            pair.edit(at, Item::Sysctl, |text| {
+                let text = text.replace("forwarding = 0", "forwarding = 1");
+                format!(
+                    "{text}net.ipv4.conf.cni0.forwarding = 1\nnet.ipv4.conf.cni0.rp_filter = 0\n"
+                )
+            });
+        }
+        pair
+    }
+
+    /// Edits an item of a node, if it has it.
+    fn edit(&mut self, at: usize, item: Item, edit: impl FnOnce(&str) -> String) {
+        if let Ok(text) = self.0[at].text(item) {
+            let new = edit(text);
+            self.0[at].insert(item, Ok(new));
+        }
+    }
+
+    /// Adds rules behind the chains of a table of node2.
+    fn with_rule(mut self, table: &str, rule: &str) -> Self {
+        self.edit(1, Item::Iptables4, |text| {
+            let begin = text.find(&format!("*{table}\n")).unwrap();
+            let end = begin + text[begin..].find("COMMIT").unwrap();
+            let first = text[begin..end]
+                .find("\n[")
+                .map_or(end, |at| begin + at + 1);
+            format!("{}[0:0] {rule}\n{}", &text[..first], &text[first..])
+        });
+        self
+    }
+
+    fn with(mut self, item: Item, from: &str, to: &str) -> Self {
+        self.edit(1, item, |text| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        self
+    }
+
+    fn with_routes(mut self, edit: impl FnOnce(&mut Vec<Value>)) -> Self {
+        self.edit(1, Item::Routes, |text| {
+            let mut all = serde_json::from_str(text).unwrap();
+            edit(&mut all);
+            serde_json::to_string(&all).unwrap()
+        });
+        self
+    }
+
+    /// Explains `target` on a node, with the state of the other one, and without.
+    fn why(&self, at: usize, target: &str, source: &str) -> (Answer, Answer) {
+        let asked = Asked::parse(target).unwrap();
+        let other = 1 - at;
+        let across = Across::new([(NAMES[other].to_owned(), Ok(&self.0[other]))]);
+        let node = NodeSnapshot::new(&self.0[at]).called(Some(NAMES[at]));
+        let alone = Look::new(&node, &[Family::V4], &[]).unwrap();
+        let alone = alone.why(&asked, Some(source)).unwrap();
+        let joined = Look::new(&node, &[Family::V4], &[])
+            .unwrap()
+            .beside(&across);
+        (joined.why(&asked, Some(source)).unwrap(), alone)
+    }
+}
+
+fn mirrored(text: &str) -> String {
+    let pairs = [("10.244.1.", "10.244.2."), ("10.0.2.15", "10.0.2.16")];
+    pairs.iter().fold(text.to_owned(), |text, (one, other)| {
+        let kept = text.replace(one, "<one>");
+        kept.replace(other, one).replace("<one>", other)
+    })
+}
+
+const POD: &str = "10.244.1.7";
+
+/// The cluster IP of a Service whose only endpoint is a pod of node2, and an endpoint that is node2 itself.
+const FAR: &str = "10.100.2.4:80";
+const ON_HOST: &str = "10.0.2.16:9100";
+
+struct Case {
+    name: &'static str,
+    pair: Pair,
+    asked: (usize, &'static str, &'static str),
+    alone: Fate,
+    joined: Fate,
+    says: &'static [&'static str],
+}
+
+fn cases() -> Vec<Case> {
+    let usual = || Case {
+        name: "healthy",
+        pair: Pair::cluster(),
+        asked: (0, FAR, POD),
+        alone: Fate::Works,
+        joined: Fate::Works,
+        says: &["and replies return"],
+    };
+    let on_host = || Case {
+        asked: (0, ON_HOST, POD),
+        ..usual()
+    };
+    vec![
+        usual(),
+        Case {
+            name: "healthy host",
+            ..on_host()
+        },
+        Case {
+            name: "forward drop",
+            pair: Pair::cluster().with_rule("filter", "-A FORWARD -s 10.244.1.0/24 -j DROP"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "rule 1 of chain FORWARD"],
+            ..usual()
+        },
+        Case {
+            name: "input drop",
+            pair: Pair::cluster()
+                .with_rule("filter", "-A INPUT -p tcp -m tcp --dport 9100 -j DROP"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "rule 1 of chain INPUT"],
+            ..on_host()
+        },
+        Case {
+            name: "reverse path",
+            pair: Pair::cluster()
+                .with(Item::Sysctl, "eth0.rp_filter = 0", "eth0.rp_filter = 1")
+                .with_routes(|all| {
+                    let back = all.iter_mut().find(|of| of["dst"] == "10.244.1.0/24");
+                    let back = back.unwrap().as_object_mut().unwrap();
+                    back.remove("gateway");
+                    back.insert("dev".to_owned(), "cni0".into());
+                }),
+            joined: Fate::Lost,
+            says: &["because of node node2", "rp_filter of eth0"],
+            ..usual()
+        },
+        Case {
+            name: "no way back",
+            pair: Pair::cluster().with_routes(|all| {
+                all.retain(|of| of["dst"] != "10.244.1.0/24" && of["dst"] != "default");
+            }),
+            joined: Fate::Lost,
+            says: &["because of node node2", "the reply to 10.244.1.7 is lost"],
+            ..usual()
+        },
+        Case {
+            name: "nothing listens",
+            pair: Pair::cluster().with(Item::Sockets, "*:9100", "*:9101"),
+            joined: Fate::Refused,
+            says: &["because of node node2", "nothing listens on 10.0.2.16:9100"],
+            ..on_host()
+        },
+        Case {
+            name: "local policy",
+            // node1 has no endpoint of the Service.
+            asked: (1, "10.0.2.15:30082", "10.244.2.7"),
+            alone: Fate::Unknown,
+            joined: Fate::Lost,
+            says: &["node1"],
+            ..usual()
+        },
+        Case {
+            name: "foreign source",
+            pair: Pair::cluster().with_rule(
+                "nat",
+                "-A POSTROUTING -d 10.244.2.0/24 -j SNAT --to-source 203.0.113.9",
+            ),
+            joined: Fate::Lost,
+            says: &["because of node node2", "203.0.113.9"],
+            ..usual()
+        },
+        Case {
+            name: "not tracked",
+            pair: Pair::cluster().with_rule("nat", "-A PREROUTING -s 10.244.1.0/24 -j RETURN"),
+            ..usual()
+        },
+        Case {
+            name: "taken address",
+            pair: {
+                let mut pair = Pair::cluster();
+                pair.edit(1, Item::Addresses, |text| {
+                    let mut all: Value = serde_json::from_str(text).unwrap();
+                    let links = all.as_array_mut().unwrap();
+                    let eth0 = links.iter_mut().find(|of| of["ifname"] == "eth0").unwrap();
+                    let own = json!({
+                        "family": "inet", "local": "10.244.2.53", "prefixlen": 32, "scope": "global",
+                    });
+                    eth0["addr_info"].as_array_mut().unwrap().push(own);
+                    all.to_string()
+                });
+                pair
+            },
+            joined: Fate::Refused,
+            says: &[
+                "because of node node2",
+                "eth0 of the node itself has the address",
+            ],
+            ..usual()
+        },
+        Case {
+            name: "irrelevant rules",
+            pair: {
+                let mut pair = Pair::cluster();
+                pair.edit(1, Item::Iptables4, |text| {
+                    let lines = text.lines().filter(|line| !line.contains("shop/cart"));
+                    lines.flat_map(|line| [line, "\n"]).collect()
+                });
+                pair
+            },
+            ..usual()
+        },
+        Case {
+            name: "no forwarding",
+            pair: Pair::cluster()
+                .with(Item::Sysctl, "forwarding = 1", "forwarding = 0")
+                .with(Item::Sysctl, "ip_forward = 1", "ip_forward = 0"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "ip_forward is 0"],
+            ..usual()
+        },
+        Case {
+            name: "link forwarding",
+            pair: Pair::cluster().with(Item::Sysctl, "eth0.forwarding = 1", "eth0.forwarding = 0"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "net.ipv4.conf.eth0.forwarding"],
+            ..usual()
+        },
+        Case {
+            name: "dropped replies",
+            pair: Pair::cluster().with_rule("filter", "-A FORWARD -s 10.244.2.53 -j DROP"),
+            joined: Fate::Lost,
+            says: &["because of node node2", "rule 1 of chain FORWARD"],
+            ..usual()
+        },
+        Case {
+            name: "a gap",
+            pair: {
+                let mut pair = Pair::cluster();
+                pair.0[1].insert(Item::Sysctl, Err(Gap::NotCollected(Item::Sysctl)));
+                pair
+            },
+            joined: Fate::Unknown,
+            says: &[
+                "on node node2",
+                "whether the node forwards packets is unknown",
+            ],
+            ..usual()
+        },
+    ]
+}
+
+#[test]
+fn connections_are_followed_to_the_other_node_and_back() {
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let (at, target, source) = case.asked;
+        let (joined, alone) = case.pair.why(at, target, source);
+        let said = joined.sentence.clone();
+        eprintln!(
+            "{}: alone {} · joined {}: {said} · {:?}",
+            case.name,
+            alone.fate,
+            joined.fate,
+            joined.fix.as_ref().and_then(|fix| fix.command())
+        );
+        if alone.fate != case.alone {
+            wrong.push(format!(
+                "{}: alone {}: {}",
+                case.name, alone.fate, alone.sentence
+            ));
+        }
+        if joined.fate != case.joined {
+            wrong.push(format!("{}: {} {said}", case.name, joined.fate));
+        }
+        for part in case.says {
+            if !said.contains(part) {
+                wrong.push(format!("{}: does not say {part:?}: {said}", case.name));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
+fn a_node_that_was_not_read_ends_what_is_claimed() {
+    let pair = Pair::cluster();
+    let across = Across::new([("node2".to_owned(), Err("it did not answer".to_owned()))]);
+    let node = NodeSnapshot::new(&pair.0[0]).called(Some("node1"));
+    let look = Look::new(&node, &[Family::V4], &[])
+        .unwrap()
+        .beside(&across);
+    let answer = look.why(&Asked::parse(FAR).unwrap(), Some(POD)).unwrap();
+    assert_eq!(answer.fate, Fate::Works);
+    let end = "as far as node node1 (node2 was not read: it did not answer)";
+    assert!(answer.sentence.ends_with(end), "{}", answer.sentence);
+    assert!(answer.unseen.contains(&"other nodes"));
+}
+
+#[test]
+fn joining_nodes_makes_nothing_work_that_fails_and_leaves_what_is_healthy() {
+    let (mut compared, mut followed, mut wrong) = (0, 0, Vec::new());
+    for recording in recordings() {
+        let Some(pair) = Pair::of(&recording) else {
+            continue;
+        };
+        for (at, other) in [(0, 1), (1, 0)] {
+            let across = Across::new([(NAMES[other].to_owned(), Ok(&pair.0[other]))]);
+            let node = NodeSnapshot::new(&pair.0[at]).called(Some(NAMES[at]));
+            let owners = Owners::new(&node);
+            let alone = survey(&node, owners.ports(), &Family::BOTH, None);
+            let joined = survey(&node, owners.ports(), &Family::BOTH, Some(&across));
+            let cells = alone.iter().zip(&joined).flat_map(|(alone, joined)| {
+                let cells = alone.cells.iter().zip(&joined.cells);
+                cells.map(move |cells| (&alone.name, cells))
+            });
+            for (name, (alone, joined)) in cells {
+                compared += 1;
+                followed += usize::from(alone.fault != joined.fault);
+                let is_worse = alone.fate.fails() && !joined.fate.fails();
+                let is_healthy = HEALTHY.contains(&recording.as_str()) && at == 0;
+                if is_worse || is_healthy && alone.fate == Fate::Works && joined.fate != Fate::Works
+                {
+                    wrong.push(format!(
+                        "{recording} {}: {name} {} from {}: {} → {} ({:?})",
+                        NAMES[at],
+                        alone.to,
+                        alone.client.name(),
+                        alone.fate,
+                        joined.fate,
+                        joined.fault.as_ref().map(ToString::to_string)
+                    ));
+                }
+            }
+        }
+    }
+    eprintln!("{compared} connections, {followed} of them with another fault");
+    assert_eq!(wrong, [""; 0]);
+    assert!(compared > 1000, "{compared}");
+}
+
+/// Writes a bundle of both nodes.
+fn bundle(pair: &Pair) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster");
+    let mut bundle = NodesWriter::create(&path).unwrap();
+    for (name, evidence) in NAMES.iter().zip(&pair.0) {
+        let manifest = Manifest::of(evidence, "2026-11-20T14:00:00Z".to_owned(), None);
+        bundle.node(name, evidence, &manifest).unwrap();
+    }
+    bundle.finish("2026-11-20T14:00:00Z".to_owned()).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (dir, path)
+}
+
+#[tokio::test]
+async fn commands_over_both_nodes_print_the_joined_verdict() {
+    let pair = Pair::cluster().with_rule("filter", "-A FORWARD -s 10.244.1.0/24 -j DROP");
+    let (_dir, path) = bundle(&pair);
+    let on = async |line: &str| {
+        let words: Vec<&str> = ["--from", &path]
+            .into_iter()
+            .chain(line.split(' '))
+            .collect();
+        kpx(&words).await
+    };
+    let why = on("why 10.100.2.4:80 --all-nodes").await;
+    assert_eq!(why.code, 1, "{why}");
+    let text = why.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "does not work from pods (10.100.2.4:80/tcp), because of node node2: rule 1 of chain FORWARD in table filter drops",
+        "fix on node node2: iptables -t filter -D FORWARD -s 10.244.1.0/24 -j DROP",
+    ] {
+        assert!(text.contains(part), "{part}: {why}");
+    }
+    let one = on("--node node1 -o json why 10.100.2.4:80").await;
+    let one: Value = serde_json::from_str(&one.out).unwrap();
+    assert_eq!(one["causes"][0]["node"], "node2", "{one}");
+    assert_eq!(one["nodes"], json!([{"node": "node2"}]), "{one}");
+    let fix = one["causes"][0]["fix"]["text"].as_str().unwrap();
+    assert!(fix.ends_with("Run the command on node2."), "{fix}");
+    let trace = on("trace 10.100.2.4:80 --all-nodes").await;
+    insta::assert_snapshot!("trace", trace.out);
+    let trace = on("--node node1 trace 10.100.2.4:80 --source 10.244.1.7").await;
+    insta::assert_snapshot!("trace_of_one", trace.out);
+    let doctor = on("-o json doctor --all-nodes").await;
+    let last: Value = serde_json::from_str(&doctor.out).unwrap();
+    let services = last.pointer("/summary/services");
+    let services = services.and_then(Value::as_array);
+    let is_it = |of: &&Value| of["service"] == "edge/web-remote-only";
+    let found = services.and_then(|all| all.iter().find(is_it));
+    let found = found.unwrap_or_else(|| panic!("{last}"));
+    assert_eq!(found["nodes"], json!(["node1"]), "{found}");
+}
+
+#[tokio::test]
+async fn a_path_over_both_nodes_that_works_ends_with_the_reply() {
+    let (_dir, path) = bundle(&Pair::cluster());
+    let trace = kpx(&["--from", &path, "trace", FAR, "--all-nodes"]).await;
+    assert_eq!(trace.code, 0, "{trace}");
+    insta::assert_snapshot!("trace_that_works", trace.out);
+}
