@@ -286,9 +286,9 @@ impl<'n> Kept<'n> {
     pub(crate) fn walk(&self, flow: &Flow) -> Vec<Outcome> {
         let mut walker = walk::Walker::new(&self.world, self.family);
         walker.index = self.index.take();
-        let walked = walker.walk(flow);
+        let ends = walker.walk(flow);
         self.index.replace(walker.index.take());
-        match walked {
+        match ends {
             Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
             // A chain that cannot be parsed makes all rules unknown.
             Err(_) => self.world.walk(flow).unwrap_or_default(),

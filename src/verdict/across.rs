@@ -14,7 +14,7 @@ use foldhash::HashMap;
 use super::cell::{Cell, Client, Kind};
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::ports::EPHEMERAL;
+use super::ports::REPLY_PORT;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, is_decided};
 use crate::evidence::Evidence;
 use crate::net::{Family, Proto};
@@ -49,10 +49,13 @@ impl<'e> Across<'e> {
     }
 
     /// Returns a judge of connections through `node` that follows them to the other nodes.
-    pub fn judge(&'e self, node: &'e NodeSnapshot<'e>) -> Judge<'e> {
+    pub fn judge<'n>(&'e self, node: &'n NodeSnapshot<'n>) -> Judge<'n>
+    where
+        'e: 'n,
+    {
         let stations = Stations {
             across: self,
-            stations: RefCell::default(),
+            read: RefCell::default(),
             followed: RefCell::default(),
         };
         let mut judge = Judge::new(node);
@@ -159,7 +162,7 @@ type Key = (
 #[derive(Debug)]
 struct Stations<'n> {
     across: &'n Across<'n>,
-    stations: RefCell<BTreeMap<String, Rc<Station<'n>>>>,
+    read: RefCell<BTreeMap<String, Rc<Station<'n>>>>,
     followed: RefCell<HashMap<Key, Rc<Far>>>,
 }
 
@@ -171,14 +174,14 @@ struct Station<'n> {
 
 impl<'n> Stations<'n> {
     fn station(&self, node: &'n NodeSnapshot<'n>, name: &str) -> Rc<Station<'n>> {
-        if let Some(known) = self.stations.borrow().get(name) {
+        if let Some(known) = self.read.borrow().get(name) {
             return Rc::clone(known);
         }
         let station = Rc::new(Station {
             judge: Judge::new(node),
             walks: Family::BOTH.map(|family| Kept::new(node, family)),
         });
-        let mut all = self.stations.borrow_mut();
+        let mut all = self.read.borrow_mut();
         all.insert(name.to_owned(), Rc::clone(&station));
         station
     }
@@ -460,6 +463,7 @@ impl Judge<'_> {
         let flow = reply(question, entry, outcome.destination.0, outcome.sent_from);
         let replies = walks.back(&flow);
         let fault = self.stopped(&replies, &flow);
+        let fault = fault.or_else(|| untracked(outcome, &replies));
         for reply in replies {
             if !arrival.replies.contains(&reply) {
                 arrival.replies.push(reply);
@@ -511,13 +515,29 @@ impl Judge<'_> {
     }
 }
 
+/// Returns the doubt about a connection whose packets are not tracked on a node, although its replies are: those are invalid there.
+fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
+    let is_out = |of: &Outcome| {
+        let mut hops = of.hops.iter();
+        hops.any(|hop| matches!(hop.effect, trace::Effect::Untrack))
+    };
+    if !is_out(outcome) || replies.iter().all(is_out) {
+        return None;
+    }
+    Some(Fault::Unknown(Missing::Unmodelled(
+        "a rule takes the packets out of connection tracking, and not their replies, which rules for invalid packets may \
+         drop"
+            .to_owned(),
+    )))
+}
+
 /// Returns the reply of `from` to the client at `to`.
 fn reply(question: Question<'_>, entry: Entry, from: IpAddr, to: IpAddr) -> Flow {
     Flow {
         entry,
         source: Some(from),
         destination: to,
-        port: EPHEMERAL,
+        port: REPLY_PORT,
         mark: 0,
         proto: question.flow.proto,
         established: true,
@@ -544,4 +564,156 @@ fn there(far: &Far) -> Option<Fault> {
         failing: verdict.failing(),
         fault: Box::new(fault),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Item;
+    use crate::owner::{Endpoint, EndpointState};
+
+    const NODES: &str = r#"{"items": [
+        {"metadata": {"name": "w1"}, "spec": {"podCIDR": "10.1.1.0/24"},
+         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}},
+        {"metadata": {"name": "w2"}, "spec": {"podCIDR": "10.1.2.0/24"},
+         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.2"}]}},
+        {"metadata": {"name": "w3"}, "spec": {"podCIDR": "10.1.3.0/24"},
+         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.3"}]}}]}"#;
+
+    /// Returns node `w`N of three: its pods are behind cni0, and those of the other nodes behind these gateways.
+    fn node(number: u8, gateways: &[(u8, &str)]) -> Evidence {
+        let mut evidence = Evidence::default();
+        let addresses = format!(
+            r#"[{{"ifname": "eth0", "addr_info": [{{"family": "inet", "local": "192.0.2.{number}", "prefixlen": 24}}]}},
+                {{"ifname": "cni0", "addr_info": [{{"family": "inet", "local": "10.1.{number}.1", "prefixlen": 24}}]}}]"#
+        );
+        let mut routes = format!(
+            r#"[{{"dst": "192.0.2.0/24", "dev": "eth0"}}, {{"dst": "10.1.{number}.0/24", "dev": "cni0"}},
+                {{"type": "local", "table": "local", "dst": "192.0.2.{number}", "dev": "eth0"}},
+                {{"type": "local", "table": "local", "dst": "10.1.{number}.1", "dev": "cni0"}}"#
+        );
+        for (to, gateway) in gateways {
+            routes.extend([
+                ", {\"dst\": \"10.1.",
+                &to.to_string(),
+                ".0/24\", \"gateway\": \"",
+                gateway,
+                "\", \"dev\": \"eth0\"}",
+            ]);
+        }
+        routes.push(']');
+        let links =
+            r#"[{"ifname": "eth0"}, {"ifname": "cni0", "linkinfo": {"info_kind": "bridge"}}]"#;
+        let sysctl = "net.ipv4.ip_forward = 1\nnet.ipv4.conf.all.forwarding = 1\n\
+                      net.bridge.bridge-nf-call-iptables = 1\n";
+        let none = r#"{"items": []}"#;
+        for (item, text) in [
+            (Item::Addresses, addresses.as_str()),
+            (Item::Routes, &routes),
+            (Item::Links, links),
+            (Item::Sysctl, sysctl),
+            (Item::Nodes, NODES),
+            (Item::Services, none),
+            (Item::EndpointSlices, none),
+            (Item::Pods, none),
+            (Item::Iptables4, "*filter\nCOMMIT\n"),
+            (Item::Nft, r#"{"nftables": []}"#),
+            (Item::Conntrack, ""),
+            (Item::ProxyConfig, "mode: iptables\n"),
+        ] {
+            evidence.insert(item, Ok(text.to_owned()));
+        }
+        evidence
+    }
+
+    fn port(at: &str, node: Option<&str>) -> Port {
+        let mut port = Port::nobody(80, Proto::Tcp);
+        port.endpoints.push(Endpoint {
+            addr: at.parse().unwrap(),
+            pod: Some("a/b".into()),
+            node: node.map(Into::into),
+            state: Some(EndpointState::Ready),
+            local: Some(node == Some("w1")),
+        });
+        port
+    }
+
+    /// Returns the nodes that a packet from a pod of w1 to the endpoint passes, and the verdict on it.
+    fn path(states: &[(&str, &Evidence)], port: &Port) -> (Vec<String>, Verdict) {
+        let home = NodeSnapshot::new(states[0].1).called(Some("w1"));
+        let others = states[1..].iter();
+        let across = Across::new(others.map(|(name, of)| ((*name).to_owned(), Ok(*of))));
+        let judge = across.judge(&home);
+        let at = port.endpoints[0].addr;
+        let flow = Flow {
+            entry: Entry::Pod,
+            source: Some([10, 1, 1, 7].into()),
+            destination: at.ip(),
+            port: at.port(),
+            mark: 0,
+            proto: Proto::Tcp,
+            established: false,
+        };
+        let outcomes = World::whole(&home, Family::V4).walk(&flow).unwrap();
+        let question = Question {
+            flow: &flow,
+            port: Some(port),
+        };
+        let verdict = judge.judge(question, &outcomes);
+        let mut nodes = Vec::new();
+        let mut onward = verdict.ways[0].onward.clone();
+        while let Some(Onward::Far(far)) = onward {
+            nodes.push(far.node.clone());
+            onward = far.cell.verdict.ways[0].onward.clone();
+        }
+        (nodes, verdict)
+    }
+
+    #[test]
+    fn a_packet_goes_on_at_the_node_of_its_gateway_and_then_at_that_of_the_endpoint() {
+        let direct = [(2, "192.0.2.2"), (3, "192.0.2.3")];
+        let (w1, w2) = (
+            node(1, &direct),
+            node(2, &[(1, "192.0.2.1"), (3, "192.0.2.3")]),
+        );
+        let w3 = node(3, &[(1, "192.0.2.1"), (2, "192.0.2.2")]);
+        let around = node(1, &[(2, "192.0.2.2"), (3, "192.0.2.2")]);
+        let all = |first| [("w1", first), ("w2", &w2), ("w3", &w3)];
+        for (first, at, on, wanted) in [
+            (&w1, "10.1.3.7:80", Some("w3"), &["w3"][..]),
+            // The slice does not say where it is.
+            (&w1, "10.1.3.7:80", None, &["w3"]),
+            (&w1, "10.1.1.8:80", Some("w1"), &[]),
+        ] {
+            let (nodes, verdict) = path(&all(first), &port(at, on));
+            assert_eq!(nodes, wanted, "{at}");
+            assert_eq!(verdict.fate, Fate::Works, "{at}: {verdict:?}");
+        }
+        let (nodes, verdict) = path(&all(&around), &port("10.1.3.7:80", Some("w3")));
+        // One node alone cannot know that this is a way.
+        assert_eq!((nodes.len(), verdict.fate), (0, Fate::Unknown));
+    }
+
+    #[test]
+    fn the_reply_takes_the_routes_of_the_other_node() {
+        let w1 = node(1, &[(2, "192.0.2.2")]);
+        let back = node(2, &[(1, "192.0.2.1")]);
+        let lost = node(2, &[]);
+        let fates = [&back, &lost].map(|w2| {
+            let (_, verdict) = path(&[("w1", &w1), ("w2", w2)], &port("10.1.2.7:80", Some("w2")));
+            let fault = verdict.faults().first().map(ToString::to_string);
+            (verdict.fate, fault)
+        });
+        assert_eq!(fates[0], (Fate::Works, None));
+        let said = "on node w2, the reply to 10.1.1.7 is lost: the node has no route to it";
+        assert_eq!(fates[1], (Fate::Lost, Some(said.to_owned())));
+    }
+
+    #[test]
+    fn without_the_state_of_the_other_node_the_verdict_is_as_before() {
+        let w1 = node(1, &[(2, "192.0.2.2")]);
+        let (nodes, verdict) = path(&[("w1", &w1)], &port("10.1.2.7:80", Some("w2")));
+        assert_eq!((nodes.len(), verdict.fate), (0, Fate::Works));
+        assert_eq!(verdict.ways[0].onward, None);
+    }
 }

@@ -31,6 +31,7 @@ pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use obstacle::{Obstacle, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse};
+pub use ports::REPLY_PORT;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
 use crate::trace::{Assumption, Outcome, Question as Condition};

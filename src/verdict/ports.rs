@@ -5,8 +5,8 @@ use super::{Fault, Missing, Obstacle};
 use crate::node::links::Link;
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 
-/// A port that a client may send from.
-pub(super) const EPHEMERAL: u16 = 40_000;
+/// A port that a client may send from: replies go to it.
+pub const REPLY_PORT: u16 = 40_000;
 
 impl Judge<'_> {
     /// Returns the fault of a packet that would have to go from one isolated port of a bridge to another.
@@ -54,7 +54,7 @@ impl Judge<'_> {
             entry: Entry::Outside,
             source: Some(outcome.destination.0),
             destination: outcome.source,
-            port: EPHEMERAL,
+            port: REPLY_PORT,
             mark: 0,
             proto: question.flow.proto,
             established: true,

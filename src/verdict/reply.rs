@@ -164,8 +164,9 @@ impl Judge<'_> {
             let is_local = addresses.all.iter().any(|at| at.addr.addr == source);
             let is_shared = is_local || self.places.service(source).is_some();
             return match here {
-                // A pod of this node sends its reply to this node.
-                Some(true) if is_local => None,
+                // A pod of this node sends its reply to this node, which translates it back, unless it looks for the source on its
+                // own link.
+                Some(true) if is_local || self.places.is_pod_here(source) == Some(false) => None,
                 _ if is_shared => Some(Fault::SharedSource { source }),
                 _ => Some(Fault::ForeignSource { source }),
             };

@@ -102,11 +102,11 @@ const STRIDE: usize = 32;
 
 /// Judges connections to every address of `ports` in `families`, from each kind of client, side by side on all processors; with the
 /// states `across` of other nodes, to endpoints there and back.
-pub fn survey<'n>(
+pub fn survey<'n, 's: 'n>(
     node: &'n NodeSnapshot<'n>,
     ports: &[Port],
     families: &[Family],
-    across: Option<&'n Across<'n>>,
+    across: Option<&'s Across<'s>>,
 ) -> Vec<Surveyed> {
     let mut services: HashMap<(&str, &str), &Service> = HashMap::default();
     for service in node.services().into_iter().flatten() {

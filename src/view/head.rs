@@ -40,7 +40,10 @@ pub(crate) fn judged() -> impl Iterator<Item = Item> {
 
 /// Returns the verdict on all Services of the node, unless they are unknown; with the states `across` of other nodes, to endpoints
 /// there and back.
-pub(crate) fn tally<'n>(facts: &Facts<'n>, across: Option<&'n Across<'n>>) -> Option<Tally> {
+pub(crate) fn tally<'n, 's: 'n>(
+    facts: &Facts<'n>,
+    across: Option<&'s Across<'s>>,
+) -> Option<Tally> {
     let node = facts.node;
     ask(|| {
         node.services()?;

@@ -7,6 +7,7 @@ use super::candidates::{Candidate, What, failing};
 use super::endpoints::{lack, last_change, usable};
 use super::paths::Path;
 use super::search::Sets;
+use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};
@@ -20,7 +21,7 @@ use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
 use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
-use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, Onward, Target};
+use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, Target};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -60,61 +61,21 @@ impl Look<'_> {
         cell: &Cell,
         known: &mut Vec<Sets>,
     ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
-        let there = self.causes_there(cell);
-        if there.is_empty() || fails_here(cell) {
-            let (mut blames, repairs) = self.causes_here(service, target, cell, known);
-            blames.extend(there);
-            return (blames, repairs);
-        }
-        (there, Vec::new())
-    }
-
-    /// Returns why the connections of `cell` fail on other nodes.
-    fn causes_there(&self, cell: &Cell) -> Vec<Blame> {
-        let mut blames: Vec<Blame> = Vec::new();
-        for way in &cell.verdict.ways {
-            let (Some(Fault::There { fate, .. }), Some(Onward::Far(far))) =
-                (&way.fault, &way.onward)
-            else {
-                continue;
-            };
-            let Some(look) = self.at_node(&far.node).filter(|_| fate.fails()) else {
-                continue;
-            };
-            let nobody = Port::nobody(far.cell.flow.port, far.cell.flow.proto);
-            let port = far.port.as_ref().unwrap_or(&nobody);
-            let name = &port.name;
-            let mut services = look.services.iter();
-            let service = services.find(|of| {
-                *of.metadata.name == *name.name && *of.metadata.namespace == *name.namespace
-            });
-            let target = Target {
-                port,
-                kind: far.cell.kind,
-                at: far.cell.to(),
-            };
-            let none = Service::default();
-            let mut known = self
-                .known_there
-                .borrow_mut()
-                .remove(&far.node)
-                .unwrap_or_default();
-            let (of_node, _) = look.causes(service.unwrap_or(&none), target, &far.cell, &mut known);
-            self.known_there
-                .borrow_mut()
-                .insert(far.node.clone(), known);
+        let (mut blames, repairs) = if fails_here(cell) {
+            self.causes_here(service, target, cell, known)
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        for far in failing_there(cell) {
+            let of_node = self.there.iter().flat_map(|there| there.causes(far));
             for blame in of_node {
-                let blame = Blame {
-                    there: blame.there.or_else(|| Some(far.node.clone())),
-                    ..blame
-                };
                 let is_same = |of: &Blame| of.cause == blame.cause && of.there == blame.there;
                 if !blames.iter().any(is_same) {
                     blames.push(blame);
                 }
             }
         }
-        blames
+        (blames, repairs)
     }
 
     /// Returns why the connections of `cell` fail on this node.
@@ -604,14 +565,6 @@ fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
         }
     };
     failing(cell).iter().map(end).collect()
-}
-
-/// Returns whether connections of `cell` fail on the node that is asked, too, and not only on others.
-fn fails_here(cell: &Cell) -> bool {
-    let verdict = &cell.verdict;
-    let is_here = |fault: &Fault| fault.fate().fails() && !matches!(fault, Fault::There { .. });
-    let mut faults = verdict.ways.iter().filter_map(|way| way.fault.as_ref());
-    verdict.beside.is_some() || faults.any(is_here)
 }
 
 /// Returns whether two lists of sets repair the same.

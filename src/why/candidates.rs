@@ -21,7 +21,7 @@ use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Port, Role};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
-use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle};
+use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, REPLY_PORT};
 
 /// Differences that are tried one by one; the rest is tried together.
 const MOST_SINGLE: usize = 24;
@@ -452,7 +452,11 @@ impl Look<'_> {
         };
         let ends: Vec<SocketAddr> = failing
             .iter()
-            .map(|outcome| outcome.destination.into())
+            .map(|outcome| match outcome.destination {
+                // The port of a client is not known.
+                (addr, REPLY_PORT) => SocketAddr::new(addr, 0),
+                end => end.into(),
+            })
             .collect();
         let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
         for rule in self.node.rules().into_iter().flat_map(|all| &all.all) {

@@ -559,6 +559,10 @@ impl Cause {
             Self::WrongNode { backend, way } => format!(
                 "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
             ),
+            Self::Route { route, backend, .. } if backend.port() == 0 => {
+                let client = backend.ip();
+                format!("{fails}: {route} of {node} ends or diverts the replies to {client}")
+            }
             Self::Route { route, backend, .. } => {
                 format!("{fails}: {route} of {node} ends or diverts the packets to {backend}")
             }

@@ -16,9 +16,9 @@ mod merge;
 mod obstacle;
 mod paths;
 mod search;
+mod there;
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -37,6 +37,7 @@ use blame::Blame;
 use cause::At;
 use group::{Blamed, groups};
 use search::Sets;
+use there::{Elsewhere, There};
 
 use crate::check::{Check, Outcome};
 use crate::cluster::{EndpointSlice, Service};
@@ -72,11 +73,8 @@ pub struct Look<'n> {
     judge: Judge<'n>,
     diff: Result<Diff, Gap>,
     outcomes: &'n [(&'static Check, Outcome)],
-    /// The states of other nodes, if they are given.
-    across: Option<&'n Across<'n>>,
-    /// The other nodes that were looked at, and the repairs that were found there.
-    there: RefCell<BTreeMap<String, Rc<Self>>>,
-    known_there: RefCell<BTreeMap<String, Vec<Sets>>>,
+    /// The other nodes, if their states are given.
+    there: Option<Rc<dyn Elsewhere + 'n>>,
 }
 
 /// Returns the items that an answer reads, beside those of the doctor's checks.
@@ -105,12 +103,11 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
         return touched;
     };
     for endpoint in endpoints::slices_of(found.service, slices).flat_map(|of| &of.endpoints) {
-        match &endpoint.node_name {
-            Some(name) => touched.extend([name.clone()]),
-            None => {
-                let addresses = endpoint.addresses.iter().filter_map(|at| at.parse().ok());
-                touched.extend(addresses.filter_map(of));
-            }
+        if let Some(name) = &endpoint.node_name {
+            touched.insert(name.clone());
+        } else {
+            let addresses = endpoint.addresses.iter().filter_map(|at| at.parse().ok());
+            touched.extend(addresses.filter_map(of));
         }
     }
     touched
@@ -148,36 +145,18 @@ impl<'n> Look<'n> {
             judge: Judge::new(node),
             diff,
             outcomes,
-            across: None,
-            there: RefCell::default(),
-            known_there: RefCell::default(),
+            there: None,
         })
     }
 
     /// Returns the same look, which follows connections to the other nodes in `across`.
     #[must_use]
-    pub fn beside(self, across: &'n Across<'n>) -> Self {
+    pub fn beside<'s: 'n>(self, across: &'s Across<'s>) -> Self {
         Self {
             judge: across.judge(self.node),
-            across: Some(across),
+            there: Some(Rc::new(There::new(across, &self.families))),
             ..self
         }
-    }
-
-    /// Returns a look at the other node `name`, if its state is given.
-    fn at_node(&self, name: &str) -> Option<Rc<Self>> {
-        if let Some(known) = self.there.borrow().get(name) {
-            return Some(Rc::clone(known));
-        }
-        let across = self.across?;
-        let look = Self::new(across.node(name)?, &self.families, &[]).ok()?;
-        let look = Rc::new(Self {
-            across: Some(across),
-            ..look
-        });
-        let mut all = self.there.borrow_mut();
-        all.insert(name.to_owned(), Rc::clone(&look));
-        Some(look)
     }
 
     /// Returns the differences between the live and the desired state of the node.

@@ -492,8 +492,14 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     Row {
         name: "forward-there",
-        breaks: &[On("w2", "iptables -I FORWARD -s {client} -d {far} -j DROP")],
-        back: &[On("w2", "iptables -D FORWARD -s {client} -d {far} -j DROP")],
+        breaks: &[On(
+            "w2",
+            "iptables -I FORWARD -s {client}/24 -d {far} -j DROP",
+        )],
+        back: &[On(
+            "w2",
+            "iptables -D FORWARD -s {client}/24 -d {far} -j DROP",
+        )],
         asked: &["demo/edge:http"],
         over: true,
         sent: Some(Sent(W1, "{edge}:80", Part)),
@@ -516,9 +522,12 @@ pub(crate) const FAULTS: &[Row] = &[
         name: "no-way-back-there",
         breaks: &[On(
             "w2",
-            "ip route show >/var/log/routes; ip route replace prohibit {client}/32",
+            "ip route add prohibit $(echo {client} | sed 's|[0-9]*$|0/25|')",
         )],
-        back: &[On("w2", "ip route del prohibit {client}/32")],
+        back: &[On(
+            "w2",
+            "ip route del prohibit $(echo {client} | sed 's|[0-9]*$|0/25|')",
+        )],
         asked: &["demo/edge:http"],
         over: true,
         sent: Some(Sent(W1, "{edge}:80", Part)),
@@ -526,20 +535,54 @@ pub(crate) const FAULTS: &[Row] = &[
         ..ROW
     },
     Row {
-        name: "source-there",
+        name: "notrack-there",
         breaks: &[On(
             "w2",
-            "iptables -t nat -I POSTROUTING -s {client} -d {far} -j SNAT --to-source 203.0.113.9",
+            "iptables -t raw -I PREROUTING -s {client}/24 -d {far} -j CT --notrack",
         )],
         back: &[On(
             "w2",
-            "iptables -t nat -D POSTROUTING -s {client} -d {far} -j SNAT --to-source 203.0.113.9",
+            "iptables -t raw -D PREROUTING -s {client}/24 -d {far} -j CT --notrack",
+        )],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        // The pod answers by its own node, which translates the reply back.
+        name: "source-there-harmless",
+        breaks: &[On(
+            "w2",
+            "iptables -t nat -I POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 203.0.113.9",
+        )],
+        back: &[On(
+            "w2",
+            "iptables -t nat -D POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 203.0.113.9",
+        )],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "source-there",
+        breaks: &[On(
+            "w2",
+            "iptables -t nat -I POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 10.244.2.250",
+        )],
+        back: &[On(
+            "w2",
+            "iptables -t nat -D POSTROUTING -s {client}/24 -d {far} -j SNAT --to-source 10.244.2.250",
         )],
         asked: &["demo/edge:http"],
         over: true,
         sent: Some(Sent(W1, "{edge}:80", Part)),
         cause: Some("foreign-rule"),
-        says: &["because of node w2", "203.0.113.9"],
+        says: &["because of node w2", "10.244.2.250"],
         ..ROW
     },
     // The end.

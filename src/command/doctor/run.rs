@@ -81,9 +81,10 @@ pub(in crate::command) async fn run(
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let judges = args.only.is_empty() && question(&args) == Question::Now;
-        let session = match judges {
-            true => &all_beside(session, &nodes).await?,
-            false => session,
+        let session = if judges {
+            &all_beside(session, &nodes).await?
+        } else {
+            session
         };
         let work = async move |session: Session| {
             let asked = Asked::new(&args, &checks, ignores.as_ref());

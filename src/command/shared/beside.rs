@@ -1,10 +1,10 @@
 //! The states of the other nodes that connections go to, read before the nodes that are asked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::failure::Failure;
-use super::nodes::{Wanted, visit};
+use super::nodes::{Touched, visit};
 use super::session::Session;
 use crate::cli::nodes::NodesArgs;
 use crate::evidence::{Evidence, Item};
@@ -13,26 +13,54 @@ use crate::verdict::Across;
 /// Other nodes whose states are kept in memory.
 const MOST: usize = 64;
 
-/// The states of other nodes.
-#[derive(Debug, Default)]
+/// The states of other nodes, which all nodes that are asked share until kpx ends.
+#[derive(Debug)]
 pub(in crate::command) struct Others {
     /// The evidence of each, or the reason why it was not read.
-    nodes: BTreeMap<String, Result<Evidence, String>>,
+    nodes: BTreeMap<String, Result<&'static Evidence, String>>,
+    /// The same, parsed on first use.
+    across: &'static Across<'static>,
     /// Whether the evidence is all that the command reads of a node.
     is_whole: bool,
 }
 
 impl Others {
-    /// Returns the states, parsed on first use.
-    pub(in crate::command) fn across(&self) -> Across<'_> {
-        let all = self.nodes.iter();
-        Across::new(all.map(|(name, read)| (name.clone(), read.as_ref().map_err(Clone::clone))))
+    /// Returns the states of `nodes`; of more nodes, those in `left_out` were not read.
+    fn new(
+        nodes: BTreeMap<String, Result<Evidence, String>>,
+        left_out: BTreeSet<String>,
+        is_whole: bool,
+    ) -> Self {
+        let nodes = nodes.into_iter().map(|(name, read)| {
+            let read = read.map(|evidence| &*Box::leak(Box::new(evidence)));
+            (name, read)
+        });
+        let nodes: BTreeMap<String, Result<&'static Evidence, String>> = nodes.collect();
+        let too_many = format!("connections are followed to {MOST} nodes at most");
+        let left_out = left_out
+            .into_iter()
+            .map(|name| (name, Err(too_many.clone())));
+        Self {
+            across: Box::leak(Box::new(Across::new(
+                nodes.clone().into_iter().chain(left_out),
+            ))),
+            nodes,
+            is_whole,
+        }
     }
 
-    /// Returns the evidence of the node `name`, if it is all that the command reads.
-    pub(super) fn whole(&self, name: &str) -> Option<&Evidence> {
-        let read = self.nodes.get(name).filter(|_| self.is_whole)?;
-        read.as_ref().ok()
+    /// Returns the states, parsed on first use.
+    pub(in crate::command) const fn across(&self) -> &'static Across<'static> {
+        self.across
+    }
+
+    /// Returns what was read of the node `name` if it need not be read again: all that the command reads, or the reason why it
+    /// cannot be read.
+    pub(super) fn read(&self, name: &str) -> Option<Result<&'static Evidence, &str>> {
+        match self.nodes.get(name)? {
+            Ok(evidence) => self.is_whole.then_some(Ok(*evidence)),
+            Err(reason) => Some(Err(reason)),
+        }
     }
 }
 
@@ -78,17 +106,25 @@ pub(in crate::command) async fn beside(
     let Reading { items, is_whole } = reading;
     let work = async move |session: Session, _: String| session.gather(&items).await;
     let mut nodes: BTreeMap<String, Result<Evidence, String>> = BTreeMap::new();
-    let wanted = Wanted {
-        touched: Arc::new(touched),
-        most: MOST,
+    let left_out = Arc::new(Mutex::new(BTreeSet::new()));
+    let wanted: Arc<Touched> = {
+        let left_out = Arc::clone(&left_out);
+        Arc::new(move |cluster| {
+            let mut all = touched(cluster);
+            let rest = all.iter().nth(MOST).cloned();
+            let rest = rest.map_or_else(BTreeSet::new, |first| all.split_off(&first));
+            *left_out.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+            all
+        })
     };
     visit(session, args, Some(wanted), work, |name, read| {
         nodes.insert(name.to_owned(), read);
         Ok(())
     })
     .await?;
+    let left_out = std::mem::take(&mut *left_out.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Session {
-        others: Some(Arc::new(Others { nodes, is_whole })),
+        others: Some(Arc::new(Others::new(nodes, left_out, is_whole))),
         ..session.clone()
     })
 }

@@ -166,7 +166,7 @@ impl Worker {
                 let mut head = Head::of(&facts);
                 match facts.question {
                     Question::Now if case.judges => {
-                        head.services = head::tally(&facts, across.as_ref());
+                        head.services = head::tally(&facts, across);
                     }
                     Question::Switch(to) if case.judges => head.outlook = head::outlook(&facts, to),
                     _ => {}

@@ -205,33 +205,8 @@ fn no_nodes(args: &NodesArgs) -> Failure {
     .with_hint("`kubectl get nodes --show-labels` lists the nodes")
 }
 
-/// The nodes of a selection that are wanted.
-#[derive(Clone)]
-pub(super) struct Wanted {
-    /// Returns their names, from the objects of the cluster.
-    pub(super) touched: Arc<dyn Fn(&Evidence) -> BTreeSet<String> + Send + Sync>,
-    /// The most that are read; of others, that is the reason why they are not.
-    pub(super) most: usize,
-}
-
-impl Wanted {
-    /// Returns whether the node `name` is wanted, or the reason why it is not read; `all` are those that are wanted, once known.
-    fn wants(
-        &self,
-        all: &mut Option<BTreeSet<String>>,
-        cluster: &Evidence,
-        name: &str,
-    ) -> Option<Result<(), String>> {
-        let all = all.get_or_insert_with(|| (self.touched)(cluster));
-        let at = all.iter().position(|of| of == name)?;
-        let too_many = || format!("connections are followed to {} nodes at most", self.most);
-        Some(if at < self.most {
-            Ok(())
-        } else {
-            Err(too_many())
-        })
-    }
-}
+/// Returns the names of nodes, from the objects of the cluster.
+pub(super) type Touched = dyn Fn(&Evidence) -> BTreeSet<String> + Send + Sync;
 
 /// Runs `work` for each node that `args` selects, and that is `wanted`, `--parallel` at a time, and calls `each` with the result, or with the reason
 /// why there is none, in the order in which they end. Returns the reason why nodes are missing, if so.
@@ -240,7 +215,7 @@ impl Wanted {
 pub(super) async fn visit<T: Send + 'static>(
     session: &Session,
     args: &NodesArgs,
-    wanted: Option<Wanted>,
+    wanted: Option<Arc<Touched>>,
     work: impl AsyncFn(Session, String) -> Result<T, Failure> + Send + Sync + 'static,
     mut each: impl FnMut(&str, Result<T, String>) -> Result<(), Failure>,
 ) -> Result<Option<String>, Failure> {
@@ -333,8 +308,7 @@ async fn through_pod<T>(
 
 /// The nodes of a live cluster, and the objects that all of them need.
 struct ClusterNodes {
-    /// The nodes to read, or the reasons why they are not.
-    names: Vec<(String, Result<(), String>)>,
+    names: Vec<String>,
     session: Session,
 }
 
@@ -343,7 +317,7 @@ impl ClusterNodes {
     async fn read(
         session: &Session,
         selector: Option<&Selector>,
-        wanted: Option<&Wanted>,
+        wanted: Option<&Arc<Touched>>,
     ) -> Result<Self, Failure> {
         let cluster = session.gather(OBJECTS).await?;
         let readable = "reading all nodes needs the API server: pass --kubeconfig FILE, or a bundle of all nodes with --from";
@@ -352,27 +326,25 @@ impl ClusterNodes {
             Some(selector) => select(selector, &cluster).hint(readable)?,
             None => nodes.into_iter().map(|node| node.metadata.name).collect(),
         };
-        let mut touched = None;
-        let names = names.into_iter().filter_map(|name| {
-            let wants = wanted.map(|wanted| wanted.wants(&mut touched, &cluster, &name));
-            Some((name, wants.unwrap_or(Some(Ok(())))?))
-        });
+        let touched = wanted.map(|wanted| wanted(&cluster));
+        let is_wanted = |name: &String| touched.as_ref().is_none_or(|all| all.contains(name));
         Ok(Self {
-            names: names.collect(),
+            names: names.into_iter().filter(is_wanted).collect(),
             session: session.sharing(cluster),
         })
     }
 
     /// Pushes the nodes; returns the reason why some are missing.
     fn push(self, push: &mut Push<'_, Job>) -> Option<String> {
-        for (name, wanted) in self.names {
+        for name in self.names {
             let session = self.session.for_node(&name);
             let others = session.others.clone();
-            let session = match others.as_ref().and_then(|others| others.whole(&name)) {
-                Some(evidence) => session.in_memory(evidence.clone()),
-                None => session,
+            let job = match others.as_ref().and_then(|others| others.read(&name)) {
+                Some(Ok(evidence)) => Ok(Box::new(session.in_memory(evidence.clone()))),
+                Some(Err(reason)) => Err(reason.to_owned()),
+                None => Ok(Box::new(session)),
             };
-            if push(name, wanted.map(|()| Box::new(session))).is_break() {
+            if push(name, job).is_break() {
                 break;
             }
         }
@@ -397,7 +369,7 @@ type Job = Result<Box<Session>, String>;
 fn bundle(
     path: &Path,
     selector: Option<&Selector>,
-    wanted: Option<&Wanted>,
+    wanted: Option<&Arc<Touched>>,
     session: &Session,
     push: &mut Push<'_, Job>,
 ) -> Result<Option<String>, Failure> {
@@ -412,12 +384,13 @@ fn bundle(
                 Err(_) => return ControlFlow::Break(()),
             }
         }
-        let wants = wanted.map(|wanted| wanted.wants(&mut touched, cluster, name));
-        let read = match wants.unwrap_or(Some(Ok(()))) {
-            Some(Ok(())) => read,
-            Some(Err(reason)) => Err(reason),
-            None => return ControlFlow::Continue(()),
-        };
+        if let Some(wanted) = wanted
+            && !touched
+                .get_or_insert_with(|| wanted(cluster))
+                .contains(name)
+        {
+            return ControlFlow::Continue(());
+        }
         let job = read.map(|evidence| Box::new(session.for_node(name).in_memory(evidence)));
         push(name.to_owned(), job)
     });

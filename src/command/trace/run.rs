@@ -176,7 +176,7 @@ pub(super) async fn trace_on(
     let (found, mut owners, proto) = aim(session, &node, args, &target)?;
     let at = service(&node, &owners, found, proto);
     let across = session.others.as_deref().map(Others::across);
-    let mut judge = match &across {
+    let mut judge = match across {
         Some(across) => across.judge(&node),
         None => Judge::new(&node),
     };
@@ -289,7 +289,7 @@ async fn why_not(
     let node = session.node(&evidence);
     let asked = Asked::Address(at.ip(), Some(at.port()));
     let across = session.others.as_deref().map(Others::across);
-    let look = Look::new(&node, session.families(), &[]).map(|look| match &across {
+    let look = Look::new(&node, session.families(), &[]).map(|look| match across {
         Some(across) => look.beside(across),
         None => look,
     });

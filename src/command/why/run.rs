@@ -74,7 +74,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     let (case, outcomes) = examine_with(session, why::needs()).await?;
     let across = case.others.as_deref().map(Others::across);
     let node = session.node(&case.evidence);
-    let look = Look::new(&node, session.families(), &outcomes).map(|look| match &across {
+    let look = Look::new(&node, session.families(), &outcomes).map(|look| match across {
         Some(across) => look.beside(across),
         None => look,
     });

@@ -20,9 +20,9 @@ pub(crate) struct Over {
 impl Over {
     /// Returns the first way of `trace` that leads to another node, a failing one first.
     pub(super) fn of(trace: &SourceTrace) -> Option<Self> {
-        let mut ways: Vec<(usize, &OutcomeRow)> = trace.outcomes.iter().enumerate().collect();
-        ways.sort_by_key(|(_, way)| std::cmp::Reverse(way.fate));
-        let (at, way) = ways.into_iter().find(|(_, way)| way.onward.is_some())?;
+        let (at, way) = ways(trace)
+            .into_iter()
+            .find(|(_, way)| way.onward.is_some())?;
         let mut over = Self {
             from: trace.from.clone(),
             steps: Vec::new(),
@@ -44,30 +44,24 @@ impl Over {
             self.steps.push((node, format!("end: {}", end(way, trace))));
             return;
         };
-        let fails = way.fault.as_ref().filter(|_| node.is_none());
-        match &onward.path {
-            Some(path) => {
-                let mut ways: Vec<(usize, &OutcomeRow)> =
-                    path.outcomes.iter().enumerate().collect();
-                ways.sort_by_key(|(_, way)| std::cmp::Reverse(way.fate));
-                if let Some((at, way)) = ways.first() {
-                    self.walk(Some(&onward.node), path, *at, way);
-                }
-                self.reply(onward);
-                if node.is_none() {
-                    let text = match fails {
-                        Some(fault) => format!("{}: {fault}", way.fate),
-                        None if way.fate == Fate::Works => "the reply returns".to_owned(),
-                        None => way.fate.to_string(),
-                    };
-                    self.steps.push((None, text));
-                }
-            }
-            None => {
-                let reason = onward.unread.as_deref().unwrap_or("nothing is known of it");
-                let text = format!("not followed: {reason}");
-                self.steps.push((Some(onward.node.clone()), text));
-            }
+        let there = onward.node.as_str();
+        let Some(path) = &onward.path else {
+            let reason = onward.unread.as_deref().unwrap_or("nothing is known of it");
+            let text = format!("not followed: {reason}");
+            self.steps.push((Some(there.to_owned()), text));
+            return;
+        };
+        if let Some((at, way)) = ways(path).first() {
+            self.walk(Some(there), path, *at, way);
+        }
+        self.reply(onward);
+        if node.is_none() {
+            let text = match &way.fault {
+                Some(fault) => format!("{}: {fault}", way.fate),
+                None if way.fate == Fate::Works => "the reply returns".to_owned(),
+                None => way.fate.to_string(),
+            };
+            self.steps.push((None, text));
         }
     }
 
@@ -88,6 +82,13 @@ impl Over {
         lines.extend(steps);
         lines
     }
+}
+
+/// Returns the ways of `trace` with their positions, the worst first.
+fn ways(trace: &SourceTrace) -> Vec<(usize, &OutcomeRow)> {
+    let mut ways: Vec<_> = trace.outcomes.iter().enumerate().collect();
+    ways.sort_by_key(|(_, way)| std::cmp::Reverse(way.fate));
+    ways
 }
 
 fn is_jump(hop: &HopRow) -> bool {
