@@ -162,11 +162,16 @@ impl Judge<'_> {
         let addresses = self.node.addresses().ok()?;
         let Some(link) = self.places.own(source) else {
             let is_local = addresses.all.iter().any(|at| at.addr.addr == source);
+            let is_on_link = |out: &str| {
+                let mut on_it = addresses.all.iter().filter(|at| at.link == out);
+                on_it.any(|at| at.addr.contains(source))
+            };
+            let is_routed = outcome.leaves_by().is_some_and(|out| !is_on_link(out));
             let is_shared = is_local || self.places.service(source).is_some();
             return match here {
                 // A pod of this node sends its reply to this node, which translates it back, unless it looks for the source on its
                 // own link.
-                Some(true) if is_local || self.places.is_pod_here(source) == Some(false) => None,
+                Some(true) if is_local || is_routed => None,
                 _ if is_shared => Some(Fault::SharedSource { source }),
                 _ => Some(Fault::ForeignSource { source }),
             };
