@@ -18,7 +18,7 @@ use std::thread;
 use serde::Serialize;
 
 use crate::backend::iptables::expect::Names;
-use crate::backend::iptables::model::Ruleset;
+use crate::backend::iptables::model::{Rule, Ruleset, Target};
 use crate::backend::iptables::names::SEP;
 use crate::backend::ipvs::model::DUMMY;
 use crate::backend::nftables::expect::TABLE;
@@ -262,6 +262,33 @@ impl Diff {
                 Ok(comparison.finish(&want))
             });
         self.add(format!("{} rules", state.family), &[Layer::Iptables], part);
+        self.unreadable(node, state.family);
+    }
+
+    /// Removes the changes of rules that the node's iptables could not read.
+    fn unreadable(&mut self, node: &NodeSnapshot<'_>, family: Family) {
+        let is_unreadable = |rule: Option<&Rule<'_>>| {
+            let target = rule.and_then(|rule| rule.target.as_ref());
+            target.is_some_and(Target::is_unreadable)
+        };
+        let before = self.changes.len();
+        self.changes.retain(|change| match &change.object {
+            Object::IptablesRule { rule, .. } => !is_unreadable(rule.have()),
+            _ => true,
+        });
+        if self.changes.len() == before {
+            return;
+        }
+        let tool = node.evidence().text(Item::IptablesVersion);
+        let tool = tool.map_or("the node's iptables", str::trim);
+        let why = format!(
+            "{tool} cannot read what a newer iptables wrote; list the rules with the tool in kube-proxy's image"
+        );
+        self.unknown.push(Unknown {
+            what: format!("{family} rules with DNAT"),
+            layers: &[Layer::Iptables],
+            gap: Gap::Unsupported(Item::iptables(family), why),
+        });
     }
 
     fn ipvs(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState, state: &FamilyState) {

@@ -79,9 +79,39 @@ const INCIDENTS: &[Incident] = &[
         silent: &[],
     },
     Incident {
+        case: "more-08-tcp-entry-to-a-reused-pod-address",
+        first: (
+            "CT08",
+            "waiting TCP connections lead to shop/payments",
+            "nf_conntrack_tcp_timeout_syn_sent",
+        ),
+        below: &[],
+        silent: &["CT02"],
+    },
+    Incident {
         case: "more-12-no-xt-recent-on-wsl2",
         first: ("KP21", "Couldn't load match `recent'", "xt_recent"),
         below: &["IR04", "KP07"],
+        silent: &[],
+    },
+    Incident {
+        case: "rules-01-unreadable-dnat",
+        first: (
+            "IB03",
+            "too old to read the rules of kube-proxy's image",
+            "Upgrade iptables",
+        ),
+        below: &[],
+        silent: &["IR04"],
+    },
+    Incident {
+        case: "rules-02-wireguard-mark",
+        first: (
+            "IR10",
+            "the bit by which KUBE-FIREWALL drops packets",
+            "without 0xc000",
+        ),
+        below: &[],
         silent: &[],
     },
     Incident {

@@ -536,6 +536,20 @@ pub enum Target<'a> {
     },
 }
 
+impl Target<'_> {
+    /// Returns whether the tool that listed the rules did not know the revision of this target, and wrote no options of it, or
+    /// none that make sense: since 1.6 `DNAT [unsupported revision]`, before that DNAT to port 0.
+    pub fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Other { name, options } => {
+                name == "DNAT" || options.contains("[unsupported revision]")
+            }
+            Self::Dnat(to) => to.ports.is_some_and(|ports| ports.first == 0),
+            _ => false,
+        }
+    }
+}
+
 /// Where a translation leads.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Nat {

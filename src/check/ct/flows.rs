@@ -14,7 +14,7 @@ use crate::net::Proto;
 use crate::node::NodeSnapshot;
 use crate::node::conntrack::Entry;
 use crate::owner::{EndpointState, Owners, Port, PortName};
-use crate::words::number_of;
+use crate::words::{listed, number_of};
 
 /// The items that [`stale`] reads.
 pub(in crate::check) const FLOWS: &[Item] = &[
@@ -115,6 +115,38 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[MODE, FLOWS],
         caused_by: &[],
         run: untranslated_udp,
+    },
+    Check {
+        id: "CT08",
+        name: "reused-address",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No waiting TCP connection to a Service leads to another Service's pod",
+        symptom: "For up to two minutes after a pod was replaced, a client that tries again gets answers of another Service.",
+        why: "The entry of a connection that got no answer stays for two minutes (net.netfilter.nf_conntrack_tcp_timeout_syn_sent) \
+              and is found before any rule. If the network plugin gives the address of the pod that ended to a pod of another \
+              Service meanwhile, a client that tries again from the same port reaches that one.",
+        verify: "Look for entries whose reply source is an endpoint of another Service.",
+        commands: &[
+            Example::on_node("conntrack -L -p tcp --state SYN_SENT --orig-dst ADDRESS")
+                .with(&["ADDRESS"]),
+            Example::on_node("sysctl net.netfilter.nf_conntrack_tcp_timeout_syn_sent"),
+        ],
+        fix: Text::with(
+            "Delete the entries with {}. To keep it from happening again, set \
+             net.netfilter.nf_conntrack_tcp_timeout_syn_sent to less than the time after which the network plugin uses an \
+             address again.",
+            &[Example::kpx(&[
+                "reconcile",
+                "--part",
+                "conntrack",
+                "--apply",
+            ])],
+        ),
+        incidents: &["aws/amazon-vpc-cni-k8s#3634"],
+        needs: &[FLOWS],
+        caused_by: &[],
+        run: reused_address,
     },
     Check {
         id: "CT06",
@@ -233,8 +265,8 @@ fn takes(state: Option<EndpointState>) -> bool {
 
 fn connection(entry: &Entry) -> Proof {
     Proof::Connection(format!(
-        "udp {} to {}, replies from {}",
-        entry.original.source, entry.original.destination, entry.reply.source
+        "{} {} to {}, replies from {}",
+        entry.proto, entry.original.source, entry.original.destination, entry.reply.source
     ))
 }
 
@@ -267,6 +299,36 @@ fn stale_udp(facts: &Facts<'_>) -> Verdict {
 fn udp_without_endpoints(facts: &Facts<'_>) -> Verdict {
     let message = "UDP flows continue, although the Service has no endpoints";
     flows(facts, None, Why::WithoutEndpoints, message)
+}
+
+fn reused_address(facts: &Facts<'_>) -> Verdict {
+    let owners = facts.owners();
+    let mut by_port: BTreeMap<(ServiceRef, SocketAddr), (BTreeSet<String>, Vec<Proof>)> =
+        BTreeMap::new();
+    for of in stale_of(facts.node, None, owners)? {
+        let (to, from) = (of.entry.original.destination, of.entry.reply.source);
+        let mut others = owners.ports().iter().filter(|port| port.name != of.service);
+        let other = others.find(|port| serves(port, from));
+        if of.entry.proto == Proto::Tcp
+            && let Some(other) = other
+        {
+            let (names, seen) = by_port.entry((of.service.into(), to)).or_default();
+            names.insert(other.name.to_string());
+            seen.push(connection(of.entry));
+        }
+    }
+    let finding = |((service, to), (names, seen)): (
+        (ServiceRef, SocketAddr),
+        (BTreeSet<String>, Vec<Proof>),
+    )| {
+        let names: Vec<_> = names.into_iter().collect();
+        let message = format!(
+            "waiting TCP connections lead to {}, which has the address of a former endpoint",
+            listed(&names)
+        );
+        Finding::new(Severity::Error, Subject::service_at(service, to), message).evidence(seen)
+    };
+    Ok(by_port.into_iter().map(finding).collect())
 }
 
 fn untranslated_udp(facts: &Facts<'_>) -> Verdict {

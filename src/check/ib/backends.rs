@@ -1,8 +1,9 @@
 //! Which iptables backend is in use, and its tools.
 
-use crate::backend::iptables::model::{Chain, Ruleset};
+use crate::backend::iptables::model::{Chain, Ruleset, Target};
 use crate::check::core::{
-    Collector, IDLE, RULES, VERSION, idle_rules, is_proxys, rules_in_use, stores, version_in,
+    Collector, IDLE, RULES, VERSION, idle_rules, is_proxys, rule_proof, rules_in_use, stores,
+    version_in,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use crate::cluster::release::Change;
@@ -102,7 +103,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#112477",
             "cloudnativelabs/kube-router#1588",
         ],
-        needs: &[VERSION, &[Item::IptablesVersion]],
+        needs: &[RULES, VERSION, &[Item::IptablesVersion]],
         caused_by: &[],
         run: old_tools,
     },
@@ -197,6 +198,34 @@ fn backends(facts: &Facts<'_>) -> Verdict {
 }
 
 fn old_tools(facts: &Facts<'_>) -> Verdict {
+    let mut all = Collector::default();
+    for (family, rules) in rules_in_use(facts, &mut all) {
+        let chains = rules
+            .tables
+            .iter()
+            .flat_map(|table| table.chains.iter().map(move |chain| (table, chain)));
+        let mut each = chains
+            .flat_map(|(table, chain)| chain.rules.iter().map(move |rule| (table, chain, rule)));
+        let is_unreadable = |target: &Target<'_>| target.is_unreadable();
+        let unread = each.find(|(.., rule)| rule.target.as_ref().is_some_and(is_unreadable));
+        if let Some((table, chain, rule)) = unread {
+            let message = "the node's iptables is too old to read the rules of kube-proxy's image: they are right, and cannot be compared";
+            let tool = facts.node.evidence().text(Item::IptablesVersion);
+            return Ok(vec![
+                Finding::new(Severity::Warning, Subject::tool("iptables"), message)
+                    .evidence(tool.ok().map(|text| Proof::Note(text.trim().to_owned())))
+                    .evidence([rule_proof(family, table, chain, rule)]),
+            ]);
+        }
+    }
+    match (old_version(facts), all.verdict()) {
+        // Rules that were not read may be unreadable.
+        (Ok(found), Err(gap)) if found.is_empty() => Err(gap),
+        (verdict, _) => verdict,
+    }
+}
+
+fn old_version(facts: &Facts<'_>) -> Verdict {
     let version = facts.node.evidence().text(Item::IptablesVersion)?.trim();
     if !version.contains("nf_tables") {
         let why = "iptables uses the legacy backend, which is not affected";

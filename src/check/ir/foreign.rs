@@ -1,7 +1,7 @@
 //! Rules and settings of other software that affect kube-proxy's rules.
 
 use crate::backend::Mode;
-use crate::backend::iptables::model::{Chain, Rule, Table, Target};
+use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Target};
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::{Expr, Statement};
 use crate::backend::nftables::print;
@@ -45,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "IR10",
         name: "mark-in-use",
-        severity: Severity::Warning,
+        severity: Severity::Error,
         when: When::NowAndFor(&Mode::ALL),
         title: "Only kube-proxy uses the bit that marks packets for masquerading",
         symptom: "Traffic is masqueraded that should not be, or leaves by the wrong route.",
@@ -196,20 +196,32 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
     let bit = facts.configuration()?.masquerade_bit(mode);
     let bit = 1_u32.checked_shl(u32::from(bit)).unwrap_or(0);
     let mut findings = Collector::default();
-    let mut seen = Vec::new();
+    let rulesets = rules_in_use(facts, &mut findings);
+    let dropped = rulesets
+        .iter()
+        .fold(0, |all, (_, rules)| all | dropped_marks(rules));
+    let (mut seen, mut drops) = (Vec::new(), Vec::new());
     let policy = findings.read(facts.node.rules());
-    let policy = policy.into_iter().flat_map(|rules| &rules.all);
-    seen.extend(policy.filter_map(|rule| {
-        let mark = rule
-            .mark
-            .filter(|mark| mark.mask & bit != 0 && mark.mask != u32::MAX)?;
-        Some(Proof::Note(format!(
-            "routing rule {} tests {:#x}/{:#x}",
-            rule.priority, mark.value, mark.mask
-        )))
-    }));
+    for rule in policy.into_iter().flat_map(|rules| &rules.all) {
+        let Some(mark) = rule.mark else { continue };
+        let is_whole = mark.mask == u32::MAX;
+        // A rule that tests the whole mark is about packets that have it.
+        let tested = if is_whole { mark.value } else { mark.mask };
+        let (uses, is_dropped) = (tested & bit != 0, is_whole && mark.value & dropped != 0);
+        let what = if is_whole {
+            format!("mark {:#x}", mark.value)
+        } else {
+            format!("{:#x}/{:#x}", mark.value, mark.mask)
+        };
+        let proof = Proof::Note(format!("routing rule {} tests {what}", rule.priority));
+        if is_dropped {
+            drops.push(proof);
+        } else if uses {
+            seen.push(proof);
+        }
+    }
     seen.extend(nft_mark_users(facts, &mut findings, bit));
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, rules) in rulesets {
         for table in &rules.tables {
             let others = table
                 .chains
@@ -230,7 +242,34 @@ fn mark_users(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Subject::Mark { mark: bit }, message).evidence(seen),
         );
     }
+    if !drops.is_empty() {
+        let message =
+            "other software marks packets with the bit by which KUBE-FIREWALL drops packets";
+        findings.push(
+            Finding::new(Severity::Error, Subject::Mark { mark: dropped }, message)
+                .evidence(drops)
+                .fix(format!(
+                    "Configure a mark without {:#x} in the other software: FwMark in the configuration of WireGuard. A kubelet since \
+                     1.28 does not write the rule, so KUBE-FIREWALL may be a leftover.",
+                    dropped | bit
+                )),
+        );
+    }
     findings.verdict()
+}
+
+/// Returns the bits of the mark by which KUBE-FIREWALL, of the kubelet, drops packets.
+fn dropped_marks(rules: &Ruleset<'_>) -> u32 {
+    let chain = rules.chain("filter", "KUBE-FIREWALL").into_iter();
+    let rules = chain.flat_map(|chain| &chain.rules);
+    let drops = rules.filter(|rule| matches!(rule.target, Some(Target::Drop)));
+    let marks = drops
+        .flat_map(|rule| &rule.matches)
+        .filter_map(|of| match of {
+            Match::Mark(mark) if !mark.inverted => Some(mark.value.value & mark.value.mask),
+            _ => None,
+        });
+    marks.fold(0, |all, mark| all | mark)
 }
 
 /// Returns the rules of other software in nftables that set `bit` of the mark.
