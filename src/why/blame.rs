@@ -11,7 +11,7 @@ use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
 use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};
-use crate::cluster::{EndpointSlice, Service};
+use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
 use crate::net::Family;
@@ -305,7 +305,7 @@ impl Look<'_> {
                 bridge: bridge.clone(),
             }),
             What::Edit(Edit::Endpoint) => self.lacking(service, target.port, target.family()),
-            What::Edit(Edit::Policies) => not_local(service, target, self.slices),
+            What::Edit(Edit::Policies) => self.not_local(service, target),
             What::Edit(Edit::SourceRanges) => Blame {
                 since: service.metadata.unedited_since(),
                 ..Blame::breaks(Cause::SourceRanges {
@@ -343,6 +343,49 @@ impl Look<'_> {
             (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
             (true, None) => vec![Blame::breaks(unexplained(&path.cell))],
         }
+    }
+
+    fn not_local(&self, service: &Service, target: Target<'_>) -> Blame {
+        let family = target.family();
+        // The endpoints may have moved since.
+        let moved = last_change(service, family, self.slices);
+        let since = service.metadata.unedited_since().zip(moved);
+        let policy = if target.kind.is_internal() {
+            "internalTrafficPolicy"
+        } else {
+            "externalTrafficPolicy"
+        };
+        let nodes: BTreeSet<String> = usable(target.port, family)
+            .filter_map(|of| of.node.as_deref().map(str::to_owned))
+            .collect();
+        Blame {
+            since: since.map(|(service, moved)| service.max(moved)),
+            ..Blame::breaks(Cause::NoLocalEndpoints {
+                policy,
+                here: usable(target.port, family).any(|of| of.local == Some(true)),
+                fields: local_fields(service),
+                nodes: nodes.into_iter().collect(),
+                unnamed: self.unnamed(target),
+            })
+        }
+    }
+
+    /// Returns the pods of this node among the endpoints of `target` whose EndpointSlice names no node.
+    fn unnamed(&self, target: Target<'_>) -> Vec<String> {
+        let endpoints = usable(target.port, target.family()).filter(|of| of.node.is_none());
+        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
+        let is_here = |name: &str| {
+            let mut all = pods.iter().filter(|pod| pod.spec.node_name == self.name);
+            self.name.is_some()
+                && all.any(|pod| {
+                    name.split_once('/') == Some((&pod.metadata.namespace, &pod.metadata.name))
+                })
+        };
+        let names = endpoints.filter_map(|of| of.pod.as_deref());
+        names
+            .filter(|name| is_here(name))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Returns why `port` has no usable endpoint of `family`.
@@ -462,30 +505,6 @@ fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
             Some(format!("to {address}, which is no endpoint of the Service"))
         }
         other => Some(format!("({other})")),
-    }
-}
-
-fn not_local(service: &Service, target: Target<'_>, slices: &[EndpointSlice]) -> Blame {
-    let family = target.family();
-    // The endpoints may have moved since.
-    let moved = last_change(service, family, slices);
-    let since = service.metadata.unedited_since().zip(moved);
-    let policy = if target.kind.is_internal() {
-        "internalTrafficPolicy"
-    } else {
-        "externalTrafficPolicy"
-    };
-    let nodes: BTreeSet<String> = usable(target.port, family)
-        .filter_map(|of| of.node.as_deref().map(str::to_owned))
-        .collect();
-    Blame {
-        since: since.map(|(service, moved)| service.max(moved)),
-        ..Blame::breaks(Cause::NoLocalEndpoints {
-            policy,
-            here: usable(target.port, family).any(|of| of.local == Some(true)),
-            fields: local_fields(service),
-            nodes: nodes.into_iter().collect(),
-        })
     }
 }
 

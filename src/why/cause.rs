@@ -177,6 +177,9 @@ pub enum Cause {
         fields: Vec<&'static str>,
         /// The nodes that have endpoints.
         nodes: Vec<String>,
+        /// Pods of this node whose EndpointSlice does not name it, so that kube-proxy takes them for pods of other nodes.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unnamed: Vec<String>,
     },
     /// The client is outside `loadBalancerSourceRanges`.
     SourceRanges {
@@ -369,10 +372,11 @@ impl Cause {
 
     /// Returns whether the Service's own settings ask for it.
     pub const fn is_by_design(&self) -> bool {
-        matches!(
-            self,
-            Self::SourceRanges { .. } | Self::NoLocalEndpoints { .. }
-        )
+        match self {
+            Self::SourceRanges { .. } => true,
+            Self::NoLocalEndpoints { unnamed, .. } => unnamed.is_empty(),
+            _ => false,
+        }
     }
 
     /// Returns the owner of the rules at fault; `None` if no rule is.
@@ -535,6 +539,13 @@ impl Cause {
             } => format!(
                 "{fails}: {policy} is Local, and the rules send these clients to endpoints of other nodes, too, whose \
                  replies do not return by {node}{since}{owner}"
+            ),
+            Self::NoLocalEndpoints {
+                policy, unnamed, ..
+            } if !unnamed.is_empty() => format!(
+                "{fails}: {policy} is Local, and an EndpointSlice of the Service does not name the nodes of its endpoints \
+                 (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}{owner}",
+                listed(unnamed)
             ),
             Self::NoLocalEndpoints { policy, nodes, .. } => {
                 let nodes = match nodes.as_slice() {

@@ -94,6 +94,13 @@ impl Cause {
                     "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"
                 ),
             ),
+            Self::NoLocalEndpoints { unnamed, .. } if !unnamed.is_empty() => with(
+                "Delete the EndpointSlices: the control plane writes them anew at once, with the nodes. Until then the Service has no \
+                 endpoints. Kubernetes 1.21 and newer names them.",
+                format!(
+                    "kubectl -n {namespace} delete endpointslices -l kubernetes.io/service-name={name}"
+                ),
+            ),
             Self::NoLocalEndpoints { policy, .. } => with(
                 "Send clients to a node with an endpoint, run an endpoint on every node, or set the policy to Cluster.",
                 format!(

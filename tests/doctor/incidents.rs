@@ -180,3 +180,19 @@ async fn what_a_release_writes_is_no_finding() {
         }
     }
 }
+
+#[tokio::test]
+async fn pods_that_a_slice_places_nowhere_are_named() {
+    let dir = "testdata/cases/more-07-endpoints-without-node-name";
+    let ran = kpx(&["--from", dir, "why", "web/front", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let cause = &report["causes"][0];
+    assert_eq!(
+        cause["unnamed"],
+        serde_json::json!(["web/front-1"]),
+        "{ran}"
+    );
+    assert_eq!(ran.code, 1);
+    let fix = cause["fix"].to_string();
+    assert!(fix.contains("delete endpointslices"), "{fix}");
+}
