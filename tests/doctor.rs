@@ -12,6 +12,7 @@ mod ignore;
 mod incidents;
 mod known_bugs;
 mod neighbours;
+mod obstacles;
 mod partial;
 mod settle;
 mod silence;

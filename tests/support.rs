@@ -57,6 +57,7 @@ pub(crate) const CHOSEN: &[&str] = &[
     "np08-leaving-node",
     "seed-leftover-iptables-to-ipvs",
     "sy15-neighbours",
+    "sy16-obstacles",
     "userspace-1.25",
 ];
 

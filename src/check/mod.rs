@@ -37,7 +37,8 @@ pub(crate) use self::core::ignore;
 pub use self::core::{
     Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
     Outcome, ProcessState, Proof, Prose, Reach, Rule, Runs, ServiceRef, Subject, Text, Unknown,
-    Word, drifted, first_sync_seconds, is_as_complete, keep_persistent, quoted, run, runs,
+    Word, diversion_fix, drifted, first_sync_seconds, is_as_complete, keep_persistent,
+    obstacle_fix, obstacle_owner, quoted, route_fix, run, runs,
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::diagnosis::{
@@ -325,6 +326,13 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
     let question = question.into();
     all().filter(|check| check.is_asked(question)).collect()
+}
+
+/// Returns the checks of the current state but those that judge every Service.
+pub fn beside_the_verdict() -> Vec<&'static Check> {
+    let mut checks = asked(None);
+    checks.retain(|check| !sy::judges(check));
+    checks
 }
 
 /// Returns the checks that `word` names, ignoring case: an id, a name, or the name or code of a group.

@@ -214,6 +214,23 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Returns what a rule with this effect does, before the noun "packets".
+    pub const fn verb(&self) -> &'static str {
+        match self {
+            Self::Drop => "drops",
+            Self::Reject { .. } => "rejects",
+            Self::Accept => "accepts",
+            Self::Dnat { .. } => "translates",
+            Self::Snat { .. } | Self::Masquerade { .. } => "replaces the source of",
+            Self::Mark { .. } => "marks",
+            Self::Ttl { .. } => "sets the TTL of",
+            Self::Untrack => "untracks",
+            _ => "takes",
+        }
+    }
+}
+
 /// The verdict on a packet.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -54,6 +54,8 @@ pub(crate) struct Router<'a> {
     pub(super) node: &'a NodeSnapshot<'a>,
     /// The rules that every kernel starts with.
     defaults: OnceCell<Vec<PolicyRule>>,
+    /// A route, and a routing policy rule, that are passed over.
+    but: (Option<Route>, Option<PolicyRule>),
     /// The tables that were asked, each with its family and number.
     tables: RefCell<Vec<(Family, String, Rc<Table<'a>>)>>,
 }
@@ -71,8 +73,8 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(routes: &'a [Route], family: Family, table: &str) -> Self {
-        let usable = routes.iter().filter(|route| {
+    fn new(routes: impl Iterator<Item = &'a Route>, family: Family, table: &str) -> Self {
+        let usable = routes.filter(|route| {
             route.family == family
                 && number(&route.table) == table
                 && !route.flags.iter().any(|f| f == "dead")
@@ -146,7 +148,20 @@ impl<'a> Router<'a> {
         Self {
             node,
             defaults: OnceCell::new(),
+            but: (None, None),
             tables: RefCell::default(),
+        }
+    }
+
+    /// Returns the routing of `node` without a route or a routing policy rule.
+    pub(crate) fn without(
+        node: &'a NodeSnapshot<'a>,
+        route: Option<&Route>,
+        rule: Option<&PolicyRule>,
+    ) -> Self {
+        Self {
+            but: (route.cloned(), rule.cloned()),
+            ..Self::new(node)
         }
     }
 
@@ -157,7 +172,10 @@ impl<'a> Router<'a> {
         if let Some((.., made)) = made.find(|(of, number, _)| *of == family && number == name) {
             return Rc::clone(made);
         }
-        let made = Rc::new(Table::new(routes, family, name));
+        let kept = routes
+            .iter()
+            .filter(|route| self.but.0.as_ref() != Some(*route));
+        let made = Rc::new(Table::new(kept, family, name));
         tables.push((family, name.to_owned(), Rc::clone(&made)));
         made
     }
@@ -208,7 +226,7 @@ impl<'a> Router<'a> {
             }),
         };
         for rule in rules.iter().filter(|rule| rule.family == family) {
-            if !applies(rule, lookup) {
+            if self.but.1.as_ref() == Some(rule) || !applies(rule, lookup) {
                 continue;
             }
             let Some(table) = &rule.table else {

@@ -4,7 +4,9 @@
 //! address, and does the reply come back? What is not read, or not modelled, never counts as working.
 
 mod across;
+mod barrier;
 mod cell;
+mod diversion;
 mod end;
 mod fault;
 mod ingress;
@@ -26,7 +28,9 @@ use std::fmt;
 use serde::Serialize;
 
 pub use across::{Across, Arrival, Far, Onward};
+pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
+pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use obstacle::{Obstacle, route_words, sysctl_of};

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::across::{Across, Onward};
 use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::judge::Judge;
-use super::{Fate, Fault};
+use super::{Barrier, Fate, Fault};
 use crate::cluster::Service;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
@@ -53,6 +53,8 @@ pub struct Brief {
     pub fault: Option<Fault>,
     /// Whether the Service's own settings keep the client out.
     pub by_design: bool,
+    /// What stops them on this node beside the rules of kube-proxy.
+    pub barriers: Vec<Barrier>,
 }
 
 /// How a Service stands as a whole.
@@ -169,7 +171,7 @@ fn one(
         }
         for target in targets(judge.node, port, *family) {
             let judged = judge.brief_cells(walks, target);
-            cells.extend(judged.map(|cell| brief(service, port, &cell)));
+            cells.extend(judged.map(|cell| brief(service, port, walks, &cell)));
         }
     }
     Surveyed {
@@ -181,7 +183,7 @@ fn one(
     }
 }
 
-fn brief(service: Option<&Service>, port: &Port, cell: &Cell) -> Brief {
+fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell: &Cell) -> Brief {
     let by_design = cell.fate().fails() && is_by_design(service, port, cell);
     Brief {
         client: cell.client,
@@ -191,6 +193,11 @@ fn brief(service: Option<&Service>, port: &Port, cell: &Cell) -> Brief {
         failing: cell.verdict.failing(),
         fault: cell.verdict.faults().first().map(|fault| (*fault).clone()),
         by_design,
+        barriers: if cell.fate().fails() && !by_design {
+            Barrier::all_of(cell, walks)
+        } else {
+            Vec::new()
+        },
     }
 }
 

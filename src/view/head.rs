@@ -10,7 +10,7 @@ use crate::check::Facts;
 use crate::evidence::{Gap, IPTABLES, Item, Time};
 use crate::net::Family;
 use crate::trace;
-use crate::verdict::{Across, Outlook, Tally, survey};
+use crate::verdict::{Outlook, Tally};
 
 /// The items that the head reads in every run; all are cheap.
 pub(crate) const HEAD: &[Item] = &[
@@ -38,18 +38,9 @@ pub(crate) fn judged() -> impl Iterator<Item = Item> {
     rules.copied().chain([Item::Modules])
 }
 
-/// Returns the verdict on all Services of the node, unless they are unknown; with the states `across` of other nodes, to endpoints
-/// there and back.
-pub(crate) fn tally<'n, 's: 'n>(
-    facts: &Facts<'n>,
-    across: Option<&'s Across<'s>>,
-) -> Option<Tally> {
-    let node = facts.node;
-    ask(|| {
-        node.services()?;
-        let surveyed = survey(node, facts.owners().ports(), &Family::BOTH, across);
-        Ok(Tally::of(&surveyed))
-    })
+/// Returns the verdict on all Services of the node, unless they are unknown.
+pub(crate) fn tally(facts: &Facts<'_>) -> Option<Tally> {
+    ask(|| Ok(Tally::of(facts.surveyed()?)))
 }
 
 /// Returns the verdict on all Services of the node in `mode`, unless they are unknown.

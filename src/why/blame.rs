@@ -441,24 +441,13 @@ impl Look<'_> {
             Maker::Kubelet => Some("the kubelet".to_owned()),
             _ => None,
         };
-        let effect = match &hop.effect {
-            Effect::Drop => "drops",
-            Effect::Reject { .. } => "rejects",
-            Effect::Accept => "accepts",
-            Effect::Dnat { .. } => "translates",
-            Effect::Snat { .. } | Effect::Masquerade { .. } => "replaces the source of",
-            Effect::Mark { .. } => "marks",
-            Effect::Ttl { .. } => "sets the TTL of",
-            Effect::Untrack => "untracks",
-            _ => "takes",
-        };
         let rule = mismatch::short(&hop.rule);
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
             number: hop.number,
             rule,
-            effect,
+            effect: hop.effect.verb(),
             software,
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
             then: faults.iter().find_map(|fault| follows(hop, fault)),
@@ -546,6 +535,10 @@ fn pod_route(fault: &Fault) -> Option<Cause> {
 /// Returns the cause of connections that no known repair helps: their worst fault.
 fn unexplained(cell: &Cell) -> Cause {
     let faults = cell.verdict.faults();
+    // Nothing on this node removes it.
+    if let Some(Fault::Obstacle(what)) = faults.first() {
+        return obstacle_cause(what);
+    }
     let no_route = faults.iter().find_map(|fault| match fault {
         Fault::NoRoute { to, reason, .. } => Some((*to, reason.clone())),
         _ => None,

@@ -16,12 +16,11 @@ use crate::desired::DesiredState;
 use crate::diff::{self, Change, ChangeKind};
 use crate::net::{Cidr, Family};
 use crate::node::IptablesBackend;
-use crate::node::routes::{PolicyRule, Route};
 use crate::owner::software::{self, Maker};
 use crate::owner::{Endpoint, EndpointState, Port, Role};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
-use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, REPLY_PORT};
+use crate::verdict::{Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT};
 
 /// Differences that are tried one by one; the rest is tried together.
 const MOST_SINGLE: usize = 24;
@@ -413,22 +412,6 @@ impl Look<'_> {
         faults.iter().filter_map(of).chain(forwarding).collect()
     }
 
-    /// Returns a routing policy rule in words, with what its table does with all other packets.
-    fn policy_rule(&self, rule: &PolicyRule) -> String {
-        let words = format!("routing policy rule {} ({rule})", rule.priority);
-        let Some(table) = rule.table.as_ref().filter(|_| rule.action.is_empty()) else {
-            return words;
-        };
-        let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
-        let mut own = routes
-            .iter()
-            .filter(|of| of.family == rule.family && of.table == *table);
-        match (own.next(), own.next()) {
-            (Some(only), None) => format!("{words}, whose table {table} has only \"{only}\","),
-            _ => words,
-        }
-    }
-
     /// Returns the routes and routing policy rules that may end packets or send them elsewhere.
     fn routes(&self, failing: &[&Outcome], faults: &[&Fault]) -> Vec<Candidate> {
         let mut found = Vec::new();
@@ -458,39 +441,15 @@ impl Look<'_> {
                 end => end.into(),
             })
             .collect();
-        let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
-        for rule in self.node.rules().into_iter().flat_map(|all| &all.all) {
-            let is_default = matches!(
-                rule.table.as_deref(),
-                Some("local" | "main" | "default" | "255" | "254" | "253")
-            );
-            let of_family = ends.iter().find(|at| Family::of(at.ip()) == rule.family);
-            let end = rule.to.map_or(of_family.copied(), end_in);
-            if let Some(end) = end
-                && (!rule.action.is_empty() || !is_default)
-            {
-                found.push(Candidate {
-                    what: What::Route(self.policy_rule(rule), end, rule.removal()),
-                    repairs: vec![Repair::RemovePolicyRule(Box::new(rule.clone()))],
-                });
-            }
-        }
-        for route in self.node.routes().into_iter().flat_map(|all| &all.all) {
-            if matches!(
-                route.kind.as_str(),
-                "blackhole" | "unreachable" | "prohibit"
-            ) && let Some(end) = end_in(route.destination)
-            {
-                let words = format!("the {} route to {}", route.kind, route.destination);
-                let words = match route.table.as_str() {
-                    "main" => words,
-                    table => format!("{words} in table {table}"),
-                };
-                found.push(Candidate {
-                    what: What::Route(words + &made_by(route), end, route.removal()),
-                    repairs: vec![Repair::RemoveRoute(Box::new(route.clone()))],
-                });
-            }
+        let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
+        for of in Diversion::all_of(self.node, &ends) {
+            found.push(Candidate {
+                what: What::Route(of.words, of.end, of.by.removal()),
+                repairs: vec![match of.by {
+                    Diverter::Route(route) => Repair::RemoveRoute(route),
+                    Diverter::Rule(rule) => Repair::RemovePolicyRule(rule),
+                }],
+            });
         }
         let there = faults.iter().filter_map(|fault| match fault {
             Fault::Unknown(
@@ -508,7 +467,7 @@ impl Look<'_> {
             .judge
             .pod_ranges()
             .iter()
-            .filter(|range| end_in(**range).is_some())
+            .filter(|range| end_in(**range))
         {
             found.push(Candidate {
                 what: What::PodRoute((*fault).clone()),
@@ -516,14 +475,6 @@ impl Look<'_> {
             });
         }
         found
-    }
-}
-
-/// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
-fn made_by(route: &Route) -> String {
-    match route.protocol.as_deref() {
-        None | Some("boot" | "static" | "kernel" | "unspec") => String::new(),
-        Some(who) => format!(" (made by {who})"),
     }
 }
 

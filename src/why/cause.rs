@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::endpoints::Lack;
 use crate::backend::Mode;
-use crate::check::{Fix, ServiceRef};
+use crate::check::{Fix, ServiceRef, obstacle_owner};
 use crate::evidence::Time;
 use crate::net::Cidr;
 use crate::owner::Role;
@@ -390,7 +390,7 @@ impl Cause {
             | Self::NoLocalEndpoints { .. }
             | Self::SourceRanges { .. }
             | Self::NotMasqueraded { .. } => Some("kube-proxy"),
-            Self::Obstacle { what, .. } => Some(super::obstacle::owner(what)),
+            Self::Obstacle { what, .. } => Some(obstacle_owner(what)),
             _ => None,
         }
     }

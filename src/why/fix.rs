@@ -2,7 +2,7 @@
 
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::{Advice, Fix, ServiceRef};
+use crate::check::{Advice, Fix, ServiceRef, diversion_fix, obstacle_fix, route_fix};
 use crate::verdict::MOST_TRACKED;
 
 impl Cause {
@@ -115,15 +115,11 @@ impl Cause {
                 "Turn forwarding on, also in /etc/sysctl.d.",
                 format!("sysctl -w {key}=1"),
             ),
-            Self::Obstacle { what, .. } => Some(super::obstacle::fix(what)),
-            Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => on_node(
-                "Repair the network plugin's routes; its pods run on every node.",
-                format!("ip route get {}", backend.ip()),
-            ),
-            Self::Route { removal, .. } => on_node(
-                "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
-                removal.clone(),
-            ),
+            Self::Obstacle { what, .. } => Some(obstacle_fix(what)),
+            Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => {
+                Some(route_fix(backend.ip()))
+            }
+            Self::Route { removal, .. } => Some(diversion_fix(removal.clone())),
             Self::PodRoute { range, by, .. } => on_node(
                 "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
                 format!("ip route replace {range} via {by}"),

@@ -1,6 +1,5 @@
-//! Obstacles as causes: their place on the way, who sets them, and what repairs them.
+//! Obstacles as causes: their place on the way, and what repairs them.
 
-use crate::check::Fix;
 use crate::repair::Repair;
 use crate::verdict::{Obstacle, sysctl_of};
 
@@ -17,21 +16,6 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::Reply { .. }
         | Obstacle::ReplyHere { .. }
         | Obstacle::Tc { .. } => 11,
-    }
-}
-
-/// Returns who sets it.
-pub(super) const fn owner(what: &Obstacle) -> &'static str {
-    match what {
-        Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
-        Obstacle::RouteBack { .. } => "routes of the node",
-        Obstacle::Taken { .. } => "addresses of the node",
-        Obstacle::Isolated { .. } => "the network plugin",
-        Obstacle::Xfrm { .. } => "IPsec of the node",
-        Obstacle::Tc { .. } => "traffic control of the node",
-        Obstacle::Unanswered { .. } => "the machine or pod with the address",
-        Obstacle::Reply { .. } => "nftables of the node",
-        Obstacle::ReplyHere { .. } => "rules and routes of the node",
     }
 }
 
@@ -65,86 +49,4 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             vec![Repair::RemoveAddress(*address, link.clone())]
         }
     }
-}
-
-/// Returns the fix: what lasts, and what helps at once.
-pub(super) fn fix(what: &Obstacle) -> Fix {
-    match what {
-        Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
-        Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
-        Obstacle::RouteBack {
-            route: Some(route), ..
-        } => Fix::on_node(
-            "Remove the route, also where it is configured.",
-            route.removal(),
-        ),
-        Obstacle::RouteBack { pod, .. } => Fix::on_node(
-            "Restart the network plugin's pod on this node: it makes the routes to pods.",
-            format!("ip route get {pod}"),
-        ),
-        Obstacle::Xfrm { policies, .. } => {
-            let all: Vec<_> = policies
-                .iter()
-                .map(|of| format!("ip xfrm policy delete {of}"))
-                .collect();
-            Fix::on_node(
-                "Remove the policy here and in the configuration of the program that sets it.",
-                all.join("; "),
-            )
-        }
-        Obstacle::Tc {
-            link,
-            filter: Some(filter),
-            ..
-        } => Fix::on_node(
-            "Remove the filter here and in the configuration of the program that sets it.",
-            format!(
-                "tc filter del dev {link} {} protocol {} pref {}",
-                filter.hook, filter.protocol, filter.pref
-            ),
-        ),
-        Obstacle::Tc {
-            link, filter: None, ..
-        } => Fix::on_node(
-            "Remove the qdisc here and in the configuration of the program that sets it.",
-            format!("tc qdisc del dev {link} root"),
-        ),
-        Obstacle::Unanswered { address, link } => Fix::on_node(
-            "Bring the machine or pod with the address back, or its link: nothing answers for it.",
-            format!("ping -c 1 -I {link} {address}"),
-        ),
-        Obstacle::Reply { .. } => Fix::on_node(
-            "Remove the rule here and in the configuration that creates it.",
-            "nft -a list ruleset",
-        ),
-        Obstacle::ReplyHere {
-            missing: Some((range, by, _)),
-            ..
-        } => Fix::on_node(
-            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
-            format!("ip route replace {range} via {by}"),
-        ),
-        Obstacle::ReplyHere { to, .. } => Fix::on_node(
-            "Correct the route or the rule that ends the replies.",
-            format!("ip route get {to}"),
-        ),
-        Obstacle::Isolated { bridge } => Fix::on_node(
-            "Set portIsolation to false in the network plugin's configuration, which new pods follow, and turn isolation off \
-             at the ports.",
-            format!("for port in /sys/class/net/{bridge}/brif/*/isolated; do echo 0 >$port; done"),
-        ),
-        Obstacle::Taken { address, link, .. } => Fix::on_node(
-            "Remove the address from the node, also where it is configured.",
-            format!("ip addr del {address} dev {link}"),
-        ),
-    }
-}
-
-/// Returns the fix of a sysctl of `link`, with the file that makes it last.
-fn sysctl(link: &str, name: &str, value: u8) -> Fix {
-    let key = sysctl_of(link, name);
-    let text = format!(
-        "Set the sysctl, and write `{key} = {value}` to a file of /etc/sysctl.d to make it persistent."
-    );
-    Fix::on_node(text, format!("sysctl -w {key}={value}"))
 }

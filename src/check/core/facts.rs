@@ -13,6 +13,7 @@ use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::Owners;
+use crate::verdict::{Across, Surveyed, survey};
 
 /// The items that [`Facts::mode`] reads.
 pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
@@ -29,6 +30,9 @@ pub struct Facts<'a> {
     /// The question to answer: a switch or an upgrade is examined instead of the current state.
     pub question: Question,
     owners: OnceLock<Owners>,
+    /// The states of other nodes, to which connections are followed.
+    across: Option<&'static Across<'static>>,
+    surveyed: OnceLock<Vec<Surveyed>>,
 }
 
 /// The source of the configured mode.
@@ -59,6 +63,8 @@ impl<'a> Facts<'a> {
             drift: Drift::default(),
             question: Question::Now,
             owners: OnceLock::new(),
+            across: None,
+            surveyed: OnceLock::new(),
         }
     }
 
@@ -66,6 +72,13 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn before(mut self, question: impl Into<Question>) -> Self {
         self.question = question.into();
+        self
+    }
+
+    /// Sets the states of other nodes, to which connections are followed.
+    #[must_use]
+    pub const fn beside(mut self, across: Option<&'static Across<'static>>) -> Self {
+        self.across = across;
         self
     }
 }
@@ -79,6 +92,16 @@ impl Facts<'_> {
     /// Returns the service ports.
     pub fn owners(&self) -> &Owners {
         self.owners.get_or_init(|| Owners::new(self.node))
+    }
+
+    /// Returns the verdict on all Services, which is computed once.
+    pub fn surveyed(&self) -> Result<&[Surveyed], Gap> {
+        self.node.services()?;
+        let all = self.surveyed.get_or_init(|| {
+            let ports = self.owners().ports();
+            survey(self.node, ports, &Family::BOTH, self.across)
+        });
+        Ok(all)
     }
 
     /// Returns the target mode of a planned switch.

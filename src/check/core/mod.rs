@@ -13,6 +13,7 @@ mod links;
 mod not_checked;
 mod objects;
 mod observed;
+mod obstacle;
 mod path;
 mod reads;
 mod rows;
@@ -39,9 +40,11 @@ pub(in crate::check) use links::{
 pub use not_checked::NOT_CHECKED;
 pub(in crate::check) use objects::{
     Served, is_served, leaving, name_of, node_ports, proto_of, service_proof, services_at,
+    some_services,
 };
 pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
+pub use obstacle::{diversion_fix, obstacle_fix, obstacle_owner, route_fix};
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
     IPVS_TABLE, TRACKING, by_family, connection_proof, is_tracked, number, setting, sysctl_proof,

@@ -1,6 +1,6 @@
 //! What checks read of API objects.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::backend::ipvs::model::Key;
@@ -120,4 +120,18 @@ pub(in crate::check) fn leaving(node: &Node) -> Option<Proof> {
     let deleted = deleted.map(|at| Proof::setting("the Node", "deletionTimestamp", at));
     let tainted = node.spec.taints.iter().any(|taint| taint.key == TAINT);
     deleted.or_else(|| tainted.then(|| Proof::setting("the Node", "taint", TAINT)))
+}
+
+/// Services that a finding names before it counts the others.
+const FEW: usize = 3;
+
+/// Returns the names of the first of `services`, whatever the port, and how many more there are.
+pub(in crate::check) fn some_services(services: &BTreeSet<ServiceRef>) -> String {
+    let whole: BTreeSet<ServiceRef> = services.iter().map(ServiceRef::whole).collect();
+    let named: Vec<_> = whole.iter().take(FEW).map(ToString::to_string).collect();
+    let more = match whole.len().saturating_sub(FEW) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", named.join(", "))
 }

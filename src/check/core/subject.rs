@@ -241,6 +241,23 @@ pub enum Subject {
     },
     /// Routes that kpx added.
     Routes,
+    /// A route of the node.
+    Route {
+        /// The route as `ip route` takes it.
+        route: String,
+    },
+    /// A routing policy rule.
+    RoutingRule {
+        /// Its priority.
+        priority: u32,
+        /// The rule as `ip rule` takes it.
+        rule: String,
+    },
+    /// A policy of IPsec.
+    XfrmPolicy {
+        /// The policy as `ip xfrm policy` takes it.
+        policy: String,
+    },
     /// The node.
     Node {
         /// Name of its Node object, if known.
@@ -564,6 +581,9 @@ impl fmt::Display for Subject {
             Self::Counter { counter } => f.write_str(counter),
             Self::Link { link } => f.write_str(link),
             Self::Routes => f.write_str("kpx's routes"),
+            Self::Route { route } => write!(f, "route {route}"),
+            Self::RoutingRule { priority, .. } => write!(f, "routing policy rule {priority}"),
+            Self::XfrmPolicy { policy } => write!(f, "xfrm policy {policy}"),
             Self::Node { name } => f.write_str(name.as_deref().unwrap_or("node")),
             Self::Proxy => f.write_str("kube-proxy"),
             Self::ProxyProcess { .. } => f.write_str("kube-proxy process"),

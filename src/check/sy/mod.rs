@@ -2,9 +2,20 @@
 
 mod ipvs;
 mod neighbours;
+mod obstacles;
 mod routing;
 
 use super::Check;
 
 /// The tables of the group.
-pub(super) const CHECKS: &[&[Check]] = &[ipvs::CHECKS, neighbours::CHECKS, routing::CHECKS];
+pub(super) const CHECKS: &[&[Check]] = &[
+    ipvs::CHECKS,
+    neighbours::CHECKS,
+    obstacles::CHECKS,
+    routing::CHECKS,
+];
+
+/// Returns whether `check` judges the connections to every Service.
+pub(super) fn judges(check: &Check) -> bool {
+    obstacles::CHECKS.iter().any(|of| of.id == check.id)
+}

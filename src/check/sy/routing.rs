@@ -94,7 +94,7 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["KubeSkoop requires 0 with several network plugins"],
         needs: &[&[Item::Sysctl, Item::Links]],
-        caused_by: &[],
+        caused_by: &[Because::In("SY16")],
         run: reverse_path,
     },
     Check {
@@ -309,6 +309,7 @@ fn reverse_path(facts: &Facts<'_>) -> Verdict {
                         sysctl_proof(&key, own),
                         sysctl_proof("net.ipv4.conf.all.rp_filter", of_all),
                     ])
+                    .through([Subject::sysctl(&key)])
                     .fix(Fix::on_node(
                         "Set the sysctl to 2, now and in a file of /etc/sysctl.d.",
                         format!("sysctl -w {key}=2"),

@@ -50,7 +50,7 @@ pub(in crate::command) async fn run(
         return Err(SaveError::Exists(path.to_owned()).into());
     }
     let timeline = args.timeline.as_deref().map(timeline).transpose()?;
-    let page = page(session, args, timeline).await?;
+    let page = Box::pin(page(session, args, timeline)).await?;
     let html = page.html();
     if prints {
         io.out.write_all(html.as_bytes())?;

@@ -90,12 +90,12 @@ pub(in crate::command) async fn examine(
 }
 
 /// Reads the node of `session` with the items that every check needs, and `more`; returns the outcome of each check, with
-/// consequences below their causes.
+/// consequences below their causes. The caller judges the Services itself.
 pub(in crate::command) async fn examine_with(
     session: &Session,
     more: impl IntoIterator<Item = Item>,
 ) -> Result<(Arc<Case>, Vec<(&'static Check, Outcome)>), Failure> {
-    let checks = check::asked(None);
+    let checks = check::beside_the_verdict();
     let mut items: BTreeSet<Item> = check::needs(&checks);
     items.extend(more);
     let (case, examined) = examine(session, items, &checks, None, false).await?;
@@ -150,7 +150,9 @@ impl Worker {
         let work = move || {
             let across = case.others.as_deref().map(Others::across);
             let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
-            let facts = Facts::new(&node, case.now).before(case.question);
+            let facts = Facts::new(&node, case.now)
+                .before(case.question)
+                .beside(across);
             thread::scope(|scope| {
                 // What the first checks do not need, and later ones wait for.
                 scope.spawn(|| {
@@ -166,7 +168,7 @@ impl Worker {
                 let mut head = Head::of(&facts);
                 match facts.question {
                     Question::Now if case.judges => {
-                        head.services = head::tally(&facts, across);
+                        head.services = head::tally(&facts);
                     }
                     Question::Switch(to) if case.judges => head.outlook = head::outlook(&facts, to),
                     _ => {}

@@ -1,13 +1,9 @@
 //! The finding for a rule of other software that drops or diverts packets.
 
-use std::collections::BTreeSet;
-
 use super::{Act, Effects};
-use crate::check::{Finding, Proof, Rule, ServiceRef, Severity, Subject};
+use crate::check::core::some_services;
+use crate::check::{Finding, Proof, Rule, Severity, Subject};
 use crate::node::NodeSnapshot;
-
-/// Services that a finding names; it counts the others.
-const FEW: usize = 3;
 
 /// Returns the finding for a rule.
 pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) -> Finding {
@@ -16,13 +12,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
         Act::Reject => "rejects",
         Act::Divert { .. } => "diverts",
     };
-    let whole: BTreeSet<ServiceRef> = effect.services.iter().map(ServiceRef::whole).collect();
-    let named: Vec<_> = whole.iter().take(FEW).map(ToString::to_string).collect();
-    let more = match whole.len().saturating_sub(FEW) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let services = format!("{}{more}", named.join(", "));
+    let services = some_services(&effect.services);
     let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
     let (severity, message) = match (effect.certain.is_empty(), only_outside) {
         (true, _) => (
