@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kpx::check::{Finding, Outcome, Subject};
+use kpx::check::{Finding, Fix, Outcome, Subject};
 use kpx::evidence::{Evidence, Item};
 use kpx::net::Family;
 use kpx::node::NodeSnapshot;
@@ -46,7 +46,7 @@ fn elsewhere() -> Value {
     json!({"dst": "10.244.1.0/24", "gateway": "10.0.2.2", "dev": "eth0", "table": "200", "flags": []})
 }
 
-fn policy_rules(evidence: &mut Evidence, more: Value) {
+fn policy_rules(evidence: &mut Evidence, more: &Value) {
     let of =
         |priority: u32, table: &str| json!({"priority": priority, "src": "all", "table": table});
     let all = json!([
@@ -103,14 +103,8 @@ fn cases() -> Vec<Case> {
             "a strict reverse path filter",
             |of| {
                 replace(of, Item::Sysctl, "cni0.rp_filter = 0", "cni0.rp_filter = 1");
-                policy_rules(
-                    of,
-                    json!({"priority": 100, "src": "10.244.2.0", "srclen": 24, "table": "200"}),
-                );
-                route(
-                    of,
-                    json!({"dst": "10.244.1.0/24", "gateway": "10.0.2.2", "dev": "eth0", "table": "200", "flags": []}),
-                );
+                policy_rules(of, &from_there());
+                route(of, elsewhere());
             },
             Subject::sysctl("net.ipv4.conf.cni0.rp_filter"),
             "sysctl -w net.ipv4.conf.cni0.rp_filter=2",
@@ -238,7 +232,7 @@ fn cases() -> Vec<Case> {
             |of| {
                 policy_rules(
                     of,
-                    json!({"priority": 100, "src": "10.244.1.0", "srclen": 24, "action": "prohibit"}),
+                    &json!({"priority": 100, "src": "10.244.1.0", "srclen": 24, "action": "prohibit"}),
                 );
             },
             Subject::RoutingRule {
@@ -283,7 +277,7 @@ fn each_obstacle_is_one_finding_with_the_fix_of_why() {
         for service in services {
             let answer = look.why(&Asked::parse(&service).unwrap(), None).unwrap();
             let fixes = answer.causes.iter().filter_map(|of| of.fix.as_ref());
-            let mut commands = fixes.filter_map(|fix| fix.command());
+            let mut commands = fixes.filter_map(Fix::command);
             assert!(
                 commands.any(|of| of == command),
                 "{name}: {service}: {:#?}",
@@ -349,7 +343,7 @@ async fn what_another_check_names_is_reported_once() {
     changes[4] = ("node/ip-route.json", &routes);
     let rules = |text: &str| {
         let mut evidence = Evidence::default();
-        policy_rules(&mut evidence, from_there());
+        policy_rules(&mut evidence, &from_there());
         assert!(text.contains("local"));
         evidence.text(Item::Rules).unwrap().to_owned()
     };
