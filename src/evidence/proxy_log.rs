@@ -82,6 +82,10 @@ pub(crate) fn sought(text: &str, is_sought: fn(&str) -> bool) -> Vec<&str> {
 }
 
 fn kind_of(lowercase: &str) -> Option<Kind> {
+    // Who holds the lock is asked apart, and a sync that waits for it is tried again.
+    if lowercase.contains(signs::LOCK_HELD) {
+        return None;
+    }
     let sign = SIGNS.iter().find(|(words, _)| lowercase.contains(words));
     sign.map(|(_, kind)| *kind)
 }
@@ -322,6 +326,11 @@ mod tests {
         assert_eq!(troubles(&again), []);
         let clean = "E1120 11:12:14.212635 9 cleanup.go:89] \"Failed to execute iptables-restore\" err=\"x\"\n";
         assert_eq!(troubles(clean), []);
+        let lock = clean.replace("cleanup.go:89", "proxier.go:9").replace(
+            "err=\"x\"",
+            "err=\"exit status 4: Another app is currently holding the xtables lock\"",
+        );
+        assert_eq!(troubles(&lock), []);
     }
 
     #[test]

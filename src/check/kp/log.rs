@@ -84,10 +84,6 @@ const FIXES: &[(&str, &str)] = &[
          stops all changes.",
     ),
     (
-        "xtables lock",
-        "Find the program that holds the lock of iptables, and stop it: `lsof /run/xtables.lock`.",
-    ),
-    (
         "parseip error",
         "Upgrade kube-proxy to v1.18.3 or newer, or the kernel to 3.18 or newer: older kernels do not report the IP family of \
          a real server, and v1.18.0 to v1.18.2 cannot read such an answer.",
