@@ -62,7 +62,10 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to list ipvs destinations", Kind::Sync),
     ("failed to get ipvs service", Kind::Sync),
     ("failed to add ipvs service", Kind::Sync),
+    ("failed to make sure existence of ip set", Kind::Sync),
+    ("failed to add ip set entry", Kind::Sync),
     ("failed to watch *", Kind::Watch),
+    ("\"failed to watch\"", Kind::Watch),
     ("failed to list *", Kind::Watch),
 ];
 
@@ -165,7 +168,7 @@ fn without_numbers(text: &str) -> String {
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all: Vec<Entry<'_>> = Vec::new();
     for line in text.lines() {
-        match (header(line), all.last_mut()) {
+        match (header(line).or_else(|| crash(line)), all.last_mut()) {
             (Some(entry), _) => all.push(entry),
             (None, Some(last)) => {
                 last.text.push('\n');
@@ -175,6 +178,17 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         }
     }
     all
+}
+
+/// Returns the last words of a program that crashes, which Go's runtime writes without a time.
+fn crash(line: &str) -> Option<Entry<'_>> {
+    let words = ["panic: ", "fatal error: "];
+    words.iter().any(|of| line.starts_with(of)).then(|| Entry {
+        severity: b'F',
+        time: "the end",
+        source: "",
+        text: line.to_owned(),
+    })
 }
 
 /// Returns the message that begins in `line`; a journal or kubectl puts words in front of it.
@@ -222,7 +236,7 @@ fn error(text: &str) -> String {
             .unwrap_or_default()
             .to_owned(),
         None => {
-            let after = [", error: ", ", err: ", "error: ", ": "];
+            let after = ["panic: ", ", error: ", ", err: ", " error: ", ": "];
             let split = after.iter().find_map(|sign| text.split_once(sign));
             split.map_or(text, |(_, rest)| rest).to_owned()
         }
@@ -334,8 +348,65 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_many_releases_are_read() {
+        let at = "2026-11-20T11:00:00Z E1120 11:00:00.000000       1 ";
+        for (text, kind, reason) in [
+            (
+                "I1120 11:00:00.000000       1 a.go:1] \"Starting\"\npanic: runtime error: invalid memory address\n\ngoroutine 1:\n"
+                    .to_owned(),
+                Kind::Exit,
+                "runtime error: invalid memory address",
+            ),
+            (
+                format!(
+                    "{at}proxier.go:1723] \"nftables sync failed\" err=<\n\t/dev/stdin:2:1-9: Error: Could not process rule: No such \
+                     file or directory\n > ipFamily=\"IPv4\"\n"
+                ),
+                Kind::Sync,
+                "/dev/stdin:2:1-9: Error: Could not process rule: No such file or directory",
+            ),
+            (
+                format!(
+                    "{at}reflector.go:227] \"Failed to watch\" err=\"tls: failed to verify certificate: x509: certificate has expired\" \
+                     type=\"*v1.Service\"\n"
+                ),
+                Kind::Watch,
+                "tls: failed to verify certificate: x509: certificate has expired",
+            ),
+            (
+                format!(
+                    "{at}reflector.go:158] \"Unhandled Error\" err=\"factory.go:160: Failed to watch *v1.EndpointSlice: failed to list \
+                     *v1.EndpointSlice: the server could not find the requested resource\"\n"
+                ),
+                Kind::Watch,
+                "factory.go:160: Failed to watch *v1.EndpointSlice: failed to list *v1.EndpointSlice: the server could not find the \
+                 requested resource",
+            ),
+            (
+                format!(
+                    "{at}proxier.go:874] Failed to ensure that nat chain KUBE-SERVICES exists: error creating chain: exit status 3: \
+                     Table does not exist\n"
+                ),
+                Kind::Sync,
+                "error creating chain: exit status 3: Table does not exist",
+            ),
+            (
+                format!("{at}ipset.go:188] \"Failed to make sure existence of ip set\" err=\"exit status 1\" ipSet=\"x\"\n"),
+                Kind::Sync,
+                "exit status 1",
+            ),
+        ] {
+            let found = troubles(&text);
+            assert_eq!(found.len(), 1, "{text}");
+            assert_eq!((found[0].0, &*found[0].2), (kind, reason), "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_no_log_of_klog_is_unknown() {
         assert!(parse("hello\n").is_err());
+        let json = "{\"ts\":1763636400000.0,\"caller\":\"app/server.go:136\",\"msg\":\"Error running ProxyServer\",\"err\":\"x\"}\n";
+        assert!(parse(json).is_err());
         assert_eq!(parse("").unwrap(), ProxyLog::default());
     }
 }

@@ -58,8 +58,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::anywhere("kubectl get services -A"),
         ],
         fix: Text::plain(
-            "Configure a separate range for Services; this requires new cluster IPs for all of them. Or give the nodes' link \
-             another network, if it is that.",
+            "Configure a separate range for Services; this requires new cluster IPs for all of them. If it is a link's network \
+             that has them, give the link another one.",
         ),
         incidents: &["seen in clusters that were merged or grown by hand"],
         needs: &[&[
