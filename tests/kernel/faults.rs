@@ -218,6 +218,8 @@ ip addr add 10.0.2.15/24 dev eth0
 ip addr add 10.244.1.1/24 dev cni0
 ip route add default via 10.0.2.2
 ip route add 10.244.2.0/24 via 10.0.2.16
+ip -6 route add fd00:10:244:1::/64 dev cni0
+ip -6 route add default via fe80::2 dev eth0
 # Where these are modules; bridge-nf-call-iptables is there with the first.
 modprobe -q br_netfilter || true
 modprobe -q nf_conntrack || true
