@@ -11,7 +11,7 @@ use kpx::node::NodeSnapshot;
 use kpx::owner::Owners;
 use kpx::repair::Repair;
 use kpx::trace::{Outcome, Walks, World};
-use kpx::verdict::{Fate, Judge, Surveyed, survey, targets};
+use kpx::verdict::{Brief, Fate, Judge, Surveyed, survey, targets};
 use kpx::why::{Asked, Look};
 use serde_json::Value;
 
@@ -317,6 +317,19 @@ fn surveyed<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Surveyed> {
     survey(node, Owners::new(node).ports(), &Family::BOTH, None)
 }
 
+/// Returns the verdict on every connection of a node.
+fn briefs(evidence: &Evidence) -> Vec<Brief> {
+    let node = NodeSnapshot::new(evidence);
+    let all = surveyed(&node).into_iter();
+    all.flat_map(|of| of.cells).collect()
+}
+
+/// Returns whether the fault of a connection has these words.
+fn says(cell: &Brief, words: &str) -> bool {
+    let text = cell.fault.as_ref().map(ToString::to_string);
+    text.is_some_and(|text| text.contains(words))
+}
+
 type Fates = BTreeMap<(String, SocketAddr, String), Fate>;
 
 fn fates(ports: &[Surveyed]) -> Fates {
@@ -433,15 +446,10 @@ fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
             let text = format!("{}\n{more}", evidence.text(Item::Links).unwrap());
             evidence.insert(Item::Links, Ok(text));
         }
-        let node = NodeSnapshot::new(&evidence);
-        let all = surveyed(&node);
-        let cells = all.iter().flat_map(|of| &of.cells);
-        let says = |cell: &&kpx::verdict::Brief| {
-            let text = cell.fault.as_ref().map(ToString::to_string);
-            text.is_some_and(|text| text.contains(words))
-        };
-        let works = cells.clone().filter(|cell| cell.fate == Fate::Works);
-        (works.count(), cells.filter(says).count())
+        let cells = briefs(&evidence);
+        let works = cells.iter().filter(|cell| cell.fate == Fate::Works);
+        let named = cells.iter().filter(|cell| says(cell, words));
+        (works.count(), named.count())
     };
     let (healthy, _) = counted(&[entry("10.0.2.2", "STALE")], None, "none");
     assert_eq!(counted(&[], None, "none").0, healthy);
@@ -481,16 +489,8 @@ fn policies_of_ipsec_block_what_they_match_and_leave_the_rest_alone() {
         if let Some(read) = read {
             evidence.insert(Item::XfrmPolicies, read);
         }
-        let node = NodeSnapshot::new(&evidence);
-        let all = surveyed(&node);
-        let cells = all.iter().flat_map(|of| &of.cells);
-        let count = |is: &dyn Fn(&kpx::verdict::Brief) -> bool| {
-            cells.clone().filter(|cell| is(cell)).count()
-        };
-        let says = |cell: &kpx::verdict::Brief, words: &str| {
-            let text = cell.fault.as_ref().map(ToString::to_string);
-            text.is_some_and(|text| text.contains(words))
-        };
+        let cells = briefs(&evidence);
+        let count = |is: &dyn Fn(&Brief) -> bool| cells.iter().filter(|cell| is(cell)).count();
         [
             count(&|cell| cell.fate == Fate::Works),
             count(&|cell| cell.fate.fails() && says(cell, "xfrm polic")),
@@ -546,16 +546,8 @@ fn filters_and_qdiscs_on_the_way_drop_or_leave_open() {
         if let Some(read) = read {
             evidence.insert(Item::Tc, read);
         }
-        let node = NodeSnapshot::new(&evidence);
-        let all = surveyed(&node);
-        let cells = all.iter().flat_map(|of| &of.cells);
-        let count = |is: &dyn Fn(&kpx::verdict::Brief) -> bool| {
-            cells.clone().filter(|cell| is(cell)).count()
-        };
-        let says = |cell: &kpx::verdict::Brief, words: &str| {
-            let text = cell.fault.as_ref().map(ToString::to_string);
-            text.is_some_and(|text| text.contains(words))
-        };
+        let cells = briefs(&evidence);
+        let count = |is: &dyn Fn(&Brief) -> bool| cells.iter().filter(|cell| is(cell)).count();
         [
             count(&|cell| cell.fate == Fate::Works),
             count(&|cell| cell.fate.fails() && says(cell, "the tc ")),

@@ -69,8 +69,8 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to list *", Kind::Watch),
 ];
 
-/// Returns the lines of `text` that kpx looks for, or that belong to a message for which `is_sought` holds.
-pub(crate) fn sought(text: &str, is_sought: fn(&str) -> bool) -> Vec<&str> {
+/// Returns the messages of `text` that kpx looks for, as lines.
+pub(crate) fn sought(text: &str) -> Vec<&str> {
     let mut is_kept = false;
     let kept = text.lines().filter(|line| {
         let head = header(line);
@@ -78,7 +78,7 @@ pub(crate) fn sought(text: &str, is_sought: fn(&str) -> bool) -> Vec<&str> {
             is_kept = false;
         }
         let fails = head.is_some_and(|of| of.severity == b'F');
-        is_kept |= fails || is_sought(line) || kind_of(&line.to_lowercase()).is_some();
+        is_kept |= fails || signs::is_of_proxy(line) || kind_of(&line.to_lowercase()).is_some();
         is_kept
     });
     kept.collect()

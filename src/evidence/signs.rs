@@ -18,7 +18,7 @@ pub const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 const UNMAINTAINED: &str = "unmaintained driver";
 
 /// Returns whether kpx looks for the text of `line`, a line of kube-proxy's log.
-pub fn is_of_proxy(line: &str) -> bool {
+pub(super) fn is_of_proxy(line: &str) -> bool {
     let mode = || {
         let rest = line.split_once(MODE);
         rest.is_some_and(|(_, rest)| rest.contains(MODE_END))

@@ -97,7 +97,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Parses `ip xfrm policy`. Policies of single sockets, which only IPsec's own daemons have, are left out.
+/// Parses `ip xfrm policy`, without the policies of single sockets: only the daemons of IPsec have such.
 pub fn parse(text: &str) -> Result<Policies, Gap> {
     let mut all: Vec<Policy> = Vec::new();
     let mut lines = text.lines().enumerate().peekable();

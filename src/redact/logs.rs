@@ -48,7 +48,7 @@ const FILE_KEYS: &[&str] = &[
 impl Redactor {
     /// Keeps the messages of kube-proxy's log that kpx looks for.
     pub(super) fn proxy_log(&mut self, text: &str) -> String {
-        self.lines(text, &proxy_log::sought(text, signs::is_of_proxy))
+        self.lines(text, &proxy_log::sought(text))
     }
 
     /// Keeps the messages of the kernel that kpx looks for.

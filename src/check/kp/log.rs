@@ -31,6 +31,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
 
 const GENERIC: &str = "Correct what the message names, then restart kube-proxy on this node.";
 
+const UNREACHED: &str =
+    "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
+
 /// Words of an error in lower case, and how to fix it. The first one counts.
 const FIXES: &[(&str, &str)] = &[
     (
@@ -106,18 +109,9 @@ const FIXES: &[(&str, &str)] = &[
         "Check the certificates: the clock of the node, the server's names, and the certificate authority in kube-proxy's \
          kubeconfig.",
     ),
-    (
-        "connection refused",
-        "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.",
-    ),
-    (
-        "i/o timeout",
-        "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.",
-    ),
-    (
-        "no route to host",
-        "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.",
-    ),
+    ("connection refused", UNREACHED),
+    ("i/o timeout", UNREACHED),
+    ("no route to host", UNREACHED),
     (
         "address already in use",
         "Stop the process that holds the port that the message names, or change the address in kube-proxy's configuration.",
