@@ -481,7 +481,7 @@ fn replacements_depend_on_the_key_alone() {
 }
 
 #[test]
-fn neighbours_policies_and_filters_are_redacted_and_judged_the_same() {
+fn neighbours_policies_filters_and_networks_of_pods_are_redacted_and_judged_the_same() {
     let folder = root().join("testdata/nodes/full-iptables");
     let recorded = load(&folder, ITEMS).unwrap();
     let neighbours =
@@ -491,10 +491,19 @@ fn neighbours_policies_and_filters_are_redacted_and_judged_the_same() {
         {"protocol":"ip","pref":3,"kind":"u32","chain":0,"options":{"match":{"value":"a000202","mask":"ffffffff","offmask":"","off":16},"actions":[{"kind":"mirred","mirred_action":"redirect","to_dev":"eth0","control_action":{"type":"stolen"}}]}},
         {"protocol":"ip","pref":4,"kind":"flower","chain":0,"options":{"keys":{"dst_ip":"10.0.2.2"},"actions":[{"kind":"gact","control_action":{"type":"drop"}}]}},
         {"protocol":"ip","pref":5,"kind":"bpf","chain":0,"options":{"bytecode":{"length":1,"insns":[{"code":6,"k":167772674}]}}}]}]}"#;
+    let networks = r#"=== 77
+--- node/ip-addr.json
+[{"ifname":"eth0","addr_info":[{"family":"inet","local":"10.244.1.14","prefixlen":24,"scope":"global"}]}]
+--- node/ip-link.json
+[{"ifname":"eth0","address":"52:55:0a:00:02:02"}]
+--- node/ss.txt
+tcp LISTEN 0 128 10.0.2.2:22 0.0.0.0:*
+"#;
     for (item, text) in [
         (Item::NeighbourTable, neighbours),
         (Item::XfrmPolicies, policies),
         (Item::Tc, filters),
+        (Item::PodNetworks, networks),
     ] {
         let mut before = recorded.clone();
         before.insert(item, Ok(text.to_owned()));

@@ -100,6 +100,8 @@ items! {
     XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
     /// Queueing disciplines and filters of links, `tc -j qdisc` and `tc -j filter`.
     Tc = "node/tc.json", None;
+    /// Addresses, links, listening sockets and rules inside each network namespace but the node's own: those of pods.
+    PodNetworks = "node/pod-networks.txt", Root;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
     Tcp4 = "node/proc-net-tcp.txt", None;
     /// Listening TCP sockets over IPv6, `/proc/net/tcp6`.

@@ -7,6 +7,7 @@ mod gap;
 pub mod ipvs;
 mod item;
 mod kernel;
+pub mod pod_networks;
 pub(crate) mod processes;
 pub mod proxy_log;
 pub mod signs;

@@ -12,6 +12,7 @@ pub mod modules;
 pub mod neighbours;
 pub(crate) mod objects;
 mod pod_network;
+pub mod pod_networks;
 mod portals;
 pub(crate) mod processes;
 pub mod recent;
@@ -42,6 +43,7 @@ use links::{Addresses, Links};
 use migration::Migration;
 use modules::Modules;
 use neighbours::Neighbours;
+use pod_networks::PodNetwork;
 use processes::{Processes, ProxyFiles};
 use recent::Recent;
 use routes::{Routes, Rules};
@@ -79,6 +81,7 @@ pub struct NodeSnapshot<'a> {
     neighbour_table: Section<Neighbours>,
     xfrm: Section<Policies>,
     tc: Section<Tc>,
+    pod_networks: Section<Vec<PodNetwork>>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
     proxy_files: Section<ProxyFiles>,
@@ -151,6 +154,8 @@ sections! {
     xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
     /// Returns the queueing disciplines and filters of links.
     tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
+    /// Returns the networks of pods, as far as they are read.
+    pod_networks: Vec<PodNetwork> = |e| e.text(Item::PodNetworks).and_then(pod_networks::parse);
     /// Returns the listening sockets, with their processes where known.
     sockets: Sockets = |e| sockets::parse(e);
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
@@ -279,6 +284,8 @@ edits! {
     edit_xfrm: xfrm: Policies;
     /// Edits the queueing disciplines and filters of links.
     edit_tc: tc: Tc;
+    /// Edits the networks of pods.
+    edit_pod_networks: pod_networks: Vec<PodNetwork>;
     /// Edits the tracked connections.
     edit_conntrack: conntrack: Conntrack;
 }
@@ -368,6 +375,7 @@ impl<'a> NodeSnapshot<'a> {
             neighbour_table: OnceLock::new(),
             xfrm: OnceLock::new(),
             tc: OnceLock::new(),
+            pod_networks: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),
             proxy_files: OnceLock::new(),

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::evidence::{Evidence, Forbidden, Gap, Item};
+use crate::evidence::{Evidence, Forbidden, Gap, Item, pod_networks};
 use address::Addresses;
 use names::{Kind, Names};
 
@@ -143,6 +143,10 @@ impl Redactor {
                 let mut value = parse(item, text)?;
                 document::without(&mut value, CODE_OF_FILTERS);
                 self.document(value, "").to_string()
+            }
+            Item::PodNetworks => {
+                let all = pod_networks::parse(item, text)?;
+                pod_networks::print(&all, |item, text| self.item(item, text))?
             }
             Item::Nft => self.nft(parse(item, text)?, "").to_string(),
             Item::Access => self.access(parse(item, text)?).to_string(),

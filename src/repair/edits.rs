@@ -114,6 +114,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 }
                 None => drop(all.losses.remove(link)),
             }),
+            Repair::OpenPod(address) => self.copy.edit_pod_networks(|all| {
+                all.retain(|of| !of.addresses.contains(address));
+            }),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::Edit(edited) => self.edit(edited),
         }

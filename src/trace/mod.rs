@@ -24,6 +24,7 @@ pub(crate) mod question;
 pub mod region;
 pub(crate) mod route;
 mod routing;
+mod rule;
 pub(crate) mod sources;
 mod stage;
 mod tail;
@@ -35,12 +36,15 @@ pub(crate) mod why;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use crate::backend::iptables::model::Chain;
 use crate::backend::iptables::parse::Saved;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use region::{Region, Seen};
+use walk::Follows;
 
 pub use assume::Assumed;
 pub use ending::overall;
@@ -48,7 +52,8 @@ pub use forwarding::{forwarded, forwarding_off};
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
-pub use packet::{Entry, Flow};
+pub use packet::{Entry, Flow, Reply};
+pub use rule::Rule;
 pub use why::why;
 
 /// Items that decide the path of a packet, beside the rules of iptables.
@@ -84,6 +89,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::NeighbourTable,
     Item::XfrmPolicies,
     Item::Tc,
+    Item::PodNetworks,
     Item::ProxyMode,
 ];
 
@@ -196,10 +202,34 @@ impl World<'_, '_> {
         self.relayed(flow, self.walk_once(flow)?)
     }
 
-    /// Follows a reply of `flow`, whose source answers, to every end it may have; nothing where rules are not read.
-    pub(crate) fn reply(&self, flow: &Flow) -> Vec<Outcome> {
-        let walker = walk::Walker::new(self, Family::of(flow.destination));
-        walker.answer(flow).unwrap_or_default()
+    /// Follows a reply to every end it may have.
+    ///
+    /// # Errors
+    ///
+    /// The chain to read next, where rules are read in parts.
+    pub(crate) fn reply(&self, reply: &Reply) -> Result<Vec<Outcome>, Need> {
+        let walker = walk::Walker::new(self, Family::of(reply.flow.destination));
+        match walker.answer(reply, Follows::Hops) {
+            Ok(outcomes) => Ok(outcomes),
+            Err(Stop::Need(need)) => Err(need),
+            // The outcomes of the first packet say that they are unknown.
+            Err(Stop::Broken(_)) => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the region of all packets that arrive as the reply does, if it arrives whatever is unknown.
+    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<Region> {
+        let walker = walk::Walker::recording(self, Family::of(reply.flow.destination));
+        let seen = Rc::new(Seen::new(Region::whole()));
+        let follows = Follows::Questions(Rc::clone(&seen));
+        let outcomes = walker.answer(reply, follows).ok()?;
+        let arrives = |of: &Outcome| {
+            matches!(
+                of.verdict,
+                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
+            )
+        };
+        outcomes.iter().all(arrives).then(|| seen.region())
     }
 
     /// Follows the packet to the ports of kube-proxy's process, and no further.
@@ -295,9 +325,9 @@ impl<'n> Kept<'n> {
         }
     }
 
-    /// Follows a reply of `flow`, as [`World::reply`] does.
-    pub(crate) fn reply(&self, flow: &Flow) -> Vec<Outcome> {
-        self.world.reply(flow)
+    /// Follows a reply, as [`World::reply`] does.
+    pub(crate) fn reply(&self, reply: &Reply) -> Vec<Outcome> {
+        self.world.reply(reply).unwrap_or_default()
     }
 }
 

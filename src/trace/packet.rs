@@ -40,6 +40,17 @@ pub struct Flow {
     pub established: bool,
 }
 
+/// A reply on its way back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reply {
+    /// The packet; its sender is the source.
+    pub flow: Flow,
+    /// The port that it is sent from.
+    pub from: u16,
+    /// The client to which nat translates it back, if the first packet had another source when it left.
+    pub back: Option<IpAddr>,
+}
+
 /// A packet on its way, with what the kernel keeps beside it.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
@@ -49,9 +60,13 @@ pub struct Flow {
 pub(crate) struct Packet {
     source: IpAddr,
     destination: IpAddr,
-    /// The destination port; the source port is some ephemeral one.
+    /// The destination port.
     port: u16,
+    /// The source port of a reply; that of any other packet is some ephemeral one.
+    pub(crate) source_port: Option<u16>,
     proto: Proto,
+    /// The address to which nat is to translate a reply back.
+    pub(crate) back: Option<IpAddr>,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -176,6 +191,8 @@ impl Packet {
             bridged: false,
             dnat: false,
             snat: false,
+            source_port: None,
+            back: None,
             ttl: SENT_TTL,
             sticky: false,
             untracked: false,
@@ -186,6 +203,13 @@ impl Packet {
             original: (flow.destination, flow.port),
             original_source: flow.source.unwrap_or(flow.destination),
             source_is_given: flow.source.is_some(),
+        }
+    }
+
+    /// Translates a reply back to the client, if that is to be done.
+    pub(crate) fn translate_back(&mut self) {
+        if let Some(client) = self.back.take() {
+            self.set_destination(client);
         }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::sources::Source;
 use super::target::{Found, Target};
 use super::why::owner as owner_of;
-use super::{Chains, Flow, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Verdict, World, unread};
+use super::{Chains, Flow, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Reply, Verdict, World, unread};
 use crate::cluster::Service;
 use crate::evidence::{IPTABLES, Item};
 use crate::net::{Family, Proto};
@@ -86,20 +86,34 @@ pub(crate) fn flow(source: &Source, found: Found, proto: Proto, established: boo
 /// The paths of some flows.
 pub(crate) struct Walked {
     pub(crate) walks: Vec<Vec<Outcome>>,
+    /// Their replies with their outcomes.
+    pub(crate) replies: Vec<(Reply, Vec<Outcome>)>,
     /// Notes on rules that could not be read.
     pub(crate) unread: Vec<String>,
     /// Whether the nft back end of iptables has rules and is not the one in use.
     pub(crate) nft_is_other: bool,
 }
 
+/// Returns the replies to the packets of a flow with these outcomes.
+pub(crate) type Answers<'a> = dyn Fn(&Flow, &[Outcome]) -> Vec<Reply> + 'a;
+
 impl Walked {
-    /// Follows `flows` over rules that were read completely. Fails with a chain that was not.
-    pub(crate) fn over(world: &World<'_, '_>, flows: &[Flow]) -> Result<Self, Need> {
+    /// Follows `flows` and the `answers` to them. Fails with a chain that was not read.
+    pub(crate) fn over(
+        world: &World<'_, '_>,
+        flows: &[Flow],
+        answers: &Answers<'_>,
+    ) -> Result<Self, Need> {
         let nft = |chains: &Chains<'_>| chains.store == IptablesBackend::Nft;
         let families = flows.first().map(|flow| Family::of(flow.destination));
         let walks = flows.iter().map(|flow| world.walk(flow));
+        let walks: Vec<_> = walks.collect::<Result<_, _>>()?;
+        let replies = flows.iter().zip(&walks);
+        let replies = replies.flat_map(|(flow, walk)| answers(flow, walk));
+        let replies = replies.map(|reply| Ok((reply.clone(), world.reply(&reply)?)));
         Ok(Self {
-            walks: walks.collect::<Result<_, _>>()?,
+            replies: replies.collect::<Result<_, _>>()?,
+            walks,
             unread: families.map_or_else(Vec::new, |family| unread(world.node, family)),
             nft_is_other: world.chains.iter().any(nft),
         })

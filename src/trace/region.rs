@@ -218,6 +218,12 @@ impl Region {
         Self(fields)
     }
 
+    /// Returns the region of all packets without marks.
+    pub fn whole() -> Self {
+        let any = || Ranges::between(0, u128::MAX);
+        Self([any(), any(), any(), any(), Ranges::between(0, 0)])
+    }
+
     /// Returns the values of `field`.
     pub const fn of(&self, field: Field) -> &Ranges {
         &self.0[field as usize]

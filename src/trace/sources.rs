@@ -156,6 +156,13 @@ impl Pods<'_> {
         Ranges::of(ends.collect())
     }
 
+    /// Returns the pods of this node with an address of their own, by name.
+    pub(crate) fn running_here(&self) -> Vec<Source> {
+        let all = Family::BOTH.map(|family| self.pod_addresses(family));
+        let here = |pod: &&PodAddress| pod.node.as_deref() == Some(self.name());
+        all.iter().flatten().filter(here).map(from_pod).collect()
+    }
+
     fn is_node(&self, addr: IpAddr) -> bool {
         let addresses = self.node.iter().flat_map(|node| &node.status.addresses);
         addresses

@@ -55,8 +55,7 @@ impl Walker<'_, '_, '_> {
     }
 
     fn tail(&self, packet: &Packet, phase: Phase) -> Result<Tail, Stop> {
-        let any = || Ranges::between(0, u128::MAX);
-        let seen = Rc::new(Seen::new(Region::new([any(), any(), any(), any(), any()])));
+        let seen = Rc::new(Seen::new(Region::whole()));
         let mut followed = packet.clone();
         followed.alike = Some(Rc::clone(&seen));
         let branch = Branch {

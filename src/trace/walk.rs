@@ -15,6 +15,7 @@ use super::index::Index;
 use super::iptables::{chain, matches};
 use super::link_hooks::LinkHooks;
 use super::order::{Ordered, reconcile};
+use super::packet::Reply;
 use super::packet::{Flow, Link, Packet};
 use super::region::Seen;
 use super::route::Router;
@@ -77,7 +78,7 @@ pub(super) enum Phase {
 
 /// What a walk keeps beside the ends of the packet.
 #[derive(Debug)]
-pub(super) enum Follows {
+pub(crate) enum Follows {
     /// Its hops.
     Hops,
     /// What was asked about it.
@@ -150,12 +151,13 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         self.follow(flow, Follows::Questions(Rc::clone(seen)))
     }
 
-    /// Follows a reply of `flow`, whose source answers, to every end it may have. Nat has no say in it: the entry of the connection
-    /// translates it, and `flow` is what it is then.
-    pub(crate) fn answer(&self, flow: &Flow) -> Result<Vec<Outcome>, Stop> {
+    /// Follows a reply to every end it may have. Nat has no say in it: the entry of the connection translates it.
+    pub(crate) fn answer(&self, reply: &Reply, follows: Follows) -> Result<Vec<Outcome>, Stop> {
         let mut outcomes = Vec::new();
-        let begun = self.start(flow, Follows::Hops, &mut outcomes);
+        let begun = self.start(&reply.flow, follows, &mut outcomes);
         let begun = begun.map(|(mut branch, phase)| {
+            branch.packet.source_port = Some(reply.from);
+            branch.packet.back = reply.back;
             branch.packet.established = true;
             branch.packet.reply = true;
             branch.packet.bound = [true; 2];
@@ -278,6 +280,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             live = next;
         }
         done.extend(live.into_iter().map(|mut branch| {
+            // Without a nat chain here, the kernel still runs nat.
+            if matches!(hook, Hook::Prerouting | Hook::Output) {
+                branch.packet.translate_back();
+            }
             if let Some(output) = branch.packet.rerouted.take() {
                 branch.packet.output = output;
             }
@@ -295,7 +301,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         Ok(made)
     }
 
-    fn stage(&self, branch: Branch, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
+    fn stage(&self, mut branch: Branch, hook: Hook, here: &Stage<'w, 'r>) -> Result<Ends, Stop> {
         match here {
             Stage::Iptables { chains, table } => self.iptables(branch, hook, chains, table),
             Stage::Nftables { table, chain } => Ok(self.nftables(branch, hook, table, chain)),
@@ -304,6 +310,9 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     Hook::Prerouting | Hook::Output => DESTINATION,
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
                 };
+                if side == DESTINATION {
+                    branch.packet.translate_back();
+                }
                 if branch.packet.bound[side] || branch.packet.untracked {
                     return Ok(smallvec![(branch, End::Accept)]);
                 }

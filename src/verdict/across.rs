@@ -14,13 +14,13 @@ use foldhash::HashMap;
 use super::cell::{Cell, Client, Kind};
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::ports::REPLY_PORT;
-use super::{Fate, Fault, Missing, Obstacle, Verdict, is_decided};
+use super::replies::reply;
+use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::evidence::Evidence;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::owner::{Owners, Port};
-use crate::trace::{self, Assumption, Entry, Flow, Kept, Outcome, World};
+use crate::trace::{self, Entry, Flow, Kept, Outcome, Reply, World};
 
 /// Nodes that a connection is followed through.
 const MOST_NODES: usize = 4;
@@ -122,8 +122,8 @@ pub struct Arrival {
 pub(crate) trait Walked {
     /// Follows the first packet of a flow.
     fn first(&self, flow: &Flow) -> Vec<Outcome>;
-    /// Follows a reply, whose sender is the source of the flow.
-    fn back(&self, flow: &Flow) -> Vec<Outcome>;
+    /// Follows a reply.
+    fn back(&self, reply: &Reply) -> Vec<Outcome>;
 }
 
 impl Walked for Kept<'_> {
@@ -131,8 +131,8 @@ impl Walked for Kept<'_> {
         self.walk(flow)
     }
 
-    fn back(&self, flow: &Flow) -> Vec<Outcome> {
-        self.reply(flow)
+    fn back(&self, reply: &Reply) -> Vec<Outcome> {
+        self.reply(reply)
     }
 }
 
@@ -141,8 +141,8 @@ impl Walked for World<'_, '_> {
         self.walk(flow).unwrap_or_default()
     }
 
-    fn back(&self, flow: &Flow) -> Vec<Outcome> {
-        self.reply(flow)
+    fn back(&self, reply: &Reply) -> Vec<Outcome> {
+        self.reply(reply).unwrap_or_default()
     }
 }
 
@@ -295,7 +295,7 @@ impl Judge<'_> {
         outcome: &Outcome,
         here: Option<Fault>,
         (beyond, passed): (&dyn Beyond, usize),
-    ) -> (Option<Fault>, Option<Onward>) {
+    ) -> Way {
         let is_open = here.as_ref().is_none_or(|of| of.fate() == Fate::Unknown);
         let is_astray = matches!(
             here,
@@ -307,7 +307,7 @@ impl Judge<'_> {
             .then(|| self.far_node(question, outcome))
             .flatten();
         let Some(to) = to else {
-            return (here, None);
+            return Way::of(here, None);
         };
         let name = self.node.name().ok();
         let leaving = Leaving {
@@ -318,10 +318,10 @@ impl Judge<'_> {
             passed: passed + 1,
         };
         let Some(onward) = beyond.follow(leaving) else {
-            return (here, None);
+            return Way::of(here, None);
         };
         let Onward::Far(far) = &onward else {
-            return (here, Some(onward));
+            return Way::of(here, Some(onward));
         };
         let there = there(far);
         let fault = match there {
@@ -332,8 +332,7 @@ impl Judge<'_> {
                 here => here.or(there),
             },
         };
-        let fault = fault.or_else(|| self.reply_comes_back(question, outcome));
-        (fault, Some(onward))
+        Way::of(fault, Some(onward))
     }
 
     /// Returns the node that has `addr`, or whose range of pods has it.
@@ -409,11 +408,14 @@ impl Judge<'_> {
             {
                 let back = self.leaves_again(walks, question, outcome, &mut arrival);
                 let fails = back.as_ref().is_some_and(|of| of.fate().fails());
-                return (if fails { back } else { here.or(back) }, None);
+                return Way::of(if fails { back } else { here.or(back) }, None);
             }
             match onward {
-                Some(onward) => self.go_on(question, outcome, here, onward),
-                None => (here, None),
+                Some(onward) => {
+                    let way = self.go_on(question, outcome, here, onward);
+                    self.with_reply(question, outcome, way)
+                }
+                None => Way::of(here, None),
             }
         });
         let judged: Vec<_> = judged.collect();
@@ -460,9 +462,9 @@ impl Judge<'_> {
             Entry::Pod
         };
         // Translated back, the reply goes to where the packet was sent from.
-        let flow = reply(question, entry, outcome.destination.0, outcome.sent_from);
-        let replies = walks.back(&flow);
-        let fault = self.stopped(&replies, &flow);
+        let reply = reply(question, outcome, entry);
+        let replies = walks.back(&reply);
+        let fault = self.stopped(&replies, outcome.sent_from);
         let fault = fault.or_else(|| untracked(outcome, &replies));
         for reply in replies {
             if !arrival.replies.contains(&reply) {
@@ -470,48 +472,6 @@ impl Judge<'_> {
             }
         }
         fault
-    }
-
-    /// Returns why the reply that comes back from another node does not reach the client.
-    fn reply_comes_back(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        let flow = reply(
-            question,
-            Entry::Outside,
-            outcome.destination.0,
-            outcome.sent_from,
-        );
-        let world = World::whole(self.node, Family::of(flow.destination));
-        self.stopped(&world.reply(&flow), &flow)
-    }
-
-    /// Returns why a reply with these outcomes does not arrive, if it certainly does not; or why that is unknown.
-    fn stopped(&self, replies: &[Outcome], flow: &Flow) -> Option<Fault> {
-        let ends = |of: &&Outcome| {
-            matches!(
-                of.verdict,
-                trace::Verdict::Drop | trace::Verdict::Reject | trace::Verdict::Unknown
-            )
-        };
-        let is_possible = |of: &&Outcome| !of.when.iter().any(Assumption::is_astray);
-        let mut possible = replies.iter().filter(is_possible);
-        let first = possible.clone().find(ends)?;
-        let reason = trace::why(first, None);
-        let is_certain = possible.all(|of| {
-            of.when.iter().all(is_decided)
-                && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
-        });
-        if !is_certain {
-            return Some(Fault::Unknown(Missing::Other(format!(
-                "whether the reply returns is unknown: {reason}"
-            ))));
-        }
-        let is_routing = |of: &Rc<trace::Hop>| matches!(of.effect, trace::Effect::Nowhere { .. });
-        let missing = first.hops.last().filter(|of| is_routing(of));
-        Some(Fault::Obstacle(Box::new(Obstacle::ReplyHere {
-            to: flow.destination,
-            reason,
-            missing: missing.and_then(|_| self.route_to_pods_there(flow.destination)),
-        })))
     }
 }
 
@@ -529,19 +489,6 @@ fn untracked(outcome: &Outcome, replies: &[Outcome]) -> Option<Fault> {
          drop"
             .to_owned(),
     )))
-}
-
-/// Returns the reply of `from` to the client at `to`.
-fn reply(question: Question<'_>, entry: Entry, from: IpAddr, to: IpAddr) -> Flow {
-    Flow {
-        entry,
-        source: Some(from),
-        destination: to,
-        port: REPLY_PORT,
-        mark: 0,
-        proto: question.flow.proto,
-        established: true,
-    }
 }
 
 /// Returns the fault of a packet on another node as one of the node before.

@@ -8,6 +8,7 @@ use super::judge::{Judge, Question};
 use super::{Arrival, Fate, Verdict};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
+use crate::node::routes::PolicyRule;
 use crate::owner::{Port, Role};
 use crate::trace::mismatch::usable;
 use crate::trace::sources::{self, Pods, Source, SourceError};
@@ -23,6 +24,8 @@ const MOST_ENDPOINTS: usize = 3;
 pub enum Client {
     /// A pod of this node.
     Pod,
+    /// A pod of this node that routes, rules or addresses tell apart from the others.
+    Single,
     /// A pod of the Service itself, on this node.
     Itself,
     /// A process in the node's own network.
@@ -35,8 +38,9 @@ pub enum Client {
 
 impl Client {
     /// Every kind, in the order of reports.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Pod,
+        Self::Single,
         Self::Itself,
         Self::Host,
         Self::Elsewhere,
@@ -59,6 +63,7 @@ impl Client {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "pods",
+            Self::Single => "single pods",
             Self::Itself => "its own pods",
             Self::Host => "the host",
             Self::Elsewhere => "pods of other nodes",
@@ -236,6 +241,35 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the connections of pods of another node to an endpoint of `port` on this one, as their own node translates them, if
+    /// any fail.
+    pub fn failing_arrivals(
+        &self,
+        walks: &Walks<'_, '_, '_>,
+        port: &Port,
+        family: Family,
+    ) -> Option<Cell> {
+        let mut here = usable(port, family).filter(|of| of.local == Some(true));
+        here.find_map(|endpoint| {
+            let is_pod = self.places.own(endpoint.addr.ip()).is_none();
+            let (node, addr) = self.places.client_elsewhere(family, is_pod)?;
+            let target = Target {
+                port,
+                kind: Kind::Endpoint,
+                at: endpoint.addr,
+            };
+            let source = Source {
+                entry: Entry::Outside,
+                addr: Some(addr),
+                name: format!("a pod of {node} ({addr})"),
+            };
+            let client = Client::Elsewhere;
+            let brief = self.walked(|flow| walks.brief(flow), target, client, &source);
+            let fails = brief.fate().fails();
+            fails.then(|| self.cell(walks, target, client, &source))
+        })
+    }
+
     /// Judges the connections from one client to `target`.
     pub(crate) fn cell(
         &self,
@@ -301,6 +335,14 @@ impl Judge<'_> {
             .filter(|source| source.entry != Entry::Outside || !is_inside)
             .map(|source| (Client::of(&source, self), source))
             .collect();
+        if clients.iter().any(|(_, of)| of.entry == Entry::Outside) {
+            let other = self.ruled_client(target.family());
+            clients.extend(other.map(|source| (Client::Outside, source)));
+        }
+        let typical = clients.iter().find(|(client, _)| *client == Client::Pod);
+        let typical = typical.and_then(|(_, source)| source.addr);
+        let single = self.single_pods(target, typical);
+        clients.extend(single.map(|source| (Client::Single, source)));
         if target.kind.is_internal() {
             clients.extend(self.itself(target).map(|source| (Client::Itself, source)));
         }
@@ -317,13 +359,50 @@ impl Judge<'_> {
         let outside = usual
             .iter_mut()
             .find(|source| source.entry == Entry::Outside);
-        if let (true, Some(outside)) = (is_balancer, outside)
-            && let Some(addr) = self.let_in(target, outside.addr)
-        {
+        let addr = outside.as_ref().and_then(|outside| {
+            if is_balancer {
+                self.let_in(target, outside.addr)
+            } else {
+                self.near(target, outside.addr?)
+            }
+        });
+        if let (Some(addr), Some(outside)) = (addr, outside) {
             outside.addr = Some(addr);
             outside.name = format!("outside ({addr})");
         }
         usual
+    }
+
+    /// Returns an address in the network of the node's address that is asked, if another link leads to the client `addr`: clients far
+    /// away come in there.
+    fn near(&self, target: Target<'_>, addr: IpAddr) -> Option<IpAddr> {
+        let all = &self.node.addresses().ok()?.all;
+        let own = all.iter().find(|at| at.addr.addr == target.at.ip())?;
+        let (back, _) = self.way_to(addr)?;
+        let near = sources::near_the_end(own.addr, 1)?;
+        (back != own.link && !own.addr.is_host() && near != own.addr.addr).then_some(near)
+    }
+
+    /// Returns a client outside for which rules of routing lead packets of pods elsewhere than for others.
+    fn ruled_client(&self, family: Family) -> Option<Source> {
+        let rules = self.node.rules().ok()?;
+        let leads = |rule: &&PolicyRule| rule.from.is_some() && rule.action.is_empty();
+        let mut ranges = rules.all.iter().filter(leads).filter_map(|rule| rule.to);
+        let addr = ranges.find_map(|range| {
+            let addr = sources::near_the_end(range, u8::from(!range.is_host()))?;
+            let is_outside = range.family() == family
+                && range.prefix > 0
+                && self.places.holder(addr).is_none()
+                && self.places.own(addr).is_none()
+                && !self.places.is_pod(addr)
+                && !self.places.is_cluster_ip(addr);
+            is_outside.then_some(addr)
+        })?;
+        Some(Source {
+            entry: Entry::Outside,
+            addr: Some(addr),
+            name: format!("outside ({addr})"),
+        })
     }
 
     /// Returns an address from which the Service lets clients in, unless `addr` is one.

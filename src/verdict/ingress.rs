@@ -11,11 +11,12 @@ use foldhash::{HashMap, HashSet};
 
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::{Fault, Obstacle};
+use super::{Fault, Missing, Obstacle};
+use crate::backend::ipvs::model::DUMMY;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
-use crate::node::links::Link;
-use crate::node::routes::Route;
+use crate::node::links::{Address, Link};
+use crate::node::routes::{PolicyRule, Route};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
@@ -105,6 +106,9 @@ impl Judge<'_> {
             }));
         }
         let entered = self.entered(entry, source);
+        if let Some(obstacle) = self.on_own_link(question, source, entered.link.as_deref()) {
+            return Some(fault(obstacle));
+        }
         if let Some(astray) = &entered.astray
             && (!outcome.bridged || self.filters(entered.link.as_deref()))
         {
@@ -117,6 +121,7 @@ impl Judge<'_> {
         }
         self.link_forwarding(question, outcome, entered.link.as_deref())
             .or_else(|| self.reply_astray(outcome).map(fault))
+            .or_else(|| self.by_other_link(question, outcome))
     }
 
     /// Returns the link by which the packet comes in, if one is known.
@@ -209,6 +214,78 @@ impl Judge<'_> {
         let link = self.places.own(address)?;
         let is_pod = matches!(self.places.holder(address), Some(Holder::Pod(_)));
         is_pod.then(|| link.to_owned())
+    }
+
+    /// Returns why a pod of `link` does not send its packet to the node: the link's own network has its destination. The node
+    /// answers for its own addresses, those of kube-ipvs0 among them.
+    fn on_own_link(
+        &self,
+        question: Question<'_>,
+        source: IpAddr,
+        link: Option<&str>,
+    ) -> Option<Obstacle> {
+        let (link, address) = (link?, question.flow.destination);
+        let is_of_service =
+            self.places.service(address).is_some() || self.places.is_cluster_ip(address);
+        if question.flow.entry != Entry::Pod || !is_of_service {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let mut own = all
+            .iter()
+            .filter(|at| at.link == link && at.addr.contains(source));
+        let network = own.find(|at| at.addr.contains(address))?.addr.normal();
+        let is_taken = all.iter().any(|at| at.addr.addr == address);
+        (!is_taken).then(|| Obstacle::OnLink {
+            address,
+            link: link.to_owned(),
+            network,
+        })
+    }
+
+    /// Returns why packets from outside to an address of a link do not come in there, or what may become of their replies.
+    fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let address = question.flow.destination;
+        let client = outcome.sent_from;
+        if question.flow.entry != Entry::Outside || self.places.is_pod(client) {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let has = |at: &&Address| at.scope == "global" && at.addr.contains(address);
+        let link = all
+            .iter()
+            .filter(has)
+            .find(|at| at.link != DUMMY && !at.addr.is_host());
+        let link = link?.link.as_str();
+        let (back, _) = self.way_to(client)?;
+        // A mark may lead the replies back.
+        let has_marks = self.node.rules().map_or(true, |rules| {
+            let is_own = |of: &PolicyRule| of.mark.is_some();
+            rules.all.iter().any(is_own)
+        });
+        if back == link || has_marks {
+            return None;
+        }
+        if self.filters(Some(link)) {
+            return Some(fault(Obstacle::ReversePath {
+                link: link.to_owned(),
+                source: client,
+                back: Some(back),
+            }));
+        }
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
+             drop them"
+        ))))
+    }
+
+    /// Returns whether replies to the pod `address` do not return by its link, or that link forwards nothing while others do.
+    pub(super) fn is_cut_off(&self, address: IpAddr) -> bool {
+        let entered = self.entered(Entry::Pod, address);
+        let link = entered.link.as_deref();
+        entered.astray.is_some()
+            || link.and_then(|link| self.ingress.forwards(link)) == Some(false)
+                && self.any_forwards()
     }
 
     /// Says that packets from `source` come in by `link`, whatever route leads back.

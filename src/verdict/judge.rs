@@ -1,20 +1,23 @@
 //! The judge: it follows each outcome of a walk to its end, and the reply back.
 
-use std::cell::OnceCell;
-use std::net::SocketAddr;
+use std::cell::{OnceCell, RefCell};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use super::across::Beyond;
 use super::ingress::Ingress;
+use super::inside::Insides;
 use super::peers::Peers;
 use super::place::Places;
-use super::{Fate, Fault, Missing, Verdict};
+use super::replies::Replies;
+use super::{Fate, Fault, Missing, Verdict, Way};
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::Port;
 use crate::trace::route::Router;
+use crate::trace::sources::Source;
 use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Outcome};
 
 /// The sysctl with the number of tracked connections.
@@ -40,6 +43,11 @@ pub struct Judge<'n> {
     pub(super) router: Router<'n>,
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
+    pub(super) insides: Insides,
+    /// Pods that something tells apart.
+    pub(super) single: OnceCell<Vec<Source>>,
+    /// Replies that arrive, and those that were followed.
+    pub(super) replies: RefCell<Replies>,
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// Whether chains of nftables are on links or bridges.
@@ -63,6 +71,9 @@ impl<'n> Judge<'n> {
             router: Router::new(node),
             ingress: Ingress::new(node),
             peers: OnceCell::new(),
+            insides: Insides::default(),
+            single: OnceCell::new(),
+            replies: RefCell::default(),
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
@@ -111,10 +122,11 @@ impl<'n> Judge<'n> {
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let judged = outcomes.iter().map(|outcome| {
             let here = self.fault(question, outcome);
-            match &self.beyond {
+            let way = match &self.beyond {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
-                None => (here, None),
-            }
+                None => Way::of(here, None),
+            };
+            self.with_reply(question, outcome, way)
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         let beside = self
@@ -135,6 +147,9 @@ impl<'n> Judge<'n> {
     }
 
     pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if let Some(stopped) = self.inside_client(question) {
+            return Some(stopped);
+        }
         match outcome.verdict {
             trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
@@ -151,7 +166,19 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.isolated(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
-                    .or_else(|| self.reply_at_links(question, outcome));
+                    .or_else(|| self.reply_at_links(question, outcome))
+                    .or_else(|| self.same_tunnel_end(outcome));
+                let fault = match fault {
+                    Some(certain) if certain.fate() != Fate::Unknown => Some(certain),
+                    doubt => {
+                        let inside = self.inside(question, outcome);
+                        let is_certain = |of: &Fault| of.fate() != Fate::Unknown;
+                        match inside {
+                            Some(fault) if is_certain(&fault) => Some(fault),
+                            inside => doubt.or(inside),
+                        }
+                    }
+                };
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
                     Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {
@@ -170,7 +197,7 @@ impl<'n> Judge<'n> {
     }
 
     /// Returns which rules may exist and are not read.
-    fn unread(&self, question: Question<'_>) -> Option<Missing> {
+    pub(super) fn unread(&self, question: Question<'_>) -> Option<Missing> {
         self.unread[index(question)].clone()
     }
 
@@ -292,6 +319,7 @@ impl<'n> Judge<'n> {
             node.neighbour_table().err(),
             node.xfrm().err(),
             node.tc().err(),
+            node.pod_networks().err(),
             node.pods().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];
@@ -299,7 +327,7 @@ impl<'n> Judge<'n> {
     }
 
     /// Returns where packets from `addr` enter.
-    fn entry_of(&self, addr: std::net::IpAddr) -> Entry {
+    fn entry_of(&self, addr: IpAddr) -> Entry {
         if self.places.own(addr).is_some() {
             Entry::Host
         } else if self.places.is_pod_here(addr) == Some(true) {

@@ -10,6 +10,7 @@ mod diversion;
 mod end;
 mod fault;
 mod ingress;
+mod inside;
 mod judge;
 mod neighbours;
 mod obstacle;
@@ -17,10 +18,13 @@ mod outlook;
 mod peers;
 mod place;
 mod ports;
+mod replies;
 mod reply;
+mod single;
 mod survey;
 mod tc;
 mod ttl;
+mod tunnel;
 mod xfrm;
 
 use std::fmt;
@@ -33,7 +37,7 @@ pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
-pub use obstacle::{Obstacle, route_words, sysctl_of};
+pub use obstacle::{By, Obstacle, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse};
 pub use ports::REPLY_PORT;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
@@ -133,9 +137,21 @@ pub struct Way {
     pub fault: Option<Fault>,
     /// Their way behind the node, if they go on at another one and states of other nodes are given.
     pub onward: Option<Onward>,
+    /// The reply, if this node stops it.
+    pub lost: Option<Box<Outcome>>,
 }
 
 impl Way {
+    /// Returns a way of unknown share.
+    fn of(fault: Option<Fault>, onward: Option<Onward>) -> Self {
+        Self {
+            share: 0.0,
+            fault,
+            onward,
+            lost: None,
+        }
+    }
+
     /// Returns what happens to the packets; [`Fate::Partly`] only on another node.
     pub fn fate(&self) -> Fate {
         self.fault.as_ref().map_or(Fate::Works, Fault::fate)
@@ -143,16 +159,15 @@ impl Way {
 }
 
 impl Verdict {
-    /// Returns the verdict on packets with `outcomes`, of which each fails with a fault, if any, and goes on at another
-    /// node or not.
-    fn joined(outcomes: &[Outcome], judged: Vec<(Option<Fault>, Option<Onward>)>) -> Self {
+    /// Returns the verdict on packets with `outcomes`, each with its way.
+    fn joined(outcomes: &[Outcome], judged: Vec<Way>) -> Self {
         let is_possible = |outcome: &&Outcome| !outcome.when.iter().any(Assumption::is_astray);
         let pairs = outcomes.iter().zip(judged);
         let ways: Vec<Way> = pairs
-            .map(|(outcome, (fault, onward))| Way {
+            .map(|(outcome, way)| Way {
                 share: outcome.probability,
-                fault: fault.filter(|_| is_possible(&outcome)),
-                onward,
+                fault: way.fault.filter(|_| is_possible(&outcome)),
+                ..way
             })
             .collect();
         let possible: Vec<_> = outcomes

@@ -73,6 +73,15 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns whether a neighbour entry for `address` was set by hand.
+    pub(super) fn is_set_by_hand(&self, address: IpAddr) -> bool {
+        let Ok(all) = self.node.neighbour_table() else {
+            return false;
+        };
+        let mut of = all.all.iter().filter(|of| of.address == address);
+        of.any(|of| of.permanent && self.is_foreign(all, of))
+    }
+
     /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
     fn on_the_way<'l>(
         &self,

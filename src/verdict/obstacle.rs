@@ -4,11 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
-use crate::net::Cidr;
+use crate::net::{Cidr, Family};
+use crate::node::NodeSnapshot;
 use crate::node::routes::Route;
 use crate::node::tc::Filter;
 use crate::node::xfrm::Policy;
+use crate::owner::software::Maker;
 use crate::trace::mismatch::listed;
+use crate::trace::{Hop, Rule, why};
 
 /// What stops packets or their replies beside rules.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -71,6 +74,8 @@ pub enum Obstacle {
     },
     /// Replies to a client end at this node, by a rule or for want of a route.
     ReplyHere {
+        /// The endpoint.
+        from: IpAddr,
         /// The client.
         to: IpAddr,
         /// How they end, in words.
@@ -78,6 +83,48 @@ pub enum Obstacle {
         /// The route that is missing, if no route leads to the pods of the client's node: their range, that node's address, and the
         /// link to it.
         missing: Option<(Cidr, IpAddr, String)>,
+        /// The rule of other software that ends them.
+        by: Option<Box<By>>,
+    },
+    /// A Service address is in the network of the pods' own link: pods look for it there, and send nothing to the node.
+    OnLink {
+        /// The Service address.
+        address: IpAddr,
+        /// The link.
+        link: String,
+        /// Its network.
+        network: Cidr,
+    },
+    /// The Node of the packet's destination announces the same address for its tunnels as this one.
+    SameTunnelEnd {
+        /// The other Node.
+        node: String,
+        /// The address.
+        address: IpAddr,
+        /// The annotation that has it.
+        annotation: &'static str,
+    },
+    /// In the network of the endpoint's pod, nothing listens at the port.
+    Deaf {
+        /// The endpoint.
+        at: SocketAddr,
+        /// Where else in the pod something listens, by address and port.
+        listens: Vec<SocketAddr>,
+    },
+    /// A rule in the network of a pod stops the packets or the replies.
+    Inside {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// How they end, in words.
+        reason: String,
+        /// The rule.
+        by: Box<By>,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// Whether it stops the replies.
+        reply: bool,
     },
     /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
     Taken {
@@ -88,6 +135,38 @@ pub enum Obstacle {
         /// The endpoint, if the packets are sent to it, and the program that gets them.
         end: Option<(SocketAddr, Option<String>)>,
     },
+}
+
+/// A rule that stops packets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct By {
+    /// The rule.
+    pub rule: Rule,
+    /// Who made it.
+    pub maker: Maker,
+    /// The command that removes it; of a policy, the one that makes it accept.
+    pub undo: Option<String>,
+    /// The command that lists its chain.
+    pub listing: String,
+}
+
+impl By {
+    /// Returns `rule` of `node`.
+    pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+        Self {
+            undo: rule.undo(node),
+            listing: rule.listing(node),
+            rule,
+            maker,
+        }
+    }
+
+    /// Returns the rule of `hop`, if it is not kube-proxy's.
+    pub(super) fn foreign(hop: &Hop, family: Family, node: &NodeSnapshot<'_>) -> Option<Box<Self>> {
+        let maker = why::maker(hop);
+        let is_foreign = !matches!(maker, Maker::KubeProxy | Maker::Both);
+        is_foreign.then(|| Box::new(Self::new(Rule::of(hop, family), maker, node)))
+    }
 }
 
 impl Obstacle {
@@ -102,14 +181,19 @@ impl Obstacle {
                 end: Some((_, None)),
                 ..
             }
+            | Self::Deaf { .. }
+            | Self::Inside { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::LinkForwarding { .. }
+            | Self::OnLink { .. }
+            | Self::SameTunnelEnd { .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::Tc { .. }
             | Self::Xfrm { refused: false, .. }
+            | Self::Inside { refused: false, .. }
             | Self::Reply { .. }
             | Self::ReplyHere { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
@@ -170,6 +254,44 @@ impl fmt::Display for Obstacle {
                     Some(filter) => write!(f, "the tc filter `{filter}` of {link} drops {what}"),
                     None => write!(f, "the tc qdisc of {link} loses {what}"),
                 }
+            }
+            Self::OnLink {
+                address,
+                link,
+                network,
+            } => write!(
+                f,
+                "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
+                 do not reach the rules of the node"
+            ),
+            Self::SameTunnelEnd {
+                node,
+                address,
+                annotation,
+            } => write!(
+                f,
+                "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
+                 packets to its pods do not leave this node"
+            ),
+            Self::Deaf { at, listens } => {
+                write!(f, "nothing in the pod listens at {at}")?;
+                match listens.as_slice() {
+                    [] => f.write_str(": no port is open in it"),
+                    all => {
+                        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+                        write!(f, ": it listens at {}", listed(&all))
+                    }
+                }
+            }
+            Self::Inside {
+                pod, reason, reply, ..
+            } => {
+                let what = if *reply {
+                    "the reply is"
+                } else {
+                    "the packet is"
+                };
+                write!(f, "in the network of pod {pod}, {what} {reason}")
             }
             Self::Unanswered { address, link } => write!(
                 f,

@@ -8,12 +8,13 @@ use std::net::IpAddr;
 use foldhash::HashMap;
 
 use crate::backend::ipvs::model::DUMMY;
-use crate::cluster::{Node, Pod};
+use crate::cluster::{Node, NodeAddress, Pod};
 use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::links::Link;
 use crate::owner;
+use crate::trace::sources::near_the_end;
 
 /// Who has an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -154,6 +155,34 @@ impl<'n> Places<'n> {
         let mut nodes = self.node.nodes().ok()?.iter();
         let node = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))?;
         Some(&node.metadata.name)
+    }
+
+    /// Returns the Node object of this node.
+    pub(super) const fn object(&self) -> Option<&'n Node> {
+        self.object
+    }
+
+    /// Returns the name of another node, and the address of a pod there, or of the node itself unless `is_pod`.
+    pub(super) fn client_elsewhere(&self, family: Family, is_pod: bool) -> Option<(&str, IpAddr)> {
+        let own = &self.object?.metadata.name;
+        let nodes = self.node.nodes().ok()?;
+        let mut others = nodes.iter().filter(|of| of.metadata.name != *own);
+        others.find_map(|other| {
+            let addr = if is_pod {
+                let mut ranges = pod_ranges(other).into_iter();
+                let range = ranges.find(|range| range.family() == family)?;
+                near_the_end(range, 1)
+            } else {
+                let mut all = other.status.addresses.iter();
+                let internal = |of: &&NodeAddress| of.kind == "InternalIP";
+                let all = all
+                    .by_ref()
+                    .filter(internal)
+                    .filter_map(|of| of.address.parse().ok());
+                all.into_iter().find(|addr| Family::of(*addr) == family)
+            };
+            Some((other.metadata.name.as_str(), addr?))
+        })
     }
 
     /// Returns whether `addr` is an address of this node's Node object.

@@ -11,27 +11,35 @@ use super::findings::Related;
 use super::paths::Path;
 use crate::check::{Fix, ServiceRef};
 use crate::evidence::Time;
+use crate::node::NodeSnapshot;
+use crate::node::pod_networks::PodNetwork;
 use crate::owner::EndpointState;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Cell, Client, Fate, Onward, client_names};
 use crate::words::number_of;
 
 /// What no evidence of a node shows.
-pub const UNSEEN: &[&str] = &[
+const UNSEEN: &[&str] = &[
     "MTU",
     "the network plugin's own path",
     "NetworkPolicies",
     "the application",
-    "other nodes",
 ];
 
-/// The same where connections are followed to other nodes.
-const UNSEEN_WITH_NODES: &[&str] = &[
-    "MTU",
-    "the network plugin's own path",
-    "NetworkPolicies",
-    "the application",
-];
+/// What else is not seen unless connections are followed to other nodes.
+const OTHER_NODES: &str = "other nodes";
+
+/// Returns what the evidence of `node` does not show.
+pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
+    let mut unseen = UNSEEN.to_vec();
+    unseen.push(OTHER_NODES);
+    match node.pod_networks() {
+        Ok(all) if all.iter().all(PodNetwork::knows_rules) => {}
+        Ok(_) => unseen.push("rules inside pods"),
+        Err(_) => unseen.push("sockets and rules inside pods"),
+    }
+    unseen
+}
 
 /// The answer to why a Service does not work, seen from one node.
 #[derive(Clone, Debug, Serialize)]
@@ -66,7 +74,7 @@ pub struct Answer {
     /// Data that is missing.
     pub unknown: Vec<String>,
     /// What no evidence of a node shows.
-    pub unseen: &'static [&'static str],
+    pub unseen: Vec<&'static str>,
 }
 
 /// Another node to which connections go.
@@ -181,7 +189,7 @@ impl Answer {
     pub(super) fn settle_as(&mut self, subject: &str) {
         self.nodes = beside(&self.paths);
         if !self.nodes.is_empty() && self.nodes.iter().all(|of| of.unread.is_none()) {
-            self.unseen = UNSEEN_WITH_NODES;
+            self.unseen.retain(|of| *of != OTHER_NODES);
         }
         self.causes.sort_by_key(Broken::rank);
         let first = self.causes.first();

@@ -10,7 +10,7 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Look};
 use crate::backend::Mode;
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, Rule};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, rule_fix};
 use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
@@ -20,8 +20,8 @@ use crate::owner::{self, Port};
 use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
-use crate::trace::{Effect, Hop, Outcome, Subsystem, mismatch};
-use crate::verdict::{Cell, Fault, Kind, Missing, Obstacle, Target};
+use crate::trace::{Effect, Hop, Outcome, Rule, Subsystem, mismatch};
+use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -442,6 +442,13 @@ impl Look<'_> {
             _ => None,
         };
         let rule = mismatch::short(&hop.rule);
+        let is_on = |of: &Outcome| of.hops.iter().any(|other| **other == *hop);
+        let there = cell.arrival.iter().flat_map(|of| &of.replies);
+        let here = cell
+            .verdict
+            .ways
+            .iter()
+            .filter_map(|way| way.lost.as_deref());
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
@@ -450,8 +457,9 @@ impl Look<'_> {
             effect: hop.effect.verb(),
             software,
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
+            reply: here.chain(there).any(is_on) && !cell.outcomes.iter().any(is_on),
             then: faults.iter().find_map(|fault| follows(hop, fault)),
-            fix: Rule::of(hop, family).removal(self.node, why::maker(hop)),
+            fix: rule_fix(&By::new(Rule::of(hop, family), why::maker(hop), self.node)),
         }
     }
 }

@@ -485,7 +485,8 @@ pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
         let is_stray = matches!(way.fault, Some(Fault::Unknown(Missing::PodRoute { .. })));
         way.fate().fails() || is_stray
     });
-    let failing = failing.map(|(outcome, _)| outcome);
+    let failing =
+        failing.flat_map(|(outcome, way)| std::iter::once(outcome).chain(way.lost.as_deref()));
     let replies = cell.arrival.iter().flat_map(|of| &of.replies);
     let lost = replies.filter(|of| matches!(of.verdict, Verdict::Drop | Verdict::Reject));
     failing.chain(lost).collect()

@@ -113,6 +113,8 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
+        /// Whether it takes the replies.
+        reply: bool,
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
@@ -471,9 +473,11 @@ impl Cause {
                 table,
                 chain,
                 number: 0,
+                reply,
                 ..
             } => format!(
-                "{fails}: no rule of chain {chain} in table {table} accepts the packets, and its policy drops them{owner}"
+                "{fails}: no rule of chain {chain} in table {table} accepts the {}, and its policy drops them{owner}",
+                packets(*reply)
             ),
             Self::ForeignRule {
                 table,
@@ -481,15 +485,17 @@ impl Cause {
                 number,
                 effect,
                 other_back_end,
+                reply,
                 then,
                 ..
             } => format!(
-                "{fails}: rule {number} of chain {chain} in table {table}{} {effect} the packets{}{owner}",
+                "{fails}: rule {number} of chain {chain} in table {table}{} {effect} the {}{}{owner}",
                 if *other_back_end {
                     " of the other iptables back end"
                 } else {
                     ""
                 },
+                packets(*reply),
                 match (then, *effect) {
                     (Some(then), _) => format!(" {then}"),
                     (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
@@ -612,6 +618,11 @@ impl Cause {
             ),
         }
     }
+}
+
+/// Returns what a rule takes.
+const fn packets(reply: bool) -> &'static str {
+    if reply { "replies" } else { "packets" }
 }
 
 /// Returns whether packets pass `chain` before kube-proxy translates them.

@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use thiserror::Error;
 
-pub use answer::{Answer, Beside, Broken, UNSEEN};
+pub use answer::{Answer, Beside, Broken};
 pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree};
 pub use endpoints::{EndpointRow, Lack};
@@ -299,7 +299,7 @@ impl<'n> Look<'n> {
             findings: Vec::new(),
             unknown: Vec::new(),
             nodes: Vec::new(),
-            unseen: UNSEEN,
+            unseen: answer::unseen(self.node),
         }
     }
 
@@ -343,6 +343,16 @@ impl<'n> Look<'n> {
                 }
                 if found.at == AskedAt::All {
                     keep_ways(&mut paths);
+                    if source.is_none() {
+                        for cell in self.judge.failing_arrivals(walks, port, family) {
+                            let target = Target {
+                                port,
+                                kind: cell.kind,
+                                at: cell.to(),
+                            };
+                            paths.push((target, cell));
+                        }
+                    }
                 }
                 blames.extend(self.port(service, port, family, paths, &mut known, &mut answer));
             }

@@ -7,10 +7,13 @@ use crate::verdict::{Obstacle, sysctl_of};
 pub(super) const fn stage(what: &Obstacle) -> u8 {
     match what {
         Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
+        Obstacle::OnLink { .. } => 1,
+        Obstacle::SameTunnelEnd { .. } => 11,
         Obstacle::ReversePath { .. }
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
+        Obstacle::Deaf { .. } | Obstacle::Inside { .. } => 12,
         Obstacle::Isolated { .. }
         | Obstacle::Unanswered { .. }
         | Obstacle::Reply { .. }
@@ -41,9 +44,13 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             missing: Some((range, by, link)),
             ..
         } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
-        Obstacle::Unanswered { .. } | Obstacle::Reply { .. } | Obstacle::ReplyHere { .. } => {
-            Vec::new()
-        }
+        Obstacle::Deaf { at, .. } => vec![Repair::OpenPod(at.ip())],
+        Obstacle::Inside { pod, .. } => vec![Repair::OpenPod(*pod)],
+        Obstacle::OnLink { .. }
+        | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::Unanswered { .. }
+        | Obstacle::Reply { .. }
+        | Obstacle::ReplyHere { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]

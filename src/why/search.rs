@@ -176,8 +176,7 @@ impl Look<'_> {
                     ..cell.clone()
                 };
             }
-            let outcomes = world.walk(&cell.flow).unwrap_or_default();
-            let verdict = judge.judge(question, &outcomes);
+            let (outcomes, verdict) = judge.judge_in(world, question);
             Cell {
                 outcomes,
                 verdict,

@@ -43,7 +43,7 @@ fn from_there() -> Value {
 }
 
 fn elsewhere() -> Value {
-    json!({"dst": "10.244.1.0/24", "gateway": "10.0.2.2", "dev": "eth0", "table": "200", "flags": []})
+    json!({"dst": "10.244.1.254", "gateway": "10.0.2.2", "dev": "eth0", "table": "200", "flags": []})
 }
 
 fn policy_rules(evidence: &mut Evidence, more: &Value) {

@@ -133,6 +133,54 @@ pub(crate) const FAULTS: &[Row] = &[
         says: &["{client}"],
         ..ROW
     },
+    // One pod of the node alone.
+    Row {
+        name: "single-drop",
+        breaks: &[Node("iptables -I FORWARD -s {client} -j DROP")],
+        back: &[Node("iptables -D FORWARD -s {client} -j DROP")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}", "FORWARD"],
+        ..ROW
+    },
+    Row {
+        name: "single-reply",
+        breaks: &[Node("iptables -t mangle -I FORWARD -d {client} -j DROP")],
+        back: &[Node("iptables -t mangle -D FORWARD -d {client} -j DROP")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}"],
+        ..ROW
+    },
+    Row {
+        name: "single-nft",
+        breaks: &[Node(
+            "nft add table inet quarantine && nft 'add chain inet quarantine in { type filter hook prerouting priority -50; }' && nft add rule inet quarantine in ip saddr {client} drop",
+        )],
+        back: &[Node("nft delete table inet quarantine")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["quarantine"],
+        ..ROW
+    },
+    Row {
+        name: "single-rule",
+        breaks: &[Node("ip rule add from {client} prohibit priority 905")],
+        back: &[Node("ip rule del priority 905")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}", "prohibit"],
+        ..ROW
+    },
+    Row {
+        name: "single-taken",
+        breaks: &[Node("ip address add {client}/32 dev lo")],
+        back: &[Node("ip address del {client}/32 dev lo")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}", "lo"],
+        ..ROW
+    },
     Row {
         name: "notrack",
         breaks: &[Node(
@@ -705,7 +753,126 @@ pub(crate) const FAULTS: &[Row] = &[
         ))],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &["{near}"],
+        says: &["{near}", "INPUT"],
+        ..ROW
+    },
+    Row {
+        name: "pod-nft-policy",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} nft add table inet own && \
+             in_pod {near} nft 'add chain inet own out { type filter hook output priority 0; policy drop; }'"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} nft delete table inet own"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "client-firewall",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {client} iptables -I OUTPUT -d {web} -j REJECT"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {client} iptables -D OUTPUT -d {web} -j REJECT"
+        ))],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}", "OUTPUT"],
+        ..ROW
+    },
+    Row {
+        name: "pod-redirect",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} iptables -t nat -I PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} iptables -t nat -D PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "nothing"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "target-port",
+        breaks: &[Kubectl(
+            "patch service edge --type=json -p '[{\"op\": \"replace\", \"path\": \"/spec/ports/0/targetPort\", \"value\": 9090}]'",
+        )],
+        back: &[Kubectl(
+            "patch service edge --type=json -p '[{\"op\": \"replace\", \"path\": \"/spec/ports/0/targetPort\", \"value\": 8080}]'",
+        )],
+        asked: &["demo/edge:http"],
+        over: true,
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        says: &["9090"],
+        mend: Back,
+        ..ROW
+    },
+    // The rules of the node stop replies.
+    Row {
+        name: "reply-port",
+        breaks: &[Node(
+            "iptables -I FORWARD -s {near} -p tcp --sport 8080 -j DROP",
+        )],
+        back: &[Node(
+            "iptables -D FORWARD -s {near} -p tcp --sport 8080 -j DROP",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["FORWARD", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "reply-raw",
+        breaks: &[Node("iptables -t raw -I PREROUTING -s {far} -j DROP")],
+        back: &[Node("iptables -t raw -D PREROUTING -s {far} -j DROP")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["raw", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "reply-state",
+        breaks: &[Node(
+            "nft add table inet strict && \
+             nft 'add chain inet strict back { type filter hook forward priority -10; }' && \
+             nft add rule inet strict back ct state established ct direction reply drop",
+        )],
+        back: &[Node("nft delete table inet strict")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["strict", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "reply-to-host",
+        breaks: &[Node("iptables -I INPUT -p tcp --sport 8080 -j REJECT")],
+        back: &[Node("iptables -D INPUT -p tcp --sport 8080 -j REJECT")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", All)),
+        says: &["INPUT", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "reply-harmless",
+        breaks: &[Node(
+            "iptables -I FORWARD -s {far} -p tcp --sport 9999 -j DROP",
+        )],
+        back: &[Node(
+            "iptables -D FORWARD -s {far} -p tcp --sport 9999 -j DROP",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Nobody)),
         mend: Back,
         ..ROW
     },

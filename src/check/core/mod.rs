@@ -51,7 +51,8 @@ pub(in crate::check) use reads::{
     tracking,
 };
 pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
-pub use rule::Rule;
+pub(in crate::check) use rule::proof_of;
+pub use rule::rule_fix;
 pub(in crate::check) use rules::{
     IDLE, NFT, RULES, idle_rules, is_of_iptables, is_open, is_proxys, rule_proof, rules_in_use,
     sets_of_others, stores,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use super::rule::rule_fix;
+
 use crate::check::Fix;
 use crate::verdict::{Obstacle, sysctl_of};
 
@@ -11,10 +13,13 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
         Obstacle::RouteBack { .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
-        Obstacle::Isolated { .. } => "the network plugin",
+        Obstacle::Isolated { .. } | Obstacle::OnLink { .. } | Obstacle::SameTunnelEnd { .. } => {
+            "the network plugin"
+        }
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
+        Obstacle::Deaf { .. } | Obstacle::Inside { .. } => "the pod",
         Obstacle::Reply { .. } => "nftables of the node",
         Obstacle::ReplyHere { .. } => "rules and routes of the node",
     }
@@ -66,6 +71,30 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),
         ),
+        Obstacle::OnLink { link, .. } => Fix::on_node(
+            "Give the pods a network outside the range of Services in the network plugin's configuration, and create them anew.",
+            format!("ip -4 address show {link}; cat /etc/cni/net.d/*"),
+        ),
+        Obstacle::SameTunnelEnd { annotation, .. } => Fix::kubectl(
+            "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of \
+             flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
+            format!("kubectl get nodes -o yaml | grep {annotation}"),
+        ),
+        Obstacle::Deaf { at, listens } if listens.iter().any(|of| of.port() == at.port()) => {
+            Fix::said(
+                "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",
+            )
+        }
+        Obstacle::Deaf { .. } => Fix::said(
+            "Correct the Service's targetPort, or let the program in the pod listen at this port.",
+        ),
+        Obstacle::Inside { pid, by, .. } => {
+            let command = by.undo.as_ref().unwrap_or(&by.listing);
+            Fix::on_node(
+                "Remove the rule in the pod's network, and in the container or network plugin that sets it.",
+                format!("nsenter --net=/proc/{pid}/ns/net {command}"),
+            )
+        }
         Obstacle::Reply { .. } => Fix::on_node(
             "Remove the rule here and in the configuration that creates it.",
             "nft -a list ruleset",
@@ -77,6 +106,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
             format!("ip route replace {range} via {by}"),
         ),
+        Obstacle::ReplyHere { by: Some(by), .. } => rule_fix(by),
         Obstacle::ReplyHere { to, .. } => Fix::on_node(
             "Correct the route or the rule that ends the replies.",
             format!("ip route get {to}"),

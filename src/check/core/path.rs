@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Collector, Rule, idle_rules};
+use super::{Collector, idle_rules, proof_of};
 use crate::check::{Facts, Proof};
 use crate::evidence::{Gap, IPTABLES, Item, join};
 use crate::net::{Family, Proto};
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Outcome, Question, Verdict, World, target,
+    self, Assumption, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World, target,
 };
 
 /// The items that decide the path of a packet.
@@ -168,5 +168,5 @@ pub(in crate::check) fn deciding(family: Family, outcome: &Outcome) -> Option<Pr
         decides && !hop.table.is_empty()
     })?;
     let rule = Rule::of(hop, family);
-    Some(Rule { family, ..rule }.proof())
+    Some(proof_of(&Rule { family, ..rule }))
 }

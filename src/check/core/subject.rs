@@ -5,14 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::rule::Rule;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::Key;
 use crate::backend::ipvs::print;
 use crate::cluster::Service;
 use crate::net::{Cidr, Family, Proto};
 use crate::owner::PortName;
-use crate::trace::Subsystem;
+use crate::trace::Rule;
 
 /// A Service, or one of its ports.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -606,21 +605,6 @@ impl fmt::Display for Subject {
                 name,
                 ..
             } => write!(f, "{namespace}/{name}"),
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = match (self.subsystem, self.family) {
-            (Subsystem::Nftables, _) => "nft",
-            (_, Family::V4) => "iptables",
-            (_, Family::V6) => "ip6tables",
-        };
-        write!(f, "{program} {} {} ", self.table, self.chain)?;
-        match self.number {
-            0 => f.write_str("policy"),
-            number => write!(f, "rule {number}"),
         }
     }
 }

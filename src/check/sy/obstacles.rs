@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::core::{PATH, setting, some_services, sysctl_proof};
+use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Rule, ServiceRef, Severity, Subject, Text,
-    Verdict, When, diversion_fix, obstacle_fix, obstacle_owner, route_fix,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When, diversion_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::trace::{self, Hop, why};
+use crate::trace::{self, Hop, Rule, why};
+use crate::verdict::By;
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, Surveyed, Ways, sysctl_of,
 };
@@ -82,6 +83,8 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     facts.node.routes()?;
     facts.node.addresses()?;
     facts.node.sysctl()?;
+    // Pods of other nodes are clients.
+    facts.node.nodes()?;
     let surveyed = facts.surveyed()?;
     let is_stopped = |port: &Surveyed| port.cells.iter().any(|cell| !cell.barriers.is_empty());
     if !surveyed.iter().any(is_stopped) {
@@ -201,6 +204,18 @@ impl Look<'_, '_> {
                     });
                     each.map(|what| self.obstacle(&what)).collect()
                 }
+                Obstacle::ReplyHere {
+                    from,
+                    to,
+                    missing: None,
+                    by: None,
+                    ..
+                } => {
+                    let to = SocketAddr::new(*to, 0);
+                    let seen = Proof::Note(what.to_string());
+                    let diverted = self.diverted(to, *from, false, seen);
+                    vec![diverted.unwrap_or_else(|| self.obstacle(what))]
+                }
                 what => vec![self.obstacle(what)],
             },
             Barrier::Rule {
@@ -249,27 +264,40 @@ impl Look<'_, '_> {
         let verb = hop.effect.verb();
         Named {
             message: format!("a rule of other software {verb} packets to Services: {reason}"),
-            evidence: vec![rule.proof()],
-            fix: rule.removal(self.facts.node, why::maker(hop)),
+            evidence: vec![proof_of(&rule)],
+            fix: rule_fix(&By::new(rule.clone(), why::maker(hop), self.facts.node)),
             name: Some(rule.name(self.facts.node)),
             about: Subject::Rule(rule),
             within: None,
         }
     }
 
+    /// Returns the route or rule that ends or diverts packets from `source` to `to`.
+    fn diverted(
+        &self,
+        to: SocketAddr,
+        source: IpAddr,
+        directly: bool,
+        seen: Proof,
+    ) -> Option<Named> {
+        let of = self.ways.diverted(to, source, directly)?;
+        Some(Named {
+            about: diverter(&of.by),
+            name: None,
+            message: format!("{} ends or diverts packets of Services", of.words),
+            evidence: vec![seen],
+            fix: diversion_fix(of.by.removal()),
+            within: None,
+        })
+    }
+
     /// Returns what keeps packets from `source` from having a way to `to`.
     fn routes(&self, to: SocketAddr, source: IpAddr, fault: &Fault) -> Option<Named> {
         let directly = matches!(fault, Fault::WrongWay { .. });
         let seen = Proof::Note(fault.to_string());
-        if let Some(of) = self.ways.diverted(to, source, directly) {
-            return Some(Named {
-                about: diverter(&of.by),
-                name: None,
-                message: format!("{} ends or diverts packets of Services", of.words),
-                evidence: vec![seen],
-                fix: diversion_fix(of.by.removal()),
-                within: None,
-            });
+        let diverted = self.diverted(to, source, directly, seen);
+        if diverted.is_some() {
+            return diverted;
         }
         // Before the network plugin has set up the node, nothing is wrong with its routes.
         if !self.facts.node.has_pod_network() || !self.endpoints.contains(&to) {
@@ -330,9 +358,13 @@ fn about(what: &Obstacle) -> Subject {
             ..
         } => Subject::Prefix { prefix: *range },
         Obstacle::RouteBack { pod: address, .. }
+        | Obstacle::Inside { pod: address, .. }
         | Obstacle::Unanswered { address, .. }
         | Obstacle::Taken { address, .. }
         | Obstacle::ReplyHere { to: address, .. } => Subject::from(*address),
+        Obstacle::OnLink { link, .. } => Subject::link(link),
+        Obstacle::SameTunnelEnd { address, .. } => Subject::from(*address),
+        Obstacle::Deaf { at, .. } => Subject::from(at.ip()),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

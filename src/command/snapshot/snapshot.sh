@@ -186,6 +186,54 @@ elif ! filters >"$dir/node/tc.json" 2>/dev/null; then
     note node/tc.json "tc -j qdisc failed"
     rm -f "$dir/node/tc.json"
 fi
+# inside COMMAND...: runs it in the network of process $pid
+inside() {
+    limited nsenter --net="/proc/$pid/ns/net" "$@" 2>/dev/null
+}
+
+# part FILE COMMAND...: what the command prints inside, behind the name of the file
+part() {
+    echo "--- $1"
+    shift
+    inside "$@"
+}
+
+# The networks of pods: the addresses, links, routes, sockets and rules of each.
+pod_networks() {
+    seen=" $(readlink /proc/self/ns/net) "
+    for path in /proc/[0-9]*; do
+        namespace=$(readlink "$path/ns/net" 2>/dev/null) || continue
+        case $seen in
+        *" $namespace "*) continue ;;
+        esac
+        seen="$seen$namespace "
+        pid=${path#/proc/}
+        case $(inside ip -j addr) in
+        *'"global"'*) ;;
+        *) continue ;;
+        esac
+        echo "=== $pid"
+        part node/ip-addr.json ip -j addr
+        part node/ip-link.json ip -j -d link
+        part node/ip-route.json ip -j route show table all
+        part node/ip-rule.json ip -j rule
+        part node/ss.txt env PROC_ROOT="/proc/$pid" ss -lntuH
+        if has nft && present nf_tables; then
+            part node/nft.json nft -j list ruleset
+        fi
+        if [ -s "$path/net/ip_tables_names" ] || inside nft -j list tables | grep -q '"table"'; then
+            part node/iptables-save.txt iptables-save -c
+            part node/ip6tables-save.txt ip6tables-save -c
+        fi
+    done
+}
+if ! has nsenter; then
+    note node/pod-networks.txt "nsenter is not installed"
+elif ! readlink /proc/1/ns/net >/dev/null 2>&1 && [ "$(id -u)" != 0 ]; then
+    note node/pod-networks.txt "only root sees the networks of other processes"
+else
+    pod_networks >"$dir/node/pod-networks.txt"
+fi
 for table in tcp tcp6 udp udp6; do
     copy "node/proc-net-$table.txt" "/proc/net/$table"
 done

@@ -11,8 +11,8 @@ use crate::host::{ChainReader, Listing};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::trace::nearby::{Parts, is_chain, led_to, nearby};
-use crate::trace::question::{Walked, needs};
-use crate::trace::{self, Chains, Flow, Need, Outcome, Rules, World};
+use crate::trace::question::{Answers, Walked, needs};
+use crate::trace::{self, Chains, Flow, Need, Rules, World};
 
 /// Chains, as they were listed.
 type Listed = Vec<(Need, Result<Listing, Gap>)>;
@@ -54,6 +54,7 @@ pub(super) async fn walk<'n>(
     begun: Begun,
     family: Family,
     flows: &[Flow],
+    answers: &Answers<'_>,
 ) -> Result<Walked, Failure> {
     let begun = if begun.family == family {
         begun
@@ -61,12 +62,12 @@ pub(super) async fn walk<'n>(
         Begun::read(session, family).await?
     };
     let walked = match &begun.reader {
-        Some(reader) => follow(reader, node, flows, Parts::new(), &begun.listed).await?,
+        Some(reader) => follow(reader, node, (flows, answers), Parts::new(), &begun.listed).await?,
         None => None,
     };
     match walked {
         Some(walked) => Ok(walked),
-        None => whole(session, family, flows).await,
+        None => whole(session, family, (flows, answers)).await,
     }
 }
 
@@ -75,7 +76,7 @@ pub(super) async fn walk<'n>(
 async fn follow<'n>(
     reader: &ChainReader,
     node: &'n NodeSnapshot<'n>,
-    flows: &[Flow],
+    (flows, answers): (&[Flow], &Answers<'_>),
     mut parts: Parts<'_>,
     listed: &Listed,
 ) -> Result<Option<Walked>, Failure> {
@@ -96,15 +97,22 @@ async fn follow<'n>(
         Rules::Parts(parts)
     };
     let mut world = world(node, rules);
-    let need = match flows.iter().map(|flow| world.walk(flow)).collect() {
-        Ok(walks) => return Ok(Some(walked(walks))),
+    let need = match Walked::over(&world, flows, answers) {
+        // Paths over the only back end with tables.
+        Ok(walked) => {
+            return Ok(Some(Walked {
+                unread: Vec::new(),
+                nft_is_other: false,
+                ..walked
+            }));
+        }
         Err(need) => need,
     };
     let Some(Rules::Parts(parts)) = world.chains.pop().map(|of| of.rules) else {
         return Ok(None);
     };
     let listed = list(reader, nearby(&parts, need)).await;
-    Box::pin(follow(reader, node, flows, parts, &listed)).await
+    Box::pin(follow(reader, node, (flows, answers), parts, &listed)).await
 }
 
 async fn list(reader: &ChainReader, wanted: BTreeSet<Need>) -> Listed {
@@ -127,15 +135,6 @@ fn parse(family: Family, listed: &Listed) -> Result<Parts<'_>, Gap> {
     each.collect()
 }
 
-/// Paths over the only back end with tables.
-const fn walked(walks: Vec<Vec<Outcome>>) -> Walked {
-    Walked {
-        walks,
-        unread: Vec::new(),
-        nft_is_other: false,
-    }
-}
-
 fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> {
     let store = IptablesBackend::InUse;
     World {
@@ -147,10 +146,14 @@ fn world<'n, 'r>(node: &'n NodeSnapshot<'n>, rules: Rules<'r>) -> World<'n, 'r> 
 
 /// Follows `flows` over all rules, of iptables and of nftables: only the iptables rules show which chains of nftables
 /// iptables-nft wrote.
-async fn whole(session: &Session, family: Family, flows: &[Flow]) -> Result<Walked, Failure> {
+async fn whole(
+    session: &Session,
+    family: Family,
+    (flows, answers): (&[Flow], &Answers<'_>),
+) -> Result<Walked, Failure> {
     let of_node = needs().filter(|item| !item.is_of_cluster());
     let items: Vec<_> = of_node.chain(IPTABLES.iter().copied()).collect();
     let evidence = session.gather(&items).await?;
     let node = NodeSnapshot::new(&evidence);
-    Walked::over(&World::whole(&node, family), flows).map_err(unwalked)
+    Walked::over(&World::whole(&node, family), flows, answers).map_err(unwalked)
 }

@@ -193,18 +193,25 @@ pub(super) async fn trace_on(
         })
         .collect();
     let is_in_parts = begun.is_some();
+    let answers = |flow: &Flow, walk: &[Outcome]| {
+        let question = Question { flow, port: at };
+        let replies = walk.iter().filter_map(|of| judge.reply_to(question, of));
+        replies.collect()
+    };
     let Walked {
         walks,
+        replies,
         unread,
         nft_is_other,
     } = match begun {
-        Some(begun) => live::walk(session, &node, begun, family, &flows).await?,
-        None => Walked::over(&World::whole(&node, family), &flows).map_err(unwalked)?,
+        Some(begun) => live::walk(session, &node, begun, family, &flows, &answers).await?,
+        None => Walked::over(&World::whole(&node, family), &flows, &answers).map_err(unwalked)?,
     };
     if owners.source == owner::Source::Api && !are_named(&owners, proto, &walks) {
         owners = Owners::new(&node);
     }
     let service = service(&node, &owners, found, proto);
+    judge.replies_are(replies);
     if is_in_parts {
         judge.reads_parts(family, unread.first());
     }

@@ -130,36 +130,38 @@ fn paths(page: &mut Page, paths: &[Path]) {
             targets.push(path);
         }
     }
-    let clients = [Client::Pod, Client::Itself, Client::Host, Client::Outside];
+    let columns = [
+        (Client::Pod, "PODS"),
+        (Client::Single, "SINGLE PODS"),
+        (Client::Itself, "ITS OWN PODS"),
+        (Client::Host, "HOST"),
+        (Client::Outside, "OUTSIDE"),
+    ];
+    let has_single = paths.iter().any(|of| of.client == Client::Single);
+    let columns = columns
+        .into_iter()
+        .filter(|(client, _)| has_single || *client != Client::Single);
     let rows: Vec<Vec<String>> = targets
         .iter()
         .map(|target| {
             let mut row = vec![target.target(), target.kind.name().to_owned()];
-            row.extend(clients.map(|client| {
-                let mut of = paths.iter();
-                let of = of.find(|of| {
+            row.extend(columns.clone().map(|(client, _)| {
+                let of = paths.iter().filter(|of| {
                     let client_of = match of.client {
                         Client::Elsewhere => Client::Outside,
                         other => other,
                     };
                     client_of == client && of.to == target.to && of.protocol == target.protocol
                 });
-                of.map_or_else(String::new, end)
+                let worst = of.max_by_key(|of| of.fate);
+                worst.map_or_else(String::new, end)
             }));
             row
         })
         .collect();
-    page.grid(
-        &[
-            ("ADDRESS", 0),
-            ("KIND", 1),
-            ("PODS", 0),
-            ("ITS OWN PODS", 0),
-            ("HOST", 0),
-            ("OUTSIDE", 0),
-        ],
-        &rows,
-    );
+    let mut head = vec![("ADDRESS", 0), ("KIND", 1)];
+    head.extend(columns.map(|(_, name)| (name, 0)));
+    page.grid(&head, &rows);
 }
 
 /// Returns what happens to connections in one word, with the share of those that fail.

@@ -21,6 +21,7 @@ mod netlink;
 mod nf_tables;
 mod nft;
 mod own;
+mod pod_networks;
 mod probe;
 mod processes;
 mod proxy;
@@ -172,6 +173,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::Tc => context.look(item, tc::read).await,
         Item::Sockets => context.look(item, sockets::read).await,
         Item::HeldSockets => context.look(item, sockets::held).await,
+        Item::PodNetworks => pod_networks::read(item, context).await,
         Item::Tcp4 | Item::Tcp6 | Item::Udp4 | Item::Udp6 => {
             context.look(item, sockets::table).await
         }

@@ -47,6 +47,21 @@ struct Holder {
 
 /// Reads listening sockets of `families` and their owners. Must run inside the network namespace.
 pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
+    let sockets = all_listening(item, context)?;
+    let inodes = sockets.iter().map(|(.., socket)| socket.header.inode);
+    let holders = holders(item, &context.path("proc"), &inodes.collect())?;
+    list(item, &sockets, &holders)
+}
+
+/// Like [`read`], without the owners.
+pub(super) fn listening(item: Item, context: &Context) -> Result<String, Gap> {
+    list(item, &all_listening(item, context)?, &BTreeMap::new())
+}
+
+/// A socket with its protocol and the name of its state.
+type Listening = (&'static str, &'static str, InetResponse);
+
+fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let proc = context.path("proc");
     let mut sockets = Vec::new();
     for (number, name, state, state_name) in PROTOCOLS {
@@ -60,11 +75,15 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
             }
         }
     }
-    let inodes: BTreeSet<u32> = sockets
-        .iter()
-        .map(|(.., socket)| socket.header.inode)
-        .collect();
-    let holders = holders(item, &proc, &inodes)?;
+    Ok(sockets)
+}
+
+/// Prints `sockets` with their owners in `holders`.
+fn list(
+    item: Item,
+    sockets: &[Listening],
+    holders: &BTreeMap<u32, Vec<Holder>>,
+) -> Result<String, Gap> {
     let is_bound = sockets
         .iter()
         .any(|(.., socket)| socket.header.socket_id.interface_id != 0);
@@ -74,7 +93,7 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
         BTreeMap::new()
     };
     let mut text = String::new();
-    for (name, state, socket) in &sockets {
+    for (name, state, socket) in sockets {
         let header = &socket.header;
         let id = &header.socket_id;
         let v6_only = socket.nlas.iter().find_map(|nla| match nla {

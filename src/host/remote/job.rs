@@ -14,7 +14,7 @@ use crate::apply::{Apply as _, StepError};
 use crate::host::cluster::{CONTAINER, is_by_admission};
 
 /// Capabilities for reading: rules and sets; legacy tables; processes of others; files of others; the kernel log; the
-/// node's own tools.
+/// node's own tools; the networks of pods.
 const READING: &[&str] = &[
     "NET_ADMIN",
     "NET_RAW",
@@ -22,6 +22,7 @@ const READING: &[&str] = &[
     "DAC_READ_SEARCH",
     "SYSLOG",
     "SYS_CHROOT",
+    "SYS_ADMIN",
 ];
 
 /// Exit status of a container whose standard input ended before kpx was copied into it.

@@ -65,7 +65,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             let destination = destination.map_or(Likelihood::YES, |p| {
                 Likelihood::sure(holds(p.value, packet) != p.inverted)
             });
-            destination.and(source.map_or(Likelihood::YES, |p| source_port(&[p.value], p.inverted)))
+            destination.and(source.map_or(Likelihood::YES, |p| {
+                source_port(&[p.value], p.inverted, packet)
+            }))
         }
         Match::Multiport { side, ports } => multiport(*side, ports, packet),
         Match::Comment(_) | Match::Nfacct(_) => Likelihood::YES,
@@ -209,8 +211,12 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The source port is ephemeral, so unknown beforehand.
-fn source_port(ranges: &[PortRange], inverted: bool) -> Likelihood {
+/// The source port of a first packet is ephemeral, so unknown beforehand.
+fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
+    if let Some(port) = packet.source_port {
+        let mut ranges = ranges.iter();
+        return Likelihood::sure(ranges.any(|of| (of.first..=of.last).contains(&port)) != inverted);
+    }
     let all = ranges.iter().any(|r| r.first == 0 && r.last == u16::MAX);
     if all || ranges.is_empty() {
         return Likelihood::sure(all != inverted);
@@ -224,7 +230,7 @@ fn multiport(side: Side, ports: &Invertible<Vec<PortRange>>, packet: &Packet) ->
     match side {
         Side::Destination => Likelihood::sure(has() != ports.inverted),
         Side::Either if has() => Likelihood::sure(!ports.inverted),
-        Side::Source | Side::Either => source_port(&ports.value, ports.inverted),
+        Side::Source | Side::Either => source_port(&ports.value, ports.inverted, packet),
     }
 }
 

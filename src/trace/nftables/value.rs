@@ -143,9 +143,10 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         ("ether", "type") => meta("protocol", packet),
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
-        ("tcp" | "udp" | "sctp" | "th", "sport") => {
-            Value::Unknown("what the source port is".to_owned())
-        }
+        ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
+            Some(port) => Value::Port(Asked::new(port, None)),
+            None => Value::Unknown("what the source port is".to_owned()),
+        },
         ("tcp", "flags") => Value::Number(if packet.established { 0x10 } else { 0x02 }),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }

@@ -51,11 +51,13 @@ pub(super) const FAR: &str = "demo/far";
 pub(super) struct Network {
     pub(super) node: Netns,
     pub(super) client: Netns,
-    _near: Netns,
+    pub(super) near: Netns,
     pub(super) other: Netns,
     /// A pod of the other node, which nothing but its address is known of.
     _far: Netns,
     objects: Evidence,
+    /// Whether the networks of pods are read, which are those of processes.
+    pub(super) reads_pods: bool,
 }
 
 impl Network {
@@ -95,11 +97,19 @@ impl Network {
         Self {
             node,
             client,
-            _near: near,
+            near,
             other,
             _far: far,
             objects,
+            reads_pods: false,
         }
+    }
+
+    /// Adds the object of a pod on the node.
+    pub(super) fn add_pod(&mut self, name: &str, addr: &str) {
+        let mut all = pods();
+        all.push(pod(name, addr));
+        self.objects.insert(Item::Pods, Ok(list(&all)));
     }
 
     /// Runs a command line of a shell on the node.
@@ -132,7 +142,9 @@ impl Network {
     /// Returns the evidence of the node as it is now.
     pub(super) async fn evidence(&self) -> Evidence {
         let mut evidence = self.objects.clone();
-        evidence.extend(self.node.collect(ITEMS).await);
+        let mut items = ITEMS.to_vec();
+        items.extend(self.reads_pods.then_some(Item::PodNetworks));
+        evidence.extend(self.node.collect(&items).await);
         evidence
     }
 
@@ -238,11 +250,17 @@ fn node(name: &str, addr: &str, pods: &str) -> Value {
     })
 }
 
+fn pods() -> Vec<Value> {
+    vec![pod("client-0", "10.244.1.5"), pod("near-0", "10.244.1.6")]
+}
+
+fn list(items: &[Value]) -> String {
+    json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string()
+}
+
 /// The objects of the cluster.
 fn objects() -> Evidence {
     let mut evidence = Evidence::default();
-    let list =
-        |items: &[Value]| json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string();
     let all = [
         (
             Item::Services,
@@ -255,10 +273,7 @@ fn objects() -> Evidence {
                 slice("far", "10.244.2.7", "node2"),
             ],
         ),
-        (
-            Item::Pods,
-            vec![pod("client-0", "10.244.1.5"), pod("near-0", "10.244.1.6")],
-        ),
+        (Item::Pods, pods()),
         (
             Item::Nodes,
             vec![

@@ -148,8 +148,19 @@ impl<'a> Saved<'a> {
         let Some(lines) = table.by_name.get(chain).map(|at| &table.chains[*at]) else {
             return Ok(None);
         };
+        self.read(lines).map(Some)
+    }
+
+    /// Returns the chains of all tables whose names are `wanted`, but those that cannot be read.
+    pub fn chains(&self, wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Chain<'a>> {
+        let all = self.tables.iter().flat_map(|table| &table.chains);
+        all.filter(move |lines| wanted(lines.name))
+            .filter_map(|lines| self.read(lines).ok())
+    }
+
+    fn read<'l>(&self, lines: &'l Lines<'a>) -> Result<&'l Chain<'a>, Gap> {
         let read = lines.chain.get_or_init(|| Box::new(lines.read(self.item)));
-        read.as_ref().as_ref().map(Some).map_err(Clone::clone)
+        read.as_ref().as_ref().map_err(Clone::clone)
     }
 }
 

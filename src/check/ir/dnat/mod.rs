@@ -12,13 +12,14 @@ use std::net::IpAddr;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
 use crate::check::core::{
-    Collector, IDLE, IPVS_TABLE, MODE, NFT, REPLACED, REPLACEMENT, RULES, is_replaced,
+    Collector, IDLE, IPVS_TABLE, MODE, NFT, REPLACED, REPLACEMENT, RULES, is_replaced, proof_of,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Proof, Rule, ServiceRef, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
 use crate::evidence::{Gap, Item};
 use crate::owner::{Port, Role};
+use crate::trace::Rule;
 use rules::{Destination, in_iptables, in_nftables};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -185,6 +186,6 @@ fn finding(facts: &Facts<'_>, at: &Rule, led: &BTreeMap<IpAddr, &Vec<&Port>>) ->
     Finding::new(Severity::Error, Subject::Rule(at.clone()), message)
         .called(at.name(facts.node))
         .services(&services)
-        .evidence([at.proof()])
+        .evidence([proof_of(at)])
         .evidence(named)
 }

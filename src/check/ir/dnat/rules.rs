@@ -7,12 +7,12 @@ use crate::backend::iptables::model::{Match, Target};
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::{self as nftables, Datum, Expr, NatKind, Statement, Verdict};
 use crate::backend::nftables::print;
+use crate::check::Facts;
 use crate::check::core::{Collector, by_family, idle_rules, is_of_iptables, rules_in_use};
-use crate::check::{Facts, Rule};
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
-use crate::trace::Subsystem;
 use crate::trace::region::{address, ends};
+use crate::trace::{Rule, Subsystem};
 
 /// A DNAT rule of other software.
 #[derive(Debug)]

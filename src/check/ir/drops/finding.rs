@@ -1,9 +1,11 @@
 //! The finding for a rule of other software that drops or diverts packets.
 
 use super::{Act, Effects};
-use crate::check::core::some_services;
-use crate::check::{Finding, Proof, Rule, Severity, Subject};
+use crate::check::core::{proof_of, some_services};
+use crate::check::{Finding, Proof, Severity, Subject, rule_fix};
 use crate::node::NodeSnapshot;
+use crate::trace::Rule;
+use crate::verdict::By;
 
 /// Returns the finding for a rule.
 pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) -> Finding {
@@ -37,7 +39,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
             format!("a rule of other software {verb} traffic to {services}"),
         ),
     };
-    let mut seen = vec![rule.proof()];
+    let mut seen = vec![proof_of(rule)];
     seen.extend(effect.certain.iter().map(|(kind, (_, to))| {
         let from = match *kind {
             "pod" => "a pod of this node",
@@ -66,7 +68,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
         let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
         return finding.fix(text);
     };
-    let mut fix = rule.removal(node, effect.maker);
+    let mut fix = rule_fix(&By::new(rule.clone(), effect.maker, node));
     fix.advice = fix.advice.filter(|_| severity >= Severity::Warning);
     let trace = ["trace", &to.to_string(), "--source", from].map(str::to_owned);
     fix.text = fix.text.and(" Trace a packet with ").kpx(trace).and(".");

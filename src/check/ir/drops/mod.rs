@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use crate::backend::Mode;
 use crate::backend::nftables::model::Ruleset;
 use crate::check::core::{Collector, MODE, PATH};
-use crate::check::{Check, Example, Facts, Rule, ServiceRef, Severity, Text, Verdict, When};
+use crate::check::{Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
@@ -24,7 +24,8 @@ use crate::proof::{self, Fate, Space, Way};
 use crate::trace::region::{Coordinate as _, Field, Ranges, address};
 use crate::trace::walk::Walker;
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Stop, Subsystem, World, mismatch,
+    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Rule, Stop, Subsystem, World,
+    mismatch,
 };
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};

@@ -22,7 +22,7 @@ pub(super) fn page(of: &Assessed, page: &mut Page) {
     findings(&of.findings, page);
     for traced in &of.traces {
         let label = match traced.client {
-            Client::Pod | Client::Itself => "from a pod",
+            Client::Pod | Client::Single | Client::Itself => "from a pod",
             Client::Host => "from the node",
             Client::Elsewhere | Client::Outside => "from outside",
         };

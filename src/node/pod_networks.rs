@@ -1,0 +1,48 @@
+//! The networks of pods on the node.
+
+use std::net::IpAddr;
+
+use super::links;
+use crate::evidence::{Evidence, Gap, IPTABLES, Item, pod_networks};
+
+/// The network of a pod, or of another container.
+#[derive(Clone, Debug)]
+pub struct PodNetwork {
+    /// A process inside.
+    pub pid: u32,
+    /// The addresses of its links.
+    pub addresses: Vec<IpAddr>,
+    /// Its addresses, links, sockets and rules.
+    pub evidence: Evidence,
+}
+
+impl PodNetwork {
+    /// Returns whether it has rules of its own, as far as they are read.
+    pub fn has_rules(&self) -> bool {
+        let nft = self.evidence.text(Item::Nft);
+        nft.is_ok_and(|text| text.contains("\"table\""))
+            || IPTABLES.iter().any(|item| self.evidence.has(*item))
+    }
+
+    /// Returns whether its rules are read.
+    pub fn knows_rules(&self) -> bool {
+        self.evidence.has(Item::Nft)
+    }
+}
+
+/// Parses the text of [`Item::PodNetworks`].
+pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
+    let all = pod_networks::parse(Item::PodNetworks, text)?.into_iter();
+    let read = all.map(|of| {
+        let addresses = of
+            .evidence
+            .text(Item::Addresses)
+            .and_then(links::addresses)?;
+        Ok(PodNetwork {
+            pid: of.pid,
+            addresses: addresses.all.iter().map(|at| at.addr.addr).collect(),
+            evidence: of.evidence,
+        })
+    });
+    read.collect()
+}

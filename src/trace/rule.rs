@@ -1,0 +1,153 @@
+//! One rule of a node, by its place.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Hop, Subsystem, mismatch};
+use crate::net::Family;
+use crate::node::{IptablesBackend, NodeSnapshot};
+
+/// A rule, by its place.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// Its IP family; IPv4 for a table of both.
+    pub family: Family,
+    /// Where it is.
+    pub subsystem: Subsystem,
+    /// Its table; in nftables with its family.
+    pub table: String,
+    /// Its chain.
+    pub chain: String,
+    /// The number in the chain, from 1; 0 for the chain's policy.
+    pub number: usize,
+    /// The rule in full; empty for a policy.
+    pub rule: String,
+}
+
+impl Rule {
+    /// Returns the rule of `hop`, whose packet is of `family`.
+    pub fn of(hop: &Hop, family: Family) -> Self {
+        // A table of family inet covers both.
+        let covers_both = hop.subsystem == Subsystem::Nftables && hop.table.starts_with("inet ");
+        Self {
+            family: if covers_both { Family::V4 } else { family },
+            subsystem: hop.subsystem,
+            table: hop.table.clone(),
+            chain: hop.chain.clone(),
+            number: hop.number,
+            rule: hop.rule.clone(),
+        }
+    }
+
+    /// Returns whether it is the rule of `hop`.
+    pub fn is(&self, hop: &Hop) -> bool {
+        let place = (self.subsystem, &self.table, &self.chain, self.number);
+        place == (hop.subsystem, &hop.table, &hop.chain, hop.number) && self.rule == hop.rule
+    }
+
+    /// Returns whether it matches packets by destination.
+    pub fn is_particular(&self) -> bool {
+        mismatch::is_particular(self.number, &self.rule)
+    }
+
+    /// Returns whether it is one of nftables.
+    pub fn is_nft(&self) -> bool {
+        self.subsystem == Subsystem::Nftables
+    }
+
+    /// Returns the program that lists and changes it.
+    fn program(&self, node: &NodeSnapshot<'_>) -> String {
+        let holds = |store| node.saved(store, self.family).is_ok();
+        let other = self.subsystem == Subsystem::IptablesOther;
+        // The other backend's items show which one is in use.
+        let back_end = match (
+            other,
+            holds(IptablesBackend::Legacy),
+            holds(IptablesBackend::Nft),
+        ) {
+            (true, true, _) | (false, _, true) => "-legacy",
+            (true, false, true) | (false, true, false) => "-nft",
+            (_, false, false) => "",
+        };
+        match (self.is_nft(), self.family) {
+            (true, _) => "nft".to_owned(),
+            (false, Family::V4) => format!("iptables{back_end}"),
+            (false, Family::V6) => format!("ip6tables{back_end}"),
+        }
+    }
+
+    /// Returns its name in the output of the tools: `iptables filter FORWARD rule 2`.
+    pub fn name(&self, node: &NodeSnapshot<'_>) -> String {
+        let which = match self.number {
+            0 => "policy".to_owned(),
+            number => format!("rule {number}"),
+        };
+        let program = self.program(node);
+        format!("{program} {} {} {which}", self.table, self.chain)
+    }
+
+    /// Returns the command that deletes it; of a policy, the one that makes it accept.
+    pub fn undo(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        match self.number {
+            0 => Some(self.accepting(node)),
+            _ => self.deletion(node),
+        }
+    }
+
+    /// Returns the command that makes the policy of its chain accept.
+    fn accepting(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        if self.is_nft() {
+            format!("nft 'chain {table} {chain} {{ policy accept; }}'")
+        } else {
+            format!("{program} -t {table} -P {chain} ACCEPT")
+        }
+    }
+
+    /// Returns the command that lists its chain.
+    pub fn listing(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        if self.is_nft() {
+            format!("nft -a list chain {table} {chain}")
+        } else {
+            format!("{program} -t {table} -S {chain}")
+        }
+    }
+
+    /// Returns the command that deletes it.
+    fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        let at = self.number.checked_sub(1)?;
+        if self.is_nft() {
+            let (family, name) = self.table.split_once(' ')?;
+            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
+            let handle = chain.rules.get(at)?.handle?;
+            return Some(format!(
+                "nft delete rule {family} {name} {} handle {handle}",
+                self.chain
+            ));
+        }
+        let program = self.program(node);
+        Some(format!(
+            "{program} -t {} -D {} {}",
+            self.table, self.chain, self.rule
+        ))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = match (self.subsystem, self.family) {
+            (Subsystem::Nftables, _) => "nft",
+            (_, Family::V4) => "iptables",
+            (_, Family::V6) => "ip6tables",
+        };
+        write!(f, "{program} {} {} ", self.table, self.chain)?;
+        match self.number {
+            0 => f.write_str("policy"),
+            number => write!(f, "rule {number}"),
+        }
+    }
+}
