@@ -1,5 +1,7 @@
 //! Redaction changes no diagnosis and leaks no name: each recording is compared with its redacted copy.
 
+mod varied;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -270,6 +272,29 @@ fn differences(at: &str, before: &Value, after: &Value, found: &mut Vec<String>)
                     },
                 )
                 .collect();
+            // Two about the same thing are compared part by part.
+            let about = |of: &Value| {
+                ["id", "service", "protocol", "to", "client"]
+                    .map(|key| of[key].to_string())
+                    .concat()
+            };
+            let is_alone = |one: &Value, all: &[Value]| {
+                all.iter().filter(|of| about(of) == about(one)).count() == 1
+            };
+            let mut only: Vec<Value> = only.into_iter().cloned().collect();
+            for one in only.clone() {
+                if is_alone(&one, &only) && is_alone(&one, &left) {
+                    let name = about(&one);
+                    only.retain(|of| about(of) != name);
+                    let other = left.iter().position(|of| about(of) == name).unwrap();
+                    differences(
+                        &format!("{at}[{name}]"),
+                        &one,
+                        &left.swap_remove(other),
+                        found,
+                    );
+                }
+            }
             found.extend(
                 only.iter()
                     .map(|value| format!("{at} before: {}", brief(value))),

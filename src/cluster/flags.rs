@@ -104,6 +104,12 @@ pub(crate) fn flag_of(path: &str) -> Option<&'static str> {
     row.map(|(flag, ..)| *flag)
 }
 
+/// Returns the field of the configuration that `flag` sets, without its section.
+pub(crate) fn field_of(flag: &str) -> Option<&'static str> {
+    let row = FLAGS.iter().find(|(name, ..)| *name == flag);
+    row.map(|(_, _, field, _)| *field)
+}
+
 /// Flags of a kube-proxy, by name; the last flag with a name counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Flags(Vec<(String, Option<String>)>);

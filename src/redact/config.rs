@@ -104,7 +104,7 @@ impl Redactor {
     }
 
     /// Redacts the value of `key`.
-    fn setting(&mut self, key: &str, value: &str) -> String {
+    pub(super) fn setting(&mut self, key: &str, value: &str) -> String {
         match key {
             "hostnameOverride" => self.node(value),
             "bridgeInterface" | "interfaceNamePrefix" => self.names.link(value),

@@ -7,6 +7,7 @@ use super::config::CONFIGURATION;
 use super::logs::is_number;
 use super::names::Kind;
 use super::words;
+use crate::cluster::flags::field_of;
 use crate::net::Cidr;
 
 /// Fields whose values are Kubernetes keywords, numbers or times.
@@ -140,28 +141,22 @@ const CLOUDS: &[&str] = &[
 /// Beginnings of the names of pods that kpx looks for; the rest is replaced.
 const PODS: &[&str] = &["kube-proxy-", "nginx-proxy-", "haproxy-"];
 
-/// Flags of service proxies whose values are not secret: numbers, modes, addresses or standard paths.
+/// Flags of service proxies whose values are not secret: numbers, modes, addresses or standard paths. Those that set a
+/// field of kube-proxy's configuration are in its table.
 const FLAGS: &[&str] = &[
-    "bind-address",
-    "cluster-cidr",
     "config",
-    "conntrack-max-per-core",
-    "conntrack-min",
-    "detect-local-mode",
-    "healthz-bind-address",
-    "ipvs-exclude-cidrs",
-    "ipvs-scheduler",
-    "ipvs-strict-arp",
+    "feature-gates",
+    "kube-api-burst",
+    "kube-api-qps",
     "kube-proxy-args-file",
     "kube-proxy-replacement",
-    "kubeconfig",
-    "masquerade-all",
-    "metrics-bind-address",
-    "nodeport-addresses",
-    "proxy-mode",
+    "log-flush-frequency",
+    "logging-format",
+    "oom-score-adj",
+    "proxy-port-range",
+    "run-firewall",
     "run-router",
     "run-service-proxy",
-    "run-firewall",
     "service-cluster-ip-range",
     "service-node-port-range",
     "v",
@@ -428,12 +423,16 @@ impl Redactor {
 
     fn argument(&mut self, flag: &str, value: &str) -> String {
         let is_plain = matches!(value, "true" | "false" | "strict" | "");
+        if let Some(field) = field_of(flag)
+            && !value.starts_with("$(")
+        {
+            return self.setting(field, value);
+        }
         match flag {
             _ if is_plain || value.starts_with("$(") => value.to_owned(),
-            "hostname-override" => self.node(value),
             // Flags of a kube-proxy in another program.
             "kube-proxy-arg" => self.flag(value),
-            "pod-bridge-interface" | "pod-interface-name-prefix" => self.names.link(value),
+            "feature-gates" if value.split(',').all(is_gate) => value.to_owned(),
             _ if FLAGS.contains(&flag) && value.starts_with('/') => self.path(value),
             _ if FLAGS.contains(&flag) => {
                 let new = self.addresses(value);
@@ -461,6 +460,13 @@ fn is_public_key(key: &str) -> bool {
         domain
             .strip_suffix(public)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// Returns whether `text` turns a feature gate on or off.
+fn is_gate(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(gate, state)| {
+        gate.bytes().all(|b| b.is_ascii_alphanumeric()) && matches!(state, "true" | "false")
     })
 }
 

@@ -152,20 +152,17 @@ impl Redactor {
     }
 
     fn comment_word(&mut self, word: &str) -> String {
-        let bare = word.trim_end_matches([';', ':', '.']);
+        let bare = word.trim_matches(words::AROUND);
         if words::IN_COMMENTS.contains(bare) {
             return word.to_owned();
         }
-        let tail = &word[bare.len()..];
-        if let Some(name) = self.names.service_port(bare) {
-            return name + tail;
-        }
-        if let Some(link) = self.names.known_link(bare) {
-            return link + tail;
+        let name = self.names.service_port(bare);
+        if let Some(name) = name.or_else(|| self.names.known_link(bare)) {
+            return word.replacen(bare, &name, 1);
         }
         let new = self.code_word(word);
         if new == word && bare.contains(|c: char| c.is_alphabetic()) {
-            self.names.map(Kind::Other, bare) + tail
+            word.replacen(bare, &self.names.map(Kind::Other, bare), 1)
         } else {
             new
         }

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crate::backend::ipvs::expect::SETS;
+
 /// Words of kube-proxy's own comments.
 const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active ClusterIP ClusterIPs Drop Ensure ExternalIP IP \
     IPs KUBE-FIREWALL KUBE-PROXY-FIREWALL KUBE-SERVICES Kubernetes LOCAL LoadBalancer LoadBalancerSourceRanges NOTE \
@@ -163,8 +165,19 @@ pub(super) const LINK_PREFIXES: &[&str] = &[
 ];
 
 /// Words that a comment keeps.
-pub(super) static IN_COMMENTS: LazyLock<HashSet<&str>> =
-    LazyLock::new(|| COMMENTS.split_ascii_whitespace().chain([""]).collect());
+pub(super) static IN_COMMENTS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let of_sets = SETS.iter().flat_map(|set| of_comment(set.comment));
+    of_comment(COMMENTS).chain(of_sets).chain([""]).collect()
+});
+
+/// Characters around the words of a comment.
+pub(super) const AROUND: [char; 10] = [';', ':', '.', '\'', '"', '`', '(', ')', '[', ']'];
+
+/// Returns the words of `comment`.
+fn of_comment(comment: &'static str) -> impl Iterator<Item = &'static str> {
+    let words = comment.split_ascii_whitespace();
+    words.map(|word| word.trim_end_matches(',').trim_matches(AROUND))
+}
 
 /// Words that a message keeps.
 pub(super) static IN_MESSAGES: LazyLock<HashSet<&str>> = LazyLock::new(|| {

@@ -347,11 +347,12 @@ pub(crate) fn near_the_end(prefix: Cidr, before: u8) -> Option<IpAddr> {
 
 /// A free address of a pod prefix: near its end, where addresses are assigned last.
 fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
-    let last = near_the_end(prefix, 1)?;
-    (!backends.contains(&last)).then(|| Source {
+    let mut near = (1..=u8::MAX).filter_map(|before| near_the_end(prefix, before));
+    let free = near.find(|addr| !backends.contains(addr))?;
+    Some(Source {
         entry: Entry::Pod,
-        addr: Some(last),
-        name: format!("a pod ({last})"),
+        addr: Some(free),
+        name: format!("a pod ({free})"),
     })
 }
 
