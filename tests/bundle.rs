@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use tar::{Builder, EntryType, Header};
 use tempfile::TempDir;
 
-use crate::support::root;
+use crate::support::{Ran, kpx, root};
 
 const SYSCTL: &str = "node/sysctl.txt";
 const KERNEL: &str = "node/kernel-release.txt";
@@ -482,4 +482,87 @@ fn saving_overwrites_no_file_and_leaves_no_partial_bundle() {
         assert!(error.starts_with("cannot write bundle"), "{error}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+#[tokio::test]
+async fn a_bundle_is_read_in_the_name_of_its_own_node_alone() {
+    let bundle = root().join("testdata/nodes/seed-ipvs");
+    let bundle = bundle.to_str().unwrap();
+    let of = async |name: &str| kpx_with(bundle, &["--node", name, "show", "config"]).await;
+    assert_eq!(of("node1").await.code, 0);
+    for (name, parts) in [
+        (
+            "node2",
+            &[
+                "is a recording of node1, not of node2",
+                "an interface has 10.0.2.15 of node1",
+                "omit --node to read node1",
+            ][..],
+        ),
+        (
+            "help",
+            &[
+                "is a recording of node1, not of help",
+                "`--help` prints the options",
+            ],
+        ),
+        ("10.0.2.15", &["is a recording of node1, not of 10.0.2.15"]),
+        (
+            "node1.example.com",
+            &["is a recording of node1, not of node1.example.com"],
+        ),
+        (
+            "NODE1",
+            &["\"NODE1\" is not the name of a node", "type `--node node1`"],
+        ),
+        (
+            "node/node1",
+            &[
+                "\"node/node1\" is not the name of a node",
+                "type `--node node1`",
+            ],
+        ),
+        (
+            "default/web",
+            &[
+                "\"default/web\" is not the name of a node",
+                "`kubectl get nodes` lists them",
+            ],
+        ),
+        ("", &["\"\" is not the name of a node"]),
+    ] {
+        let ran = of(name).await;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran}");
+        let text = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(text.contains(part), "no {part:?} in\n{ran}");
+        }
+    }
+    let ran = kpx_with(bundle, &["doctor", bundle]).await;
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(
+        ran.err.contains(&format!("type `--from {bundle}`")),
+        "{ran}"
+    );
+    // Every command that reads a node asks.
+    for command in [
+        &["why", "default/kubernetes"][..],
+        &["trace", "10.96.0.1:443"],
+        &["doctor"],
+        &["diff"],
+        &["render"],
+        &["reconcile"],
+        &["preflight", "--to", "nftables"],
+        &["resolve", "kubernetes", "--namespace", "default"],
+        &["snapshot", "-o", "/dev/null/x"],
+        &["report", "-o", "/dev/null/x"],
+    ] {
+        let ran = kpx_with(bundle, &[&["--node", "node2"], command].concat()).await;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{command:?} {ran}");
+        assert!(ran.err.contains("not of node2"), "{command:?} {ran}");
+    }
+}
+
+async fn kpx_with(bundle: &str, args: &[&str]) -> Ran {
+    kpx(&[&["--from", bundle], args].concat()).await
 }

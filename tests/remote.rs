@@ -248,8 +248,19 @@ fn without_option(text: &str, option: &str) -> String {
 /// Whether `ran` is one error with advice: exit status 4, and each of `parts`.
 #[track_caller]
 fn is_error(ran: &Ran, parts: &[&str]) {
+    ends_with(4, ran, parts);
+}
+
+/// The same for a command line that is wrong: exit status 2.
+#[track_caller]
+fn is_usage(ran: &Ran, parts: &[&str]) {
+    ends_with(2, ran, parts);
+}
+
+#[track_caller]
+fn ends_with(code: u8, ran: &Ran, parts: &[&str]) {
     let text = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran}");
+    assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{ran}");
     let errors = ran.err.lines().filter(|line| line.starts_with("kpx: "));
     assert_eq!(errors.count(), 1, "{ran}");
     for part in parts {
@@ -450,7 +461,7 @@ async fn a_node_that_is_not_ready_gets_no_pod() {
 async fn a_node_that_does_not_exist_is_reported_with_those_that_do() {
     let world = World::new();
     let ran = world.on("node7", &["doctor"]).await;
-    is_error(&ran, &["the cluster has no Node node7", "node1, node2"]);
+    is_usage(&ran, &["the cluster has no Node node7", "node1, node2"]);
     assert_eq!(world.asked("POST", "/jobs"), 0);
 }
 

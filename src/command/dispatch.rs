@@ -140,6 +140,7 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
     confine::to_bundles(session, io, command)?;
     identity::refuse_other_systems(session, command)?;
     root::refuse_others(session, command, false)?;
+    identity::refuse_other_bundle(session, command).await?;
     if identity::claims(session, command)
         && let Some(remote) = identity::locate(session, command).await?
     {

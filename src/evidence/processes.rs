@@ -47,3 +47,41 @@ pub struct ProxyFile {
     /// Text of the file.
     pub text: String,
 }
+
+/// Returns the UIDs of the pods in the path of a control group: the folder of a pod is `podUID`, or `…-podUID.slice` with
+/// underscores.
+pub(crate) fn pods_of(cgroup: &str) -> impl Iterator<Item = String> {
+    cgroup.split('/').filter_map(|part| {
+        let (_, uid) = part.rsplit_once("pod")?;
+        let uid = uid.trim_end_matches(".slice").replace('_', "-");
+        is_uid(&uid).then_some(uid)
+    })
+}
+
+/// Returns whether `text` is the UID of a pod.
+pub(crate) fn is_uid(text: &str) -> bool {
+    // A static pod's UID is a digest without dashes.
+    let digits = text.chars().filter(|c| *c != '-');
+    text.len() >= 32
+        && digits.clone().count() == 32
+        && digits.clone().all(|c| c.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0f4b9c1e-6a0d-4d43-9c83-2a9d7b8f6e11";
+
+    #[test]
+    fn a_pod_is_identified_by_its_control_group() {
+        let systemd = UID.replace('-', "_");
+        for text in [
+            format!("/kubepods/burstable/pod{UID}/abc"),
+            format!("/kubepods.slice/kubepods-pod{systemd}.slice/cri-containerd-abc.scope"),
+        ] {
+            assert_eq!(pods_of(&text).collect::<Vec<_>>(), [UID], "{text}");
+        }
+        assert_eq!(pods_of("/user.slice/podman-1.scope").next(), None);
+    }
+}

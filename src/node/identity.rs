@@ -1,9 +1,10 @@
 //! Determines which Node of the cluster this machine is.
 //!
-//! The most reliable source is kube-proxy: its `--hostname-override`, or `hostnameOverride` in its configuration.
-//! kubeadm leaves the latter empty, so the kubelet's report of each Node is compared with this machine: addresses,
-//! hardware ID, boot ID, machine ID and host name. No single clue is trusted if another one narrows the choice: cloned
-//! installations share a machine ID, and containers on one machine share the boot ID.
+//! kube-proxy has a name: its `--hostname-override`, or `hostnameOverride` in its configuration. It counts unless the
+//! evidence contradicts it: all nodes may share one `ConfigMap` with the name of one of them. Without it, the kubelet's
+//! report of each Node is compared with this machine: addresses, the pod of kube-proxy, hardware ID, boot ID, machine ID, the
+//! pods' network and host name. No single clue is trusted if another one narrows the choice: cloned installations share a
+//! machine ID, and containers on one machine share the boot ID.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use crate::cluster::Node;
 use crate::cluster::config::ORIGIN;
 use crate::cluster::flags::Flags;
 use crate::evidence::{Gap, Item};
+use crate::net::Cidr;
 
 /// Items that [`NodeSnapshot::identity`] uses.
 pub const NEEDS: &[Item] = &[
@@ -23,6 +25,16 @@ pub const NEEDS: &[Item] = &[
     Item::Processes,
     Item::ProxyConfig,
     Item::Nodes,
+];
+
+/// Items that [`NodeSnapshot::mismatch`] uses.
+pub const OF_BUNDLE: &[Item] = &[
+    Item::Host,
+    Item::Addresses,
+    Item::Processes,
+    Item::ProxyConfig,
+    Item::Nodes,
+    Item::Pods,
 ];
 
 /// Items of the machine that [`NodeSnapshot::stranger`] uses, beside the Nodes.
@@ -67,6 +79,15 @@ pub enum Identity {
     Unknown(Gap),
 }
 
+/// Why a recording is not of a Node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mismatch {
+    /// The Nodes that the recording may be of.
+    pub of: Vec<String>,
+    /// The evidence.
+    pub why: String,
+}
+
 /// A machine that is none of the cluster's Nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stranger {
@@ -87,6 +108,8 @@ pub enum Clue {
     Config,
     /// A Node address on an interface of this machine.
     Address,
+    /// The Node of the pod in which this machine's kube-proxy runs.
+    ProxyPod,
     /// Hardware UUID.
     SystemUuid,
     /// Machine ID of the cloud provider.
@@ -95,6 +118,8 @@ pub enum Clue {
     BootId,
     /// Machine ID of the installation.
     MachineId,
+    /// The Node's range of pod addresses as the network of a link.
+    PodNetwork,
     /// Host name.
     HostName,
     /// The cluster has only one Node.
@@ -108,10 +133,12 @@ impl Display for Clue {
             Self::Flag => "kube-proxy's --hostname-override",
             Self::Config => "kube-proxy's hostnameOverride",
             Self::Address => "an address of this machine",
+            Self::ProxyPod => "the pod of this machine's kube-proxy",
             Self::SystemUuid => "this machine's system UUID",
             Self::ProviderId => "this machine's provider ID",
             Self::BootId => "this machine's boot ID",
             Self::MachineId => "this machine's machine ID",
+            Self::PodNetwork => "a pod network of this machine",
             Self::HostName => "this machine's host name",
             Self::Only => "the cluster's only Node",
         })
@@ -136,14 +163,19 @@ impl Identity {
 }
 
 /// Properties that a Node and its machine have in common, the strongest first.
-const CLUES: [Clue; 6] = [
+const CLUES: [Clue; 8] = [
     Clue::Address,
+    Clue::ProxyPod,
     Clue::SystemUuid,
     Clue::ProviderId,
     Clue::BootId,
     Clue::MachineId,
+    Clue::PodNetwork,
     Clue::HostName,
 ];
+
+/// Clues that one Node alone has.
+const OWN: [Clue; 3] = [Clue::Address, Clue::ProxyPod, Clue::PodNetwork];
 
 /// Whether this machine is a Node.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -168,10 +200,14 @@ impl NodeSnapshot<'_> {
         if let Some(name) = &self.named {
             return known(name, Clue::Given);
         }
-        if let Some((name, by)) = self.hostname_override() {
-            return known(&name, by);
+        let Some((name, by)) = self.hostname_override() else {
+            return self.by_clues();
+        };
+        let is_other = self.contradiction(&name).is_some();
+        match self.by_clues() {
+            real @ Identity::Known { .. } if is_other => real,
+            _ => known(&name, by),
         }
-        self.by_clues()
     }
 
     /// Identifies this machine's Node by what both have in common, whatever name kube-proxy uses.
@@ -215,6 +251,54 @@ impl NodeSnapshot<'_> {
                 let what = "cannot tell which Node this machine is: no Node has its address, IDs or host name; pass --node NAME";
                 Identity::Unknown(Gap::Absent(Item::Nodes, what.to_owned()))
             }
+        }
+    }
+
+    /// Returns why this evidence, a recording, is not of the Node `name`; `None` if it is, or may be.
+    pub fn mismatch(&self, name: &str) -> Option<Mismatch> {
+        let contradiction = self.contradiction(name);
+        let recorded = self.evidence().manifest().and_then(|of| of.node.clone());
+        if recorded.as_deref() == Some(name) && contradiction.is_none() {
+            return None;
+        }
+        let nodes = self.nodes().ok().filter(|nodes| !nodes.is_empty());
+        let mut names = nodes
+            .iter()
+            .flat_map(|all| all.iter())
+            .map(|of| &of.metadata.name);
+        let exists = names.clone().any(|of| of == name);
+        match self.identity() {
+            Identity::Known { name: own, .. } if own == name => None,
+            // All nodes may share the configuration.
+            Identity::Known {
+                by: Clue::Config, ..
+            } if exists && contradiction.is_none() => None,
+            Identity::Known { name: own, by } => Some(Mismatch {
+                why: contradiction.unwrap_or_else(|| match by {
+                    Clue::Only => format!("{own} is the cluster's only Node"),
+                    by => format!("{own} has {by}"),
+                }),
+                of: vec![own],
+            }),
+            Identity::Ambiguous { names, .. } if names.iter().any(|of| of == name) => None,
+            Identity::Ambiguous { names, by } => Some(Mismatch {
+                why: format!("{} have {by}", names.join(", ")),
+                of: names,
+            }),
+            Identity::Unknown(_) => match recorded {
+                Some(own) if own != name => Some(Mismatch {
+                    why: format!("its manifest names {own}"),
+                    of: vec![own],
+                }),
+                _ if exists || nodes.is_none() => contradiction.map(|why| Mismatch {
+                    of: Vec::new(),
+                    why,
+                }),
+                _ => Some(Mismatch {
+                    why: "its cluster has no such Node".to_owned(),
+                    of: names.by_ref().cloned().collect(),
+                }),
+            },
         }
     }
 
@@ -304,6 +388,8 @@ impl NodeSnapshot<'_> {
             Clue::SystemUuid,
             Clue::ProviderId,
             Clue::MachineId,
+            Clue::ProxyPod,
+            Clue::PodNetwork,
             Clue::HostName,
         ];
         if same.iter().any(|clue| self.matches(host, node, *clue)) {
@@ -324,9 +410,10 @@ impl NodeSnapshot<'_> {
     pub fn claim(&self, name: &str) -> Claim {
         let configured = self.hostname_override();
         let is_configured = configured.is_some_and(|(configured, _)| configured == name);
+        let host = Host::of(self);
         let nodes = match self.nodes() {
             Ok(nodes) => nodes,
-            Err(_) if is_configured => return Claim::Same,
+            Err(_) if is_configured || host.name.as_deref() == Some(name) => return Claim::Same,
             Err(gap) => return Claim::Unknown(gap),
         };
         let Some(claimed) = nodes.iter().find(|node| node.metadata.name == name) else {
@@ -336,7 +423,6 @@ impl NodeSnapshot<'_> {
         if let Some(why) = self.contradiction(name) {
             return Claim::Other(why);
         }
-        let host = Host::of(self);
         // Cloned machines share IDs, and containers on one machine its boot ID: then an ID identifies none of them.
         let is = |clue: &Clue| {
             let of = |node: &&Node| self.matches(&host, node, *clue);
@@ -352,44 +438,70 @@ impl NodeSnapshot<'_> {
         }
     }
 
+    /// Returns the names that this machine has without a cluster: kube-proxy's and the host's, each with its source.
+    pub fn own_names(&self) -> Vec<(String, Clue)> {
+        let host = Host::of(self).name.map(|name| (name, Clue::HostName));
+        self.hostname_override().into_iter().chain(host).collect()
+    }
+
     /// Returns the evidence that this machine is not the Node `name`; `None` if there is none.
     ///
-    /// Only positive evidence counts: the Node's addresses are not on this machine, and this machine has an address of
-    /// another Node or another machine ID than the Node's kubelet reports.
+    /// Only positive evidence counts: nothing that the Node alone has is on this machine, which has an address, a pod network
+    /// or a kube-proxy of another Node, or another machine ID than the Node's kubelet reports.
     pub fn contradiction(&self, name: &str) -> Option<String> {
         let nodes = self.nodes().ok()?;
         let host = Host::of(self);
-        let is = |node: &Node, clue| self.matches(&host, node, clue);
         let claimed = nodes.iter().find(|node| node.metadata.name == name);
-        if claimed.is_some_and(|node| is(node, Clue::Address)) {
+        let has = |node: &Node| {
+            OWN.into_iter()
+                .find(|clue| self.matches(&host, node, *clue))
+        };
+        if claimed.is_some_and(|node| has(node).is_some()) {
             return None;
         }
-        let missing = match claimed {
-            None => "the Node does not exist".to_owned(),
-            Some(node) => match addresses_of(node).next() {
-                None => format!("Node {name} has no address"),
-                Some(address) => {
-                    format!("its address {address} is not on an interface of this machine")
-                }
-            },
+        let missing = match (
+            claimed.map(|node| addresses_of(node).next()),
+            self.addresses(),
+        ) {
+            (None, _) => "the Node does not exist".to_owned(),
+            (Some(None), _) => format!("Node {name} has no address"),
+            (Some(Some(_)), Err(gap)) => format!("its addresses are unknown ({gap})"),
+            (Some(Some(address)), Ok(_)) => {
+                format!("no interface has {address} of {name}")
+            }
         };
-        let other = nodes
-            .iter()
-            .filter(|node| node.metadata.name != name)
-            .find_map(|node| Some((node, self.shared_address(node)?)));
-        if let Some((node, address)) = other {
-            let other = &node.metadata.name;
-            return Some(format!(
-                "{missing}, but address {address} of Node {other} is"
-            ));
+        let others = nodes.iter().filter(|node| node.metadata.name != name);
+        let other = others.clone().find_map(|node| Some((node, has(node)?)));
+        if let Some((node, clue)) = other {
+            let sign = self.sign(node, clue);
+            return Some(format!("{missing}, but {sign}"));
         }
         let claimed = claimed?;
         let reported = plain(&claimed.status.node_info.machine_id);
         let here = host.machine_id.as_deref()?;
         let differs = !reported.is_empty() && reported != here;
-        (differs && !is(claimed, Clue::BootId)).then(|| {
-            format!("{missing}, and its machine ID is {reported}, but this machine's is {here}")
+        (differs && !self.matches(&host, claimed, Clue::BootId)).then(|| {
+            format!("{missing}, and its machine ID is {reported}, but the machine's is {here}")
         })
+    }
+
+    /// Returns the words for what `node` alone has and this machine has too.
+    fn sign(&self, node: &Node, clue: Clue) -> String {
+        let name = &node.metadata.name;
+        match (clue, self.shared_address(node)) {
+            (Clue::Address, Some(address)) => {
+                format!("an interface has {address} of {name}")
+            }
+            (Clue::ProxyPod, _) => format!("kube-proxy runs in a pod of {name}"),
+            _ => {
+                let networks = pod_networks(node).map(|network| network.to_string());
+                let networks: Vec<_> = networks.collect();
+                format!(
+                    "a link has the pod network {} of Node {name}",
+                    networks.join(", ")
+                )
+            }
+        }
     }
 
     fn matches(&self, host: &Host, node: &Node, clue: Clue) -> bool {
@@ -400,6 +512,8 @@ impl NodeSnapshot<'_> {
         };
         match clue {
             Clue::Address => self.shared_address(node).is_some(),
+            Clue::ProxyPod => self.proxy_runs_on(&node.metadata.name),
+            Clue::PodNetwork => self.has_network_of(node),
             Clue::SystemUuid => same(&host.system_uuid, &info.system_uuid),
             Clue::BootId => same(&host.boot_id, &info.boot_id),
             Clue::MachineId => same(&host.machine_id, &info.machine_id),
@@ -423,6 +537,37 @@ impl NodeSnapshot<'_> {
         }
     }
 
+    /// Returns whether a kube-proxy of this machine runs in a pod of Node `name`.
+    fn proxy_runs_on(&self, name: &str) -> bool {
+        let (Ok(processes), Ok(pods)) = (self.processes(), self.pods()) else {
+            return false;
+        };
+        let proxies = processes.processes.iter().filter(|of| is_kube_proxy(of));
+        let groups = proxies
+            .filter(|of| of.same_network == Some(true))
+            .filter_map(|of| of.cgroup.as_deref())
+            .map(|group| plain(&group.replace('_', "-")));
+        let groups: Vec<String> = groups.collect();
+        let on_it = pods
+            .iter()
+            .filter(|pod| pod.spec.node_name.as_deref() == Some(name));
+        on_it.map(|pod| plain(&pod.metadata.uid)).any(|uid| {
+            let is_in = |group: &String| !uid.is_empty() && group.contains(&uid);
+            groups.iter().any(is_in)
+        })
+    }
+
+    /// Returns whether a link of this machine has the range of the pods of `node` as its network, as bridges of network plugins
+    /// do that take their ranges from the Nodes.
+    fn has_network_of(&self, node: &Node) -> bool {
+        let Ok(here) = self.addresses() else {
+            return false;
+        };
+        pod_networks(node)
+            .filter(|network| !network.is_host())
+            .any(|network| here.all.iter().any(|at| at.addr.normal() == network))
+    }
+
     /// Returns an address of `node` that is on an interface of this machine.
     fn shared_address(&self, node: &Node) -> Option<IpAddr> {
         let here = &self.addresses().ok()?.all;
@@ -435,6 +580,17 @@ impl NodeSnapshot<'_> {
         };
         addresses_of(node).find(|addr| here().any(|at| at == *addr))
     }
+}
+
+/// Returns the ranges from which pods of `node` have their addresses.
+fn pod_networks(node: &Node) -> impl Iterator<Item = Cidr> {
+    let all = node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr);
+    let mut all: Vec<Cidr> = all
+        .filter_map(|text| text.parse().ok())
+        .map(|network: Cidr| network.normal())
+        .collect();
+    all.dedup();
+    all.into_iter()
 }
 
 fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {

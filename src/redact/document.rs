@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::Redactor;
 use super::names::Kind;
 use super::words;
+use crate::evidence::processes::pods_of;
 use crate::net::Cidr;
 
 /// Fields with the name of a link.
@@ -166,6 +167,12 @@ impl Redactor {
                 .find(|start| stem.starts_with(start))
                 .unwrap_or_default();
             let name = &stem[start.len()..];
+            if pods_of(part).next().is_some()
+                && let Some((before, uid)) = stem.rsplit_once("pod")
+            {
+                let uid = self.names.id(&uid.replace('_', "-"));
+                return format!("{before}pod{uid}{}", &part[stem.len()..]);
+            }
             let mut pieces = name.split('-');
             if pieces.all(words::in_names) || Kind::Program.is_known(name) {
                 part.to_owned()

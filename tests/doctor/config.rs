@@ -5,6 +5,8 @@ use kpx::check::{Outcome, Severity};
 use kpx::evidence::{Evidence, Gap, Item};
 use serde_json::{Value, json};
 
+use crate::support::{Change, broken, kpx};
+
 use super::case::{edit, finding, load, replace, run, set_version};
 
 /// A node whose /configz has mode iptables, and whose ConfigMap was set to nftables at `time`.
@@ -315,4 +317,39 @@ fn kp01_does_not_apply_where_cilium_replaces_kube_proxy() {
     );
     let both = of(&format!(r#"{{"processes":[{agent},{proxy}]}}"#));
     assert!(matches!(both, Outcome::Fail(_)), "{both:?}");
+}
+
+/// kube-proxy with `hostnameOverride: node2` in the configuration that all nodes share, on node1.
+const SHARED: &[(&str, Change<'_>)] = &[
+    ("kube-proxy/config.conf", &|text| {
+        text.replace("hostnameOverride: node1", "hostnameOverride: node2")
+    }),
+    ("cluster/daemonsets.json", &own_name_removed),
+    ("cluster/pods.json", &own_name_removed),
+];
+
+/// Removes the flag by which a kube-proxy has the name of its own node.
+fn own_name_removed(text: &str) -> String {
+    text.replace("--hostname-override=$(NODE_NAME)", "--v=2")
+}
+
+#[tokio::test]
+async fn the_name_of_another_node_in_a_shared_configuration_is_found() {
+    let bundle = broken("seed-ipvs", SHARED);
+    let from = ["--from", bundle.path().to_str().unwrap()];
+    let ran = kpx(&[&from[..], &["doctor", "--only", "KP11", "-v"]].concat()).await;
+    assert_eq!(ran.code, 1, "{ran}");
+    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "node1: ",
+        "KP11",
+        "kube-proxy uses the name of another Node, node2",
+        "hostnameOverride: node2",
+        "no interface has 10.0.2.16 of node2, but an interface has 10.0.2.15 of",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{ran}");
+    }
+    // All else is about the node that it is.
+    let ran = kpx(&[&from[..], &["diff"]].concat()).await;
+    assert_eq!(ran.code, 0, "{ran}");
 }

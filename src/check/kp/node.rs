@@ -76,11 +76,12 @@ pub(super) const CHECKS: &[Check] = &[
         name: "node-name",
         severity: Severity::Error,
         when: When::Now,
-        title: "kube-proxy uses the name of an existing Node",
-        symptom: "Services with a Local traffic policy get no traffic on this node: no endpoint counts as local.",
+        title: "kube-proxy uses the name of its own Node",
+        symptom: "Services with a Local traffic policy get no traffic on this node: its endpoints do not count as local.",
         why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the \
               setting hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts \
-              as remote.",
+              as remote. If another Node has it, as where all nodes share a ConfigMap with one name, the endpoints of that \
+              Node count as local.",
         verify: "The flag, or without it the setting, must be the name of the Node.",
         commands: &[
             Example::anywhere("kubectl get nodes"),
@@ -179,7 +180,8 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::Absent(Item::Nodes, "it has no Node".to_owned()));
     }
     if nodes.iter().any(|node| node.metadata.name == name) {
-        return Ok(Vec::new());
+        let setting = Proof::setting(source, key, &value);
+        return Ok(another(facts, &name, setting).into_iter().collect());
     }
     let names = nodes.iter().map(|node| node.metadata.name.as_str());
     let names: Vec<_> = names.collect();
@@ -198,6 +200,20 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     } else {
         finding
     }])
+}
+
+/// Returns the finding that `name`, by which kube-proxy calls its Node, is another Node's.
+fn another(facts: &Facts<'_>, name: &str, setting: Proof) -> Option<Finding> {
+    let why = facts.node.contradiction(name)?;
+    let own = facts.node.by_clues().name().ok()?;
+    let message = format!(
+        "kube-proxy uses the name of another Node, {name}: the endpoints there count as local, and those on {own} do not"
+    );
+    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(own) }, message);
+    Some(finding.evidence([setting, Proof::Note(why)]).fix(
+        "Remove hostnameOverride from the configuration that nodes share, give each kube-proxy the name of its own Node \
+         (--hostname-override from the pod's spec.nodeName), and restart kube-proxy.",
+    ))
 }
 
 /// Returns the name that kube-proxy uses: of its flag, else of its configuration, else of the machine; `None` if the kubelet
@@ -306,6 +322,8 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         .peekable();
     if blind.peek().is_some() {
         facts.this_node()?;
+        // Whether a family is in use.
+        facts.node.sysctl()?;
         if !facts.version()?.version.has(Change::NodeAddresses) {
             let why = "kube-proxy before 1.28 does not take its addresses from the Node";
             return Err(Gap::NotApplicable(why.to_owned()));

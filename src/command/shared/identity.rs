@@ -13,15 +13,56 @@ use crate::command::migrate::args::MigratePart;
 use crate::evidence::Gap;
 use crate::host;
 use crate::node::NodeSnapshot;
-use crate::node::identity::{Claim, Clue, Identity, NEEDS, OF_MACHINE};
+use crate::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
 use crate::node::processes::{self, Process};
 use crate::words::listed;
 
 /// Returns whether `command` reads this machine, changes it, or sends packets from it, in the name of the Node that `--node`
 /// names.
 pub(in crate::command) fn claims(session: &Session, command: &Command) -> bool {
-    let acts = reads(command) || matches!(command, Command::Resolve(_));
-    !session.source.is_bundle() && !session.nodes.is_empty() && acts
+    !session.source.is_bundle() && !session.nodes.is_empty() && acts(command)
+}
+
+/// Returns whether `command` reads or changes a node, or sends packets from it.
+fn acts(command: &Command) -> bool {
+    reads(command) || matches!(command, Command::Resolve(_))
+}
+
+/// Refuses to read a bundle in the name of a Node that it is not of.
+pub(in crate::command) async fn refuse_other_bundle(
+    session: &Session,
+    command: &Command,
+) -> Result<(), Failure> {
+    let (Some(path), Some(name)) = (session.source.bundle(), session.name()) else {
+        return Ok(());
+    };
+    if !acts(command) || reads_several(command) {
+        return Ok(());
+    }
+    let evidence = session.gather(OF_BUNDLE).await?;
+    // In a bundle of all nodes, the name selects one.
+    if evidence.is_one_of_all() {
+        return Ok(());
+    }
+    let Some(Mismatch { of, why }) = NodeSnapshot::new(&evidence).mismatch(name) else {
+        return Ok(());
+    };
+    let path = path.display();
+    let (own, hint) = match of.as_slice() {
+        [] => (String::new(), "omit --node".to_owned()),
+        [own] => (format!(" of {own}"), format!("omit --node to read {own}")),
+        several => (
+            format!(" of one of {}", several.join(", ")),
+            "`--node` takes one of these names".to_owned(),
+        ),
+    };
+    let other = if name == "help" {
+        "`--help` prints the options".to_owned()
+    } else {
+        format!("to read {name}, pass a bundle of it with --from")
+    };
+    let error = format!("bundle {path} is a recording{own}, not of {name}: {why}");
+    Err(Failure::usage(error).with_hint(format!("{hint}; {other}")))
 }
 
 /// Returns whether `command` reads this machine, or changes it, as the Node that it is: without `--node` and `--no-api`, and
@@ -158,16 +199,33 @@ pub(in crate::command) async fn locate(
         };
     }
     match node.claim(name) {
-        // Without an API server, the operator's word is all there is.
-        Claim::Same | Claim::Unknown(Gap::NotApplicable(_)) => Ok(None),
-        Claim::Unknown(gap) => Err(Failure::from(eyre!(
-            "cannot tell whether this machine is node {name}: {gap}"
-        ))
-        .with_hint("omit --node to read this machine, or pass --no-api if it is that node")),
+        Claim::Same => Ok(None),
+        Claim::Unknown(gap) => Err(unproved(&node, name, &gap)),
         Claim::Other(_) => Box::pin(session.at(name)).await.map(Some),
-        Claim::NoNode(names) => Err(Failure::from(eyre!("the cluster has no Node {name}"))
+        Claim::NoNode(names) => Err(Failure::usage(format!("the cluster has no Node {name}"))
             .with_hint(format!("its Nodes are {}", listed(&names)))),
     }
+}
+
+/// Returns the failure for a machine that does not prove to be node `name`.
+fn unproved(machine: &NodeSnapshot<'_>, name: &str, gap: &Gap) -> Failure {
+    let names = machine.own_names();
+    let names: Vec<String> = names
+        .iter()
+        .map(|(own, by)| format!("{by} is {own}"))
+        .collect();
+    let names = if names.is_empty() {
+        "its names are unknown".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let error = eyre!(
+        "cannot tell whether this machine is node {name}: {names}, and the cluster's Nodes are not known ({gap})"
+    );
+    Failure::from(error).with_hint(
+        "omit --node to read this machine as the node that it is; to read another one, give kpx a cluster with --kubeconfig or \
+         --cluster-from",
+    )
 }
 
 /// Refuses to read a machine that is no node of the cluster, as far as that is known.

@@ -344,7 +344,12 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
         }
         _ => "write a bundle with `kpx snapshot -o PATH`",
     };
-    Failure::from(error).with_hint(hint)
+    let failure = match error {
+        // The name on the command line is wrong, not the bundle.
+        BundleError::NoNode { .. } => Failure::usage(error),
+        error => Failure::from(error),
+    };
+    failure.with_hint(hint)
 }
 
 /// Adds the advice for missing evidence.
@@ -389,6 +394,7 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     }
     let names = given.iter().flat_map(|names| names.split(','));
     let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+    names.iter().try_for_each(|name| valid(name))?;
     let fleet = matches!(
         &cli.command,
         Command::Migrate(args) if args.part.is_none() && !args.journey.go_on.this_node
@@ -399,6 +405,38 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
         ));
     }
     Ok(names)
+}
+
+/// Refuses `name` if no Node can have it.
+fn valid(name: &str) -> Result<(), Failure> {
+    let hint = match (
+        name,
+        name.strip_prefix("node/").or(name.strip_prefix("nodes/")),
+    ) {
+        _ if is_node_name(name) => return Ok(()),
+        (_, Some(rest)) if is_node_name(rest) => format!("type `--node {rest}`"),
+        _ if is_node_name(&name.to_lowercase()) => {
+            format!(
+                "names of Nodes are in lower case: type `--node {}`",
+                name.to_lowercase()
+            )
+        }
+        _ if name.contains(['/', '\\']) && Path::new(name).exists() => {
+            format!("to read a bundle, type `--from {name}`")
+        }
+        _ => "`--node` takes the name of one Node; `kubectl get nodes` lists them".to_owned(),
+    };
+    Err(Failure::usage(format!("{name:?} is not the name of a node")).with_hint(hint))
+}
+
+/// Returns whether `text` has the form of a Node's name: labels of lower-case letters, digits and `-`, between dots.
+fn is_node_name(text: &str) -> bool {
+    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_label = |label: &str| {
+        let ends = !label.starts_with('-') && !label.ends_with('-');
+        !label.is_empty() && ends && label.bytes().all(is_inner)
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 /// Returns how to read, for the one Node of `nodes`.

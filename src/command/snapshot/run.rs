@@ -153,12 +153,8 @@ async fn record(
         let named = evidence
             .manifest()
             .and_then(|manifest| manifest.node.clone());
-        let configured = || {
-            let config = snapshot.proxy_config().ok()?;
-            Some(config.hostname_override.clone()).filter(|name| !name.is_empty())
-        };
         let given = session.name_in(&evidence).map(str::to_owned);
-        let node = given.or(named).or_else(configured);
+        let node = given.or(named).or_else(|| snapshot.name().ok());
         (examine::taken(&evidence, &snapshot), node)
     } else {
         let snapshot = session.node(&evidence);

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::evidence::processes::{is_uid, pods_of};
+
 /// Mounts that the kubelet creates in every container from a folder of the pod.
 const MOUNTS: &[&str] = &["/etc/hosts", "/dev/termination-log"];
 
@@ -10,7 +12,8 @@ pub fn own_pods() -> Result<Vec<String>, String> {
     // If the host's root is mounted, /proc of the host shows another process as self.
     let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
     let mut pods = of_mounts(&read("/proc/self/mountinfo")?);
-    pods.extend(of_cgroups(&read("/proc/self/cgroup")?));
+    let groups = read("/proc/self/cgroup")?;
+    pods.extend(groups.lines().flat_map(pods_of));
     pods.sort();
     pods.dedup();
     Ok(pods)
@@ -27,25 +30,6 @@ fn of_mount(line: &str) -> Option<&str> {
     let (from, at) = (words.next()?, words.next()?);
     let (_, rest) = from.split_once("pods/").filter(|_| MOUNTS.contains(&at))?;
     rest.split('/').next().filter(|uid| is_uid(uid))
-}
-
-/// Parses `/proc/self/cgroup`: the folder of a pod is `podUID`, or `…-podUID.slice` with underscores.
-fn of_cgroups(text: &str) -> Vec<String> {
-    let parts = text.lines().flat_map(|line| line.split('/'));
-    let uids = parts.filter_map(|part| {
-        let (_, uid) = part.rsplit_once("pod")?;
-        let uid = uid.trim_end_matches(".slice").replace('_', "-");
-        is_uid(&uid).then_some(uid)
-    });
-    uids.collect()
-}
-
-fn is_uid(text: &str) -> bool {
-    // A static pod's UID is a digest without dashes.
-    let digits = text.chars().filter(|c| *c != '-');
-    text.len() >= 32
-        && digits.clone().count() == 32
-        && digits.clone().all(|c| c.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -69,17 +53,5 @@ mod tests {
             of_mounts("30 1 8:1 /etc/hosts /etc/hosts rw - ext4 /dev/sda1 rw\n"),
             [""; 0]
         );
-    }
-
-    #[test]
-    fn a_container_is_identified_by_its_control_group() {
-        let systemd = UID.replace('-', "_");
-        for text in [
-            format!("0::/kubepods/burstable/pod{UID}/abc\n"),
-            format!("0::/kubepods.slice/kubepods-pod{systemd}.slice/cri-containerd-abc.scope\n"),
-        ] {
-            assert_eq!(of_cgroups(&text), [UID], "{text}");
-        }
-        assert_eq!(of_cgroups("0::/user.slice/podman-1.scope\n"), [""; 0]);
     }
 }

@@ -59,7 +59,7 @@ fn each_clue_alone_identifies_one_of_three_nodes() {
 
 #[test]
 fn kube_proxys_own_name_comes_first_and_its_flag_before_its_file() {
-    let mut all = evidence(nodes(|_, _| ()), "", "10.0.0.2");
+    let mut all = evidence(nodes(|_, _| ()), "", "192.0.2.1");
     let config = "kind: KubeProxyConfiguration\nhostnameOverride: W1\n";
     all.insert(Item::ProxyConfig, Ok(config.to_owned()));
     assert_eq!(
@@ -212,13 +212,11 @@ fn only_positive_evidence_contradicts_a_node_name() {
     assert_eq!(said("", "10.0.0.2", "w2"), None);
     assert_eq!(
         said("", "10.0.0.2", "w1").as_deref(),
-        Some(
-            "its address 10.0.0.1 is not on an interface of this machine, but address 10.0.0.2 of Node w2 is"
-        )
+        Some("no interface has 10.0.0.1 of w1, but an interface has 10.0.0.2 of w2")
     );
     let stranger = said("", "10.0.0.2", "w9").unwrap();
     assert!(
-        stranger.starts_with("the Node does not exist, but address 10.0.0.2"),
+        stranger.starts_with("the Node does not exist, but an interface has 10.0.0.2"),
         "{stranger}"
     );
     // A machine behind a translated address may be any Node.
@@ -233,4 +231,111 @@ fn only_positive_evidence_contradicts_a_node_name() {
         None
     );
     assert_eq!(said("machine-id = aa9", "10.0.0.1", "w1"), None);
+}
+
+/// Gives kube-proxy the name of Node w3 in its configuration.
+fn called_w3(mut all: Evidence) -> Evidence {
+    let config = "kind: KubeProxyConfiguration\nhostnameOverride: w3\n";
+    all.insert(Item::ProxyConfig, Ok(config.to_owned()));
+    all
+}
+
+/// Puts the machine's kube-proxy into its pod of Node `name`, one of three.
+fn with_pod(mut all: Evidence, name: &str) -> Evidence {
+    let uid = |at: usize| format!("0f4b9c1e-6a0d-4d43-9c83-2a9d7b8f6e1{at}");
+    let pods = (1..=3).map(|at| {
+        serde_json::json!({"metadata": {"name": format!("kube-proxy-{at}"), "uid": uid(at)}, "spec": {"nodeName": format!("w{at}")}})
+    });
+    let pods = serde_json::json!({ "items": pods.collect::<Vec<_>>() }).to_string();
+    all.insert(Item::Pods, Ok(pods));
+    let at: usize = name[1..].parse().unwrap();
+    let group = uid(at).replace('-', "_");
+    let process = serde_json::json!({
+        "pid": 7, "name": "kube-proxy", "args": ["kube-proxy"], "sameNetwork": true,
+        "cgroup": format!("/kubepods.slice/kubepods-pod{group}.slice/cri-containerd-abc.scope"),
+    });
+    let text = serde_json::json!({ "processes": [process] }).to_string();
+    all.insert(Item::Processes, Ok(text));
+    all
+}
+
+/// Gives each Node a range of pod addresses.
+fn with_ranges() -> String {
+    nodes(|at, node| node["spec"]["podCIDR"] = format!("10.244.{at}.0/24").into())
+}
+
+#[test]
+fn a_configured_name_of_another_node_is_not_believed() {
+    let elsewhere = "192.0.2.1";
+    for (all, by) in [
+        (evidence(nodes(|_, _| ()), "", "10.0.0.2"), Clue::Address),
+        (
+            with_pod(evidence(nodes(|_, _| ()), "", elsewhere), "w2"),
+            Clue::ProxyPod,
+        ),
+        (
+            evidence(nodes(|_, _| ()), "machine-id = aa2", elsewhere),
+            Clue::MachineId,
+        ),
+        (evidence(with_ranges(), "", "10.244.2.1"), Clue::PodNetwork),
+    ] {
+        let all = called_w3(all);
+        let node = NodeSnapshot::new(&all);
+        assert_eq!(node.identity(), known("w2", by));
+        assert!(node.contradiction("w3").is_some(), "{by}");
+        assert_eq!(node.contradiction("w2"), None, "{by}");
+    }
+    // The evidence is of the configured Node, or of none.
+    for (address, by) in [("10.0.0.3", Clue::Config), (elsewhere, Clue::Config)] {
+        let all = called_w3(evidence(nodes(|_, _| ()), "", address));
+        assert_eq!(NodeSnapshot::new(&all).identity(), known("w3", by));
+    }
+    // A range of pods that is only a part of a link's network is none.
+    let all = called_w3(evidence(with_ranges(), "", "10.244.2.1"));
+    let wide = all.text(Item::Addresses).unwrap().replace(": 24", ": 16");
+    let mut all = all;
+    all.insert(Item::Addresses, Ok(wide));
+    assert_eq!(
+        NodeSnapshot::new(&all).identity(),
+        known("w3", Clue::Config)
+    );
+}
+
+#[test]
+fn a_recording_is_not_of_another_node() {
+    let of = |all: &Evidence, name: &str| {
+        let found = NodeSnapshot::new(all).mismatch(name);
+        found.map(|Mismatch { of, .. }| of.join(" "))
+    };
+    let all = evidence(nodes(|_, _| ()), "", "10.0.0.2");
+    assert_eq!(of(&all, "w2"), None);
+    for other in ["w1", "help", "10.0.0.2", "w2.example.com"] {
+        assert_eq!(of(&all, other).as_deref(), Some("w2"), "{other}");
+    }
+    // Nothing tells the Nodes of the cluster apart.
+    let unknown = evidence(nodes(|_, _| ()), "", "192.0.2.1");
+    assert_eq!(of(&unknown, "w1"), None);
+    assert_eq!(of(&unknown, "help").as_deref(), Some("w1 w2 w3"));
+    // All nodes may share the configuration.
+    assert_eq!(of(&called_w3(unknown), "w1"), None);
+    // Without Nodes, the names of the machine count, and then the word of the operator.
+    let mut alone = Evidence::default();
+    assert_eq!(of(&alone, "w1"), None);
+    alone.insert(Item::ProxyConfig, Ok("hostnameOverride: w3\n".to_owned()));
+    assert_eq!(of(&alone, "w1").as_deref(), Some("w3"));
+    assert_eq!(of(&alone, "w3"), None);
+}
+
+#[test]
+fn without_nodes_a_machine_proves_its_name_by_the_names_that_it_has() {
+    let mut all = Evidence::default();
+    let why = Gap::NotApplicable("--no-api".to_owned());
+    all.insert(Item::Nodes, Err(why));
+    all.insert(Item::Host, Ok("host-name = w1\n".to_owned()));
+    let claim = |all: &Evidence, name: &str| NodeSnapshot::new(all).claim(name);
+    assert_eq!(claim(&all, "w1"), Claim::Same);
+    assert!(matches!(claim(&all, "w2"), Claim::Unknown(_)));
+    let all = with_proxy(all, "w2", Some(true));
+    assert_eq!(claim(&all, "w2"), Claim::Same);
+    assert!(matches!(claim(&all, "w3"), Claim::Unknown(_)));
 }
