@@ -544,6 +544,10 @@ async fn a_bundle_is_read_in_the_name_of_its_own_node_alone() {
         ran.err.contains(&format!("type `--from {bundle}`")),
         "{ran}"
     );
+    // The name of a node in the place of a bundle.
+    let ran = kpx_with("node1", &["doctor"]).await;
+    assert_eq!(ran.code, 4, "{ran}");
+    assert!(ran.err.contains("--node takes the name of a node"), "{ran}");
     // Every command that reads a node asks.
     for command in [
         &["why", "default/kubernetes"][..],

@@ -1,6 +1,7 @@
 //! The global options of one run, resolved once.
 
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -342,6 +343,9 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
         BundleError::OneNode { .. } => {
             "omit --all-nodes and -l; `kpx snapshot --all-nodes` writes a bundle of all nodes"
         }
+        BundleError::Open { path, source } if is_missing(source) && is_named(path) => {
+            "--from takes the path of a bundle, which `kpx snapshot -o PATH` writes; --node takes the name of a node"
+        }
         _ => "write a bundle with `kpx snapshot -o PATH`",
     };
     let failure = match error {
@@ -350,6 +354,19 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
         error => Failure::from(error),
     };
     failure.with_hint(hint)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// Returns whether `path` may be meant as the name of a node.
+fn is_named(path: &Path) -> bool {
+    let text = path.to_str().unwrap_or_default();
+    is_node_name(text)
+        && ![".gz", ".tgz", ".tar"]
+            .iter()
+            .any(|end| text.ends_with(end))
 }
 
 /// Adds the advice for missing evidence.
