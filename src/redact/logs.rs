@@ -12,8 +12,8 @@ use crate::evidence::processes::ProxyFiles;
 use crate::evidence::{Gap, Item, proxy_log, signs};
 
 /// Characters between the words of a message.
-const BETWEEN: [char; 17] = [
-    ' ', '\t', '\n', ',', '{', '}', '(', ')', '[', ']', '=', '"', '\'', '`', ';', '<', '>',
+const BETWEEN: [char; 18] = [
+    ' ', '\t', '\n', ',', '{', '}', '(', ')', '[', ']', '=', '"', '\'', '`', ';', '<', '>', '\\',
 ];
 
 /// Keys of files that configure kube-proxy, beside those of its configuration.

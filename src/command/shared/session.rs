@@ -512,7 +512,7 @@ pub(in crate::command) fn parsed(args: &[&str]) -> (Cli, Session) {
     let io = Io {
         out: &mut Vec::new(),
         err: &mut Vec::new(),
-        input: &mut std::io::empty(),
+        input: &mut io::empty(),
         interactive: false,
         width: 80,
         terminal: false,
