@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Serialize, Serializer};
 
 use super::judge::{Judge, Question};
+use super::place::Holder;
 use super::{Arrival, Fate, Verdict};
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
@@ -243,7 +244,7 @@ impl Judge<'_> {
 
     /// Returns the connections of pods of another node to an endpoint of `port` on this one, as their own node translates them, if
     /// any fail.
-    pub fn failing_arrivals(
+    pub fn failing_arrival(
         &self,
         walks: &Walks<'_, '_, '_>,
         port: &Port,
@@ -430,6 +431,19 @@ impl Judge<'_> {
     fn ordinary(&self, target: Target<'_>) -> Vec<Source> {
         let to = target.at.ip();
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
+        // A pod that something tells apart stands for no other.
+        let apart = self.all_single().iter().filter_map(|of| of.addr);
+        let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
+        let is_known = |of: &Source| {
+            let holder = of.addr.and_then(|addr| self.places.holder(addr));
+            of.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
+        };
+        if others.len() > backends.len() {
+            let usual = sources::usual(to, &others, self.node, Pods::of(self.node, &[]));
+            if usual.iter().any(is_known) {
+                return usual;
+            }
+        }
         // Slices of all Services take long to search, and are needed only if neither pods nor prefixes are known.
         let usual = sources::usual(to, &backends, self.node, Pods::of(self.node, &[]));
         if usual.iter().any(|source| source.entry == Entry::Pod) {

@@ -25,7 +25,8 @@ impl Judge<'_> {
         target: Target<'_>,
         typical: Option<IpAddr>,
     ) -> impl Iterator<Item = Source> {
-        let all = self.single.get_or_init(|| self.all_single_pods());
+        let all = self.all_single();
+        let is_typical = all.iter().any(|of| of.addr == typical);
         let is_other = move |source: &&Source| {
             source.addr.is_some_and(|addr| {
                 Some(addr) != typical
@@ -33,7 +34,14 @@ impl Judge<'_> {
                     && target.port.endpoints.iter().all(|of| of.addr.ip() != addr)
             })
         };
-        all.iter().filter(is_other).take(MOST).cloned()
+        // Then it is so of all pods.
+        let most = if is_typical { 0 } else { MOST };
+        all.iter().filter(is_other).take(most).cloned()
+    }
+
+    /// Returns all such pods of this node.
+    pub(super) fn all_single(&self) -> &[Source] {
+        self.single.get_or_init(|| self.all_single_pods())
     }
 
     fn all_single_pods(&self) -> Vec<Source> {
