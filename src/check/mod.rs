@@ -42,7 +42,8 @@ pub use self::core::{
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::diagnosis::{
-    Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
+    Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, OF_PROXY, Reason, Status,
+    Summary, idle_proxy, root,
 };
 pub(crate) use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
 pub use self::drift::Drift;
@@ -333,6 +334,20 @@ pub fn beside_the_verdict() -> Vec<&'static Check> {
     let mut checks = asked(None);
     checks.retain(|check| !sy::judges(check));
     checks
+}
+
+/// Returns the checks that say why kube-proxy does not program the node, and those of their causes.
+pub fn of_proxy() -> Vec<&'static Check> {
+    let ids = OF_PROXY.into_iter();
+    let ids = ids.chain(all().filter(|of| OF_PROXY.contains(&of.id)).flat_map(|of| {
+        let causes = of.caused_by.iter();
+        causes.map(|because| because.check())
+    }));
+    let ids: BTreeSet<&str> = ids.collect();
+    asked(None)
+        .into_iter()
+        .filter(|of| ids.contains(of.id))
+        .collect()
 }
 
 /// Returns the checks that `word` names, ignoring case: an id, a name, or the name or code of a group.

@@ -180,15 +180,29 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
     all
 }
 
-/// Returns the last words of a program that crashes, which Go's runtime writes without a time.
+/// Beginnings of lines that end a program without a time: Go's runtime, flags that it does not know, and a container runtime that
+/// cannot start it.
+const LAST_WORDS: &[&str] = &[
+    "panic: ",
+    "fatal error: ",
+    "Error: ",
+    "error: ",
+    "exec ",
+    "exec: ",
+    "standard_init_linux.go:",
+];
+
+/// Returns the last words of a program that crashes, or cannot be started.
 fn crash(line: &str) -> Option<Entry<'_>> {
-    let words = ["panic: ", "fatal error: "];
-    words.iter().any(|of| line.starts_with(of)).then(|| Entry {
-        severity: b'F',
-        time: "the end",
-        source: "",
-        text: line.to_owned(),
-    })
+    LAST_WORDS
+        .iter()
+        .any(|of| line.starts_with(of))
+        .then(|| Entry {
+            severity: b'F',
+            time: "the end",
+            source: "",
+            text: line.to_owned(),
+        })
 }
 
 /// Returns the message that begins in `line`; a journal or kubectl puts words in front of it.
@@ -237,6 +251,9 @@ fn error(text: &str) -> String {
             .to_owned(),
         None => {
             let after = ["panic: ", ", error: ", ", err: ", " error: ", ": "];
+            if text.starts_with("exec ") {
+                return text.lines().next().unwrap_or_default().trim().to_owned();
+            }
             let split = after.iter().find_map(|sign| text.split_once(sign));
             split.map_or(text, |(_, rest)| rest).to_owned()
         }

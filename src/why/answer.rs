@@ -120,12 +120,16 @@ pub struct Broken {
     /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
+    /// What helps until the fix is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meanwhile: Option<Fix>,
 }
 
 impl Answer {
     /// Returns every fix.
     pub fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
-        let broken = self.causes.iter_mut().filter_map(|of| of.fix.as_mut());
+        let broken = self.causes.iter_mut();
+        let broken = broken.flat_map(|of| of.fix.iter_mut().chain(&mut of.meanwhile));
         let related = self.findings.iter_mut().filter_map(|of| of.fix.as_mut());
         self.fix.iter_mut().chain(broken).chain(related)
     }
@@ -133,6 +137,10 @@ impl Answer {
 
 impl Broken {
     pub(super) fn new(cause: Cause, degree: Degree, at: At) -> Self {
+        let there = |fix: Option<Fix>| match &at.there {
+            Some(node) => fix.map(|fix| fix.at(node)),
+            None => fix,
+        };
         Self {
             degree,
             by_design: cause.is_by_design(),
@@ -141,10 +149,8 @@ impl Broken {
                 Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
                 None => cause.sentence(&at),
             },
-            fix: match &at.there {
-                Some(node) => cause.fix(&at).map(|fix| fix.at(node)),
-                None => cause.fix(&at),
-            },
+            fix: there(cause.fix(&at)),
+            meanwhile: there(cause.meanwhile()),
             node: at.there,
             subject: at.subject,
             from: at.from,

@@ -8,12 +8,13 @@ use super::endpoints::{lack, last_change, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
-use super::{Cause, Degree, Look};
+use super::{Cause, Degree, Idle, Look};
 use crate::backend::Mode;
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, rule_fix};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, rule_fix};
 use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
+use crate::evidence::proxy_log::{self, Trouble};
 use crate::net::Family;
 use crate::owner::software::Maker;
 use crate::owner::{self, Port};
@@ -138,7 +139,8 @@ impl Look<'_> {
                 _ => None,
             })
             .collect();
-        let rules = self.rules(&changes).unwrap_or_else(|| unexplained(cell));
+        let rules = self.rules(&changes, family);
+        let rules = rules.unwrap_or_else(|| unexplained(cell));
         let mut blames = vec![Blame::breaks(rules)];
         blames.extend(is_lacking.then(lacking));
         blames
@@ -203,7 +205,7 @@ impl Look<'_> {
                 _ => None,
             })
             .collect();
-        blames.extend(self.rules(&changes).map(Blame::breaks));
+        blames.extend(self.rules(&changes, target.family()).map(Blame::breaks));
         for candidate in set {
             blames.extend(self.of_candidate(service, target, cell, candidate));
         }
@@ -401,7 +403,7 @@ impl Look<'_> {
         }
     }
 
-    fn rules(&self, changes: &[&Change]) -> Option<Cause> {
+    fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {
         let first = changes.first()?;
         let health = self.node.health().ok();
         let synced = health.and_then(|health| health.last_updated.as_deref()?.parse().ok());
@@ -410,7 +412,23 @@ impl Look<'_> {
             more: changes.len() - 1,
             common: first.service.is_none(),
             synced,
+            proxy: self.idle(family),
             fix: self.portal_fix(first),
+        })
+    }
+
+    /// Returns why kube-proxy does not write rules of `family`, if the doctor found that.
+    pub(super) fn idle(&self, family: Family) -> Option<Idle> {
+        let (check, reason, fix) = idle_proxy(self.outcomes, family)?;
+        // It writes what it knows of Services again and again, or rules of another mode.
+        let takes_back =
+            |of: &Trouble| matches!(of.kind, proxy_log::Kind::Watch | proxy_log::Kind::Fallback);
+        let log = self.node.proxy_log();
+        Some(Idle {
+            check: check.id,
+            reason,
+            lasts: !log.is_ok_and(|log| log.troubles.iter().any(takes_back)),
+            fix,
         })
     }
 

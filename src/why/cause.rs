@@ -140,10 +140,15 @@ pub enum Cause {
         /// Time of kube-proxy's last sync.
         #[serde(skip_serializing_if = "Option::is_none")]
         synced: Option<Time>,
+        /// Why kube-proxy does not write them, if the doctor found that.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        proxy: Option<Idle>,
         /// The fix of the doctor's finding, if kpx cannot repair them.
         #[serde(skip)]
         fix: Option<Fix>,
     },
+    /// kube-proxy does not program the node, and its rules are not known.
+    Idle(Idle),
     /// Another Service has the same address and port, and the rules serve that one.
     SharedAddress {
         /// The address and port.
@@ -283,6 +288,22 @@ pub enum Cause {
     },
 }
 
+/// Why kube-proxy does not program the node: a finding of the doctor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Idle {
+    /// The check.
+    pub check: &'static str,
+    /// Its message.
+    pub reason: String,
+    /// Whether rules that kpx writes last until kube-proxy writes its own.
+    #[serde(skip)]
+    pub lasts: bool,
+    /// The fix.
+    #[serde(skip)]
+    pub fix: Option<Fix>,
+}
+
 /// How sure it is that a cause breaks the Service.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -333,7 +354,10 @@ impl Cause {
             | Self::NoClusterIp => 1,
             Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
             Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
-            Self::Dormant { .. } | Self::Leftover { .. } | Self::Rules { common: true, .. } => 4,
+            Self::Dormant { .. }
+            | Self::Leftover { .. }
+            | Self::Idle(_)
+            | Self::Rules { common: true, .. } => 4,
             Self::Rules { .. } | Self::SharedAddress { .. } | Self::NodePortAddresses { .. } => 5,
             Self::SourceRanges { .. } => 6,
             Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
@@ -357,14 +381,18 @@ impl Cause {
         match (&mut *self, other) {
             (
                 Self::Rules {
-                    difference, more, ..
+                    difference,
+                    more,
+                    proxy,
+                    ..
                 },
                 Self::Rules {
                     difference: same,
                     more: others,
+                    proxy: same_proxy,
                     ..
                 },
-            ) if difference == same => {
+            ) if difference == same && proxy == same_proxy => {
                 *more = (*more).max(*others);
                 true
             }
@@ -388,6 +416,7 @@ impl Cause {
                 Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
             }
             Self::Rules { .. }
+            | Self::Idle(_)
             | Self::Leftover { .. }
             | Self::NoLocalEndpoints { .. }
             | Self::SourceRanges { .. }
@@ -513,6 +542,7 @@ impl Cause {
                 difference,
                 more,
                 synced,
+                proxy,
                 ..
             } => {
                 let more = match more {
@@ -522,8 +552,14 @@ impl Cause {
                 let synced = synced.map_or_else(String::new, |time| {
                     format!("; kube-proxy's last sync was at {time}")
                 });
-                format!("{fails}: {difference}{more}{synced}{owner}")
+                match proxy {
+                    Some(Idle { reason, .. }) => {
+                        format!("{fails}: {reason}; therefore {difference}{more}{synced}")
+                    }
+                    None => format!("{fails}: {difference}{more}{synced}{owner}"),
+                }
             }
+            Self::Idle(Idle { reason, .. }) => format!("{fails}: {reason}"),
             Self::SharedAddress {
                 address,
                 role,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity, Subject};
+use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity, Subject, root};
 use crate::cluster::Service;
 
 /// A finding of the doctor that concerns the Service.
@@ -20,6 +20,9 @@ pub struct Related {
     pub about: Subject,
     /// The message.
     pub message: String,
+    /// The check whose finding explains it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<&'static str>,
     /// Whether it names the Service; otherwise it concerns the whole node.
     pub by_name: bool,
     /// The fix.
@@ -43,12 +46,20 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
                 subject: finding.subject.clone(),
                 about: finding.about.clone(),
                 message: finding.message.clone(),
+                because: root(outcomes, check, finding).map(|(cause, _)| cause.id),
                 by_name,
                 fix: finding.fix.clone(),
             })
         }));
     }
-    found.sort_by_key(|of| (std::cmp::Reverse(of.severity), !of.by_name, of.id));
+    found.sort_by_key(|of| {
+        (
+            of.because.is_some(),
+            std::cmp::Reverse(of.severity),
+            !of.by_name,
+            of.id,
+        )
+    });
     found
 }
 

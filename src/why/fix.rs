@@ -69,6 +69,10 @@ impl Cause {
                 "Remove what the other mode left behind.",
                 &["cleanup", "--mode", mode.name(), "--apply"],
             ),
+            Self::Idle(idle)
+            | Self::Rules {
+                proxy: Some(idle), ..
+            } => idle.fix.clone(),
             Self::ForeignRule { fix, .. } | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
             Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
@@ -150,6 +154,23 @@ impl Cause {
                 "Read the log of the application.",
                 format!("kubectl -n {namespace} logs service/{name}"),
             ),
+        }
+    }
+}
+
+impl Cause {
+    /// Returns what helps until the fix is done: rules that kpx writes, where no kube-proxy takes them back.
+    pub(super) fn meanwhile(&self) -> Option<Fix> {
+        match self {
+            Self::Rules {
+                proxy: Some(idle),
+                fix: None,
+                ..
+            } if idle.lasts => Some(Fix::kpx(
+                "Until then, write the rules that kube-proxy does not write.",
+                ["reconcile", "--apply"].map(str::to_owned),
+            )),
+            _ => None,
         }
     }
 }

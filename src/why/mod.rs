@@ -26,7 +26,7 @@ use thiserror::Error;
 
 pub use answer::{Answer, Beside, Broken};
 pub use asked::{Asked, NotATarget};
-pub use cause::{Cause, Degree};
+pub use cause::{Cause, Degree, Idle};
 pub use endpoints::{EndpointRow, Lack};
 pub use findings::Related;
 pub use merge::{Merged, OnNodes, merge};
@@ -376,12 +376,47 @@ impl<'n> Look<'n> {
                 .causes
                 .push(Broken::new(group.cause, group.degree, at));
         }
+        self.idle_causes(service, &mut answer);
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,
         };
         answer.settle_as(&subject);
         Ok(answer)
+    }
+
+    /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
+    fn idle_causes(&self, service: &Service, answer: &mut Answer) {
+        if answer.paths.iter().any(|path| path.fate.fails()) {
+            return;
+        }
+        for family in Family::BOTH {
+            let unread = answer.paths.iter().filter_map(|path| {
+                let faults = path.cell.verdict.faults();
+                let gap = faults
+                    .iter()
+                    .find(|fault| matches!(fault, Fault::Unknown(Missing::Gap { .. })))?;
+                (Family::of(path.to.ip()) == family).then(|| (path, gap.to_string()))
+            });
+            let unread: Vec<_> = unread.collect();
+            let Some(((first, question), idle)) = unread.first().zip(self.idle(family)) else {
+                continue;
+            };
+            let mut at = At {
+                open: Some(question.clone()),
+                ..self.at_service(service, first.service.clone())
+            };
+            for (path, _) in &unread {
+                if !at.from.contains(&path.client) {
+                    at.from.push(path.client);
+                }
+                if !at.to.contains(&path.target()) {
+                    at.to.push(path.target());
+                }
+            }
+            let broken = Broken::new(Cause::Idle(idle), Degree::Suspect, at);
+            answer.causes.push(broken);
+        }
     }
 
     /// Returns the ports that are asked for.

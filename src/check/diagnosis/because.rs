@@ -57,12 +57,7 @@ impl Because {
                 let is_it = process(finding) == Some(ProcessState::Absent);
                 (is_it || finding.ties.is_loss) && process(cause).is_some_and(ProcessState::is_gone)
             }
-            Self::Outdated(_) => {
-                let families = [cause, finding].map(family);
-                let differ = matches!(families, [Some(a), Some(b)] if a != b);
-                process(cause).is_some_and(ProcessState::is_gone)
-                    || cause.about == Subject::Proxy && cause.severity == Severity::Error && !differ
-            }
+            Self::Outdated(_) => outdates(cause, family(finding)),
         };
         let is_complete = match self {
             Self::In(_) => {
@@ -94,8 +89,15 @@ fn covers(cause: &Finding, wanted: Family) -> bool {
     }
 }
 
+/// Returns whether `cause` says that kube-proxy does not run, or that its syncs of `wanted` fail.
+pub(super) fn outdates(cause: &Finding, wanted: Option<Family>) -> bool {
+    let differs = matches!((family(cause), wanted), (Some(a), Some(b)) if a != b);
+    process(cause).is_some_and(ProcessState::is_gone)
+        || cause.about == Subject::Proxy && cause.severity == Severity::Error && !differs
+}
+
 /// Returns the state of kube-proxy's process, if `finding` is about that.
-const fn process(finding: &Finding) -> Option<ProcessState> {
+pub(super) const fn process(finding: &Finding) -> Option<ProcessState> {
     match finding.about {
         Subject::ProxyProcess { state } => Some(state),
         _ => None,

@@ -16,6 +16,44 @@ pub(super) struct Causes {
     counts: BTreeMap<&'static str, usize>,
 }
 
+/// Returns the cause of `finding`, one of `check`: its check, and its position among the findings of that.
+fn cause<'o>(
+    check: &Check,
+    finding: &Finding,
+    findings: impl Fn(&str) -> Option<(&'static Check, &'o [Finding])>,
+) -> Option<(&'static Check, usize)> {
+    check.caused_by.iter().find_map(|because| {
+        let (cause, causes) = findings(because.check())?;
+        Some((cause, because.explain(causes, finding)?))
+    })
+}
+
+/// Returns the last cause of `finding`, one of `check`, among `outcomes`.
+pub fn root<'o>(
+    outcomes: &'o [(&'static Check, Outcome)],
+    check: &'static Check,
+    finding: &Finding,
+) -> Option<(&'static Check, &'o Finding)> {
+    let of = |id: &str| {
+        outcomes.iter().find_map(|(check, outcome)| match outcome {
+            Outcome::Fail(findings) if check.id == id => Some((*check, &**findings)),
+            _ => None,
+        })
+    };
+    let mut passed = BTreeSet::new();
+    let (mut last, mut at) = cause(check, finding, of)?;
+    loop {
+        let (_, findings) = of(last.id)?;
+        if !passed.insert((last.id, at)) {
+            return None;
+        }
+        match cause(last, &findings[at], of) {
+            Some(next) => (last, at) = next,
+            None => return Some((last, &findings[at])),
+        }
+    }
+}
+
 impl Found {
     pub(super) fn new(outcomes: Vec<(&'static Check, Outcome)>) -> Self {
         let failed = outcomes.into_iter().filter_map(|(check, outcome)| {
@@ -68,11 +106,12 @@ impl Found {
 
     fn cause(&self, (id, number): Place) -> Option<Place> {
         let (check, findings) = self.0.get(id)?;
-        let finding = &findings[number];
-        check.caused_by.iter().find_map(|because| {
-            let (cause, causes) = self.0.get(because.check())?;
-            Some((cause.id, because.explain(causes, finding)?))
-        })
+        let (cause, number) = cause(check, &findings[number], |id| {
+            self.0
+                .get(id)
+                .map(|(check, findings)| (*check, &**findings))
+        })?;
+        Some((cause.id, number))
     }
 
     /// Returns the findings that have no cause, each with its consequences, by severity.

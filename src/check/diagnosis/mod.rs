@@ -4,6 +4,7 @@
 mod because;
 mod blocks;
 mod causes;
+mod idle;
 mod ignored;
 mod next;
 
@@ -16,6 +17,8 @@ use crate::verdict::Tally;
 
 pub use because::Because;
 pub use blocks::Block;
+pub use causes::root;
+pub use idle::{CHECKS as OF_PROXY, idle_proxy};
 pub(crate) use ignored::{EntryStatus, EntryUse, Hidden};
 pub use next::Next;
 

@@ -87,6 +87,33 @@ const FIXES: &[(&str, &str)] = &[
          stops all changes.",
     ),
     (
+        "insmod",
+        "Load the kernel's table that the message names (`modprobe iptable_nat`, `modprobe ip6table_nat`), or use a kube-proxy \
+         image whose iptables works with this kernel.",
+    ),
+    (
+        "set with the same name already exists",
+        "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this node: a set keeps \
+         the type that it was created with.",
+    ),
+    (
+        "too many open files",
+        "Raise fs.inotify.max_user_instances with `sysctl -w fs.inotify.max_user_instances=512`, also in /etc/sysctl.d, and \
+         restart kube-proxy.",
+    ),
+    (
+        "exec format error",
+        "Use an image of kube-proxy that has the processor architecture of this node.",
+    ),
+    (
+        "unknown flag",
+        "Remove the flag from kube-proxy's command line, or use a release of kube-proxy that has it.",
+    ),
+    (
+        "runtime error",
+        "Use another patch release of kube-proxy: the message is that of a bug in the program. Its log has the lines of code.",
+    ),
+    (
         "parseip error",
         "Upgrade kube-proxy to v1.18.3 or newer, or the kernel to 3.18 or newer: older kernels do not report the IP family of \
          a real server, and v1.18.0 to v1.18.2 cannot read such an answer.",

@@ -12,8 +12,10 @@ use super::report::nodes::TraceOfNodes;
 use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
 use super::{live, observe};
 use crate::backend::Mode;
+use crate::check::{self, Facts};
 use crate::cluster::Service;
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
+use crate::command::shared::examine::taken;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
@@ -289,14 +291,20 @@ async fn why_not(
     at: SocketAddr,
     args: &TraceArgs,
 ) -> Result<Vec<String>, Failure> {
-    let mut items = why::needs();
-    items.sort();
-    items.dedup();
+    let checks = check::of_proxy();
+    let mut items: BTreeSet<Item> = check::needs(&checks);
+    items.extend(why::needs());
+    let items: Vec<Item> = items.into_iter().collect();
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
+    let facts = Facts::new(&node, taken(&evidence, &node));
+    let outcomes: Vec<_> = checks
+        .into_iter()
+        .map(|check| (check, check::run(check, &facts)))
+        .collect();
     let asked = Asked::Address(at.ip(), Some(at.port()));
     let across = session.others.as_deref().map(Others::across);
-    let look = Look::new(&node, session.families(), &[]).map(|look| match across {
+    let look = Look::new(&node, session.families(), &outcomes).map(|look| match across {
         Some(across) => look.beside(across),
         None => look,
     });

@@ -68,8 +68,11 @@ impl Report for WhyReport {
         }
         for finding in &answer.findings {
             let severity = finding.severity.name();
+            let because = finding
+                .because
+                .map_or_else(String::new, |id| format!(" (because of {id})"));
             let text = format!(
-                "{severity} {} {}: {}",
+                "{severity} {} {}: {}{because}",
                 finding.id, finding.subject, finding.message
             );
             lines.push(("check: ", text));
@@ -104,7 +107,8 @@ fn fixes(page: &mut Page, answer: &Answer) {
         .causes
         .iter()
         .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
-    for fix in first.chain(others.filter_map(|of| of.fix.as_ref())) {
+    let others = others.flat_map(|of| of.fix.iter().chain(&of.meanwhile));
+    for fix in first.chain(others) {
         let command = fix.command();
         let key = command.clone().unwrap_or_else(|| fix.text());
         if told.contains(&key) {
