@@ -7,7 +7,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::diff::Layer;
-use crate::evidence::{Gap, Item, signs};
+use crate::evidence::{Gap, Item};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -166,14 +166,14 @@ fn revisions(facts: &Facts<'_>) -> Verdict {
             findings.read(sets);
         }
     }
-    let log = facts.node.evidence().text(Item::ProxyLog);
+    let log = facts.node.proxy_log();
     let log = match facts.mode() {
         // Only in ipvs mode does kube-proxy list sets.
         Ok(mode) if mode != Mode::Ipvs => log.ok(),
         _ => findings.read(log),
     };
-    let line = log.and_then(|log| log.lines().rfind(|line| line.contains(signs::NEWER_SETS)));
-    seen.extend(line.map(|line| Proof::Log(line.trim().to_owned())));
+    let line = log.and_then(|log| log.newer_sets.clone());
+    seen.extend(line.map(Proof::Log));
     if !seen.is_empty() {
         let message = "an ipset in use is too old to read the existing sets";
         findings

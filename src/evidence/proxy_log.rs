@@ -1,15 +1,49 @@
-//! kube-proxy's log: what it reports that keeps it from its work.
+//! kube-proxy's log: how it started, and what keeps it from its work. Every reader of the log asks here.
 //!
-//! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message.
+//! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message; with
+//! `logging.format: json` an object a line, with `ts` in milliseconds, `caller`, `msg`, and `err` if it is an error.
 
-use super::{Gap, Item, signs};
+use std::borrow::Cow;
+
+use super::{Gap, Item, Time, signs};
 use crate::net::Family;
 
+/// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
+pub const NO_IPVS: &str = "can't use the IPVS proxier";
+/// Another program holds the lock of iptables.
+const LOCK_HELD: &str = "holding the xtables lock";
+/// The kernel's IP sets are newer than the tool.
+const NEWER_SETS: &str = "not supported by userspace";
+/// The tool of IP sets failed, which is no message about IPVS.
+const NO_IPSET: &str = "ipset version";
+/// kube-proxy's mode, with [`MODE_END`] behind it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
+const MODE: &str = "Using ";
+/// The end of the line with kube-proxy's mode.
+const MODE_END: &str = " Proxier";
+/// The default scheduler follows.
+const SCHEDULER: &str = "IPVS scheduler not specified, use ";
+
 /// What kube-proxy's log reports.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ProxyLog {
-    /// Troubles of the last run that no later message ends, each once, in the order of their first messages.
-    pub troubles: Vec<Trouble>,
+    /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
+    /// be read.
+    pub troubles: Result<Vec<Trouble>, Gap>,
+    /// Lines about the lock of iptables, which another program holds.
+    pub lock_held: Vec<String>,
+    /// The last line about IP sets that the tool cannot read.
+    pub newer_sets: Option<String>,
+    /// The last line about a kernel without IPVS.
+    pub no_ipvs: Option<String>,
+}
+
+/// How kube-proxy started.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Started {
+    /// The name of its mode.
+    pub mode: Option<String>,
+    /// The scheduler of its virtual servers: logged only if the configuration sets none.
+    pub scheduler: Option<String>,
 }
 
 /// A trouble, and how often it is reported.
@@ -73,20 +107,50 @@ const SIGNS: &[(&str, Kind)] = &[
 pub(crate) fn sought(text: &str) -> Vec<&str> {
     let mut is_kept = false;
     let kept = text.lines().filter(|line| {
-        let head = header(line);
+        let head = header(line).map(|of| of.severity);
         if head.is_some() {
             is_kept = false;
         }
-        let fails = head.is_some_and(|of| of.severity == b'F');
-        is_kept |= fails || signs::is_of_proxy(line) || kind_of(&line.to_lowercase()).is_some();
-        is_kept
+        is_kept |= head == Some(b'F') || is_sign(line) || kind_of(&line.to_lowercase()).is_some();
+        is_kept || head.is_none() && crash(line).is_some()
     });
     kept.collect()
 }
 
+/// Returns whether `line` has one of the signs that need no header of klog.
+fn is_sign(line: &str) -> bool {
+    let signs = [NO_IPVS, LOCK_HELD, NEWER_SETS, SCHEDULER];
+    signs.iter().any(|sign| line.contains(sign)) || mode_in(line).is_some()
+}
+
+/// Returns the name of the mode that `line` says kube-proxy starts in.
+fn mode_in(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(MODE)?;
+    let (name, _) = rest.split_once(MODE_END)?;
+    Some(name).filter(|name| !name.contains(' '))
+}
+
+/// Reads how kube-proxy started, in `text`; the last start counts.
+pub fn started(text: &str) -> Started {
+    let mut started = Started::default();
+    for line in text.lines() {
+        if let Some(mode) = mode_in(line) {
+            // A log may hold more than one start.
+            started = Started {
+                mode: Some(mode.to_owned()),
+                scheduler: None,
+            };
+        }
+        if let Some((_, rest)) = line.split_once(SCHEDULER) {
+            started.scheduler = rest.split([' ', '"']).next().map(str::to_owned);
+        }
+    }
+    started
+}
+
 fn kind_of(lowercase: &str) -> Option<Kind> {
     // Who holds the lock is asked apart, and a sync that waits for it is tried again.
-    if lowercase.contains(signs::LOCK_HELD) {
+    if lowercase.contains(LOCK_HELD) {
         return None;
     }
     let sign = SIGNS.iter().find(|(words, _)| lowercase.contains(words));
@@ -96,69 +160,87 @@ fn kind_of(lowercase: &str) -> Option<Kind> {
 /// A message, with the lines that belong to it.
 struct Entry<'a> {
     severity: u8,
-    time: &'a str,
-    source: &'a str,
+    time: Cow<'a, str>,
+    source: Cow<'a, str>,
     text: String,
 }
 
 /// Reads kube-proxy's log.
-pub(crate) fn parse(text: &str) -> Result<ProxyLog, Gap> {
+pub(crate) fn parse(text: &str) -> ProxyLog {
+    let with = |sign: &'static str| {
+        let lines = text.lines().filter(move |line| line.contains(sign));
+        lines.map(|line| line.trim().to_owned())
+    };
+    ProxyLog {
+        troubles: troubles(text),
+        lock_held: with(LOCK_HELD).collect(),
+        newer_sets: with(NEWER_SETS).last(),
+        no_ipvs: with(NO_IPVS).filter(|line| !line.contains(NO_IPSET)).last(),
+    }
+}
+
+fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
     let entries = entries(text);
     if entries.is_empty() && !["", signs::NOTHING_KEPT].contains(&text.trim()) {
         let why = "no line begins as klog's do";
         return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
     }
-    let mut log = ProxyLog::default();
+    let mut troubles = Vec::new();
     let mut has_ended = false;
     for entry in &entries {
         let lowercase = entry.text.to_lowercase();
         let kind = kind_of(&lowercase).or((entry.severity == b'F').then_some(Kind::Exit));
         if has_ended && kind != Some(Kind::Exit) {
             // The next run begins.
-            log.troubles.clear();
+            troubles.clear();
         }
         has_ended = kind == Some(Kind::Exit);
         match kind {
             // What it cannot clean up of other modes does not keep it from its work.
             Some(_) if entry.source.starts_with("cleanup.go") => {}
-            Some(kind) => log.note(kind, entry),
+            Some(kind) => note(&mut troubles, kind, entry),
             None if lowercase.contains("syncproxyrules complete") => {
                 let family = family_in(&entry.text);
                 let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
-                log.troubles
-                    .retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+                troubles.retain(|of| of.kind != Kind::Sync || !is_of(of.family));
             }
             None => {}
         }
     }
-    Ok(log)
+    Ok(troubles)
 }
 
 impl ProxyLog {
-    fn note(&mut self, kind: Kind, entry: &Entry<'_>) {
-        let (family, error) = (family_in(&entry.text), error(&entry.text));
-        let line = entry.text.lines().next().unwrap_or_default();
-        let line = line.replace("err=<", &format!("err={error}"));
-        let time = entry.time.to_owned();
-        // The same error about another address is the same trouble.
-        let is_same = |of: &&mut Trouble| {
-            let is_it = kind == Kind::Exit || without_numbers(&of.error) == without_numbers(&error);
-            of.kind == kind && of.family == family && is_it
-        };
-        if let Some(known) = self.troubles.iter_mut().find(is_same) {
-            (known.count, known.last, known.line) = (known.count + 1, time, line);
-            return;
-        }
-        self.troubles.push(Trouble {
-            kind,
-            family,
-            error,
-            count: 1,
-            first: time.clone(),
-            last: time,
-            line,
-        });
+    /// Returns whether its last run reports trouble of one of `kinds`.
+    pub fn has(&self, kinds: &[Kind]) -> bool {
+        let troubles = self.troubles.iter().flatten();
+        troubles.into_iter().any(|of| kinds.contains(&of.kind))
     }
+}
+
+fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
+    let (family, error) = (family_in(&entry.text), error(&entry.text));
+    let line = entry.text.lines().next().unwrap_or_default();
+    let line = line.replace("err=<", &format!("err={error}"));
+    let time = entry.time.to_string();
+    // The same error about another address is the same trouble.
+    let is_same = |of: &&mut Trouble| {
+        let is_it = kind == Kind::Exit || without_numbers(&of.error) == without_numbers(&error);
+        of.kind == kind && of.family == family && is_it
+    };
+    if let Some(known) = troubles.iter_mut().find(is_same) {
+        (known.count, known.last, known.line) = (known.count + 1, time, line);
+        return;
+    }
+    troubles.push(Trouble {
+        kind,
+        family,
+        error,
+        count: 1,
+        first: time.clone(),
+        last: time,
+        line,
+    });
 }
 
 fn without_numbers(text: &str) -> String {
@@ -168,7 +250,12 @@ fn without_numbers(text: &str) -> String {
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all: Vec<Entry<'_>> = Vec::new();
     for line in text.lines() {
-        match (header(line).or_else(|| crash(line)), all.last_mut()) {
+        match (
+            header(line)
+                .or_else(|| object(line))
+                .or_else(|| crash(line)),
+            all.last_mut(),
+        ) {
             (Some(entry), _) => all.push(entry),
             (None, Some(last)) => {
                 last.text.push('\n');
@@ -178,6 +265,31 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         }
     }
     all
+}
+
+/// Returns the message of a line that is an object of JSON, as klog would write it.
+fn object(line: &str) -> Option<Entry<'static>> {
+    let start = line.find('{')?;
+    let object: serde_json::Value = serde_json::from_str(&line[start..]).ok()?;
+    let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str);
+    let (message, error) = (text("msg")?, text("err"));
+    let values = ["ipFamily", "type"].into_iter();
+    let values = values.filter_map(|key| Some(format!(" {key}={:?}", text(key)?)));
+    let error = error.map(|of| format!(" err={of:?}"));
+    let text_of: String = error.clone().into_iter().chain(values).collect();
+    Some(Entry {
+        severity: if error.is_some() { b'E' } else { b'I' },
+        time: Time::from_epoch(object.get("ts")?.as_f64()? / 1000.0)?
+            .as_logged()
+            .into(),
+        source: text("caller")
+            .unwrap_or_default()
+            .rsplit('/')
+            .next()?
+            .to_owned()
+            .into(),
+        text: format!("\"{message}\"{text_of}"),
+    })
 }
 
 /// Beginnings of lines that end a program without a time: Go's runtime, flags that it does not know, and a container runtime that
@@ -199,8 +311,8 @@ fn crash(line: &str) -> Option<Entry<'_>> {
         .any(|of| line.starts_with(of))
         .then(|| Entry {
             severity: b'F',
-            time: "the end",
-            source: "",
+            time: "the end".into(),
+            source: "".into(),
             text: line.to_owned(),
         })
 }
@@ -220,8 +332,8 @@ fn header(line: &str) -> Option<Entry<'_>> {
         let (head, message) = rest.split_once("] ")?;
         is_time.then(|| Entry {
             severity: rest.as_bytes()[0],
-            time,
-            source: head.rsplit(' ').next().unwrap_or_default(),
+            time: time.into(),
+            source: head.rsplit(' ').next().unwrap_or_default().into(),
             text: message.to_owned(),
         })
     })
@@ -292,8 +404,7 @@ mod tests {
     use super::*;
 
     fn troubles(text: &str) -> Vec<(Kind, Option<Family>, String, usize)> {
-        let log = parse(text).unwrap();
-        let all = log.troubles.into_iter();
+        let all = super::troubles(text).unwrap().into_iter();
         all.map(|of| (of.kind, of.family, of.error, of.count))
             .collect()
     }
@@ -421,9 +532,52 @@ mod tests {
 
     #[test]
     fn what_is_no_log_of_klog_is_unknown() {
-        assert!(parse("hello\n").is_err());
-        let json = "{\"ts\":1763636400000.0,\"caller\":\"app/server.go:136\",\"msg\":\"Error running ProxyServer\",\"err\":\"x\"}\n";
-        assert!(parse(json).is_err());
-        assert_eq!(parse("").unwrap(), ProxyLog::default());
+        assert!(parse("hello\n").troubles.is_err());
+        assert!(parse("{\"a\":1}\n").troubles.is_err());
+        assert_eq!(parse("").troubles, Ok(Vec::new()));
+    }
+
+    #[test]
+    fn objects_of_json_are_messages() {
+        let json = "{\"ts\":1763636400000.0,\"caller\":\"app/server.go:136\",\"msg\":\"Error running ProxyServer\",\"err\":\"x \\\"y\\\"\"}\n";
+        let log = parse(json).troubles.unwrap();
+        assert_eq!(log.len(), 1);
+        assert_eq!((log[0].kind, &*log[0].error), (Kind::Exit, "x \"y\""));
+        assert_eq!(log[0].last, "1120 11:00:00");
+        let sync = "{\"ts\":1763636400000.0,\"caller\":\"iptables/proxier.go:1\",\"msg\":\"Failed to execute iptables-restore\",\"err\":\"exit status 2: bad\",\"ipFamily\":\"IPv6\"}\n";
+        assert_eq!(
+            troubles(sync),
+            [(Kind::Sync, Some(Family::V6), "bad".to_owned(), 1)]
+        );
+    }
+
+    #[test]
+    fn last_words_without_a_time_are_an_exit() {
+        for (text, error) in [
+            (
+                "exec /usr/local/bin/kube-proxy: exec format error\n",
+                "exec /usr/local/bin/kube-proxy: exec format error",
+            ),
+            (
+                "Error: unknown flag: --proxy-mod\nUsage:\n  kube-proxy [flags]\n",
+                "unknown flag: --proxy-mod",
+            ),
+        ] {
+            assert_eq!(troubles(text), [(Kind::Exit, None, error.to_owned(), 1)]);
+            assert_eq!(sought(text), [text.lines().next().unwrap()]);
+        }
+    }
+
+    #[test]
+    fn lines_of_other_checks_need_no_header() {
+        let log = parse(
+            "a holding the xtables lock\nb not supported by userspace\nc can't use the IPVS proxier: ipset version\n",
+        );
+        assert_eq!(log.lock_held, ["a holding the xtables lock"]);
+        assert_eq!(
+            log.newer_sets.as_deref(),
+            Some("b not supported by userspace")
+        );
+        assert_eq!(log.no_ipvs, None);
     }
 }

@@ -28,6 +28,12 @@ impl Time {
             .map(|seconds| Self { seconds })
     }
 
+    /// Returns it as klog writes times in UTC, `mmdd hh:mm:ss`.
+    pub fn as_logged(self) -> String {
+        let text = self.to_string();
+        format!("{}{} {}", &text[5..7], &text[8..10], &text[11..19])
+    }
+
     /// Returns the time elapsed since `earlier`; zero if `earlier` is not in the past.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.seconds - earlier.seconds).unwrap_or(0))
@@ -186,5 +192,11 @@ mod tests {
         }
         assert_eq!(Time::from_epoch(f64::NAN), None);
         assert_eq!(Time::from_epoch(1.9), Some(Time { seconds: 1 }));
+    }
+
+    #[test]
+    fn times_in_logs_are_those_of_klog() {
+        let time = Time::from_epoch(1_795_176_703.12).unwrap();
+        assert_eq!(time.as_logged(), "1120 12:11:43");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::Mode;
 use crate::cluster::edit::Fields;
-use crate::evidence::signs;
+use crate::evidence::proxy_log;
 
 /// What kube-proxy logged when it started.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -15,24 +15,11 @@ pub struct Said {
 
 /// Reads kube-proxy's log; the last start counts.
 pub fn said(log: &str) -> Said {
-    let mut said = Said::default();
-    for line in log.lines() {
-        let words = line
-            .split(signs::MODE)
-            .nth(1)
-            .and_then(|rest| rest.split_once(signs::MODE_END));
-        if let Some(mode) = words.and_then(|(name, _)| Mode::named(name)) {
-            // A log may hold more than one start.
-            said = Said {
-                mode: Some(mode),
-                scheduler: None,
-            };
-        }
-        if let Some((_, rest)) = line.split_once(signs::SCHEDULER) {
-            said.scheduler = rest.split([' ', '"']).next().map(str::to_owned);
-        }
+    let started = proxy_log::started(log);
+    Said {
+        mode: started.mode.and_then(|name| Mode::named(&name)),
+        scheduler: started.scheduler,
     }
-    said
 }
 
 /// Returns how the log contradicts the fields that were set; `None` if it does not.

@@ -173,7 +173,7 @@ sections! {
     /// Returns the files of the node that configure kube-proxy.
     proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
     /// Returns what kube-proxy's log reports.
-    proxy_log: ProxyLog = |e| e.text(Item::ProxyLog).and_then(proxy_log::parse);
+    proxy_log: ProxyLog = |e| e.text(Item::ProxyLog).map(proxy_log::parse);
     /// Returns the last migration that kpx started on the node.
     migration: Migration = |e| e.text(Item::Migration).and_then(migration::parse);
     /// Returns the configuration of the running kube-proxy.

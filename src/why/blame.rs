@@ -14,7 +14,7 @@ use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, rule_fix};
 use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
-use crate::evidence::proxy_log::{self, Trouble};
+use crate::evidence::proxy_log;
 use crate::net::Family;
 use crate::owner::software::Maker;
 use crate::owner::{self, Port};
@@ -421,13 +421,12 @@ impl Look<'_> {
     pub(super) fn idle(&self, family: Family) -> Option<Idle> {
         let (check, reason, fix) = idle_proxy(self.outcomes, family)?;
         // It writes what it knows of Services again and again, or rules of another mode.
-        let takes_back =
-            |of: &Trouble| matches!(of.kind, proxy_log::Kind::Watch | proxy_log::Kind::Fallback);
+        let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
         let log = self.node.proxy_log();
         Some(Idle {
             check: check.id,
             reason,
-            lasts: !log.is_ok_and(|log| log.troubles.iter().any(takes_back)),
+            lasts: !log.is_ok_and(|log| log.has(&takes_back)),
             fix,
         })
     }

@@ -8,7 +8,7 @@ use crate::check::core::{
     Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
-use crate::evidence::{Item, signs};
+use crate::evidence::Item;
 use crate::words::number_of;
 
 const CANARY: &str = "KUBE-PROXY-CANARY";
@@ -265,15 +265,14 @@ fn lock(facts: &Facts<'_>) -> Verdict {
         let message = "kube-proxy's pod does not share the iptables lock with the node";
         findings.push(Finding::new(Severity::Warning, Subject::Proxy, message).evidence(without));
     }
-    if let Some(log) = findings.read(facts.node.evidence().text(Item::ProxyLog)) {
-        let held = log.lines().filter(|line| line.contains(signs::LOCK_HELD));
-        let held: Vec<_> = held.collect();
+    if let Some(log) = findings.read(facts.node.proxy_log()) {
+        let held = &log.lock_held;
         if let Some(last) = held.last() {
             let message = "another program holds the iptables lock for so long that kube-proxy's syncs wait or fail";
             let times = Proof::Note(format!("{} in the log", number_of(held.len(), "line")));
             findings.push(
                 Finding::new(Severity::Warning, Subject::Lock, message)
-                    .evidence([times, Proof::Log(last.trim().to_owned())]),
+                    .evidence([times, Proof::Log(last.clone())]),
             );
         }
     }

@@ -7,7 +7,7 @@ use crate::check::core::{IPVS_TABLE, MODE};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
 };
-use crate::evidence::{Gap, Item, signs};
+use crate::evidence::{Gap, Item};
 use crate::node::modules::Standing;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -186,11 +186,8 @@ fn ip_vs(facts: &Facts<'_>) -> Verdict {
 
 /// Returns the last line of kube-proxy's log that reports missing IPVS.
 fn refusal(facts: &Facts<'_>) -> Option<String> {
-    let log = facts.node.evidence().text(Item::ProxyLog).ok()?;
-    // What fails to read the version of ipset says nothing of IPVS.
-    let is_refusal = |line: &&str| line.contains(signs::NO_IPVS) && !line.contains("ipset version");
-    let line = log.lines().rfind(is_refusal)?;
-    Some(format!("kube-proxy.log: {}", line.trim()))
+    let line = facts.node.proxy_log().ok()?.no_ipvs.as_ref()?;
+    Some(format!("kube-proxy.log: {line}"))
 }
 
 fn scheduler(facts: &Facts<'_>) -> Verdict {

@@ -138,7 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// Returns whether kube-proxy says that it runs in another mode than it should: a restart does not change that.
 fn has_fallen_back(facts: &Facts<'_>) -> bool {
     let log = facts.node.proxy_log();
-    log.is_ok_and(|log| log.troubles.iter().any(|of| of.kind == Kind::Fallback))
+    log.is_ok_and(|log| log.has(&[Kind::Fallback]))
 }
 
 fn mode(facts: &Facts<'_>) -> Verdict {

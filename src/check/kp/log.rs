@@ -4,8 +4,8 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
     When,
 };
-use crate::evidence::proxy_log::{Kind, Trouble};
-use crate::evidence::{Item, Time, signs};
+use crate::evidence::proxy_log::{self, Kind, Trouble};
+use crate::evidence::{Item, Time};
 use crate::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -151,7 +151,7 @@ const FIXES: &[(&str, &str)] = &[
 
 fn log(facts: &Facts<'_>) -> Verdict {
     let log = facts.node.proxy_log()?;
-    let troubles = log.troubles.iter();
+    let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
     let lasting = troubles.filter(|of| !is_over(facts, of));
     Ok(lasting.map(finding).collect())
 }
@@ -163,20 +163,13 @@ fn is_over(facts: &Facts<'_>, trouble: &Trouble) -> bool {
         Kind::Sync => facts.node.metrics().is_ok_and(|metrics| {
             let is_of = |family| trouble.family.is_none() || family == trouble.family;
             let mut syncs = metrics.last_sync().filter(|(family, _)| is_of(*family));
-            syncs.any(|(family, at)| family.is_some() && as_logged(at) > trouble.last)
+            syncs.any(|(family, at)| {
+                family.is_some()
+                    && Time::from_epoch(at).is_some_and(|at| at.as_logged() > trouble.last)
+            })
         }),
         Kind::Watch | Kind::Fallback | Kind::UnknownFields => false,
     }
-}
-
-/// Returns `seconds` since the epoch as klog writes them in UTC, `mmdd hh:mm:ss`.
-fn as_logged(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "whole seconds are meant")]
-    let time = Time {
-        seconds: seconds as i64,
-    };
-    let text = time.to_string();
-    format!("{}{} {}", &text[5..7], &text[8..10], &text[11..19])
 }
 
 fn finding(trouble: &Trouble) -> Finding {
@@ -243,7 +236,7 @@ fn finding(trouble: &Trouble) -> Finding {
         None => finding,
     };
     // What it says of IPVS and IP sets is explained by their modules.
-    if *kind == Kind::Exit && error.contains(signs::NO_IPVS) {
+    if *kind == Kind::Exit && error.contains(proxy_log::NO_IPVS) {
         finding.loss()
     } else {
         finding
@@ -287,10 +280,5 @@ mod tests {
         assert_eq!(fields(new), "ipvs.strictArp, x");
         let duplicate = "yaml: line 3: key \"mode\" already set in map";
         assert_eq!(fields(duplicate), duplicate);
-    }
-
-    #[test]
-    fn times_are_those_of_klog() {
-        assert_eq!(as_logged(1_795_176_703.12), "1120 12:11:43");
     }
 }
