@@ -1,4 +1,4 @@
-//! The owner of a chain or set, by its name.
+//! The owner of a chain, set, table, rule or link, by its name or its signs.
 //!
 //! Source: the chain constants of kube-proxy's `pkg/proxy/iptables`, `pkg/proxy/ipvs` and `pkg/proxy/userspace`, and of the kubelet's
 //! `kubelet_network_linux.go`; other names as their projects document them.
@@ -56,28 +56,235 @@ const SHARED: [(&str, &str); 5] = [
     ("nat", "KUBE-SERVICES"),
 ];
 
-/// Beginnings of other software's names; the first that fits counts.
-const OTHERS: [(&str, &str); 19] = [
-    ("KUBE-ROUTER-", "kube-router"),
-    ("KUBE-NWPLCY-", "kube-router"),
-    ("KUBE-POD-FW-", "kube-router"),
-    ("KUBE-SRC-", "kube-router"),
-    ("KUBE-DST-", "kube-router"),
-    ("KUBE-HOSTPORTS", "host ports"),
-    ("KUBE-HP-", "host ports"),
-    ("CNI-", "a CNI plugin"),
-    ("cali", "Calico"),
-    ("CILIUM_", "Cilium"),
-    ("OLD_CILIUM_", "Cilium"),
-    ("FLANNEL-", "flannel"),
-    ("WEAVE", "Weave Net"),
-    ("weave", "Weave Net"),
-    ("ANTREA-", "Antrea"),
-    ("DOCKER", "Docker"),
-    ("LIBVIRT_", "libvirt"),
-    ("f2b-", "fail2ban"),
-    ("ufw", "ufw"),
+/// Other software: by what its objects are known.
+#[derive(Debug)]
+pub struct Software {
+    /// Its name.
+    pub name: &'static str,
+    /// Beginnings of its chains and IP sets.
+    names: &'static [&'static str],
+    /// Its tables of nftables; a star stands for the rest of a name.
+    tables: &'static [&'static str],
+    /// Beginnings of comments, and other words, in its rules.
+    signs: &'static [&'static str],
+    /// Its links; a star stands for the rest of a name.
+    links: &'static [&'static str],
+    /// Parts of the names of its containers, images and processes, if it is a network plugin: what writes its rules.
+    pub agents: &'static [&'static str],
+}
+
+const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
+    Software {
+        name,
+        names,
+        tables: &[],
+        signs: &[],
+        links: &[],
+        agents: &[],
+    }
+}
+
+/// Other software; the first whose object it may be counts.
+pub const SOFTWARE: &[Software] = &[
+    Software {
+        links: &["kube-bridge", "kube-dummy-if"],
+        agents: &["kube-router"],
+        ..named(
+            "kube-router",
+            &[
+                "KUBE-ROUTER-",
+                "KUBE-NWPLCY-",
+                "KUBE-POD-FW-",
+                "KUBE-SRC-",
+                "KUBE-DST-",
+            ],
+        )
+    },
+    named("kube-vip", &["KUBE-VIP-"]),
+    named("host ports", &["KUBE-HOSTPORTS", "KUBE-HP-"]),
+    Software {
+        tables: &["cni_hostport"],
+        ..named("portmap", &["CNI-HOSTPORT-", "CNI-DN-", "CNI-SN-"])
+    },
+    Software {
+        links: &["nerdctl*"],
+        ..named("nerdctl", &["CNI-ISOLATION-"])
+    },
+    Software {
+        tables: &["cni_plugins_masquerade"],
+        ..named("a CNI plugin", &["CNI-"])
+    },
+    Software {
+        tables: &["calico"],
+        signs: &["cali:"],
+        links: &[
+            "cali*",
+            "vxlan.calico",
+            "vxlan-v6.calico",
+            "wireguard.cali",
+            "wg-v6.cali",
+        ],
+        agents: &["calico-node", "calico/node"],
+        ..named("Calico", &["cali"])
+    },
+    Software {
+        signs: &["cilium: ", "cilium-feeder: "],
+        links: &["cilium_*"],
+        agents: &["cilium-agent", "cilium/cilium"],
+        ..named("Cilium", &["CILIUM_", "OLD_CILIUM_", "cilium_"])
+    },
+    Software {
+        tables: &["flannel-ipv4", "flannel-ipv6"],
+        signs: &["flanneld "],
+        links: &["flannel.*", "flannel-*"],
+        agents: &["flannel"],
+        ..named("flannel", &["FLANNEL-"])
+    },
+    Software {
+        links: &["weave", "vethwe-*"],
+        agents: &["weave-net", "weave-kube", "weave-npc", "weaver"],
+        ..named("Weave Net", &["WEAVE", "weave"])
+    },
+    Software {
+        signs: &["Antrea: "],
+        links: &["antrea-*"],
+        agents: &["antrea-agent"],
+        ..named("Antrea", &["ANTREA-"])
+    },
+    Software {
+        signs: &["AWS SNAT CHAIN", "AWS, "],
+        agents: &["aws-node"],
+        ..named("AWS VPC CNI", &["AWS-SNAT-CHAIN-", "AWS-CONNMARK-CHAIN-"])
+    },
+    Software {
+        agents: &["azure-cns", "azure-npm"],
+        ..named("Azure CNI", &["AZURE-NPM", "SWIFT"])
+    },
+    named("ip-masq-agent", &["IP-MASQ"]),
+    Software {
+        tables: &["kindnet*"],
+        agents: &["kindnet"],
+        ..named("kindnet", &["KIND-MASQ-AGENT"])
+    },
+    Software {
+        links: &["ovn0", "ovn-k8s-*"],
+        agents: &["kube-ovn", "ovnkube"],
+        ..named("OVN", &["OVN-"])
+    },
+    Software {
+        tables: &["docker-bridges"],
+        links: &["docker0", "docker_gwbridge"],
+        ..named("Docker", &["DOCKER"])
+    },
+    Software {
+        tables: &["netavark"],
+        links: &["podman*"],
+        ..named("Podman", &["NETAVARK"])
+    },
+    Software {
+        tables: &["libvirt_network"],
+        links: &["virbr*"],
+        ..named("libvirt", &["LIBVIRT_"])
+    },
+    Software {
+        tables: &["f2b-table"],
+        ..named("fail2ban", &["f2b-"])
+    },
+    named("ufw", &["ufw"]),
+    Software {
+        tables: &["firewalld"],
+        ..named(
+            "firewalld",
+            &[
+                "INPUT_ZONES",
+                "INPUT_direct",
+                "FORWARD_IN_ZONES",
+                "FORWARD_OUT_ZONES",
+                "FORWARD_direct",
+                "OUTPUT_direct",
+                "PREROUTING_ZONES",
+                "PREROUTING_direct",
+                "POSTROUTING_ZONES",
+                "POSTROUTING_direct",
+                "IN_public",
+                "FWDI_",
+                "FWDO_",
+            ],
+        )
+    },
+    Software {
+        // Its marks are in eight bits of which no other software is known.
+        signs: &["0x40000/0xff0000", "0x80000/0xff0000"],
+        links: &["tailscale*"],
+        ..named("Tailscale", &["ts-"])
+    },
+    Software {
+        tables: &["wg-quick-*"],
+        signs: &["wg-quick(8) rule"],
+        links: &["wg*"],
+        ..named("WireGuard", &[])
+    },
+    Software {
+        tables: &["istio-proxy*"],
+        ..named("Istio", &["ISTIO_"])
+    },
+    named("Linkerd", &["PROXY_INIT_"]),
+    Software {
+        tables: &["talos"],
+        ..named("Talos", &[])
+    },
+    Software {
+        tables: &["keepalived"],
+        ..named("keepalived", &["keepalived"])
+    },
+    Software {
+        tables: &["io.systemd.nat"],
+        ..named("systemd-networkd", &[])
+    },
+    Software {
+        tables: &["nm-shared-*"],
+        signs: &["nm-shared-"],
+        ..named("NetworkManager", &["nm-sh-"])
+    },
 ];
+
+impl Software {
+    /// Returns whether `link` is one of its links.
+    pub fn has_link(&self, link: &str) -> bool {
+        self.links.iter().any(|of| fits(of, link))
+    }
+
+    /// Returns whether `name` is one of its chains or IP sets.
+    pub fn has_name(&self, name: &str) -> bool {
+        other(name) == Maker::Other(self.name)
+    }
+
+    /// Returns whether `name` is one of its tables of nftables.
+    pub fn has_table(&self, name: &str) -> bool {
+        maker_of_table(name) == Maker::Other(self.name)
+    }
+
+    /// Returns whether `rule`, with a comment of that text if it has one, shows that it is of this software.
+    pub fn has_rule(&self, rule: &str, comment: Option<&str>) -> bool {
+        self.signs.iter().any(|sign| match comment {
+            Some(comment) if comment.starts_with(sign) => true,
+            _ => sign.starts_with("0x") && rule.split(' ').any(|word| word == *sign),
+        })
+    }
+
+    /// Returns whether `name`, of a container, an image or a process, is that of its agent.
+    pub fn is_agent(&self, name: &str) -> bool {
+        self.agents.iter().any(|of| name.contains(of))
+    }
+}
+
+/// Returns whether `name` is `pattern`, in which a star at the end stands for the rest.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
 
 /// Returns the prefix of `name` and its hash, if it is the chain of a Service or of an endpoint.
 pub fn hashed(name: &str) -> Option<(&'static str, &str)> {
@@ -147,26 +354,41 @@ pub const BRIDGE: &str = "kpx-bridge";
 
 /// Returns who made the nftables table `name`.
 pub fn maker_of_table(name: &str) -> Maker {
-    match name {
-        "kube-proxy" => Maker::KubeProxy,
-        "cni_hostport" | "cni_plugins_masquerade" => Maker::Other("a CNI plugin"),
-        "firewalld" => Maker::Other("firewalld"),
-        // iptables-nft keeps its rules here; the chains show their owner.
-        _ => other(name),
+    if name == "kube-proxy" {
+        return Maker::KubeProxy;
     }
+    let mut all = SOFTWARE.iter();
+    match all.find(|of| of.tables.iter().any(|table| fits(table, name))) {
+        Some(of) => Maker::Other(of.name),
+        // iptables-nft keeps its rules here; the chains show their owner.
+        None => other(name),
+    }
+}
+
+/// Returns who made the link `name`; unknown if it is of no software that kpx knows.
+pub fn maker_of_link(name: &str) -> Maker {
+    let mut all = SOFTWARE.iter();
+    let found = all.find(|of| of.has_link(name));
+    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
+}
+
+/// Returns who made `rule`, by its comment and its marks.
+pub fn maker_of_rule(rule: &str, comment: Option<&str>) -> Maker {
+    let mut all = SOFTWARE.iter();
+    let found = all.find(|of| of.has_rule(rule, comment));
+    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
 }
 
 /// Returns the beginning of `name` that shows other software as its maker.
 pub fn prefix_of(name: &str) -> Option<&'static str> {
-    let mut prefixes = OTHERS.iter().map(|(prefix, _)| *prefix);
-    prefixes.find(|prefix| name.starts_with(prefix))
+    let mut prefixes = SOFTWARE.iter().flat_map(|of| of.names);
+    prefixes.find(|prefix| name.starts_with(**prefix)).copied()
 }
 
 fn other(name: &str) -> Maker {
-    OTHERS
-        .iter()
-        .find(|(prefix, _)| name.starts_with(prefix))
-        .map_or(Maker::Unknown, |&(_, who)| Maker::Other(who))
+    let mut all = SOFTWARE.iter();
+    let found = all.find(|of| of.names.iter().any(|prefix| name.starts_with(prefix)));
+    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
 }
 
 /// Returns what kube-proxy's ipvs mode uses the IP set `name` for; `None` if the set is not kube-proxy's.

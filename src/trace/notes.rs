@@ -6,13 +6,14 @@ use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
-use super::userspace;
+use super::{userspace, why};
 use crate::backend::ipvs::model::Key;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::Port;
+use crate::owner::software::Maker;
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -37,6 +38,7 @@ pub fn notes(
         ));
     }
     affinity(node, flow, outcomes, &mut notes);
+    hidden(node, flow, outcomes, service, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);
     listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
@@ -218,6 +220,46 @@ fn conntrack(
             mismatch::listed(&stale),
             end_tracked(flow)
         ));
+    }
+}
+
+/// Adds which rule of other software hides the address of a pod from another pod.
+fn hidden(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    service: Option<&Port>,
+    notes: &mut Vec<String>,
+) {
+    if flow.entry != Entry::Pod {
+        return;
+    }
+    let pods = node.pods().map_or(&[][..], Vec::as_slice);
+    let is_pod = |addr: IpAddr| {
+        let mut endpoints = service.iter().flat_map(|port| &port.endpoints);
+        endpoints.any(|of| of.addr.ip() == addr && of.pod.is_some())
+            || pods.iter().any(|pod| {
+                let ip = pod.status.pod_ip.as_deref();
+                !pod.spec.host_network && ip.and_then(|ip| ip.parse().ok()) == Some(addr)
+            })
+    };
+    for outcome in outcomes.iter().filter(|of| is_pod(of.destination.0)) {
+        for hop in &outcome.hops {
+            let is_new = matches!(hop.effect, Effect::Snat { .. } | Effect::Masquerade { .. });
+            let who = match why::maker(hop) {
+                Maker::Other(who) => who,
+                Maker::Unknown => "unknown software",
+                _ => continue,
+            };
+            let note = format!(
+                "rule {} of chain {} in table {} ({who}) replaces the source address of a pod: NetworkPolicies and the \
+                 receiving pod see another one",
+                hop.number, hop.chain, hop.table
+            );
+            if is_new && !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
     }
 }
 

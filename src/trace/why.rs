@@ -197,8 +197,9 @@ pub(crate) fn maker(hop: &Hop) -> Maker {
         Maker::Kernel if hop.number == 0 => Maker::Kernel,
         Maker::Kernel => match &hop.effect {
             Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(table, to),
-            _ => Maker::Unknown,
+            _ => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
         },
+        Maker::Unknown => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
         maker => maker,
     }
 }

@@ -2,9 +2,15 @@
 
 mod aws;
 mod calico;
+mod leftovers;
 mod plugins;
 
 use super::Check;
 
 /// The tables of the group.
-pub(super) const CHECKS: &[&[Check]] = &[aws::CHECKS, calico::CHECKS, plugins::CHECKS];
+pub(super) const CHECKS: &[&[Check]] = &[
+    aws::CHECKS,
+    calico::CHECKS,
+    leftovers::CHECKS,
+    plugins::CHECKS,
+];
