@@ -444,6 +444,49 @@ mod tests {
     }
 
     #[test]
+    fn other_software_is_known_by_its_objects() {
+        let chain = |name: &str| maker_of_chain("filter", name);
+        for (made, who) in [
+            (chain("FWDI_public"), "firewalld"),
+            (chain("ufw-before-input"), "ufw"),
+            (chain("DOCKER-USER"), "Docker"),
+            (chain("CNI-ISOLATION-STAGE-1"), "nerdctl"),
+            (chain("CNI-HOSTPORT-DNAT"), "portmap"),
+            (chain("cali-FORWARD"), "Calico"),
+            (chain("ts-forward"), "Tailscale"),
+            (chain("AWS-SNAT-CHAIN-0"), "AWS VPC CNI"),
+            (chain("ISTIO_REDIRECT"), "Istio"),
+            (chain("f2b-sshd"), "fail2ban"),
+            (maker_of_table("talos"), "Talos"),
+            (maker_of_table("io.systemd.nat"), "systemd-networkd"),
+            (maker_of_table("nm-shared-eth1"), "NetworkManager"),
+            (maker_of_table("wg-quick-wg0"), "WireGuard"),
+            (maker_of_link("cali0a1b2c3d4e5"), "Calico"),
+            (maker_of_link("flannel.1"), "flannel"),
+            (maker_of_link("tailscale0"), "Tailscale"),
+            (
+                maker_of_rule("-j ACCEPT", Some("flanneld forward")),
+                "flannel",
+            ),
+            (
+                maker_of_rule("-j ACCEPT", Some("cali:S93hcgKJrXEqnTfs")),
+                "Calico",
+            ),
+            (
+                maker_of_rule("-m mark --mark 0x40000/0xff0000 -j ACCEPT", None),
+                "Tailscale",
+            ),
+        ] {
+            assert_eq!(made, Maker::Other(who));
+        }
+        assert_eq!(maker_of_link("eth0"), Maker::Unknown);
+        assert_eq!(
+            maker_of_rule("-j ACCEPT", Some("corp: allow")),
+            Maker::Unknown
+        );
+    }
+
+    #[test]
     fn a_shared_name_tells_no_mode() {
         assert_eq!(modes_of("nat", "KUBE-SERVICES").len(), 2);
         assert_eq!(modes_of("filter", "KUBE-SERVICES"), [Mode::Iptables]);

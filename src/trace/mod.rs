@@ -53,7 +53,7 @@ pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdi
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
 pub use packet::{Entry, Flow, Reply};
-pub use rule::Rule;
+pub use rule::{PODS, Rule};
 pub use why::why;
 
 /// Items that decide the path of a packet, beside the rules of iptables.

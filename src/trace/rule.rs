@@ -5,8 +5,16 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch};
+use crate::backend::iptables::model::Target;
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
+use crate::owner::software::{self, Maker};
+
+/// The range of the pods in a command, where it is not known.
+pub const PODS: &str = "PODS";
+
+/// Firewalls whose last rule or policy has no name of theirs, and whether they set policies alone.
+const FIREWALLS: &[(&str, bool)] = &[("firewalld", false), ("ufw", false), ("Docker", true)];
 
 /// A rule, by its place.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -87,6 +95,76 @@ impl Rule {
         };
         let program = self.program(node);
         format!("{program} {} {} {which}", self.table, self.chain)
+    }
+
+    /// Returns who made it, if `known` is what its own name and signs show: the last rule or the policy of a built-in chain is
+    /// that of the firewall whose chains it enters.
+    pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
+        let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
+        if !is_open || self.is_nft() || !self.blocks() || self.is_particular() {
+            return known;
+        }
+        let stores = match self.subsystem {
+            Subsystem::IptablesOther => &[IptablesBackend::Legacy, IptablesBackend::Nft][..],
+            _ => &[IptablesBackend::InUse],
+        };
+        let rules = stores
+            .iter()
+            .filter_map(|store| node.iptables(*store, self.family).ok());
+        let tables = rules.filter_map(|rules| rules.table(&self.table));
+        let chains = tables.filter_map(|table| table.chain(&self.chain));
+        let targets = chains.flat_map(|chain| chain.rules.iter().map(|rule| &rule.target));
+        let makers: Vec<Maker> = targets
+            .filter_map(|target| match target {
+                Some(Target::Jump(to) | Target::Goto(to)) => {
+                    Some(software::maker_of_chain(&self.table, to))
+                }
+                _ => None,
+            })
+            .collect();
+        let mut firewalls = FIREWALLS.iter();
+        let found = firewalls.find(|(name, only_policy)| {
+            makers.contains(&Maker::Other(name)) && (self.number == 0 || !only_policy)
+        });
+        found.map_or(known, |(name, _)| Maker::Other(name))
+    }
+
+    /// Returns whether it ends packets.
+    fn blocks(&self) -> bool {
+        let ends = ["DROP", "REJECT", "drop", "reject"];
+        self.number == 0 || self.rule.split(' ').any(|word| ends.contains(&word))
+    }
+
+    /// Returns whether it stops all packets that no rule before it accepts.
+    pub fn closes(&self) -> bool {
+        self.blocks() && !self.is_particular()
+    }
+
+    /// Returns whether packets to the node itself pass its chain.
+    pub fn is_of_input(&self, node: &NodeSnapshot<'_>) -> bool {
+        if !self.is_nft() {
+            return self.chain == "INPUT";
+        }
+        let parts = self.table.split_once(' ');
+        let table = parts.and_then(|(family, name)| node.nft().ok()?.table(family, name));
+        let chain = table.and_then(|table| table.chain(&self.chain));
+        let base = chain.and_then(|chain| chain.base.as_ref());
+        base.is_some_and(|base| base.hook == "input")
+    }
+
+    /// Returns the command that accepts packets of pods before it.
+    pub fn before(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        let number = match self.number {
+            0 => String::new(),
+            number => format!(" {number}"),
+        };
+        if self.is_nft() {
+            let ip = self.family.nft_name();
+            format!("nft insert rule {table} {chain} {ip} saddr {PODS} accept")
+        } else {
+            format!("{program} -t {table} -I {chain}{number} -s {PODS} -j ACCEPT")
+        }
     }
 
     /// Returns the command that deletes it; of a policy, the one that makes it accept.

@@ -148,16 +148,33 @@ pub struct By {
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
+    /// Whether it stops all packets that no rule before it accepts.
+    pub closes: bool,
+    /// Whether packets to the node itself pass its chain.
+    pub is_of_input: bool,
+    /// The command that accepts packets of [pods](crate::trace::PODS) before it.
+    pub before: String,
+    /// The range of the pods, if kube-proxy's configuration has it.
+    pub pods: Option<Cidr>,
 }
 
 impl By {
-    /// Returns `rule` of `node`.
+    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+        let ranges = node
+            .proxy_config()
+            .map_or("", |config| &config.cluster_cidr);
+        let ranges = ranges.split(',');
+        let mut ranges = ranges.filter_map(|text| text.trim().parse::<Cidr>().ok());
         Self {
             undo: rule.undo(node),
             listing: rule.listing(node),
+            closes: rule.closes(),
+            is_of_input: rule.is_of_input(node),
+            before: rule.before(node),
+            pods: ranges.find(|range| range.family() == rule.family),
+            maker: rule.maker(node, maker),
             rule,
-            maker,
         }
     }
 

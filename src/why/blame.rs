@@ -453,7 +453,8 @@ impl Look<'_> {
     fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
         let faults = cell.verdict.faults();
         let family = Family::of(cell.flow.destination);
-        let software = match why::maker(hop) {
+        let rule_of = Rule::of(hop, family);
+        let software = match rule_of.maker(self.node, why::maker(hop)) {
             Maker::Other(who) => Some(who.to_owned()),
             Maker::Kubelet => Some("the kubelet".to_owned()),
             _ => None,
@@ -476,7 +477,7 @@ impl Look<'_> {
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
             reply: here.chain(there).any(is_on) && !cell.outcomes.iter().any(is_on),
             then: faults.iter().find_map(|fault| follows(hop, fault)),
-            fix: rule_fix(&By::new(Rule::of(hop, family), why::maker(hop), self.node)),
+            fix: rule_fix(&By::new(rule_of, why::maker(hop), self.node)),
         }
     }
 }
