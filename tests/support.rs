@@ -33,6 +33,7 @@ pub(crate) const HEALTHY: &[&str] = &[
 /// and every kind of fault by which recordings are named. `matrix` looks at all recordings.
 pub(crate) const CHOSEN: &[&str] = &[
     "cn09-aws-vpc-cni",
+    "cn12-flannel-left",
     "ct08-reused-address",
     "dp09-no-mode",
     "dual-iptables",

@@ -782,8 +782,11 @@ async fn of_several_differences_the_one_of_the_traced_address_is_named() {
         let (_, report, _) = traces("fallback-no-ipvs-modules", target, &args).await;
         let why = report["notes"][0].as_str().unwrap();
         let fails = "why: default/nginx-svc-nodeport does not work on node1 from the host";
-        let wanted = format!("{fails} ({target}/tcp): virtual server tcp {target} is missing");
+        let because = "kube-proxy exits: can't use the IPVS proxier";
+        let wanted = format!("{fails} ({target}/tcp): {because}");
         assert!(why.starts_with(&wanted), "{why}");
+        let difference = format!("; therefore virtual server tcp {target} is missing");
+        assert!(why.contains(&difference), "{why}");
     }
 }
 

@@ -59,7 +59,7 @@ const SHARED: [(&str, &str); 5] = [
 /// Other software: by what its objects are known.
 #[derive(Debug)]
 pub struct Software {
-    /// Its name.
+    /// Name of the software.
     pub name: &'static str,
     /// Beginnings of its chains and IP sets.
     names: &'static [&'static str],

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 
 use super::core::{Collector, REPLACED, is_replaced};
+use super::kb;
 use super::{Advice, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict};
 use crate::backend::Mode;
 use crate::backend::ipvs::model::{DUMMY, Key};
@@ -127,7 +128,8 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         let mut finding = Finding::new(severity, about, message)
             .called(name)
             .services(services(&changes))
-            .through(ties::places(&changes));
+            .through(ties::places(&changes))
+            .through(unserved(facts, id, &changes));
         finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
         finding.fix = fix(id, &changes, only);
@@ -165,6 +167,26 @@ fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Ga
         return Err(gap.unwrap_or(Gap::NotApplicable(why)));
     }
     Ok((families, gaps))
+}
+
+/// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.
+fn unserved(facts: &Facts<'_>, id: &str, changes: &[Change]) -> Vec<Subject> {
+    if id != "VS01" || !kb::has(facts, kb::NODE_PORTS) {
+        return Vec::new();
+    }
+    let shared = kb::shared_addresses(facts).unwrap_or_default();
+    let mut places = Vec::new();
+    for change in changes {
+        match &change.object {
+            Object::VirtualServer {
+                key: Key::Address { addr, .. },
+                ..
+            } if shared.contains(addr) => places.push(Subject::from(*addr)),
+            _ => return Vec::new(),
+        }
+    }
+    places.dedup();
+    places
 }
 
 /// Returns the Services that `changes` concern; none if one of them concerns the whole node.

@@ -42,8 +42,8 @@ pub use self::core::{
 };
 pub use self::ct::{Stale, Why, stale};
 pub use self::diagnosis::{
-    Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, OF_PROXY, Reason, Status,
-    Summary, idle_proxy, root,
+    Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
+    idle_proxy, root,
 };
 pub(crate) use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
 pub use self::drift::Drift;
@@ -338,11 +338,15 @@ pub fn beside_the_verdict() -> Vec<&'static Check> {
 
 /// Returns the checks that say why kube-proxy does not program the node, and those of their causes.
 pub fn of_proxy() -> Vec<&'static Check> {
-    let ids = OF_PROXY.into_iter();
-    let ids = ids.chain(all().filter(|of| OF_PROXY.contains(&of.id)).flat_map(|of| {
-        let causes = of.caused_by.iter();
-        causes.map(|because| because.check())
-    }));
+    let ids = kp::OF_PROXY.into_iter();
+    let ids = ids.chain(
+        all()
+            .filter(|of| kp::OF_PROXY.contains(&of.id))
+            .flat_map(|of| {
+                let causes = of.caused_by.iter();
+                causes.map(|because| because.check())
+            }),
+    );
     let ids: BTreeSet<&str> = ids.collect();
     asked(None)
         .into_iter()

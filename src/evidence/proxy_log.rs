@@ -174,8 +174,8 @@ pub(crate) fn parse(text: &str) -> ProxyLog {
     ProxyLog {
         troubles: troubles(text),
         lock_held: with(LOCK_HELD).collect(),
-        newer_sets: with(NEWER_SETS).last(),
-        no_ipvs: with(NO_IPVS).filter(|line| !line.contains(NO_IPSET)).last(),
+        newer_sets: with(NEWER_SETS).next_back(),
+        no_ipvs: with(NO_IPVS).rfind(|line| !line.contains(NO_IPSET)),
     }
 }
 

@@ -7,13 +7,15 @@ use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
 use super::packet::{Entry, Flow};
 use super::{userspace, why};
+use crate::backend::iptables::model::{Match, Policy, Rule, Target};
 use crate::backend::ipvs::model::Key;
+use crate::backend::nftables::model::{self as nftables, Statement};
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::conntrack;
 use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::owner::Port;
-use crate::owner::software::Maker;
+use crate::owner::software::{self, Maker};
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -39,6 +41,7 @@ pub fn notes(
     }
     affinity(node, flow, outcomes, &mut notes);
     hidden(node, flow, outcomes, service, &mut notes);
+    unfiltered(node, flow, outcomes, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);
     listens(node, flow, outcomes, &mut notes);
     gaps(node, flow, &mut notes);
@@ -251,17 +254,115 @@ fn hidden(
                 Maker::Unknown => "unknown software",
                 _ => continue,
             };
-            let note = format!(
+            let text = format!(
                 "rule {} of chain {} in table {} ({who}) replaces the source address of a pod: NetworkPolicies and the \
                  receiving pod see another one",
                 hop.number, hop.chain, hop.table
             );
-            if is_new && !notes.contains(&note) {
-                notes.push(note);
+            if is_new && !notes.contains(&text) {
+                notes.push(text);
             }
         }
     }
 }
+
+/// Adds which filters of packets to the node a packet from outside bypasses, since it is translated before them and forwarded.
+fn unfiltered(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
+    let is_own = |addr: IpAddr| {
+        let all = node.addresses();
+        all.is_ok_and(|all| all.all.iter().any(|of| of.addr.addr == addr))
+    };
+    let is_forwarded = |of: &Outcome| of.verdict == Verdict::Deliver && !is_own(of.destination.0);
+    let is_asked = flow.entry == Entry::Outside && is_own(flow.destination);
+    if !is_asked || !outcomes.iter().any(is_forwarded) || passes_input(outcomes) {
+        return;
+    }
+    for filter in input_filters(node, Family::of(flow.destination)) {
+        notes.push(format!(
+            "the filter of packets to the node {filter} does not apply: the packet is translated before it and forwarded. To \
+             filter it, use a chain at prerouting with a priority below -100, or match the original destination at forward (ct \
+             original)"
+        ));
+    }
+}
+
+/// Returns whether packets pass the chains at input although they are forwarded, as those of IPVS do.
+fn passes_input(outcomes: &[Outcome]) -> bool {
+    let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+    hops.any(|hop| hop.subsystem == Subsystem::Ipvs)
+}
+
+/// Returns the chains at input that let only some packets to the node pass, in words: their policy or last rule ends the others.
+/// Tables that filter at prerouting as well, before packets are translated, are left out.
+fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
+    let mut found = Vec::new();
+    for table in node.nft().map_or(&[][..], |rules| &rules.tables) {
+        let is_of = [family.nft_name(), "inet"].contains(&table.family.as_str());
+        // The tables of iptables-nft are read below.
+        let is_iptables = table.family != "inet" && IPTABLES.contains(&table.name.as_str());
+        if !is_of || is_iptables || software::maker_of_table(&table.name) == Maker::KubeProxy {
+            continue;
+        }
+        let chains = table.chains.iter();
+        let bases: Vec<_> = chains
+            .filter_map(|chain| Some((chain, chain.base.as_ref()?)))
+            .filter(|(_, base)| base.kind == "filter")
+            .collect();
+        let is_early = bases.iter().any(|(chain, base)| {
+            base.hook == "prerouting" && base.priority < DSTNAT && !chain.rules.is_empty()
+        });
+        let inputs = bases.iter().filter(|(_, base)| base.hook == "input");
+        let closed = inputs.filter_map(|(chain, base)| {
+            let how = match chain.rules.last() {
+                _ if base.policy == "drop" => "policy drop",
+                Some(last) if ends_all(last) => "last rule",
+                _ => return None,
+            };
+            let (family, name) = (&table.family, &table.name);
+            Some(format!(
+                "in table {family} {name} (chain {}, {how})",
+                chain.name
+            ))
+        });
+        if !is_early {
+            found.extend(closed);
+        }
+    }
+    let rules = node.iptables(IptablesBackend::InUse, family);
+    let input = rules
+        .ok()
+        .and_then(|rules| rules.table("filter")?.chain("INPUT"));
+    let is_end = |rule: &Rule<'_>| {
+        let ends = matches!(rule.target, Some(Target::Drop | Target::Reject { .. }));
+        let mut matches = rule.matches.iter();
+        ends && matches.all(|of| matches!(of, Match::Comment(_)))
+    };
+    let how = input.and_then(|chain| match chain.rules.last() {
+        _ if chain.policy == Some(Policy::Drop) => Some("policy DROP"),
+        Some(last) if is_end(last) => Some("last rule"),
+        _ => None,
+    });
+    found.extend(how.map(|how| format!("in chain INPUT of table filter ({how})")));
+    found
+}
+
+/// Returns whether `rule` of nftables ends every packet.
+fn ends_all(rule: &nftables::Rule) -> bool {
+    let is_end = |of: &Statement| {
+        matches!(
+            of,
+            Statement::Verdict(nftables::Verdict::Drop) | Statement::Reject { .. }
+        )
+    };
+    let is_plain = |of: &Statement| is_end(of) || matches!(of, Statement::Counter { .. });
+    rule.statements.iter().any(is_end) && rule.statements.iter().all(is_plain)
+}
+
+/// The tables of iptables.
+const IPTABLES: [&str; 5] = ["raw", "mangle", "nat", "filter", "security"];
+
+/// The priority at which kube-proxy translates destinations.
+const DSTNAT: i32 = -100;
 
 /// Adds who listens at the node's own address.
 fn listens(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {

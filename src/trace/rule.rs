@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Hop, Subsystem, mismatch};
+use super::{Hop, Subsystem, mismatch, why};
 use crate::backend::iptables::model::Target;
 use crate::net::Family;
 use crate::node::{IptablesBackend, NodeSnapshot};
@@ -101,7 +101,7 @@ impl Rule {
     /// that of the firewall whose chains it enters.
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
-        if !is_open || self.is_nft() || !self.blocks() || self.is_particular() {
+        if !is_open || self.is_nft() || !self.is_last() {
             return known;
         }
         let stores = match self.subsystem {
@@ -135,9 +135,39 @@ impl Rule {
         self.number == 0 || self.rule.split(' ').any(|word| ends.contains(&word))
     }
 
-    /// Returns whether it stops all packets that no rule before it accepts.
-    pub fn closes(&self) -> bool {
-        self.blocks() && !self.is_particular()
+    /// Returns whether it ends all packets that reach it: only a comment, a counter or the state of connections restrict it.
+    pub fn is_last(&self) -> bool {
+        let mut text = self.rule.clone();
+        if let Some(comment) = why::comment(&self.rule) {
+            text = text
+                .replace(&format!("\"{comment}\""), "")
+                .replace(comment, "");
+        }
+        let known = [
+            "-m",
+            "comment",
+            "--comment",
+            "conntrack",
+            "state",
+            "--ctstate",
+            "--state",
+            "counter",
+            "packets",
+            "bytes",
+            "ct",
+            "-j",
+            "NEW",
+            "new",
+            "DROP",
+            "drop",
+        ];
+        let (matches, _) = text
+            .split_once("REJECT")
+            .or_else(|| text.split_once("reject"))
+            .unwrap_or((&text, ""));
+        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let mut words = matches.split_whitespace();
+        self.blocks() && words.all(|word| known.contains(&word) || is_number(word))
     }
 
     /// Returns whether packets to the node itself pass its chain.
@@ -226,6 +256,41 @@ impl fmt::Display for Rule {
         match self.number {
             0 => f.write_str("policy"),
             number => write!(f, "rule {number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_rule_ends_all_packets() {
+        let rule = |chain: &str, rule: &str| Rule {
+            family: Family::V4,
+            subsystem: Subsystem::Iptables,
+            table: "filter".to_owned(),
+            chain: chain.to_owned(),
+            number: usize::from(!rule.is_empty()),
+            rule: rule.to_owned(),
+        };
+        for text in [
+            "",
+            "-j DROP",
+            "-j REJECT --reject-with icmp-host-prohibited",
+            "-m comment --comment \"the rest\" -j DROP",
+            "-m conntrack --ctstate NEW -j REJECT",
+        ] {
+            assert!(rule("INPUT", text).is_last(), "{text}");
+        }
+        for text in [
+            "-s 10.244.1.0/24 -j DROP",
+            "-i eth0 -j DROP",
+            "-p tcp --dport 80 -j REJECT",
+            "-m mark --mark 0x8000 -j DROP",
+            "-j ACCEPT",
+        ] {
+            assert!(!rule("INPUT", text).is_last(), "{text}");
         }
     }
 }

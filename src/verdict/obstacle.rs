@@ -148,7 +148,7 @@ pub struct By {
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
-    /// Whether it stops all packets that no rule before it accepts.
+    /// Whether it ends all packets that reach it.
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
@@ -169,7 +169,7 @@ impl By {
         Self {
             undo: rule.undo(node),
             listing: rule.listing(node),
-            closes: rule.closes(),
+            closes: rule.is_last(),
             is_of_input: rule.is_of_input(node),
             before: rule.before(node),
             pods: ranges.find(|range| range.family() == rule.family),

@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::cell::{Cell, targets};
 use super::survey::{Brief, Surveyed, Tally, survey};
-use super::{Client, Fate};
+use super::{Client, Fate, Fault, Judge};
 use crate::backend::Mode;
 use crate::evidence::Gap;
 use crate::net::Family;
 use crate::node::NodeSnapshot;
 use crate::owner::Port;
-use crate::trace::Assumed;
+use crate::owner::software::Maker;
+use crate::trace::{Assumed, Effect, Hop, Subsystem, Walks, World, why};
 
 /// The verdict on the Services in another mode, and the connections that are worse there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,7 +45,16 @@ pub struct Worse {
     pub then: Fate,
     /// Why they fail there.
     pub reason: Option<String>,
+    /// The same, as a type.
+    #[serde(skip)]
+    pub fault: Option<Fault>,
+    /// The rule of other software that decides it there.
+    #[serde(skip)]
+    pub rule: Option<Box<Hop>>,
 }
+
+/// Connections of which the deciding rule is looked for: the rules of the others are the same ones.
+const MOST_WALKED: usize = 64;
 
 impl Outlook {
     /// Judges the connections to `ports` on `node` as it is and with kube-proxy in `mode`.
@@ -60,12 +71,61 @@ impl Outlook {
         let then = survey(&other, ports, families, None);
         let pairs = now.iter().zip(&then);
         let worse = pairs.flat_map(|(now, then)| worse_cells(now, then));
+        let mut worse: Vec<Worse> = worse.collect();
+        find_rules(&other, ports, &mut worse);
         Ok(Self {
             mode,
             services: Tally::of(&then),
-            worse: worse.collect(),
+            worse,
         })
     }
+}
+
+/// Finds the rules of other software that decide what happens to `worse` on `node`.
+fn find_rules<'n>(node: &'n NodeSnapshot<'n>, ports: &[Port], worse: &mut [Worse]) {
+    if worse.is_empty() {
+        return;
+    }
+    let judge = Judge::new(node);
+    let worlds = Family::BOTH.map(|family| World::whole(node, family));
+    for of in worse.iter_mut().take(MOST_WALKED) {
+        let family = Family::of(of.to.ip());
+        let walks = Walks::new(&worlds[usize::from(family == Family::V6)], family);
+        let mut all = ports
+            .iter()
+            .filter(|port| port.name.to_string() == of.service);
+        of.rule = all.find_map(|port| {
+            let mut targets = targets(node, port, family).into_iter();
+            let target = targets.find(|target| target.at == of.to)?;
+            let cells = judge.cells(&walks, target, None).ok()?;
+            let cell = cells.into_iter().find(|cell| cell.client == of.client)?;
+            deciding(&cell).cloned().map(Box::new)
+        });
+    }
+}
+
+/// Returns the first rule or policy of other software that ends packets of `cell` or leads them elsewhere.
+fn deciding(cell: &Cell) -> Option<&Hop> {
+    let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+    let failing = ways.filter(|(_, way)| way.fate().fails());
+    let mut hops = failing.flat_map(|(outcome, _)| outcome.hops.iter().map(AsRef::as_ref));
+    hops.find(|hop| {
+        let is_foreign = match why::maker(hop) {
+            Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,
+            Maker::Kernel => hop.number == 0,
+            Maker::KubeProxy | Maker::Both => false,
+        };
+        let is_rule = matches!(
+            hop.subsystem,
+            Subsystem::Iptables | Subsystem::IptablesOther | Subsystem::Nftables
+        );
+        is_rule
+            && is_foreign
+            && matches!(
+                hop.effect,
+                Effect::Drop | Effect::Reject { .. } | Effect::Dnat { .. }
+            )
+    })
 }
 
 fn worse_cells<'s>(now: &'s Surveyed, then: &'s Surveyed) -> impl Iterator<Item = Worse> + 's {
@@ -80,6 +140,8 @@ fn worse_cells<'s>(now: &'s Surveyed, then: &'s Surveyed) -> impl Iterator<Item 
             now: before.fate,
             then: cell.fate,
             reason: cell.fault.as_ref().map(ToString::to_string),
+            fault: cell.fault.clone(),
+            rule: None,
         })
     })
 }

@@ -45,10 +45,7 @@ pub(crate) fn tally(facts: &Facts<'_>) -> Option<Tally> {
 
 /// Returns the verdict on all Services of the node in `mode`, unless they are unknown.
 pub(crate) fn outlook(facts: &Facts<'_>, mode: Mode) -> Option<Outlook> {
-    ask(|| {
-        facts.node.services()?;
-        Outlook::of(facts.node, facts.owners().ports(), mode)
-    })
+    ask(|| facts.outlook(mode).cloned())
 }
 
 /// The node, its mode and its cluster.

@@ -207,6 +207,10 @@ impl Answer {
         } else {
             Fate::of_all(self.paths.iter().map(|path| path.fate))
         };
+        let is_unseen = |of: &Broken| matches!(of.cause, Cause::Balancer { .. });
+        if self.fate == Fate::Works && self.causes.iter().any(is_unseen) {
+            self.fate = Fate::Unknown;
+        }
         let told = first.filter(|_| self.fate != Fate::Works);
         self.fix = told.and_then(|of| of.fix.clone());
         self.sentence = match told {

@@ -265,6 +265,16 @@ pub enum Cause {
         /// The bridge.
         bridge: String,
     },
+    /// A load balancer that kube-proxy does not serve, as its status has a host name or ipMode Proxy: no evidence of a node shows
+    /// it.
+    Balancer {
+        /// Its names and addresses.
+        names: Vec<String>,
+        /// The `NodePorts` to which it sends connections; none if it sends them to pods.
+        node_ports: Vec<u16>,
+        /// Whether the Service's annotations ask for an NLB that preserves the addresses of clients.
+        preserves: bool,
+    },
     /// The endpoints use a port that their pods do not declare.
     UndeclaredPort {
         /// The port of the endpoints.
@@ -372,6 +382,7 @@ impl Cause {
                 11
             }
             Self::Unexplained { .. } => 12,
+            Self::Balancer { .. } => 13,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
         }
     }
@@ -559,7 +570,6 @@ impl Cause {
                     None => format!("{fails}: {difference}{more}{synced}{owner}"),
                 }
             }
-            Self::Idle(Idle { reason, .. }) => format!("{fails}: {reason}"),
             Self::SharedAddress {
                 address,
                 role,
@@ -641,6 +651,11 @@ impl Cause {
             Self::NotMasqueraded { reply } => {
                 format!("{fails}: {reply}{owner}")
             }
+            Self::Balancer {
+                names,
+                node_ports,
+                preserves,
+            } => balancer(subject, node, names, node_ports, *preserves),
             Self::UndeclaredPort { port, declared } => {
                 let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
                 format!(
@@ -648,7 +663,9 @@ impl Cause {
                     listed(&declared)
                 )
             }
-            Self::Unexplained { reason, .. } => format!("{fails}: {reason}"),
+            Self::Idle(Idle { reason, .. }) | Self::Unexplained { reason, .. } => {
+                format!("{fails}: {reason}")
+            }
             Self::Probe { address, result } => format!(
                 "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),
@@ -684,6 +701,35 @@ fn fails(at: &At) -> String {
         .as_ref()
         .map_or_else(String::new, |there| format!(", because of node {there}"));
     format!("{} {verb} on {node}{from}{to}{because}", at.subject)
+}
+
+fn balancer(
+    subject: &str,
+    node: &str,
+    names: &[String],
+    node_ports: &[u16],
+    preserves: bool,
+) -> String {
+    let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
+    let way = match ports.as_slice() {
+        [] => "sends connections to the pods".to_owned(),
+        [port] => format!("sends connections to NodePort {port} of the nodes"),
+        ports => format!(
+            "sends connections to NodePorts {} of the nodes",
+            listed(ports)
+        ),
+    };
+    let hairpin = if preserves {
+        "; an NLB that preserves the addresses of clients cannot return connections to the node of the client, so clients in the \
+         cluster time out whenever it chooses their own node"
+    } else {
+        ""
+    };
+    format!(
+        "{subject} works at its own addresses on {node}, but kpx cannot see its load balancer {}: kube-proxy does not serve it, \
+         and it {way}{hairpin}",
+        listed(names)
+    )
 }
 
 fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {

@@ -54,8 +54,8 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
     }
     found.sort_by_key(|of| {
         (
-            of.because.is_some(),
             std::cmp::Reverse(of.severity),
+            of.because.is_some(),
             !of.by_name,
             of.id,
         )

@@ -1,5 +1,6 @@
 //! The fix of each cause: a sentence and a command.
 
+use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{Advice, Fix, ServiceRef, diversion_fix, obstacle_fix, route_fix};
@@ -144,6 +145,21 @@ impl Cause {
             Self::HairpinPort { .. } => kpx(
                 "Turn hairpin mode on in the network plugin's configuration.",
                 &["explain", "CN07"],
+            ),
+            Self::Balancer {
+                preserves: true, ..
+            } => with(
+                "Let clients inside the cluster use the cluster IP; or turn the preservation of client addresses off, or register \
+                 pods as targets (aws-load-balancer-nlb-target-type: ip).",
+                format!(
+                    "kubectl -n {namespace} annotate service {name} --overwrite \
+                     {TARGET_ATTRIBUTES}=preserve_client_ip.enabled=false"
+                ),
+            ),
+            Self::Balancer { .. } => with(
+                "Look at the load balancer itself: its targets must be these ports of nodes that are healthy there, and firewalls \
+                 must let it reach them. Inside the cluster, use the cluster IP.",
+                format!("kubectl -n {namespace} describe service {name}"),
             ),
             Self::UndeclaredPort { .. } => Some(edit("Correct targetPort.", service)),
             Self::Unexplained { .. } => kpx(

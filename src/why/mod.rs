@@ -5,6 +5,7 @@
 
 mod answer;
 mod asked;
+mod balancer;
 mod blame;
 mod candidates;
 mod cause;
@@ -377,6 +378,20 @@ impl<'n> Look<'n> {
                 .push(Broken::new(group.cause, group.degree, at));
         }
         self.idle_causes(service, &mut answer);
+        if found.at == AskedAt::All
+            && let Some(cause) = balancer::unseen(service)
+        {
+            let paths = answer.paths.iter();
+            if Fate::of_all(paths.map(|path| path.fate)) == Fate::Works {
+                let at = self.at_service(service, name.clone());
+                answer.causes.push(Broken::new(cause, Degree::Suspect, at));
+            } else if let Cause::Balancer { names, .. } = cause {
+                let names = trace::mismatch::listed(&names);
+                answer.unknown.push(format!(
+                    "the load balancer {names}: kube-proxy does not serve it, and no evidence of a node shows it"
+                ));
+            }
+        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::kpx;
+use crate::support::{kpx, root};
 
 struct Incident {
     /// The bundle below `testdata/cases`.
@@ -25,6 +25,16 @@ const INCIDENTS: &[Incident] = &[
         ),
         below: &[],
         silent: &["IS05"],
+    },
+    Incident {
+        case: "ipvs-04-k3s-node-address-in-ipvs-ips",
+        first: (
+            "DV04",
+            "rejects connections to the node's own ports at it",
+            "--disable=servicelb",
+        ),
+        below: &["AP12", "KB01"],
+        silent: &[],
     },
     Incident {
         case: "ipvs-06-parseip-old-kernel",
@@ -57,6 +67,12 @@ const INCIDENTS: &[Incident] = &[
         first: ("KM10", "lacks modules", "extra kernel modules"),
         below: &["DV01", "KP01", "KP02", "KP21"],
         silent: &["KM01"],
+    },
+    Incident {
+        case: "ipvs-13-nodeport-missing-on-lb-address",
+        first: ("DV04", "serves no NodePorts at it", "IPAddressPool"),
+        below: &["KB01", "VS01"],
+        silent: &[],
     },
     Incident {
         case: "ipvs-14-clustercidr-is-the-service-range",
@@ -125,6 +141,98 @@ const INCIDENTS: &[Incident] = &[
         first: ("AP08", "in a range of pods, nodes or links", "link"),
         below: &[],
         silent: &[],
+    },
+    Incident {
+        case: "rules-16-flannel-postrtg-left",
+        first: (
+            "CN12",
+            "1 rule into chains that accept and masquerade packets; the network plugin of the node is Calico",
+            "/etc/cni/net.d",
+        ),
+        below: &[],
+        silent: &[],
+    },
+];
+
+/// A question about a Service of an incident, and what the answer says.
+struct Asked {
+    case: &'static str,
+    service: &'static str,
+    fate: &'static str,
+    /// Words of the first sentence, and of its fix.
+    says: &'static [&'static str],
+    fix: &'static str,
+    /// Whether `kpx reconcile` helps until the fix is done.
+    meanwhile: bool,
+}
+
+const ASKED: &[Asked] = &[
+    Asked {
+        case: "more-01-lxc-conntrack-readonly",
+        service: "shop/web",
+        fate: "lost",
+        says: &[
+            "kube-proxy exits: could not set conntrack parameters",
+            "; therefore nat chain",
+        ],
+        fix: "Set conntrack.maxPerCore to 0",
+        meanwhile: true,
+    },
+    Asked {
+        case: "ipvs-06-parseip-old-kernel",
+        service: "default/nginx",
+        fate: "lost",
+        says: &["parseIP Error", "; therefore virtual server"],
+        fix: "Upgrade kube-proxy to v1.18.3",
+        meanwhile: true,
+    },
+    Asked {
+        case: "rules-06-ip6-restore-fails",
+        service: "edge/web6",
+        fate: "lost",
+        says: &["unknown option \"--xor-mark\"", "; therefore nat chain"],
+        fix: "xt_mark",
+        meanwhile: true,
+    },
+    Asked {
+        case: "more-12-no-xt-recent-on-wsl2",
+        service: "default/echo",
+        fate: "lost",
+        says: &["Couldn't load match `recent'", "; therefore nat chain"],
+        fix: "xt_recent",
+        meanwhile: true,
+    },
+    Asked {
+        case: "ipvs-12-ipset-exit-status-1-el10",
+        service: "default/kubernetes",
+        fate: "unknown",
+        says: &[
+            "kube-proxy exits: can't use the IPVS proxier",
+            "(the kernel lacks modules",
+            "unknown: the virtual servers",
+        ],
+        fix: "extra kernel modules",
+        meanwhile: false,
+    },
+    Asked {
+        case: "rules-03-firewalld-forward-reject",
+        service: "kube-system/kube-dns",
+        fate: "partly",
+        says: &["owner of the rule: firewalld"],
+        fix: "--zone=trusted --add-source=10.244.0.0/16",
+        meanwhile: false,
+    },
+    Asked {
+        case: "more-10-nlb-hairpin",
+        service: "default/login",
+        fate: "unknown",
+        says: &[
+            "kpx cannot see its load balancer k8s-login-",
+            "NodePort 31443",
+            "choose",
+        ],
+        fix: "preserve_client_ip.enabled=false",
+        meanwhile: false,
     },
 ];
 
@@ -195,4 +303,340 @@ async fn pods_that_a_slice_places_nowhere_are_named() {
     assert_eq!(ran.code, 1);
     let fix = cause["fix"].to_string();
     assert!(fix.contains("delete endpointslices"), "{fix}");
+}
+
+async fn answer(dir: &str, service: &str) -> Value {
+    let ran = kpx(&["--from", dir, "why", service, "-o", "json"]).await;
+    serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"))
+}
+
+#[tokio::test]
+async fn the_answer_names_the_cause_and_its_fix_first() {
+    for of in ASKED {
+        let answer = answer(&format!("testdata/cases/{}", of.case), of.service).await;
+        assert_eq!(answer["fate"], of.fate, "{}", of.case);
+        let sentence = answer["sentence"].as_str().unwrap();
+        for words in of.says {
+            assert!(sentence.contains(words), "{}: {sentence}", of.case);
+        }
+        let fix = answer["fix"].to_string();
+        assert!(fix.contains(of.fix), "{}: {fix}", of.case);
+        let meanwhile = answer["causes"][0]["meanwhile"]["command"].as_str();
+        let expected = of.meanwhile.then_some("kpx reconcile --apply");
+        let command = meanwhile.map(|of| of.split(" --from").next().unwrap());
+        assert_eq!(
+            command.is_some(),
+            expected.is_some(),
+            "{}: {command:?}",
+            of.case
+        );
+        assert!(
+            command.is_none_or(|of| of.contains("reconcile")),
+            "{command:?}"
+        );
+    }
+}
+
+/// Logs of kube-proxy on the node of `more-01`, whose rules lack a Service, the check whose finding explains that, words of it, and
+/// whether rules that kpx writes last.
+const LOGS: &[(&str, &str, &str, bool)] = &[
+    (
+        "E0908 10:14:02.104290 1 run.go:72] \"command failed\" err=\"unknown flag: --proxy-mod\"\n",
+        "KP21",
+        "exits: unknown flag",
+        true,
+    ),
+    (
+        "I0908 10:14:02.104290 1 server.go:1] \"Version info\"\npanic: runtime error: invalid memory address\n\ngoroutine 1:\n",
+        "KP21",
+        "exits: runtime error",
+        true,
+    ),
+    (
+        "exec /usr/local/bin/kube-proxy: exec format error\n",
+        "KP21",
+        "exec format error",
+        true,
+    ),
+    (
+        "{\"ts\":1788862442104.0,\"caller\":\"app/run.go:72\",\"msg\":\"command failed\",\"err\":\"listen tcp: bind: address already in use\"}\n",
+        "KP21",
+        "address already in use",
+        true,
+    ),
+    // The pod's state alone says that it does not run.
+    (
+        "I0908 10:14:02.104290 1 server.go:1] \"Version info\"\n",
+        "KP02",
+        "CrashLoopBackOff",
+        true,
+    ),
+];
+
+fn copy(case: &str) -> tempfile::TempDir {
+    let dir = tempfile::TempDir::new().unwrap();
+    let from = root().join("testdata/cases").join(case);
+    for folder in ["cluster", "kube-proxy", "node"] {
+        std::fs::create_dir(dir.path().join(folder)).unwrap();
+        for file in std::fs::read_dir(from.join(folder)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), dir.path().join(folder).join(file.file_name())).unwrap();
+        }
+    }
+    dir
+}
+
+fn write(dir: &tempfile::TempDir, file: &str, change: impl FnOnce(&str) -> String) {
+    let path = dir.path().join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let new = change(&text);
+    assert_ne!(text, new, "{file}");
+    std::fs::write(path, new).unwrap();
+}
+
+#[tokio::test]
+async fn missing_rules_follow_from_what_keeps_kube_proxy_from_its_work() {
+    for (log, check, words, lasts) in LOGS {
+        let dir = copy("more-01-lxc-conntrack-readonly");
+        write(&dir, "kube-proxy/kube-proxy.log", |_| (*log).to_owned());
+        let answer = answer(dir.path().to_str().unwrap(), "shop/web").await;
+        let cause = &answer["causes"][0];
+        assert_eq!(cause["cause"], "rules", "{log}");
+        assert_eq!(cause["proxy"]["check"], *check, "{log}");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(sentence.contains(words), "{sentence}");
+        assert_eq!(!cause["meanwhile"].is_null(), *lasts, "{log}");
+    }
+}
+
+/// Lets kube-proxy's container run.
+fn running(text: &str) -> String {
+    let mut list: Value = serde_json::from_str(text).unwrap();
+    for pod in list["items"].as_array_mut().unwrap() {
+        let statuses = pod["status"]["containerStatuses"].as_array_mut();
+        for of in statuses.into_iter().flatten() {
+            of["state"] = serde_json::json!({"running": {}});
+            of["restartCount"] = 0.into();
+        }
+    }
+    list.to_string()
+}
+
+#[tokio::test]
+async fn a_trouble_that_is_over_or_of_the_other_family_explains_nothing() {
+    let fails = "E0908 10:14:02.104290 1 proxier.go:1] \"Failed to execute iptables-restore\" err=\"exit status 2: bad\" \
+                 ipFamily=\"IPv4\"\n"
+        .repeat(2);
+    let over = format!(
+        "{fails}I0908 10:20:02.104290 1 proxier.go:1] \"SyncProxyRules complete\" ipFamily=\"IPv4\"\n"
+    );
+    let watch = "E0908 10:14:02.104290 1 reflector.go:1] \"Failed to watch\" err=\"failed to list *v1.Service: Unauthorized\"\n"
+        .repeat(2);
+    for (log, check, lasts) in [
+        (fails.clone(), Some("KP21"), true),
+        (fails.replace("IPv4", "IPv6"), None, false),
+        (over, None, false),
+        // It writes what it knows again and again.
+        (watch, Some("KP21"), false),
+    ] {
+        let dir = copy("more-01-lxc-conntrack-readonly");
+        write(&dir, "kube-proxy/kube-proxy.log", |_| log.clone());
+        write(&dir, "cluster/pods.json", running);
+        let answer = answer(dir.path().to_str().unwrap(), "shop/web").await;
+        let cause = &answer["causes"][0];
+        assert_eq!(cause["proxy"]["check"].as_str(), check, "{log}");
+        assert_eq!(!cause["meanwhile"].is_null(), lasts, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_exits_breaks_no_service_whose_rules_are_right() {
+    let answer = answer(
+        "testdata/cases/ipvs-10-nf-conntrack-ipv4-kernel-4.19",
+        "default/nginx",
+    );
+    let answer = answer.await;
+    assert_eq!(answer["fate"], "works");
+    let of = |at: usize, key: &str| answer["findings"][at][key].as_str();
+    assert_eq!((of(0, "id"), of(0, "because")), (Some("KP21"), None));
+    assert_eq!(
+        (of(1, "id"), of(1, "because")),
+        (Some("KP01"), Some("KP21"))
+    );
+}
+
+/// Adds a pod like calico-node's, or changes that one.
+fn agent(name: &'static str, image: &'static str, is_new: bool) -> impl Fn(&str) -> String {
+    move |text| {
+        let mut list: Value = serde_json::from_str(text).unwrap();
+        let pods = list["items"].as_array_mut().unwrap();
+        let is_agent = |of: &&mut Value| {
+            of["metadata"]["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("calico-node")
+        };
+        let agent = pods.iter_mut().find(is_agent).unwrap();
+        let mut new = agent.clone();
+        new["metadata"]["name"] = name.into();
+        new["spec"]["containers"][0]["image"] = image.into();
+        if is_new {
+            pods.push(new);
+        } else {
+            *agent = new;
+        }
+        list.to_string()
+    }
+}
+
+async fn left_over(dir: &tempfile::TempDir) -> Vec<(String, String)> {
+    let from = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", from, "doctor", "--only", "CN12", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let text = |of: &Value| of.as_str().unwrap().to_owned();
+    findings(&report["findings"])
+        .map(|of| (text(&of["subject"]), text(&of["severity"])))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_plugin_whose_agent_is_there_leaves_nothing_over() {
+    const CASE: &str = "rules-16-flannel-postrtg-left";
+    let of = |name: &str, severity: &str| (name.to_owned(), severity.to_owned());
+    // Canal is flannel and Calico together.
+    let dir = copy(CASE);
+    write(
+        &dir,
+        "cluster/pods.json",
+        agent("kube-flannel-ds-1", "flannel/flannel:v0.26", true),
+    );
+    assert_eq!(left_over(&dir).await, []);
+    // k3s contains flannel, unless its arguments say otherwise.
+    let dir = copy(CASE);
+    let k3s = |args: &'static str| {
+        move |text: &str| {
+            let mut list: Value = serde_json::from_str(text).unwrap();
+            for node in list["items"].as_array_mut().unwrap() {
+                node["status"]["nodeInfo"]["kubeletVersion"] = "v1.33.2+k3s1".into();
+                node["metadata"]["annotations"] = serde_json::json!({"k3s.io/node-args": args});
+            }
+            list.to_string()
+        }
+    };
+    write(&dir, "cluster/nodes.json", k3s("[\"server\"]"));
+    assert_eq!(left_over(&dir).await, []);
+    write(
+        &dir,
+        "cluster/nodes.json",
+        k3s("[\"server\",\"--flannel-backend\",\"none\"]"),
+    );
+    assert_eq!(left_over(&dir).await, [of("flannel", "error")]);
+    // After another change, both plugins are left.
+    let dir = copy(CASE);
+    write(
+        &dir,
+        "cluster/pods.json",
+        agent("cilium-x", "quay.io/cilium/cilium:v1.17", false),
+    );
+    let both = [of("Calico", "error"), of("flannel", "error")];
+    assert_eq!(left_over(&dir).await, both);
+    // Links alone have no effect on other packets.
+    let dir = copy(CASE);
+    write(&dir, "node/iptables-save.txt", |text| {
+        let lines = text.lines().filter(|line| !line.contains("FLANNEL"));
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    });
+    assert_eq!(left_over(&dir).await, []);
+    write(&dir, "node/ip-link.json", |text| {
+        text.replace("vxlan.calico", "flannel.1")
+    });
+    assert_eq!(left_over(&dir).await, [of("flannel", "warning")]);
+}
+
+#[tokio::test]
+async fn a_trace_remarks_on_a_pod_whose_address_another_pod_does_not_see() {
+    let dir = "testdata/cases/rules-16-flannel-postrtg-left";
+    let trace = [
+        "--from",
+        dir,
+        "trace",
+        "shop/api",
+        "--source",
+        "shop/client",
+    ];
+    let ran = kpx(&trace).await;
+    let note = "rule 3 of chain FLANNEL-POSTRTG in table nat (flannel) replaces the source";
+    assert!(ran.out.contains(note), "{ran}");
+}
+
+#[tokio::test]
+async fn a_trace_names_the_filter_that_a_node_port_bypasses() {
+    let dir = copy("rules-12-talos-firewall-nodeport");
+    let from = dir.path().to_str().unwrap();
+    let trace = [
+        "--from",
+        from,
+        "trace",
+        "nodeport:30080",
+        "--source",
+        "external",
+        "-o",
+        "json",
+    ];
+    let notes = |ran: &crate::support::Ran| {
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        report
+            .to_string()
+            .matches("does not apply: the packet is translated")
+            .count()
+    };
+    let ran = kpx(&trace).await;
+    assert!(notes(&ran) > 0, "{ran}");
+    // From a pod of the node, no packet passes the chains at input.
+    let inside = kpx(&["--from", from, "trace", "shop/cart", "-o", "json"]).await;
+    assert_eq!(notes(&inside), 0, "{inside}");
+    // A table that filters before packets are translated does.
+    write(&dir, "node/nft.txt", |text| {
+        let early = "\tchain early {\n\t\ttype filter hook prerouting priority -110; policy accept;\n\t\ttcp dport 30080 drop\n\t}\n";
+        let table = "table inet talos {\n";
+        text.replacen(table, &format!("{table}{early}"), 1)
+    });
+    let ran = kpx(&trace).await;
+    assert_eq!(notes(&ran), 0, "{ran}");
+}
+
+#[tokio::test]
+async fn a_switch_that_breaks_connections_is_blocked_by_class() {
+    for (case, subject, words) in [
+        (
+            "ipvs-03b-hostport-before-switch-to-ipvs",
+            "default/kubernetes",
+            "reach another program: rule 6 of chain CNI-DN-",
+        ),
+        (
+            "ipvs-03b-hostport-before-switch-to-ipvs",
+            "shop/cart",
+            "(portmap)",
+        ),
+        (
+            "ipvs-04b-k3s-servicelb-before-switch",
+            "default/kubernetes, kube-system/traefik",
+            "are refused",
+        ),
+    ] {
+        let dir = format!("testdata/cases/{case}");
+        let ran = kpx(&["--from", &dir, "preflight", "--to", "ipvs", "-o", "json"]).await;
+        assert_eq!(ran.code, 1, "{case}");
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let is_it = |of: &&Value| of["id"] == "MX12" && of["subject"] == subject;
+        let found = findings(&report["assessment"]["findings"]).find(is_it);
+        let found = found.unwrap_or_else(|| panic!("{case}: {ran}"));
+        assert_eq!(found["severity"], "error");
+        let message = found["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+    // A switch to the same mode breaks nothing.
+    let dir = "testdata/cases/ipvs-03b-hostport-before-switch-to-ipvs";
+    let ran = kpx(&["--from", dir, "doctor", "--to", "iptables", "-o", "json"]).await;
+    assert!(is_silent(&serde_json::from_str(&ran.out).unwrap(), "MX12"));
 }

@@ -157,6 +157,27 @@ const CASES: &[Case] = &[
         },
     },
     Case {
+        key: "ipvs-node-port-address",
+        node: "full-ipvs",
+        version: "v1.26.4",
+        fixed: "v1.27.2",
+        show: |evidence| {
+            edit(evidence, Item::Addresses, |links| {
+                let all = links.as_array_mut().unwrap().iter_mut();
+                let dummy = all.into_iter().find(|of| of["ifname"] == "kube-ipvs0");
+                let held = dummy.unwrap()["addr_info"].as_array_mut().unwrap();
+                held.push(json!({"family": "inet", "local": "10.0.2.15", "prefixlen": 32, "scope": "global"}));
+            });
+            let servers = evidence.text(Item::IpvsSave).unwrap();
+            let others = servers
+                .lines()
+                .filter(|line| !line.contains("10.0.2.15:30080"));
+            let others: Vec<_> = others.collect();
+            let others = others.join("\n") + "\n";
+            evidence.insert(Item::IpvsSave, Ok(others));
+        },
+    },
+    Case {
         key: "ipvs-host-services",
         node: "full-ipvs",
         version: "v1.27.1",

@@ -1,5 +1,6 @@
 //! The API server's own Service.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::backend::Mode;
@@ -81,6 +82,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Because::Services("VS01"),
         Because::Services("VS07"),
         Because::Services("DV02"),
+        Because::In("DV04"),
     ],
     run: api,
 }];
@@ -148,6 +150,9 @@ fn api(facts: &Facts<'_>) -> Verdict {
         .iter()
         .filter(is_lost)
         .partition(|of| !of.when.is_empty());
+    // Behind the rules that translate it, what stops it is about its new destination.
+    let ends = certain.iter().map(|of| of.destination.0);
+    let ends: BTreeSet<IpAddr> = ends.filter(|end| *end != destination).collect();
     let lost: Vec<_> = certain
         .into_iter()
         .map(|of| Proof::Note(format!("{destination}:{port} from the host: {}", of.reason)))
@@ -172,7 +177,11 @@ fn api(facts: &Facts<'_>) -> Verdict {
             message,
         )
         .of_family(family)
-        .through([Subject::chain(None, "nat", "OUTPUT")])
+        .through(if ends.is_empty() {
+            vec![Subject::chain(None, "nat", "OUTPUT")]
+        } else {
+            ends.into_iter().map(Subject::from).collect()
+        })
         .evidence(lost),
     ])
 }

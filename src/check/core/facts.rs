@@ -12,8 +12,9 @@ use crate::cluster::{ConfigMap, Node};
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 use crate::node::NodeSnapshot;
+use crate::node::processes::kube_proxies;
 use crate::owner::Owners;
-use crate::verdict::{Across, Surveyed, survey};
+use crate::verdict::{Across, Outlook, Surveyed, survey};
 
 /// The items that [`Facts::mode`] reads.
 pub const MODE: &[Item] = &[Item::ProxyMode, Item::ProxyConfig, Item::ConfigMaps];
@@ -33,7 +34,11 @@ pub struct Facts<'a> {
     /// The states of other nodes, to which connections are followed.
     across: Option<&'static Across<'static>>,
     surveyed: OnceLock<Vec<Surveyed>>,
+    outlook: OnceLock<Result<Outlook, Gap>>,
 }
+
+/// Programs that contain both the kubelet and kube-proxy.
+const ONE_PROGRAM: [&str; 4] = ["k3s", "k3s-agent", "k3s-server", "kubelite"];
 
 /// The source of the configured mode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,6 +70,7 @@ impl<'a> Facts<'a> {
             owners: OnceLock::new(),
             across: None,
             surveyed: OnceLock::new(),
+            outlook: OnceLock::new(),
         }
     }
 
@@ -102,6 +108,15 @@ impl Facts<'_> {
             survey(self.node, ports, &Family::BOTH, self.across)
         });
         Ok(all)
+    }
+
+    /// Returns the verdict on all Services in the mode of a planned switch, which is computed once.
+    pub fn outlook(&self, mode: Mode) -> Result<&Outlook, Gap> {
+        self.node.services()?;
+        let outlook = self
+            .outlook
+            .get_or_init(|| Outlook::of(self.node, self.owners().ports(), mode));
+        outlook.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the target mode of a planned switch.
@@ -222,12 +237,20 @@ impl Facts<'_> {
         let found = self.node.proxy_version(self.node_name().as_deref())?;
         match found.source {
             Source::Metrics | Source::PodImage | Source::DaemonSetImage => Ok(found),
+            Source::Node | Source::Kubelet if self.is_one_program() => Ok(found),
             Source::Node | Source::Kubelet => {
                 let known = format!("only the kubelet's version is known, {}", found.version);
                 let unread = self.node.evidence().text(Item::Metrics).err();
                 Err(unread.unwrap_or(Gap::Absent(Item::Metrics, known)))
             }
         }
+    }
+
+    /// Returns whether the kubelet and kube-proxy are one program here, as in k3s and `MicroK8s`: then they have one version.
+    fn is_one_program(&self) -> bool {
+        let processes = self.node.processes();
+        let mut here = processes.iter().flat_map(|all| kube_proxies(all));
+        here.any(|of| ONE_PROGRAM.contains(&of.name.as_str()))
     }
 
     /// Returns the IP families that Services or pods use; a gap if nothing that was read has any.

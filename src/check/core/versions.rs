@@ -11,6 +11,7 @@ pub(in crate::check) const VERSION: &[Item] = &[
     Item::Nodes,
     Item::Addresses,
     Item::ProxyConfig,
+    Item::Processes,
 ];
 
 pub(in crate::check) fn kernel_proof(facts: &Facts<'_>) -> Result<Proof, Gap> {

@@ -2,11 +2,9 @@
 
 use super::because::{outdates, process};
 use super::causes::root;
+use crate::check::kp::OF_PROXY;
 use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
 use crate::net::Family;
-
-/// The checks of kube-proxy's log, container and process; what the log says comes first.
-pub const CHECKS: [&str; 3] = ["KP21", "KP02", "KP05"];
 
 /// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is that of
 /// kube-proxy's log or process, or what that follows from.
@@ -14,7 +12,7 @@ pub fn idle_proxy(
     outcomes: &[(&'static Check, Outcome)],
     family: Family,
 ) -> Option<(&'static Check, String, Option<Fix>)> {
-    CHECKS.iter().find_map(|id| {
+    OF_PROXY.iter().find_map(|id| {
         let failed = outcomes.iter().filter(|(check, _)| check.id == *id);
         let mut idle: Vec<(&'static Check, &Finding)> = Vec::new();
         for (check, outcome) in failed {
@@ -28,7 +26,7 @@ pub fn idle_proxy(
         let (check, finding) = *idle.first()?;
         Some(match root(outcomes, check, finding) {
             Some((cause, of)) => {
-                let message = format!("{}, so {}", of.message, finding.message);
+                let message = format!("{} ({})", finding.message, of.message);
                 (cause, message, of.fix.clone())
             }
             None => (check, finding.message.clone(), finding.fix.clone()),

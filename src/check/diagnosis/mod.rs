@@ -18,7 +18,7 @@ use crate::verdict::Tally;
 pub use because::Because;
 pub use blocks::Block;
 pub use causes::root;
-pub use idle::{CHECKS as OF_PROXY, idle_proxy};
+pub use idle::idle_proxy;
 pub(crate) use ignored::{EntryStatus, EntryUse, Hidden};
 pub use next::Next;
 

@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use crate::backend::Mode;
 use crate::backend::ipvs::model::DUMMY;
 use crate::check::core::{
-    DRIFT_NEEDS, MODE, RESTART, address_proof, is_node_local_dns, name_of, service_proof,
+    DRIFT_NEEDS, MODE, RESTART, VERSION, address_proof, is_node_local_dns, name_of, service_proof,
     services_at, split_addresses,
 };
+use crate::check::kb;
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Advice, Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict,
+    When,
 };
 use crate::cluster::Service;
 use crate::diff::Layer;
@@ -95,7 +97,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#66966",
             "kubernetes-sigs/kubespray#4993: whole nodes unreachable",
         ],
-        needs: &[MODE, &[Item::Addresses, Item::Nodes, Item::Services]],
+        needs: &[
+            MODE,
+            VERSION,
+            &[Item::Addresses, Item::Nodes, Item::Services, Item::Pods],
+        ],
         caused_by: &[],
         run: conflict,
     },
@@ -263,11 +269,16 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
         }
         let services: Vec<_> = services_with(facts, ip).collect();
         seen.extend(services.iter().map(|service| service_proof(service)));
-        let message =
-            "the address of a node is on kube-ipvs0: packets for that node never leave this one";
+        let message = if link.is_some() {
+            own_address(facts)
+        } else {
+            "the address of a node is on kube-ipvs0: packets for that node never leave this one"
+                .to_owned()
+        };
         findings.push(
             Finding::new(Severity::Error, ip, message)
                 .evidence(seen)
+                .fix(free(facts, ip, &services))
                 .services(services),
         );
     }
@@ -277,6 +288,64 @@ fn conflict(facts: &Facts<'_>) -> Verdict {
         _ => Ok(findings),
     }
 }
+
+/// Returns what follows from a Service with the node's own address in this release.
+fn own_address(facts: &Facts<'_>) -> String {
+    let mut effects = vec!["other nodes cannot reach this one at it"];
+    if kb::has(facts, kb::NODE_PORTS) {
+        effects.push("this release serves no NodePorts at it");
+    }
+    if kb::has(facts, kb::HOST_SERVICES) {
+        effects.push("this release rejects connections to the node's own ports at it, such as ssh and the kubelet's");
+    }
+    format!(
+        "a Service has this node's own address, which ipvs mode puts on kube-ipvs0 of every node: {}",
+        effects.join(", and ")
+    )
+}
+
+/// Returns how to take the address `ip` of a node from `services`.
+fn free(facts: &Facts<'_>, ip: IpAddr, services: &[&Service]) -> Fix {
+    let has = |of: &&&Service| {
+        of.spec
+            .external_ips
+            .iter()
+            .any(|text| text.parse() == Ok(ip))
+    };
+    if let Some(service) = services.iter().find(has) {
+        let meta = &service.metadata;
+        let advice = Advice::Edit {
+            resource: "service",
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+        };
+        let text = "Remove the address from the Service's externalIPs; kube-proxy then removes it from the link.";
+        return Fix::new(text, advice);
+    }
+    let Some(service) = services.first() else {
+        return Fix::said(
+            "Find out which Service had the address, and restart kube-proxy on this node.",
+        );
+    };
+    let pods = facts.node.pods().map_or(&[][..], Vec::as_slice);
+    let mut images = pods.iter().flat_map(|pod| &pod.spec.containers);
+    let text = if images.any(|of| of.image.contains(SERVICE_LB)) {
+        "k3s' servicelb gives Services the addresses of nodes, which ipvs mode cannot serve: start the servers of k3s with \
+         --disable=servicelb and use another load balancer, or use another mode of kube-proxy."
+    } else {
+        "The controller of the load balancer has given the Service the address of a node: remove it from the controller's pool \
+         (MetalLB: IPAddressPool, kube-vip: its range), or use another mode of kube-proxy."
+    };
+    let meta = &service.metadata;
+    let command = format!(
+        "kubectl -n {} get service {} -o jsonpath='{{.status.loadBalancer}}'",
+        meta.namespace, meta.name
+    );
+    Fix::kubectl(text, command)
+}
+
+/// The image of k3s' load balancer.
+const SERVICE_LB: &str = "klipper-lb";
 
 fn services_with<'a>(facts: &Facts<'a>, ip: IpAddr) -> impl Iterator<Item = &'a Service> {
     let services = facts.node.services().ok();

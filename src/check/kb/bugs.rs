@@ -8,6 +8,12 @@ const IPTABLES: &[Mode] = &[Mode::Iptables];
 const IPVS: &[Mode] = &[Mode::Ipvs];
 const NFTABLES: &[Mode] = &[Mode::Nftables];
 
+/// The key of the bug that the node's own ports are blocked at an address of a Service.
+pub(in crate::check) const HOST_SERVICES: &str = "ipvs-host-services";
+
+/// The key of the bug that NodePorts are missing at an address of the node.
+pub(in crate::check) const NODE_PORTS: &str = "ipvs-node-port-address";
+
 /// The known bugs, by mode and release.
 pub(in crate::check) const BUGS: &[Bug] = &[
     Bug {
@@ -113,6 +119,18 @@ pub(in crate::check) const BUGS: &[Bug] = &[
         ),
         thread: "kubernetes/kubernetes#137085",
         seen: seen::slow_full_sync_of_large_cluster,
+    },
+    Bug {
+        key: "ipvs-node-port-address",
+        versions: "1.23.0..1.27.2",
+        modes: IPVS,
+        severity: Severity::Error,
+        what: "it serves no NodePort at an address of the node that a Service has as well, and removes those that are added",
+        workaround: Text::plain(
+            "Remove the node's address from the Service's externalIPs or load balancer, or use the NodePorts at another address.",
+        ),
+        thread: "kubernetes/kubernetes#114815",
+        seen: seen::node_ports_missing,
     },
     Bug {
         key: "ipvs-host-services",

@@ -7,15 +7,16 @@ use super::core::{Collector, FAMILIES, MODE, VERSION};
 use super::ct::FLOWS;
 use super::drift::DRIFT;
 use super::{
-    Check, Example, Facts, Finding, Proof, Prose, ServiceRef, Severity, Subject, Text, Verdict,
-    When,
+    Because, Check, Example, Facts, Finding, Proof, Prose, ServiceRef, Severity, Subject, Text,
+    Verdict, When,
 };
 use crate::backend::Mode;
 use crate::cluster::release::{Goal, Span};
 use crate::cluster::version::Version;
 use crate::evidence::{Gap, Item};
 use crate::node::desired::NEEDS;
-pub(super) use bugs::BUGS;
+pub(super) use bugs::{BUGS, HOST_SERVICES, NODE_PORTS};
+pub(super) use seen::shared_addresses;
 
 /// The items that the known bugs are recognized by.
 const SEEN: &[Item] = &[
@@ -25,6 +26,8 @@ const SEEN: &[Item] = &[
     Item::ProxyTools,
     Item::ServiceCidrs,
     Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
 ];
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -42,6 +45,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     )],
     fix: Text::plain("Upgrade kube-proxy to a version without the bug."),
     incidents: &[
+        "kubernetes/kubernetes#114815",
         "kubernetes/kubernetes#117613",
         "kubernetes/kubernetes#117723",
         "kubernetes/kubernetes#121362",
@@ -61,7 +65,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#142183",
     ],
     needs: &[MODE, VERSION, NEEDS, DRIFT, FAMILIES, FLOWS, SEEN],
-    caused_by: &[],
+    caused_by: &[Because::In("DV04")],
     run: known_bugs,
 }];
 
@@ -96,6 +100,8 @@ pub(super) struct Shown {
     pub(super) proofs: Vec<Proof>,
     /// The Services that it concerns; none if it concerns the whole node.
     pub(super) services: Vec<ServiceRef>,
+    /// The objects of another check without which it does not show.
+    pub(super) within: Vec<Subject>,
 }
 
 impl Bug {
@@ -148,6 +154,7 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
         findings.push(
             Finding::new(bug.severity, Subject::bug(bug.key), message)
                 .services(shown.services)
+                .through(shown.within)
                 .evidence(shown.proofs)
                 .evidence([version])
                 .evidence(bug.thread())
@@ -161,6 +168,11 @@ fn known_bugs(facts: &Facts<'_>) -> Verdict {
 pub(super) fn here(facts: &Facts<'_>) -> Result<impl Iterator<Item = &'static Bug>, Gap> {
     let (version, mode) = (facts.version()?.version, facts.current()?);
     Ok(BUGS.iter().filter(move |bug| bug.is_in(version, mode)))
+}
+
+/// Returns whether the running version has the bug `key` in its mode.
+pub(super) fn has(facts: &Facts<'_>, key: &str) -> bool {
+    here(facts).is_ok_and(|mut bugs| bugs.any(|bug| bug.key == key))
 }
 
 /// Iterates over the known bugs that kube-proxy has after the upgrade to `goal` in `mode`.
@@ -189,6 +201,13 @@ mod tests {
                 bug.key
             );
             assert!(!bug.modes.is_empty(), "{}", bug.key);
+        }
+    }
+
+    #[test]
+    fn bugs_that_other_checks_ask_for_are_in_the_table() {
+        for key in [HOST_SERVICES, NODE_PORTS] {
+            assert!(BUGS.iter().any(|bug| bug.key == key), "{key}");
         }
     }
 

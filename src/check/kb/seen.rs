@@ -1,16 +1,19 @@
 //! What a node shows of each known bug.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use super::Shown;
 use crate::backend::Mode;
+use crate::backend::ipvs::model::Key;
 use crate::backend::nftables::expect::TABLE;
 use crate::backend::nftables::model::{Datum, Verdict};
 use crate::check::core::{
-    Collector, connection_proof, is_served, name_of, newer_nft, rules_in_use, sets_of_others,
+    Collector, connection_proof, is_node_local_dns, is_served, name_of, newer_nft, proto_of,
+    rules_in_use, sets_of_others, split_addresses,
 };
 use crate::check::ct::{Why, stale_of};
-use crate::check::{Facts, Proof, ServiceRef};
+use crate::check::{Facts, Proof, ServiceRef, Subject};
 use crate::cluster::Service;
 use crate::cluster::config::NodePortsAt;
 use crate::desired::serves_localhost;
@@ -33,6 +36,7 @@ impl From<Vec<Proof>> for Shown {
         Self {
             proofs,
             services: Vec::new(),
+            within: Vec::new(),
         }
     }
 }
@@ -43,6 +47,7 @@ fn some_of(found: impl IntoIterator<Item = (ServiceRef, Proof)>, what: &str) -> 
     Shown {
         proofs: some(proofs, what),
         services,
+        within: Vec::new(),
     }
 }
 
@@ -192,6 +197,7 @@ pub(super) fn reused_address(facts: &Facts<'_>) -> Seen {
     Ok(Shown {
         proofs: some(seen, "endpoint"),
         services,
+        within: Vec::new(),
     })
 }
 
@@ -232,6 +238,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         count => Shown {
             proofs: vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
             services: services.collect(),
+            within: Vec::new(),
         },
     })
 }
@@ -276,6 +283,7 @@ fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen
     Ok(Shown {
         proofs: some(seen, "Service"),
         services,
+        within: Vec::new(),
     })
 }
 
@@ -296,6 +304,56 @@ pub(super) fn local_external_ips_rejected(facts: &Facts<'_>) -> Seen {
     not_let_pass(facts, names, "EXTERNAL-IP-LOCAL")
 }
 
+/// Returns the addresses that kube-ipvs0 shares with another link of the node.
+pub(in crate::check) fn shared_addresses(facts: &Facts<'_>) -> Result<Vec<IpAddr>, Gap> {
+    let (ours, others) = split_addresses(facts)?;
+    let is_shared = |ip: &IpAddr| {
+        let mut others = others.iter();
+        others.any(|of| of.addr.addr == *ip && !is_node_local_dns(&of.link))
+    };
+    let ours = ours.iter().map(|of| of.addr.addr);
+    Ok(ours.filter(is_shared).collect())
+}
+
+pub(super) fn node_ports_missing(facts: &Facts<'_>) -> Seen {
+    let shared = shared_addresses(facts)?;
+    if shared.is_empty() {
+        return Ok(Shown::default());
+    }
+    let servers = &facts.node.ipvs()?.servers;
+    let mut shown = Shown::default();
+    let mut missing = Vec::new();
+    for service in facts.node.services()?.iter().filter(|of| is_served(of)) {
+        for port in &service.spec.ports {
+            let Some(number) = port.node_port.filter(|number| *number != 0) else {
+                continue;
+            };
+            for addr in &shared {
+                let key = Key::Address {
+                    proto: proto_of(&port.protocol),
+                    addr: *addr,
+                    port: number,
+                };
+                if servers.iter().any(|server| server.key == key) {
+                    continue;
+                }
+                let at = SocketAddr::new(*addr, number);
+                missing.push(Proof::Note(format!(
+                    "no virtual server at {at}, a NodePort of {}",
+                    name_of(service)
+                )));
+                shown.services.push(service.into());
+                let about = Subject::from(*addr);
+                if !shown.within.contains(&about) {
+                    shown.within.push(about);
+                }
+            }
+        }
+    }
+    shown.proofs = some(missing, "NodePort");
+    Ok(shown)
+}
+
 pub(super) fn own_address_in_set(facts: &Facts<'_>) -> Seen {
     let sets = facts.node.evidence().text(Item::Ipset)?;
     let node = facts.this_node()?;
@@ -307,10 +365,14 @@ pub(super) fn own_address_in_set(facts: &Facts<'_>) -> Seen {
                 .any(|set| line.trim() == format!("add {set} {address}"))
         })
     });
-    Ok(held
-        .map(|address| Proof::setting("set KUBE-IPVS-IPS", "the node's own address", address))
-        .collect::<Vec<_>>()
-        .into())
+    let held: Vec<&String> = held.collect();
+    let within = held.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+    let proof =
+        |address: &&String| Proof::setting("set KUBE-IPVS-IPS", "the node's own address", *address);
+    Ok(Shown {
+        within: within.map(Subject::from).collect(),
+        ..held.iter().map(proof).collect::<Vec<_>>().into()
+    })
 }
 
 pub(super) fn newer_sets(facts: &Facts<'_>) -> Seen {
@@ -410,6 +472,7 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
     Ok(Shown {
         proofs,
         services: served,
+        within: Vec::new(),
     })
 }
 
@@ -448,5 +511,6 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
     Ok(Shown {
         proofs,
         services: with,
+        within: Vec::new(),
     })
 }

@@ -11,6 +11,10 @@ use super::Check;
 
 pub use silence::fold;
 
+/// The checks of kube-proxy's log, container and process, which say why it does not program the node; what the log says comes
+/// first.
+pub(super) const OF_PROXY: [&str; 3] = ["KP21", "KP02", "KP05"];
+
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[
     config::CHECKS,

@@ -27,7 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
             "k3s-io/k3s#5031",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM15"),
+            Because::Outdated("KP21"),
+            Because::In("DV04"),
+        ],
         run: |facts| facts.drifted("VS01", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
