@@ -60,6 +60,8 @@ impl std::fmt::Display for Program {
 pub struct Link {
     /// Interface index.
     pub index: u32,
+    /// Index of the link that it is a pair with, in the other network namespace, or that it is on.
+    pub peer: Option<u32>,
     /// Name of the link.
     pub name: String,
     /// `dummy`, `veth`, `bridge`, …; empty for a physical device.
@@ -84,6 +86,7 @@ pub struct Link {
 #[serde(default)]
 struct RawLink {
     ifindex: u32,
+    link_index: Option<u32>,
     ifname: String,
     flags: Vec<String>,
     mtu: u32,
@@ -98,6 +101,7 @@ impl Default for RawLink {
     fn default() -> Self {
         Self {
             ifindex: 0,
+            link_index: None,
             ifname: String::new(),
             flags: Vec::new(),
             mtu: 0,
@@ -211,6 +215,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         });
         Link {
             index: link.ifindex,
+            peer: link.link_index,
             name: link.ifname,
             kind: link.linkinfo.info_kind.unwrap_or_default(),
             flags: link.flags,

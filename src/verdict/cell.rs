@@ -78,6 +78,8 @@ pub fn client_names(all: &[Client]) -> String {
     let mut words: Vec<_> = Client::ALL
         .into_iter()
         .filter(|of| all.contains(of))
+        // They are pods, too.
+        .filter(|of| *of != Client::Single || !all.contains(&Client::Pod))
         .collect();
     words.dedup();
     let words: Vec<_> = words.into_iter().map(Client::name).collect();

@@ -247,7 +247,8 @@ impl Judge<'_> {
     fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let address = question.flow.destination;
         let client = outcome.sent_from;
-        if question.flow.entry != Entry::Outside || self.places.is_pod(client) {
+        let is_asked = self.places.service(address).is_some() || self.places.own(address).is_some();
+        if question.flow.entry != Entry::Outside || !is_asked || self.places.is_pod(client) {
             return None;
         }
         let all = &self.node.addresses().ok()?.all;

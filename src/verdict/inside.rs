@@ -86,7 +86,7 @@ impl Judge<'_> {
             .is_some_and(PodNetwork::has_rules)
     }
 
-    fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, Gap> {
+    pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, Gap> {
         let all = self.node.pod_networks()?;
         let by_address = self.insides.by_address.get_or_init(|| {
             let mut by_address = HashMap::default();
@@ -198,6 +198,10 @@ impl<'p> Inside<'p> {
         listens.sort_by_key(|of| (of.port() != end.port(), *of));
         listens.dedup();
         listens.truncate(MOST_NAMED);
-        Some(Fault::Obstacle(Box::new(Obstacle::Deaf { at, listens })))
+        Some(Fault::Obstacle(Box::new(Obstacle::Deaf {
+            at,
+            end,
+            listens,
+        })))
     }
 }

@@ -108,6 +108,8 @@ pub enum Obstacle {
     Deaf {
         /// The endpoint.
         at: SocketAddr,
+        /// The address and port to which rules in the pod send its packets.
+        end: SocketAddr,
         /// Where else in the pod something listens, by address and port.
         listens: Vec<SocketAddr>,
     },
@@ -290,8 +292,15 @@ impl fmt::Display for Obstacle {
                 "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
                  packets to its pods do not leave this node"
             ),
-            Self::Deaf { at, listens } => {
-                write!(f, "nothing in the pod listens at {at}")?;
+            Self::Deaf { at, end, listens } => {
+                if at == end {
+                    write!(f, "nothing in the pod listens at {at}")?;
+                } else {
+                    write!(
+                        f,
+                        "rules in the pod send packets for {at} to {end}, and nothing listens there"
+                    )?;
+                }
                 match listens.as_slice() {
                     [] => f.write_str(": no port is open in it"),
                     all => {

@@ -1,8 +1,11 @@
 //! Ports of bridges, and programs on links.
 
+use std::net::IpAddr;
+
 use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
-use crate::node::links::Link;
+use crate::evidence::Item;
+use crate::node::links::{self, Link};
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 
 /// A port that a client may send from: replies go to it.
@@ -28,6 +31,17 @@ impl Judge<'_> {
         if back != bridge || !outcome.bridged && !keeps_source {
             return None;
         }
+        let both = [end, outcome.sent_from].map(|pod| self.port_of(pod, &ports));
+        if let [Some(one), Some(other)] = both {
+            return [one, other]
+                .iter()
+                .all(|of| of.isolated == Some(true))
+                .then(|| {
+                    Fault::Obstacle(Box::new(Obstacle::Isolated {
+                        bridge: bridge.to_owned(),
+                    }))
+                });
+        }
         Some(if isolated.len() == ports.len() {
             Fault::Obstacle(Box::new(Obstacle::Isolated {
                 bridge: bridge.to_owned(),
@@ -39,6 +53,16 @@ impl Judge<'_> {
                 ports.len()
             )))
         })
+    }
+
+    /// Returns the port of a bridge that `pod` has, if its network is read.
+    fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
+        let network = self.network_of(pod).ok().flatten()?;
+        let text = network.evidence.text(Item::Links).ok()?;
+        let links = links::links(text).ok()?;
+        let mut peers = links.all.iter().filter_map(|link| link.peer);
+        let peer = peers.next().filter(|_| peers.next().is_none())?;
+        ports.iter().copied().find(|port| port.index == peer)
     }
 
     /// Returns the fault of replies that chains on links or bridges stop.

@@ -2,13 +2,14 @@
 //!
 //! A typical pod stands for all others; these are judged beside it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use foldhash::HashSet;
+use foldhash::HashMap;
 
 use super::cell::Target;
 use super::judge::Judge;
-use crate::backend::iptables::model::Match;
+use crate::backend::iptables::model::{Match, Target as Goal};
 use crate::backend::nftables::expect::TABLE as OWN_TABLE;
 use crate::backend::nftables::model::{Expr, Statement};
 use crate::net::{Cidr, Family};
@@ -49,10 +50,20 @@ impl Judge<'_> {
         if pods.is_empty() {
             return pods;
         }
-        let named = named(self.node);
+        let signs = signs(self.node);
+        let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
+        // What rules say of most pods, such as those of a network plugin for each of its pods, tells none apart.
+        let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
+        for pod in &pods {
+            *counts.entry(of(pod)).or_default() += 1;
+        }
+        let usual = counts
+            .into_iter()
+            .max_by_key(|(signs, count)| (*count, signs.is_none()));
+        let usual = usual.and_then(|(signs, _)| signs.cloned());
         pods.retain(|pod| {
             pod.addr.is_some_and(|addr| {
-                named.contains(&addr)
+                signs.get(&addr) != usual.as_ref()
                     || self.taken(addr).is_some()
                     || self.is_cut_off(addr)
                     || self.is_set_by_hand(addr)
@@ -63,46 +74,70 @@ impl Judge<'_> {
     }
 }
 
-/// Returns the single addresses in rules that are not kube-proxy's, and in policy rules.
-fn named(node: &NodeSnapshot<'_>) -> HashSet<IpAddr> {
-    let mut named = HashSet::default();
-    let mut add = |range: &Cidr| {
+/// The rules that name an address, but for what they do with it.
+type Signs = BTreeSet<String>;
+
+/// Returns the single addresses in rules that are not kube-proxy's, and in policy rules, with the places of these rules.
+fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
+    let mut signs: HashMap<IpAddr, Signs> = HashMap::default();
+    let mut add = |range: &Cidr, place: String| {
         if range.is_host() {
-            named.insert(range.addr);
+            signs.entry(range.addr).or_default().insert(place);
         }
     };
     for backend in [IptablesBackend::InUse, IptablesBackend::Legacy] {
         for saved in Family::BOTH.map(|family| node.saved(backend, family)) {
             let chains = saved.into_iter().flat_map(|saved| saved.chains(is_foreign));
-            for of in chains
-                .flat_map(|chain| &chain.rules)
-                .flat_map(|rule| &rule.matches)
-            {
-                if let Match::Source(range) | Match::Destination(range) = of {
-                    add(&range.value);
+            for chain in chains {
+                for rule in &chain.rules {
+                    // The chains of a network plugin have the hash of a pod in their names.
+                    let does = match &rule.target {
+                        Some(Goal::Jump(_) | Goal::Goto(_)) => "goes on".to_owned(),
+                        other => format!("{other:?}"),
+                    };
+                    for of in &rule.matches {
+                        match of {
+                            Match::Source(range) => {
+                                add(&range.value, format!("{} from {does}", chain.name))
+                            }
+                            Match::Destination(range) => {
+                                add(&range.value, format!("{} to {does}", chain.name))
+                            }
+                            _ => {}
+                        }
+                    }
                 }
             }
         }
     }
     for rule in node.rules().into_iter().flat_map(|rules| &rules.all) {
-        rule.from.iter().chain(&rule.to).for_each(&mut add);
+        let does = format!("{} {:?}", rule.action, rule.table);
+        rule.from
+            .iter()
+            .for_each(|range| add(range, format!("from {does}")));
+        rule.to
+            .iter()
+            .for_each(|range| add(range, format!("to {does}")));
     }
     let tables = node.nft().into_iter().flat_map(|rules| &rules.tables);
     for table in tables.filter(|table| table.name != OWN_TABLE) {
+        let place = |name: &str| format!("{} {} {name}", table.family, table.name);
         let chains = table.chains.iter().filter(|chain| is_foreign(&chain.name));
-        for statement in chains
-            .flat_map(|chain| &chain.rules)
-            .flat_map(|rule| &rule.statements)
-        {
-            if let Statement::Match { right, .. } = statement {
-                add_words(right, &mut named);
+        for chain in chains {
+            let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+            for statement in statements {
+                if let Statement::Match { right, .. } = statement {
+                    add_words(right, &place(&chain.name), &mut signs);
+                }
             }
         }
-        for element in table.sets.iter().flat_map(|set| &set.elements) {
-            add_words(&element.key, &mut named);
+        for set in &table.sets {
+            for element in &set.elements {
+                add_words(&element.key, &place(&set.name), &mut signs);
+            }
         }
     }
-    named
+    signs
 }
 
 fn is_foreign(chain: &str) -> bool {
@@ -110,10 +145,18 @@ fn is_foreign(chain: &str) -> bool {
 }
 
 /// Adds the addresses in `expr`.
-fn add_words(expr: &Expr, named: &mut HashSet<IpAddr>) {
+fn add_words(expr: &Expr, place: &str, signs: &mut HashMap<IpAddr, Signs>) {
     match expr {
-        Expr::Word(word) => named.extend(word.parse::<IpAddr>()),
-        Expr::Set(all) | Expr::Concat(all) => all.iter().for_each(|of| add_words(of, named)),
+        Expr::Word(word) => {
+            if let Ok(addr) = word.parse() {
+                signs.entry(addr).or_default().insert(place.to_owned());
+            }
+        }
+        Expr::Set(all) | Expr::Concat(all) => {
+            for of in all {
+                add_words(of, place, signs);
+            }
+        }
         _ => {}
     }
 }

@@ -737,7 +737,7 @@ pub(crate) const FAULTS: &[Row] = &[
         asked: &["demo/early"],
         sent: Some(Sent(W1, "10.96.77.9:80", All)),
         open: true,
-        says: &["publishNotReadyAddresses", "demo/early", "not ready"],
+        says: &["demo/early", "nothing in the pod listens"],
         mend: Back,
         ..ROW
     },

@@ -80,7 +80,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
             format!("kubectl get nodes -o yaml | grep {annotation}"),
         ),
-        Obstacle::Deaf { at, listens } if listens.iter().any(|of| of.port() == at.port()) => {
+        Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
             Fix::said(
                 "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",
             )
