@@ -244,16 +244,16 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the connections of pods of another node to an endpoint of `port` on this one, as their own node translates them, if
-    /// any fail.
-    pub fn failing_arrival(
+    /// Returns the connections of pods of another node to endpoints of `port` on this one that fail, as their own node translates
+    /// them.
+    pub fn failing_arrivals(
         &self,
         walks: &Walks<'_, '_, '_>,
         port: &Port,
         family: Family,
-    ) -> Option<Cell> {
-        let mut here = usable(port, family).filter(|of| of.local == Some(true));
-        here.find_map(|endpoint| {
+    ) -> Vec<Cell> {
+        let here = usable(port, family).filter(|of| of.local == Some(true));
+        let failing = here.filter_map(|endpoint| {
             let is_pod = self.places.own(endpoint.addr.ip()).is_none();
             let (node, addr) = self.places.client_elsewhere(family, is_pod)?;
             let target = Target {
@@ -270,7 +270,8 @@ impl Judge<'_> {
             let brief = self.walked(|flow| walks.brief(flow), target, client, &source);
             let fails = brief.fate().fails();
             fails.then(|| self.cell(walks, target, client, &source))
-        })
+        });
+        failing.collect()
     }
 
     /// Judges the connections from one client to `target`.

@@ -173,8 +173,12 @@ fn one(
             let judged = judge.brief_cells(walks, target);
             cells.extend(judged.map(|cell| brief(service, port, walks, &cell)));
         }
-        let arrival = judge.failing_arrival(walks, port, *family);
-        cells.extend(arrival.map(|cell| brief(service, port, walks, &cell)));
+        let arrivals = judge.failing_arrivals(walks, port, *family);
+        cells.extend(
+            arrivals
+                .iter()
+                .map(|cell| brief(service, port, walks, cell)),
+        );
     }
     Surveyed {
         name: port.name.clone(),

@@ -273,7 +273,7 @@ impl Trial<'_> {
             From::Host(_) => ("host", self.names.put(sent.1)),
         };
         let paths = said.report["paths"].as_array().cloned().unwrap_or_default();
-        // The pod that sends may be told apart from the others, which the typical one stands for.
+        // The typical pod does not stand for one that something tells apart from the others.
         let sender = format!("({},", self.names.put("{client}"));
         let is_sender = |path: &&Value| {
             path["client"] == "single"
