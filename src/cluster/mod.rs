@@ -7,6 +7,7 @@ pub mod edit;
 mod endpoints;
 pub(crate) mod flags;
 mod list;
+mod matching;
 mod node;
 pub(crate) mod pod;
 pub(crate) mod release;
@@ -25,6 +26,7 @@ pub use endpoints::{
     ByService, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named, TargetRef,
 };
 pub use list::{List, list, list_naming, missing};
+pub use matching::{Matching, makes_none};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use service::{
     ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{lack, last_change, usable};
+use super::endpoints::{Objects, lack, last_change, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
@@ -395,8 +395,12 @@ impl Look<'_> {
         let mut ports = service.spec.ports.iter();
         let of_service = ports.find(|of| of.name == *port.name.port);
         let target = of_service.and_then(|of| of.target_port.as_ref());
-        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
-        let (lack, since) = lack(service, &port.name.port, target, family, self.slices, pods);
+        let objects = Objects {
+            services: self.services,
+            slices: self.slices,
+            pods: self.node.pods().ok().map(Vec::as_slice),
+        };
+        let (lack, since) = lack(service, &port.name.port, target, family, objects);
         Blame {
             since,
             ..Blame::breaks(Cause::NoEndpoints { lack })

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::endpoints::Lack;
+use super::endpoints::{Compared, Lack};
 use crate::backend::Mode;
 use crate::check::{Fix, ServiceRef, obstacle_owner};
 use crate::evidence::Time;
@@ -738,8 +738,37 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
     let namespace = service.map_or("default", |service| &service.namespace);
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
     match lack {
-        Lack::NoPods { selector } => format!(
-            "{subject} has no endpoints{since}: no pod in namespace {namespace} matches its selector {selector}"
+        Lack::NoPods { selector, compared } => {
+            let no_pod = format!("no pod in namespace {namespace} matches its selector {selector}");
+            let node = at.node.as_deref().unwrap_or("this node");
+            match compared {
+                Compared::All => format!("{subject} has no endpoints{since}: {no_pod}"),
+                Compared::Here => format!(
+                    "{subject} has no EndpointSlice: of the pods on {node}, {no_pod} (those on other nodes were not compared)"
+                ),
+                Compared::Nothing => format!(
+                    "{subject} has no EndpointSlice; the pods were not read, so it is unknown whether one matches its selector \
+                     {selector}"
+                ),
+            }
+        }
+        Lack::NoSlice { pods, ready, all } => {
+            let ready = if *ready { "ready " } else { "" };
+            let controller = if *all {
+                "no Service with a selector has one, so the EndpointSlice controller does not run or is too old"
+            } else {
+                "the EndpointSlice controller has not made one"
+            };
+            format!(
+                "no EndpointSlice exists for {subject}, although {ready}pods match its selector ({}): {controller}",
+                listed(pods)
+            )
+        }
+        Lack::Unlisted { pods, slices } => format!(
+            "{subject} has no endpoints{since}: its EndpointSlice ({}) lists none, although ready pods match its selector ({}): \
+             the EndpointSlice controller has not updated it",
+            listed(slices),
+            listed(pods)
         ),
         Lack::NoSelector => format!(
             "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"

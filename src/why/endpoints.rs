@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::{Endpoint, EndpointPort, EndpointSlice, Metadata, Pod, Service};
+use crate::cluster::{
+    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, makes_none,
+};
 use crate::evidence::Time;
 use crate::net::Family;
 use crate::owner::{EndpointState, Port};
@@ -25,6 +27,24 @@ pub enum Lack {
     NoPods {
         /// The selector, as `kubectl -l` takes it.
         selector: String,
+        /// What was compared with it.
+        compared: Compared,
+    },
+    /// Pods match the selector, but no EndpointSlice of the Service exists.
+    NoSlice {
+        /// The pods: the ready ones, if any are.
+        pods: Vec<String>,
+        /// Whether they are ready.
+        ready: bool,
+        /// Whether no Service with a selector has a slice.
+        all: bool,
+    },
+    /// Ready pods match the selector, but the slices of the Service do not list them.
+    Unlisted {
+        /// The pods.
+        pods: Vec<String>,
+        /// The slices.
+        slices: Vec<String>,
     },
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector,
@@ -52,6 +72,30 @@ pub enum Lack {
         /// The slices.
         slices: Vec<String>,
     },
+}
+
+/// What a selector was compared with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// All pods, by the control plane: it has written a slice without endpoints.
+    All,
+    /// The pods of this node: no slice exists.
+    Here,
+    /// Nothing: no slice exists, and the pods were not read.
+    Nothing,
+}
+
+/// The objects that tell why a Service has no endpoints.
+#[derive(Clone, Copy)]
+pub(super) struct Objects<'s> {
+    /// All Services.
+    pub(super) services: &'s [Service],
+    /// All slices.
+    pub(super) slices: &'s [EndpointSlice],
+    /// The pods of this node; `None` if they were not read.
+    pub(super) pods: Option<&'s [Pod]>,
 }
 
 /// An endpoint of a Service port.
@@ -134,22 +178,17 @@ pub(super) fn lack(
     port: &str,
     target: Option<&Value>,
     family: Family,
-    slices: &[EndpointSlice],
-    pods: &[Pod],
+    objects: Objects<'_>,
 ) -> (Lack, Option<Time>) {
+    let slices = objects.slices;
+    let pods = objects.pods.unwrap_or_default();
     let edited = last_change(service, family, slices);
     let ours = of_family(service, family, slices);
     let all: Vec<&Endpoint> = ours.flat_map(|slice| &slice.endpoints).collect();
     if all.is_empty() {
-        let selector = service.spec.selector.as_ref();
-        let lack = match selector.filter(|labels| !labels.is_empty()) {
+        let lack = match service.selector() {
             None => Lack::NoSelector,
-            Some(labels) => {
-                let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-                Lack::NoPods {
-                    selector: words.join(","),
-                }
-            }
+            Some(labels) => none_listed(service, labels, family, objects),
         };
         return (lack, edited);
     }
@@ -175,6 +214,34 @@ pub(super) fn lack(
         Lack::NotReady { endpoints }
     };
     (lack, since.or(edited))
+}
+
+/// Returns why the slices of `service` list no endpoint, by the pods that its selector `labels` matches.
+fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Objects<'_>) -> Lack {
+    let matching = Matching::of(service, Some(family), objects.pods.unwrap_or_default());
+    let ours = of_family(service, family, objects.slices);
+    let slices: Vec<String> = ours.map(|of| of.metadata.name.clone()).collect();
+    let ready = !matching.ready.is_empty();
+    if slices.is_empty() && !matching.is_empty() {
+        return Lack::NoSlice {
+            pods: matching.shown(),
+            ready,
+            all: makes_none(objects.services, objects.slices),
+        };
+    }
+    if ready {
+        let pods = matching.ready;
+        return Lack::Unlisted { pods, slices };
+    }
+    let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    Lack::NoPods {
+        selector: words.join(","),
+        compared: match (slices.as_slice(), objects.pods) {
+            ([_, ..], _) => Compared::All,
+            ([], Some(_)) => Compared::Here,
+            ([], None) => Compared::Nothing,
+        },
+    }
 }
 
 /// Returns that no slice of `service` has a port called `port`; protocols are named where the names are the same.
@@ -280,6 +347,14 @@ mod tests {
 
     use super::*;
 
+    const fn objects(slices: &[EndpointSlice]) -> Objects<'_> {
+        Objects {
+            services: &[],
+            slices,
+            pods: Some(&[]),
+        }
+    }
+
     /// The name of a slice's port counts where targetPort is a number; only a name is looked up in containers.
     #[test]
     fn a_port_without_endpoints_lacks_a_name_of_its_slices_or_of_its_containers() {
@@ -302,7 +377,7 @@ mod tests {
         let slices = [slice];
         let of = |target: Option<Value>| {
             let target = target.as_ref();
-            lack(&service, "http", target, Family::V4, &slices, &[]).0
+            lack(&service, "http", target, Family::V4, objects(&slices)).0
         };
         let by_name = Lack::PortName {
             wanted: "http".to_owned(),
@@ -324,7 +399,7 @@ mod tests {
             names: vec!["http (UDP)".to_owned()],
             slices: vec!["web-1".to_owned()],
         };
-        let found = lack(&service, "http", None, Family::V4, &other, &[]).0;
+        let found = lack(&service, "http", None, Family::V4, objects(&other)).0;
         assert_eq!(found, by_protocol);
         let by_container = Lack::TargetPort {
             target: "web".to_owned(),

@@ -204,7 +204,12 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
     let (namespace, name) = (&service.namespace, &service.name);
     let pods = |what: &str| format!("kubectl -n {namespace} {what}");
     let (text, command) = match lack {
-        Lack::NoPods { selector } => (
+        Lack::NoSlice { .. } | Lack::Unlisted { .. } => (
+            "kube-controller-manager makes EndpointSlices: check that it runs, that the leader is not older than kube-proxy, and \
+             that --controllers does not exclude endpointslice.",
+            "kubectl -n kube-system get lease kube-controller-manager -o yaml".to_owned(),
+        ),
+        Lack::NoPods { selector, .. } => (
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
         ),

@@ -7,13 +7,14 @@ use crate::check::core::{
     Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
-use crate::cluster::{Endpoint, EndpointSlice, Service, ServicePort};
+use crate::cluster::{Endpoint, EndpointSlice, Matching, Pod, Service, ServicePort, makes_none};
 use crate::desired::matching;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 use crate::node::desired::NEEDS;
+use crate::words::listed;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -23,8 +24,9 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::Now,
         title: "Every Service with a selector has ready endpoints",
         symptom: "Connections to the Service are refused, or in ipvs mode hang.",
-        why: "A Service has no endpoints if its selector matches no pod, or if its pods are not ready. All modes then \
-              reject connections to it, which is correct but often unexpected.",
+        why: "A Service has no endpoints if its selector matches no pod, if its pods are not ready, or if the EndpointSlice \
+              controller has not listed them. All modes then reject connections to it, which is correct but often \
+              unexpected.",
         verify: "Look for ready endpoints in the Service's EndpointSlices.",
         commands: &[
             Example::anywhere("kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME")
@@ -33,7 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain("Compare the selector with the pods' labels, and find out why the pods are not ready."),
         incidents: &["kubernetes/kubernetes#17359"],
-        needs: &[&[Item::Services, Item::EndpointSlices]],
+        needs: &[&[Item::Services, Item::EndpointSlices, Item::Pods]],
         caused_by: &[],
         run: no_endpoints,
     },
@@ -128,36 +130,79 @@ pub(super) const CHECKS: &[Check] = &[
 
 fn no_endpoints(facts: &Facts<'_>) -> Verdict {
     let slices = EndpointSlice::by_service(facts.node.slices()?);
-    let has_selector = |service: &&Service| {
-        service
-            .spec
-            .selector
-            .as_ref()
-            .is_some_and(|labels| !labels.is_empty())
-    };
-    let mut findings = Vec::new();
+    let mut findings = Collector::default();
     let services = facts.node.services()?.iter();
-    for service in services.filter(|s| is_served(s)).filter(has_selector) {
+    for service in services.filter(|s| is_served(s) && s.selector().is_some()) {
         let meta = &service.metadata;
         let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
         let ours = ours.into_iter().flatten();
         let ours: Vec<_> = ours.collect();
         let all: Vec<_> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
         if all.iter().any(|endpoint| is_ready(endpoint)) {
-            findings.extend(without_port(service, &ours));
+            for finding in without_port(service, &ours) {
+                findings.push(finding);
+            }
             continue;
         }
-        let seen = match all.len() {
-            0 => "no pod matches the selector".to_owned(),
-            count => format!("none of {count} endpoints is ready"),
-        };
-        let message = "the Service has no ready endpoint";
-        findings.push(
-            Finding::new(Severity::Warning, service, message)
-                .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))]),
-        );
+        if all.is_empty() {
+            let pods = findings.read(facts.node.pods());
+            findings.push(none_listed(facts, service, !ours.is_empty(), pods)?);
+            continue;
+        }
+        let seen = format!("none of {} endpoints is ready", all.len());
+        findings.push(unready(service, &seen));
     }
-    Ok(findings)
+    findings.verdict()
+}
+
+fn unready(service: &Service, seen: &str) -> Finding {
+    let message = "the Service has no ready endpoint";
+    Finding::new(Severity::Warning, service, message)
+        .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+}
+
+/// Returns the finding of `service`, whose slices list no endpoint if there `are_slices`: no pod matches, or nothing has listed those
+/// of `pods` that match.
+fn none_listed(
+    facts: &Facts<'_>,
+    service: &Service,
+    are_slices: bool,
+    pods: Option<&Vec<Pod>>,
+) -> Result<Finding, Gap> {
+    let known = pods.map_or(&[][..], Vec::as_slice);
+    let matching = Matching::of(service, None, known);
+    if are_slices && matching.ready.is_empty() {
+        return Ok(unready(service, "no pod matches the selector"));
+    }
+    if matching.is_empty() {
+        let seen = match pods {
+            Some(_) => "no EndpointSlice exists, and no pod of this node matches the selector",
+            None => "no EndpointSlice exists, and the pods were not read",
+        };
+        return Ok(unready(service, seen));
+    }
+    let ready = !matching.ready.is_empty();
+    let names = listed(&matching.shown());
+    let ready = if ready { "ready " } else { "" };
+    let name = name_of(service);
+    let message = if are_slices {
+        "ready pods match the Service's selector, but its EndpointSlices do not list them"
+    } else {
+        "pods match the Service's selector, but it has no EndpointSlice"
+    };
+    let mut seen = vec![Proof::Note(format!("{name}: {ready}pods match: {names}"))];
+    if !are_slices && makes_none(facts.node.services()?, facts.node.slices()?) {
+        let all = "no Service with a selector has an EndpointSlice";
+        seen.push(Proof::Note(all.to_owned()));
+    }
+    let fix = Fix::kubectl(
+        "kube-controller-manager makes EndpointSlices: check that it runs, that the leader is not older than kube-proxy, and that \
+         --controllers does not exclude endpointslice.",
+        "kubectl -n kube-system get lease kube-controller-manager -o yaml",
+    );
+    Ok(Finding::new(Severity::Warning, service, message)
+        .evidence(seen)
+        .fix(fix))
 }
 
 fn is_ready(endpoint: &Endpoint) -> bool {
