@@ -176,6 +176,10 @@ impl Judge<'_> {
         Some(Fault::WrongWay {
             address: outcome.destination.into(),
             way: format!("{device} via {gateway}"),
+            home: self
+                .places
+                .home_elsewhere(outcome.destination.0)
+                .map(Box::new),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::place::Holder;
+use super::place::{Holder, Home};
 use super::{Fate, Obstacle};
 use crate::evidence::Gap;
 use crate::net::Cidr;
@@ -83,6 +83,8 @@ pub enum Fault {
         address: SocketAddr,
         /// The link and the gateway.
         way: String,
+        /// The Node to which the address belongs, if that is another one.
+        home: Option<Box<Home>>,
     },
     /// The client is the endpoint, and its own address stays the source: it answers itself.
     Hairpin {
@@ -348,7 +350,12 @@ impl fmt::Display for Fault {
                     "the packet ends at the node itself, where {program} listens on {address}"
                 )
             }
-            Self::WrongWay { address, way } => {
+            Self::WrongWay {
+                address,
+                home: Some(home),
+                ..
+            } => write!(f, "endpoint {address} runs on this node, but {home}"),
+            Self::WrongWay { address, way, .. } => {
                 write!(
                     f,
                     "endpoint {address} runs on this node, but the route leads off the node, by {way}"

@@ -332,6 +332,7 @@ impl Judge<'_> {
                     pod: source,
                     link: home.to_owned(),
                     route: route.map(|route| Box::new(route.clone())),
+                    home: self.places.home_elsewhere(source).map(Box::new),
                 }),
             },
             None => Entered {

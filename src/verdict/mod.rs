@@ -39,6 +39,7 @@ pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use obstacle::{By, Obstacle, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse};
+pub use place::Home;
 pub use ports::REPLY_PORT;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 

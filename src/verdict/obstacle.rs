@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
+use super::place::Home;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::routes::Route;
@@ -38,6 +39,8 @@ pub enum Obstacle {
         link: String,
         /// The route, if one exists.
         route: Option<Box<Route>>,
+        /// The Node to which the address belongs, if that is another one: it needs the route.
+        home: Option<Box<Home>>,
     },
     /// The ports of a bridge are isolated from each other.
     Isolated {
@@ -244,7 +247,14 @@ impl fmt::Display for Obstacle {
                     None => f.write_str("no route leads back"),
                 }
             }
-            Self::RouteBack { pod, link, route } => {
+            Self::RouteBack {
+                pod,
+                home: Some(home),
+                ..
+            } => write!(f, "pod {pod} runs on this node, but {home}"),
+            Self::RouteBack {
+                pod, link, route, ..
+            } => {
                 write!(f, "packets from pod {pod} come in by {link}, but ")?;
                 match route {
                     Some(route) => write!(

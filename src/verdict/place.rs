@@ -13,8 +13,10 @@ use crate::evidence::Gap;
 use crate::net::{Cidr, Family};
 use crate::node::NodeSnapshot;
 use crate::node::links::Link;
+use crate::node::routes::Route;
 use crate::owner;
 use crate::trace::sources::near_the_end;
+use crate::words::listed;
 
 /// Who has an address.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,6 +39,31 @@ impl fmt::Display for Holder {
             Self::EndpointOf(namespace, name) => write!(f, "an endpoint of {namespace}/{name}"),
             Self::Outside(family) => write!(f, "an {family} address outside the cluster"),
         }
+    }
+}
+
+/// The Node in whose range of pods an address lies, although a pod of this node has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Home {
+    /// The other Node.
+    pub node: String,
+    /// Its range of pods.
+    pub range: Cidr,
+    /// The ranges of this node's pods.
+    pub own: Vec<Cidr>,
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own: Vec<_> = self.own.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "its address is in the podCIDR {} of node {} and not in that of this node ({}), so packets to it leave the node: \
+             another network configuration than the network plugin's made the pod",
+            self.range,
+            self.node,
+            listed(&own)
+        )
     }
 }
 
@@ -155,6 +182,31 @@ impl<'n> Places<'n> {
         let mut nodes = self.node.nodes().ok()?.iter();
         let node = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))?;
         Some(&node.metadata.name)
+    }
+
+    /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route
+    /// to that range by a gateway: the route is needed to reach the pods there.
+    pub(super) fn home_elsewhere(&self, addr: IpAddr) -> Option<Home> {
+        let own: Vec<Cidr> = self.object.map(pod_ranges)?;
+        let of_family = |range: &Cidr| range.family() == Family::of(addr);
+        let own: Vec<Cidr> = own.into_iter().filter(of_family).collect();
+        if own.is_empty() || own.iter().any(|range| range.contains(addr)) {
+            return None;
+        }
+        let name = self.node_of_pod(addr)?;
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let node = nodes.find(|of| of.metadata.name == name)?;
+        let mut ranges = pod_ranges(node).into_iter();
+        let range = ranges.find(|range| range.contains(addr))?;
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let leads_there = |route: &Route| {
+            route.kind == "unicast" && route.destination == range && route.gateway.is_some()
+        };
+        routes.any(leads_there).then(|| Home {
+            node: name.to_owned(),
+            range,
+            own,
+        })
     }
 
     /// Returns the Node object of this node.

@@ -550,9 +550,10 @@ fn obstacle_cause(what: &Obstacle) -> Cause {
 /// Returns the cause of a wrong or missing route to this node's pods.
 fn pod_route(fault: &Fault) -> Option<Cause> {
     match fault {
-        Fault::WrongWay { address, way } => Some(Cause::WrongNode {
+        Fault::WrongWay { address, way, home } => Some(Cause::WrongNode {
             backend: *address,
             way: way.clone(),
+            home: home.clone(),
         }),
         Fault::NoRoute { to, reason, .. } => Some(Cause::NoRoute {
             backend: *to,

@@ -11,7 +11,7 @@ use crate::evidence::Time;
 use crate::net::Cidr;
 use crate::owner::Role;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Client, Obstacle, client_names};
+use crate::verdict::{Client, Home, Obstacle, client_names};
 use crate::words::number_of;
 
 /// The label that assigns a Service to another proxy.
@@ -219,6 +219,9 @@ pub enum Cause {
         backend: SocketAddr,
         /// The link and gateway.
         way: String,
+        /// The Node to which the address belongs, if that is another one.
+        #[serde(skip)]
+        home: Option<Box<Home>>,
     },
     /// A route or a routing policy rule ends the packets, or sends them elsewhere.
     Route {
@@ -619,7 +622,12 @@ impl Cause {
             Self::NoRoute { backend, reason } => {
                 format!("{fails}: {node} has no route to endpoint {backend} ({reason})")
             }
-            Self::WrongNode { backend, way } => format!(
+            Self::WrongNode {
+                backend,
+                home: Some(home),
+                ..
+            } => format!("{fails}: endpoint {backend} runs on {node}, but {home}"),
+            Self::WrongNode { backend, way, .. } => format!(
                 "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
             ),
             Self::Route { route, backend, .. } if backend.port() == 0 => {

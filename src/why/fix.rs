@@ -3,7 +3,7 @@
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::{Advice, Fix, ServiceRef, diversion_fix, obstacle_fix, route_fix};
+use crate::check::{Advice, Fix, ServiceRef, diversion_fix, home_fix, obstacle_fix, route_fix};
 use crate::verdict::MOST_TRACKED;
 
 impl Cause {
@@ -121,6 +121,9 @@ impl Cause {
                 format!("sysctl -w {key}=1"),
             ),
             Self::Obstacle { what, .. } => Some(obstacle_fix(what)),
+            Self::WrongNode {
+                home: Some(home), ..
+            } => Some(home_fix(home)),
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => {
                 Some(route_fix(backend.ip()))
             }

@@ -29,6 +29,8 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             vec![Repair::Set(sysctl_of(link, "forwarding"), "1")]
         }
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
+        // The pods of another Node need the route.
+        Obstacle::RouteBack { home: Some(_), .. } => Vec::new(),
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))

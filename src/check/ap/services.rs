@@ -257,7 +257,7 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
     let pods = facts.node.pods()?.iter();
     let pods: Vec<_> = pods.filter(|pod| pod.spec.node_name == here).collect();
     // A bundle may contain only kube-proxy's pods.
-    let is_proxy = |pod: &crate::cluster::Pod| {
+    let is_proxy = |pod: &Pod| {
         let mut containers = pod.spec.containers.iter();
         containers.any(|container| container.name == "kube-proxy")
     };

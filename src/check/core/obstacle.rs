@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
-use crate::verdict::{Obstacle, sysctl_of};
+use crate::verdict::{Home, Obstacle, sysctl_of};
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
         Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
-        Obstacle::RouteBack { .. } => "routes of the node",
+        Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
+        Obstacle::RouteBack { home: None, .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. } | Obstacle::OnLink { .. } | Obstacle::SameTunnelEnd { .. } => {
             "the network plugin"
@@ -30,6 +31,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::RouteBack {
+            home: Some(home), ..
+        } => home_fix(home),
         Obstacle::RouteBack {
             route: Some(route), ..
         } => Fix::on_node(
@@ -130,6 +134,16 @@ fn sysctl(link: &str, name: &str, value: u8) -> Fix {
         "Set the sysctl, and write `{key} = {value}` to a file of /etc/sysctl.d to make it persistent."
     );
     Fix::on_node(text, format!("sysctl -w {key}={value}"))
+}
+
+/// Returns the fix of pods with addresses of another Node: the routes are right.
+pub fn home_fix(home: &Home) -> Fix {
+    let text = format!(
+        "Keep the route: the pods on {} need it. The container runtime uses the first file of /etc/cni/net.d: remove those that the \
+         network plugin did not write, then recreate the pods of this node and their bridge.",
+        home.node
+    );
+    Fix::on_node(text, "ls /etc/cni/net.d; cat /etc/cni/net.d/*")
 }
 
 /// Returns the fix of a missing or wrong route to the endpoint `to`.

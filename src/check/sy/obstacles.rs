@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When, diversion_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
+    Verdict, When, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
@@ -74,6 +74,8 @@ struct Look<'f, 'n> {
     ways: Ways<'n>,
     /// All endpoints.
     endpoints: HashSet<SocketAddr>,
+    /// Those on this node.
+    here: HashSet<SocketAddr>,
 }
 
 fn obstacles(facts: &Facts<'_>) -> Verdict {
@@ -90,14 +92,14 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     if !surveyed.iter().any(is_stopped) {
         return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
     }
-    let endpoints = facts.owners().ports().iter();
+    let ports = facts.owners().ports().iter();
+    let endpoints = ports.flat_map(|of| &of.endpoints);
+    let here = endpoints.clone().filter(|of| of.local == Some(true));
     let look = Look {
         facts,
         ways: Ways::of(facts.node),
-        endpoints: endpoints
-            .flat_map(|of| &of.endpoints)
-            .map(|of| of.addr)
-            .collect(),
+        here: here.map(|of| of.addr).collect(),
+        endpoints: endpoints.map(|of| of.addr).collect(),
     };
     let mut found: Vec<Found> = Vec::new();
     for port in surveyed {
@@ -293,7 +295,21 @@ impl Look<'_, '_> {
 
     /// Returns what keeps packets from `source` from having a way to `to`.
     fn routes(&self, to: SocketAddr, source: IpAddr, fault: &Fault) -> Option<Named> {
-        let directly = matches!(fault, Fault::WrongWay { .. });
+        if let Fault::WrongWay {
+            home: Some(home), ..
+        } = fault
+        {
+            return Some(Named {
+                about: Subject::Prefix { prefix: home.range },
+                name: None,
+                message: fault.to_string(),
+                evidence: Vec::new(),
+                fix: home_fix(home),
+                within: None,
+            });
+        }
+        // Past a route that ends them, packets to a pod of this node must not leave by a gateway.
+        let directly = matches!(fault, Fault::WrongWay { .. }) || self.here.contains(&to);
         let seen = Proof::Note(fault.to_string());
         let diverted = self.diverted(to, source, directly, seen);
         if diverted.is_some() {
@@ -348,6 +364,9 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::ReversePath { link, .. }
         | Obstacle::Tc { link, .. }
         | Obstacle::Isolated { bridge: link } => Subject::link(link),
+        Obstacle::RouteBack {
+            home: Some(home), ..
+        } => Subject::Prefix { prefix: home.range },
         Obstacle::RouteBack {
             route: Some(route), ..
         } => Subject::Route {
