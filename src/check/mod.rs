@@ -40,7 +40,7 @@ pub use self::core::{
     diversion_fix, drifted, first_sync_seconds, home_fix, is_as_complete, keep_persistent,
     obstacle_fix, obstacle_owner, quoted, route_fix, rule_fix, run, runs,
 };
-pub use self::ct::{Stale, Why, stale};
+pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
     Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
     idle_proxy, root,

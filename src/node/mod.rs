@@ -2,6 +2,7 @@
 
 pub mod conntrack;
 pub(crate) mod counters;
+pub mod crowd;
 pub mod desired;
 pub mod identity;
 pub mod ipvs_connections;

@@ -207,7 +207,7 @@ fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell
     }
 }
 
-/// Returns whether every way of `cell` that fails does so because the Service's own settings ask for it: source ranges, or a
+/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source ranges, or a
 /// Local policy.
 fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
     let Some(spec) = service.map(|service| &service.spec) else {
@@ -221,6 +221,11 @@ fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
     let is_local = policy.as_deref() == Some("Local");
     let family = Family::of(cell.flow.destination);
     let is_here = usable(port, family).any(|of| of.local == Some(true));
+    // A full table, or an entry of the client, fails whatever the settings ask for.
+    let beside = cell.verdict.beside.as_ref();
+    if beside.is_some_and(|fault| fault.fate().fails()) {
+        return false;
+    }
     let mut failing = cell
         .outcomes
         .iter()

@@ -10,7 +10,7 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::backend::Mode;
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, rule_fix};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, room_fix, rule_fix};
 use crate::cluster::Service;
 use crate::diff::Change;
 use crate::evidence::Time;
@@ -285,10 +285,15 @@ impl Look<'_> {
                     _ => Blame::breaks(cause),
                 }
             }
-            What::Table(count, most) => Blame::breaks(Cause::TableFull {
-                count: *count,
-                most: *most,
-            }),
+            What::Table(count, most) => {
+                let crowd = self.node.crowd();
+                Blame::breaks(Cause::TableFull {
+                    count: *count,
+                    most: *most,
+                    mostly: crowd.as_ref().map(ToString::to_string),
+                    fix: room_fix(*most, crowd.as_ref()),
+                })
+            }
             What::Tracked => {
                 let (count, backends) = faults.iter().find_map(|fault| match fault {
                     Fault::Stale { count, backends } => Some((*count, backends.clone())),

@@ -96,6 +96,12 @@ pub enum Cause {
         count: u64,
         /// The most that there may be.
         most: u64,
+        /// What most of the entries are, in words.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mostly: Option<String>,
+        /// How to make room.
+        #[serde(skip)]
+        fix: Fix,
     },
     /// A rule of other software takes the packets, or the policy of a built-in chain.
     ForeignRule {
@@ -509,9 +515,19 @@ impl Cause {
                 addresses(backends),
                 if backends.len() == 1 { "is" } else { "are" },
             ),
-            Self::TableFull { count, most } => format!(
-                "{fails}: the table of tracked connections is full ({count} of {most}), so {node} drops new ones"
-            ),
+            Self::TableFull {
+                count,
+                most,
+                mostly,
+                ..
+            } => {
+                let mostly = mostly
+                    .as_ref()
+                    .map_or_else(String::new, |of| format!("; {of}"));
+                format!(
+                    "{fails}: the table of tracked connections is full ({count} of {most}), so {node} drops new ones{mostly}"
+                )
+            }
             Self::ForeignRule {
                 table,
                 chain,

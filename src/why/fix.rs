@@ -4,7 +4,6 @@ use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{Advice, Fix, ServiceRef, diversion_fix, home_fix, obstacle_fix, route_fix};
-use crate::verdict::MOST_TRACKED;
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -62,10 +61,7 @@ impl Cause {
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),
             ),
-            Self::TableFull { most, .. } => on_node(
-                "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
-                format!("sysctl -w {MOST_TRACKED}={}", most.saturating_mul(2)),
-            ),
+            Self::TableFull { fix, .. } => Some(fix.clone()),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
                 &["cleanup", "--mode", mode.name(), "--apply"],

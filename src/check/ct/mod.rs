@@ -6,6 +6,7 @@ mod table;
 pub(in crate::check) use flows::FLOWS;
 pub(in crate::check) use flows::stale_of;
 pub use flows::{Stale, Why, stale};
+pub use table::room_fix;
 
 use super::Check;
 

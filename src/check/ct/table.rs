@@ -5,6 +5,8 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::evidence::{Gap, Item};
+use crate::node::crowd::Crowd;
+use crate::verdict::MOST_TRACKED;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -29,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
              many connections.",
         ),
         incidents: &["kubernetes/kubernetes#18604"],
-        needs: &[TRACKING],
+        needs: &[TRACKING, &[Item::Conntrack]],
         caused_by: &[],
         run: table_full,
     },
@@ -97,15 +99,30 @@ fn table_full(facts: &Facts<'_>) -> Verdict {
     } else {
         (Severity::Warning, "the conntrack table is filling up")
     };
+    let crowd = facts.node.crowd();
+    let seen = crowd.as_ref().map(|of| Proof::Note(of.to_string()));
     Ok(vec![
         Finding::new(severity, Subject::Conntrack, message)
             .called(format!("conntrack {percent} %"))
             .evidence([sysctl_proof(COUNT, count), sysctl_proof(MOST, most)])
-            .fix(Fix::on_node(
-                "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.",
-                format!("sysctl -w {MOST}={}", most * 2),
-            )),
+            .evidence(seen)
+            .fix(room_fix(most, crowd.as_ref())),
     ])
+}
+
+/// Returns the fix of a table that is full at `most` entries, with what helps against those of `crowd`.
+pub fn room_fix(most: u64, crowd: Option<&Crowd>) -> Fix {
+    let now = format!("sysctl -w {MOST_TRACKED}={}", most.saturating_mul(2));
+    let Some(crowd) = crowd else {
+        let text =
+            "Raise the maximum now, then raise conntrack.maxPerCore in kube-proxy's configuration.";
+        return Fix::on_node(text, now);
+    };
+    let text = format!("Raise the maximum now. {}", crowd.advice());
+    match crowd.shorter() {
+        Some(shorter) => Fix::on_node(text, format!("{now} {shorter}")),
+        None => Fix::on_node(text, now),
+    }
 }
 
 fn timeouts(facts: &Facts<'_>) -> Verdict {
