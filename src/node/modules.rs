@@ -46,6 +46,19 @@ pub enum Standing {
 }
 
 impl Modules<'_> {
+    /// Returns whether the kernel counts for nfacct, but has no match for rules: `nfnetlink_acct` without `xt_nfacct`.
+    pub fn counts_unmatched(&self) -> bool {
+        let lacks = matches!(
+            self.standing("xt_nfacct"),
+            Standing::Missing | Standing::Blocked
+        );
+        let counts = matches!(
+            self.standing("nfnetlink_acct"),
+            Standing::Loaded | Standing::BuiltIn | Standing::Loadable
+        );
+        lacks && counts
+    }
+
     /// Returns the state of the module `name`.
     pub fn standing(&self, name: &str) -> Standing {
         let name = name.replace('-', "_");

@@ -90,6 +90,12 @@ fn need(
         (need.status, need.state) = (Status::Ready, "in use".to_owned());
     }
     match (need.status, used, module.when) {
+        (Status::Fails, Some(true), Some(Condition::Since(Change::NfacctCounters)))
+            if modules.counts_unmatched() =>
+        {
+            "the kernel has nfnetlink_acct, so kube-proxy writes rules with nfacct, and iptables-restore rejects all"
+                .clone_into(&mut need.note);
+        }
         (Status::Fails, _, Some(Condition::Since(Change::NfacctCounters))) => {
             need.status = Status::Risk;
             "kube-proxy works without it".clone_into(&mut need.note);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::{Fault, Missing, Obstacle};
+use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
 use crate::owner::{Endpoint, EndpointState, Port};
@@ -218,7 +219,10 @@ impl Judge<'_> {
         let Some(socket) = sockets.taking(proto, at.ip(), at.port()).next() else {
             return match sockets.gaps.first() {
                 Some(gap) => unknown(gap.clone()),
-                None => Some(Fault::NothingListens { address: at }),
+                None => Some(match self.not_on_loopback(question, at) {
+                    Some(why) => Fault::NotOnLoopback { address: at, why },
+                    None => Fault::NothingListens { address: at },
+                }),
             };
         };
         let is_service = question.port.is_some()
@@ -231,6 +235,25 @@ impl Judge<'_> {
                 |process| format!("{} (pid {})", process.name, process.pid),
             ),
         })
+    }
+
+    /// Returns why kube-proxy does not serve the NodePort that is asked for at the loopback address `at`.
+    fn not_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> Option<&'static str> {
+        let port = question.port?;
+        if !at.ip().is_loopback() || port.node_port != Some(at.port()) {
+            return None;
+        }
+        let config = self.node.proxy_config().ok()?;
+        match (Family::of(at.ip()), self.node.configured_mode().ok()?) {
+            (Family::V6, _) => {
+                Some("IPv6 has no route_localnet, so such packets cannot leave the node")
+            }
+            (Family::V4, Mode::Nftables) => Some("mode nftables has no NodePorts on localhost"),
+            (Family::V4, Mode::Ipvs) => Some("mode ipvs has no NodePorts on localhost"),
+            (Family::V4, Mode::Iptables) => (config.iptables.localhost_node_ports == Some(false))
+                .then_some("iptables.localhostNodePorts is false"),
+            (Family::V4, Mode::Userspace) => None,
+        }
     }
 
     /// Returns the fault of a packet that leaves the node for an address of a Service.
@@ -247,7 +270,7 @@ impl Judge<'_> {
         // Without the virtual servers, it is unknown what translates it.
         if let Err(gap) = self.node.ipvs_or_none()
             && !gap.is_absence()
-            && self.node.configured_mode().ok() == Some(crate::backend::Mode::Ipvs)
+            && self.node.configured_mode().ok() == Some(Mode::Ipvs)
         {
             return Some(Fault::Unknown(Missing::Gap {
                 what: "the virtual servers are unknown",

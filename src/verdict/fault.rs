@@ -68,6 +68,13 @@ pub enum Fault {
         /// The destination.
         address: SocketAddr,
     },
+    /// kube-proxy serves no NodePort at this loopback address.
+    NotOnLoopback {
+        /// The destination.
+        address: SocketAddr,
+        /// Why, in words.
+        why: &'static str,
+    },
     /// The packet ends at the node itself, where another program listens.
     OtherProgram {
         /// The destination.
@@ -237,7 +244,7 @@ impl Fault {
                     Fate::Lost
                 }
             }
-            Self::NothingListens { .. } => Fate::Refused,
+            Self::NothingListens { .. } | Self::NotOnLoopback { .. } => Fate::Refused,
             Self::OtherProgram { .. }
             | Self::NoEndpoint {
                 holder: Some(_), ..
@@ -344,6 +351,12 @@ impl fmt::Display for Fault {
                     "the packet ends at the node itself, where nothing listens on {address}"
                 )
             }
+            Self::NotOnLoopback { address, why } => write!(
+                f,
+                "kube-proxy serves no NodePort on {}, by design ({why}): use another address of the node with port {}",
+                address.ip(),
+                address.port()
+            ),
             Self::OtherProgram { address, program } => {
                 write!(
                     f,

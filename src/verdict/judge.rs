@@ -10,7 +10,7 @@ use super::inside::Insides;
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
-use super::{Fate, Fault, Missing, Verdict, Way};
+use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::backend::Mode;
 use crate::evidence::{Gap, Item};
 use crate::net::{Family, Proto};
@@ -131,7 +131,8 @@ impl<'n> Judge<'n> {
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         let beside = self
             .table_full(question)
-            .or_else(|| self.tracked(question, outcomes));
+            .or_else(|| self.tracked(question, outcomes))
+            .or_else(|| self.bound(question));
         if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,
@@ -298,6 +299,46 @@ impl<'n> Judge<'n> {
                 gap,
             })),
         }
+    }
+
+    /// Returns the entry of IPVS that binds a client to a real server that is no endpoint any more. The kernel ignores it if the
+    /// server has gone, or if it takes no new connections and such entries end with it.
+    fn bound(&self, question: Question<'_>) -> Option<Fault> {
+        const ENDS: &str = "net.ipv4.vs.expire_quiescent_template";
+        let (flow, port) = (question.flow, question.port?);
+        if flow.established {
+            return None;
+        }
+        let at = SocketAddr::new(flow.destination, flow.port);
+        let mut servers = self.node.ipvs().ok()?.servers.iter();
+        let server =
+            servers.find(|of| of.key.socket() == Some(at) && of.key.proto() == Some(flow.proto))?;
+        if server.timeout == 0 {
+            return None;
+        }
+        let is_endpoint = |addr| port.endpoints.iter().any(|of| of.addr == addr);
+        let ends = self.node.sysctl().ok()?.get(ENDS)?.trim() != "0";
+        let binds = |real: SocketAddr| {
+            let mut reals = server.reals.iter();
+            let known = reals.find(|of| of.socket() == real);
+            !is_endpoint(real) && known.is_some_and(|of| of.weight > 0 || !ends)
+        };
+        let mut entries = self.node.ipvs_connections().ok()?.all.iter();
+        let entry = entries.find(|of| {
+            of.client.port() == 0
+                && of.proto == flow.proto
+                && of.server == at
+                && self.entry_of(of.client.ip()) == flow.entry
+                && binds(of.real)
+        })?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Bound {
+            client: entry.client.ip(),
+            server: at,
+            real: entry.real,
+            proto: flow.proto,
+            seconds: entry.expires,
+            ends,
+        })))
     }
 
     /// Returns whether `missing` is missing for every connection of `family`.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
 use super::place::Home;
-use crate::net::{Cidr, Family};
+use crate::net::{Cidr, Family, Proto};
 use crate::node::NodeSnapshot;
 use crate::node::routes::Route;
 use crate::node::tc::Filter;
@@ -106,6 +106,21 @@ pub enum Obstacle {
         address: IpAddr,
         /// The annotation that has it.
         annotation: &'static str,
+    },
+    /// An entry of IPVS binds a client to a real server that is no endpoint any more.
+    Bound {
+        /// The client.
+        client: IpAddr,
+        /// The virtual server.
+        server: SocketAddr,
+        /// The real server.
+        real: SocketAddr,
+        /// The protocol.
+        proto: Proto,
+        /// Seconds until the entry ends; each connection of the client renews it.
+        seconds: u32,
+        /// Whether such entries end with the weight of their server.
+        ends: bool,
     },
     /// In the network of the endpoint's pod, nothing listens at the port.
     Deaf {
@@ -214,6 +229,7 @@ impl Obstacle {
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::Tc { .. }
+            | Self::Bound { .. }
             | Self::Xfrm { refused: false, .. }
             | Self::Inside { refused: false, .. }
             | Self::Reply { .. }
@@ -301,6 +317,17 @@ impl fmt::Display for Obstacle {
                 f,
                 "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
                  packets to its pods do not leave this node"
+            ),
+            Self::Bound {
+                client,
+                server,
+                real,
+                seconds,
+                ..
+            } => write!(
+                f,
+                "session affinity binds client {client} of {server} to {real}, which is no endpoint any more, for another {seconds} s, \
+                 and each new connection renews that"
             ),
             Self::Deaf { at, end, listens } => {
                 if at == end {

@@ -8,6 +8,7 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
     match what {
         Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
         Obstacle::OnLink { .. } => 1,
+        Obstacle::Bound { .. } => 2,
         Obstacle::SameTunnelEnd { .. } => 11,
         Obstacle::ReversePath { .. }
         | Obstacle::RouteBack { .. }
@@ -49,6 +50,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::Deaf { at, .. } => vec![Repair::OpenPod(at.ip())],
         Obstacle::Inside { pod, .. } => vec![Repair::OpenPod(*pod)],
         Obstacle::OnLink { .. }
+        | Obstacle::Bound { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
         | Obstacle::Reply { .. }

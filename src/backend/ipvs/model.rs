@@ -73,6 +73,14 @@ impl Key {
         }
     }
 
+    /// Returns the protocol; `None` for a mark.
+    pub const fn proto(self) -> Option<Proto> {
+        match self {
+            Self::Address { proto, .. } => Some(proto),
+            Self::Fwmark { .. } => None,
+        }
+    }
+
     /// Returns whether it answers to TCP.
     pub fn is_tcp(self) -> bool {
         matches!(

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
+use crate::net::Proto;
 use crate::verdict::{Home, Obstacle, sysctl_of};
 
 /// Returns who sets `what`.
@@ -19,6 +20,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         }
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
+        Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Deaf { .. } | Obstacle::Inside { .. } => "the pod",
         Obstacle::Reply { .. } => "nftables of the node",
@@ -84,6 +86,26 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
             format!("kubectl get nodes -o yaml | grep {annotation}"),
         ),
+        Obstacle::Bound {
+            server,
+            real,
+            proto,
+            ends,
+            ..
+        } => {
+            let kind = if *proto == Proto::Udp { "-u" } else { "-t" };
+            let delete = format!("ipvsadm -d {kind} {server} -r {real}");
+            let text = "Remove the real server; its entries end with it.";
+            if *ends {
+                return Fix::on_node(text, delete);
+            }
+            Fix::on_node(
+                format!(
+                    "{text} Set the sysctl so that affinity ends with the weight, also in /etc/sysctl.d."
+                ),
+                format!("sysctl -w net.ipv4.vs.expire_quiescent_template=1 && {delete}"),
+            )
+        }
         Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
             Fix::said(
                 "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",

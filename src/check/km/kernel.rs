@@ -4,15 +4,16 @@ use super::modules::{MODULES, needed, standing, unread_modules};
 use crate::backend::Mode;
 use crate::backend::requirements::oldest_kernel;
 use crate::check::core::{
-    Collector, MODE, OBSERVED, PODS, TRACKING, bridges, is_tracked, kernel_proof, link_proof,
-    sysctl_proof,
+    Collector, MODE, OBSERVED, PODS, TRACKING, VERSION, bridges, is_tracked, kernel_proof,
+    link_proof, sysctl_proof,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
+use crate::cluster::release::Change;
 use crate::evidence::{Gap, Item};
 use crate::net::Family;
-use crate::node::modules::Standing;
+use crate::node::modules::{Modules, Standing};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -82,9 +83,13 @@ pub(super) const CHECKS: &[Check] = &[
             "for m in xt_comment xt_mark xt_addrtype xt_conntrack xt_statistic xt_set; do modprobe --dry-run $m; done",
         )],
         fix: Text::plain("Install the package with extra kernel modules, or a complete kernel."),
-        incidents: &["cloudnativelabs/kube-router#775: a cloud kernel without xt_set"],
+        incidents: &[
+            "cloudnativelabs/kube-router#775: a cloud kernel without xt_set",
+            "kubernetes/kubernetes#142068: nfnetlink_acct without xt_nfacct",
+        ],
         needs: &[
             MODE,
+            VERSION,
             MODULES,
             OBSERVED,
             &[Item::ProxyConfig, Item::ConfigMaps],
@@ -235,8 +240,33 @@ fn nft_modules(facts: &Facts<'_>) -> Verdict {
     rules(facts, mode, |name| name.starts_with("nf"))
 }
 
+/// Returns whether kube-proxy writes rules with nfacct, which the kernel then refuses: kube-proxy asks only for `nfnetlink_acct`.
+fn counters_without_match(facts: &Facts<'_>, mode: Mode) -> bool {
+    let version = facts.version();
+    mode == Mode::Iptables
+        && version.is_ok_and(|of| of.version.has(Change::NfacctCounters))
+        && facts.node.modules().is_ok_and(Modules::counts_unmatched)
+}
+
 fn xt_modules(facts: &Facts<'_>) -> Verdict {
     let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
+    if counters_without_match(facts, mode) {
+        let message = "the kernel has nfnetlink_acct without xt_nfacct: kube-proxy writes rules with nfacct, and \
+                       iptables-restore rejects all of them";
+        let seen = [
+            Proof::module("xt_nfacct", "missing"),
+            Proof::module("nfnetlink_acct", "present"),
+        ];
+        return Ok(vec![
+            Finding::new(Severity::Error, Subject::Modules, message)
+                .evidence(seen)
+                .fix(Fix::on_node(
+                    "Use a kernel with xt_nfacct (CONFIG_NETFILTER_XT_MATCH_NFACCT), or forbid nfnetlink_acct: kube-proxy then \
+                     writes no such rules. Restart kube-proxy afterwards.",
+                    "echo install nfnetlink_acct /bin/false >/etc/modprobe.d/nfacct.conf && rmmod nfnetlink_acct",
+                )),
+        ]);
+    }
     // KM01 and KM02 check the modules of IPVS.
     let of = ["xt_", "ipt_", "ip_set"];
     rules(facts, mode, |name| {

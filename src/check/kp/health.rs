@@ -9,6 +9,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
     When,
 };
+use crate::evidence::proxy_log::Kind;
 use crate::evidence::{Gap, Item, Time};
 use crate::net::Family;
 use crate::node::runtime::Health;
@@ -32,7 +33,10 @@ pub(super) const CHECKS: &[Check] = &[
             "Run `kubectl -n kube-system logs POD --previous` and fix the error in the last lines.",
         ),
         incidents: &["kubernetes/kubernetes#111806", "kubernetes/kops#17915"],
-        needs: &[&[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig]],
+        needs: &[
+            &[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig],
+            &[Item::ProxyLog, Item::ProxyMode],
+        ],
         caused_by: &[
             Because::Exit("KM01"),
             Because::Exit("KM12"),
@@ -174,6 +178,46 @@ fn process(severity: Severity, state: ProcessState, message: impl Into<String>) 
     Finding::new(severity, Subject::ProxyProcess { state }, message).called("kube-proxy")
 }
 
+/// Words of an error that blames what a mode needs.
+const BLAMES: &[(Mode, &[&str])] = &[
+    (Mode::Iptables, &["iptables", "ip6tables"]),
+    (
+        Mode::Ipvs,
+        &["ipvs", "ip_vs", "ipset", "iptables", "ip6tables"],
+    ),
+    (Mode::Nftables, &["nftables", "nft", "kernel version"]),
+];
+
+/// Parts of errors with which kube-proxy exits because it cannot use a mode.
+const UNUSABLE: &[&str] = &[
+    "not available",
+    "not supported",
+    "can't use",
+    "cannot use",
+    "unable to create proxier",
+    "could not find nftables binary",
+    "must be 5.13 or later",
+];
+
+/// Returns the mode that a switch leaves and the error with which kube-proxy exits, if that blames this mode and nothing that the
+/// new mode needs.
+fn left_behind(facts: &Facts<'_>) -> Option<(Mode, String)> {
+    let (to, from) = (facts.target()?, facts.current().ok()?);
+    let log = facts.node.proxy_log().ok()?;
+    let exit = log.troubles.iter().find(|of| of.kind == Kind::Exit)?;
+    blames(&exit.error, from, to).then(|| (from, exit.error.clone()))
+}
+
+/// Returns whether `error` blames mode `from`, and nothing that mode `to` needs.
+fn blames(error: &str, from: Mode, to: Mode) -> bool {
+    let error = error.to_lowercase();
+    let names = |mode: Mode| {
+        let words = BLAMES.iter().find(|(of, _)| *of == mode);
+        words.is_some_and(|(_, words)| words.iter().any(|word| error.contains(word)))
+    };
+    from != to && UNUSABLE.iter().any(|part| error.contains(part)) && names(from) && !names(to)
+}
+
 fn restarts(facts: &Facts<'_>) -> Verdict {
     /// Fewer restarts come from reboots or an upgrade.
     const MANY: u32 = 5;
@@ -219,7 +263,18 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                         _ => ProcessState::Unstarted,
                     };
                     let message = format!("kube-proxy does not run: its container is in {reason}");
-                    findings.push(process(Severity::Error, state, message).evidence(seen));
+                    let finding = match left_behind(facts) {
+                        Some((mode, error)) => {
+                            let message = format!(
+                                "{message}, because it cannot use mode {mode}, which the switch leaves"
+                            );
+                            process(Severity::Info, state, message)
+                                .evidence([Proof::Note(error)])
+                                .fix("Switch the mode: kube-proxy then starts without what it lacks.")
+                        }
+                        None => process(Severity::Error, state, message),
+                    };
+                    findings.push(finding.evidence(seen));
                 }
                 _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
                     let state = ProcessState::Restarts;
@@ -428,4 +483,32 @@ fn slow(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, family_or_proxy(family), message).evidence([slow.proof])
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_is_left_behind_only_if_it_blames_what_the_new_mode_does_without() {
+        use Mode::{Iptables, Ipvs, Nftables};
+        let no_iptables = "iptables is not available on this host";
+        let no_ipvs = "can't use the IPVS proxier: ipset v7.5: Kernel error received";
+        let no_nft = "unable to create proxier: could not find nftables binary: exec: \"nft\"";
+        let conntrack = "open /proc/sys/net/netfilter/nf_conntrack_max: permission denied";
+        let field = "iptables.syncPeriod: Invalid value: must be greater than 0";
+        for (error, from, to, expected) in [
+            (no_iptables, Iptables, Nftables, true),
+            (no_iptables, Iptables, Ipvs, false),
+            (no_iptables, Iptables, Iptables, false),
+            (no_iptables, Ipvs, Nftables, true),
+            (no_ipvs, Ipvs, Iptables, true),
+            (no_ipvs, Ipvs, Nftables, true),
+            (no_nft, Nftables, Iptables, true),
+            (conntrack, Iptables, Nftables, false),
+            (field, Iptables, Nftables, false),
+        ] {
+            assert_eq!(blames(error, from, to), expected, "{error} {from} {to}");
+        }
+    }
 }

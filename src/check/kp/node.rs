@@ -397,6 +397,13 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
                 .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
         );
     }
+    if findings.is_empty() {
+        // The network plugin may give pods addresses of a range of its own.
+        return match pods_outside(facts, &ours, setting()) {
+            Err(Gap::NotApplicable(_)) => Ok(findings),
+            other => other,
+        };
+    }
     Ok(findings)
 }
 
@@ -432,6 +439,11 @@ fn pods_outside(facts: &Facts<'_>, ours: &[Option<Cidr>; 2], setting: Proof) -> 
         name,
     );
     Ok(vec![
-        Finding::new(Severity::Warning, ip, message).evidence([seen, setting]),
+        Finding::new(Severity::Warning, ip, message)
+            .evidence([seen, setting])
+            .evidence([Proof::Note(
+                "their connections to cluster IPs are masqueraded as the node: NetworkPolicies that select pods do not match them"
+                    .to_owned(),
+            )]),
     ])
 }

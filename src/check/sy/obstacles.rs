@@ -384,6 +384,7 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::OnLink { link, .. } => Subject::link(link),
         Obstacle::SameTunnelEnd { address, .. } => Subject::from(*address),
         Obstacle::Deaf { at, .. } => Subject::from(at.ip()),
+        Obstacle::Bound { client, .. } => Subject::from(*client),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()
