@@ -49,8 +49,12 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
         Obstacle::Deaf { at, .. } => vec![Repair::OpenPod(at.ip())],
         Obstacle::Inside { pod, .. } => vec![Repair::OpenPod(*pod)],
+        Obstacle::Bound { ends: false, .. } => vec![Repair::Set(
+            "net.ipv4.vs.expire_quiescent_template".to_owned(),
+            "1",
+        )],
         Obstacle::OnLink { .. }
-        | Obstacle::Bound { .. }
+        | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
         | Obstacle::Reply { .. }

@@ -78,7 +78,11 @@ pub(super) const CHECKS: &[Check] = &[
             "Run `kubectl -n NAMESPACE delete pod POD`, so that a new one starts; and find out what flushed the \
              table.",
         ),
-        incidents: &["rancher/rke2#10469", "containernetworking/plugins#512"],
+        incidents: &[
+            "rancher/rke2#10469",
+            "containernetworking/plugins#512",
+            "projectcalico/calico#3412: the rule of a removed pod comes first",
+        ],
         needs: &[PATH],
         caused_by: &[],
         run: host_ports,
@@ -356,8 +360,10 @@ fn host_ports_of<'f>(pods: &'f [Pod], here: &str) -> Vec<HostPort<'f>> {
 
 fn host_ports(facts: &Facts<'_>) -> Verdict {
     let here = facts.called()?;
-    let wanted = host_ports_of(facts.node.pods()?, &here);
-    if wanted.is_empty() {
+    let pods = facts.node.pods()?;
+    let wanted = host_ports_of(pods, &here);
+    let left = leftover_host_ports(facts, pods, &here);
+    if wanted.is_empty() && left.is_empty() {
         return Err(Gap::NotApplicable(
             "no pod on this node has a hostPort".to_owned(),
         ));
@@ -369,6 +375,7 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let mut findings = Collector::default();
+    let mut shadowing: Vec<String> = Vec::new();
     for family in Family::BOTH {
         let mut wanted = wanted
             .iter()
@@ -391,7 +398,10 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             let packet = paths.packet(Entry::Outside, to, port.proto);
             let astray = packet.map(|packet| {
                 paths.astray(&mut findings, &packet, |end| {
-                    leads_to(end, port.ip) || is_lost(end) && is_translated_to(facts, port.ip)
+                    leads_to(end, port.ip)
+                        || is_lost(end)
+                            && led_elsewhere(end, port.ip).is_none()
+                            && is_translated_to(facts, port.ip)
                 })
             });
             let Some(end) = astray.and_then(|ends| ends.into_iter().next()) else {
@@ -400,16 +410,141 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             let meta = &port.pod.metadata;
             let about = Subject::object("Pod", &meta.namespace, &meta.name);
             let subject = format!("{about} {}", port.number);
-            let message = "no rule leads from the hostPort to the pod";
             let seen = Proof::Note(format!("a packet from outside to {to}: {}", ended(&end)));
+            let Some((chain, other)) = led_elsewhere(&end, port.ip) else {
+                let message = "no rule leads from the hostPort to the pod";
+                findings.push(
+                    Finding::new(Severity::Error, about, message)
+                        .called(subject)
+                        .evidence([seen]),
+                );
+                continue;
+            };
+            shadowing.push(chain.clone());
+            let holder = match pods
+                .iter()
+                .find(|pod| addresses_of(pod).any(|ip| ip == other))
+            {
+                Some(of) => format!("pod {}/{}", of.metadata.namespace, of.metadata.name),
+                None => "which no pod on this node has".to_owned(),
+            };
+            let message = format!(
+                "chain {chain} leads the hostPort to {other}, {holder}, before the rule of the pod, {}, applies",
+                port.ip
+            );
             findings.push(
                 Finding::new(Severity::Error, about, message)
                     .called(subject)
-                    .evidence([seen]),
+                    .evidence([seen])
+                    .fix(removal_fix(facts, family, &chain)),
             );
         }
     }
+    for of in left.iter().filter(|of| !shadowing.contains(&of.chain)) {
+        let message = format!(
+            "a rule of the portmap plugin leads packets to {}, which no pod on this node has",
+            of.to
+        );
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                Subject::chain(of.family, "nat", &of.chain),
+                message,
+            )
+            .fix(removal_fix(facts, of.family, &of.chain)),
+        );
+    }
     findings.verdict()
+}
+
+/// The chain from which the portmap plugin leads to the chains of pods.
+const PORTMAP: &str = "CNI-HOSTPORT-DNAT";
+
+/// A chain of a hostPort whose pod is gone.
+struct Leftover {
+    family: Family,
+    chain: String,
+    to: IpAddr,
+}
+
+fn addresses_of(pod: &Pod) -> impl Iterator<Item = IpAddr> {
+    let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+    let all = all.chain(pod.status.pod_ip.as_deref());
+    all.filter_map(|text| text.parse().ok())
+}
+
+/// Returns the chains of the portmap plugin in use that translate to an address of no pod; none if pods may be missing, or have no
+/// address yet.
+fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Leftover> {
+    let pods = pods
+        .iter()
+        .filter(|pod| pod.spec.node_name.as_deref() == Some(here) && !pod.spec.host_network);
+    let known: Vec<Vec<IpAddr>> = pods.map(|pod| addresses_of(pod).collect()).collect();
+    if known.is_empty() || known.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for family in Family::BOTH {
+        let rules = facts.node.iptables(IptablesBackend::InUse, family);
+        let Some(nat) = rules.ok().and_then(|rules| rules.table("nat")) else {
+            continue;
+        };
+        for chain in &nat.chains {
+            if !chain.name.starts_with("CNI-DN-") || jump_to(facts, family, &chain.name).is_none() {
+                continue;
+            }
+            let to = chain.rules.iter().find_map(|rule| match &rule.target {
+                Some(Target::Dnat(to)) => to.addrs.map(|(first, _)| first),
+                _ => None,
+            });
+            if let Some(to) = to.filter(|to| !known.iter().flatten().any(|ip| ip == to)) {
+                found.push(Leftover {
+                    family,
+                    chain: chain.name.to_string(),
+                    to,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Returns the number of the portmap plugin's rule that leads to `chain`.
+fn jump_to(facts: &Facts<'_>, family: Family, chain: &str) -> Option<usize> {
+    let rules = facts.node.iptables(IptablesBackend::InUse, family).ok()?;
+    let mut rules = (1..).zip(&rules.chain("nat", PORTMAP)?.rules);
+    let leads =
+        |rule: &Option<Target<'_>>| matches!(rule, Some(Target::Jump(to)) if **to == *chain);
+    let (number, _) = rules.find(|(_, rule)| leads(&rule.target))?;
+    Some(number)
+}
+
+/// Returns the fix of a chain that leads to a pod that is gone.
+fn removal_fix(facts: &Facts<'_>, family: Family, chain: &str) -> Fix {
+    let text =
+        "Remove the rule and its chain: the pod for which the portmap plugin wrote them is gone.";
+    let tool = match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    };
+    let command = match jump_to(facts, family, chain) {
+        Some(number) => format!(
+            "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
+        ),
+        None => format!("{tool} -t nat -S {chain}"),
+    };
+    Fix::on_node(text, command)
+}
+
+/// Returns the chain of the portmap plugin that translates a packet to another address than `ip`, and the address.
+fn led_elsewhere(end: &Outcome, ip: IpAddr) -> Option<(String, IpAddr)> {
+    let mut hops = end.hops.iter();
+    hops.find_map(|hop| match hop.effect {
+        Effect::Dnat { address, .. } if address != ip && hop.chain.starts_with("CNI-") => {
+            Some((hop.chain.to_string(), address))
+        }
+        _ => None,
+    })
 }
 
 /// Returns whether a packet is translated to `ip`.

@@ -10,7 +10,7 @@ use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
 use crate::evidence::{Gap, Item};
-use crate::net::Proto;
+use crate::net::{Cidr, Proto};
 use crate::node::NodeSnapshot;
 use crate::node::conntrack::Entry;
 use crate::owner::{EndpointState, Owners, Port, PortName};
@@ -54,7 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#19029",
             "kubernetes/kubernetes#48370",
         ],
-        needs: &[FLOWS],
+        needs: &[FLOWS, &[Item::Pods, Item::Nodes, Item::ProxyConfig]],
         caused_by: &[],
         run: stale_udp,
     },
@@ -293,7 +293,72 @@ fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verd
 
 fn stale_udp(facts: &Facts<'_>) -> Verdict {
     let message = "UDP flows go to an endpoint that no longer exists";
-    flows(facts, None, Why::Gone, message)
+    let mut findings = flows(facts, None, Why::Gone, message)?;
+    findings.extend(to_no_pod(facts));
+    Ok(findings)
+}
+
+/// Returns a finding for each address beside those of Services, a hostPort for example, whose UDP flows are translated to an address
+/// in this node's range of pods that no pod has. None if the pods are not known.
+fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
+    let (Ok(node), Ok(pods), Ok(flows)) =
+        (facts.this_node(), facts.node.pods(), facts.node.conntrack())
+    else {
+        return Vec::new();
+    };
+    let here = Some(node.metadata.name.as_str());
+    let ranges = node.spec.pod_cidrs.iter();
+    let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
+    let own = pods
+        .iter()
+        .filter(|pod| pod.spec.node_name.as_deref() == here);
+    let own: Vec<Vec<IpAddr>> = own
+        .map(|pod| {
+            let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+            let all = all.chain(pod.status.pod_ip.as_deref());
+            all.filter_map(|text| text.parse().ok()).collect()
+        })
+        .collect();
+    let in_range = |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
+    // A pod without an address may get this one, and without any, the pods were not recorded.
+    if own.iter().any(Vec::is_empty) || !own.iter().flatten().any(|ip| in_range(*ip)) {
+        return Vec::new();
+    }
+    let addresses = facts.node.addresses().map_or(&[][..], |all| &all.all);
+    let of_node = |ip: IpAddr| addresses.iter().any(|at| at.addr.addr == ip);
+    let mut by_flow: BTreeMap<(SocketAddr, IpAddr), Vec<Proof>> = BTreeMap::new();
+    for entry in &flows.entries {
+        let (to, from) = (entry.original.destination, entry.reply.source.ip());
+        let is_translated = to.ip() != from;
+        if entry.proto == Proto::Udp
+            && is_translated
+            && in_range(from)
+            && !of_node(from)
+            && !own.iter().flatten().any(|ip| *ip == from)
+            && facts.owners().served_at(to, entry.proto).is_none()
+        {
+            by_flow
+                .entry((to, from))
+                .or_default()
+                .push(connection(entry));
+        }
+    }
+    let finding = |((to, from), seen): ((SocketAddr, IpAddr), Vec<Proof>)| {
+        let message =
+            format!("UDP flows are translated to {from}, which no pod on this node has any more");
+        Finding::new(Severity::Error, Subject::from(to.ip()), message)
+            .called(to.to_string())
+            .evidence(seen)
+            .fix(Fix::on_node(
+                "Delete the entries; the next packet creates correct ones.",
+                format!(
+                    "conntrack -D -p udp --orig-dst {} --orig-port-dst {} --reply-src {from}",
+                    to.ip(),
+                    to.port()
+                ),
+            ))
+    };
+    by_flow.into_iter().map(finding).collect()
 }
 
 fn udp_without_endpoints(facts: &Facts<'_>) -> Verdict {

@@ -125,11 +125,18 @@ fn drained(facts: &Facts<'_>) -> Verdict {
                     number_of(held, "connection")
                 ),
             );
-            findings.push(
-                Finding::new(Severity::Warning, Subject::server(server.key), message)
-                    .services(served.by(server.key))
-                    .evidence([seen]),
-            );
+            let finding = Finding::new(Severity::Warning, Subject::server(server.key), message)
+                .services(served.by(server.key))
+                .evidence([seen]);
+            findings.push(if server.timeout == 0 {
+                finding
+            } else {
+                finding.fix(format!(
+                    "Delete the real server with `ipvsadm -d`, which resets its connections: session affinity keeps its clients for \
+                     {} s after their last connection.",
+                    server.timeout
+                ))
+            });
         }
     }
     findings.verdict()
