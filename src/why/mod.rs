@@ -345,7 +345,7 @@ impl<'n> Look<'n> {
                 if found.at == AskedAt::All {
                     keep_ways(&mut paths);
                     if source.is_none() {
-                        if let Some(cell) = self.judge.failing_arrivals(walks, port, family) {
+                        for cell in self.judge.failing_arrivals(walks, port, family) {
                             let target = Target {
                                 port,
                                 kind: cell.kind,

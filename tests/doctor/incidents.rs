@@ -1,7 +1,11 @@
 //! Incidents, rebuilt as bundles: the doctor's first finding names the cause, and what follows from it is below.
 
-use serde_json::Value;
+use kpx::backend::Mode;
+use kpx::check::{Finding, Outcome};
+use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
+use serde_json::{Value, json};
 
+use super::case::{append, edit, findings as found, replace, run};
 use crate::support::{kpx, root};
 
 struct Incident {
@@ -152,6 +156,66 @@ const INCIDENTS: &[Incident] = &[
         below: &[],
         silent: &[],
     },
+    Incident {
+        case: "seen-05-portmap-duplicate",
+        first: (
+            "CN06",
+            "leads the hostPort to 10.244.1.50, which no pod on this node has",
+            "iptables -t nat -D CNI-HOSTPORT-DNAT 1",
+        ),
+        below: &[],
+        silent: &[],
+    },
+    Incident {
+        case: "seen-07-conntrack-close-wait",
+        first: (
+            "CT01",
+            "the conntrack table is full",
+            "conntrack.tcpCloseWaitTimeout",
+        ),
+        below: &["CT05"],
+        silent: &[],
+    },
+    Incident {
+        case: "seen-09-hostport-udp-stale",
+        first: (
+            "CT02",
+            "translated to 10.244.1.60, which no pod on this node has",
+            "--reply-src 10.244.1.60",
+        ),
+        below: &[],
+        silent: &["CN06"],
+    },
+    Incident {
+        case: "seen-11-other-conflist",
+        first: (
+            "SY16",
+            "the podCIDR 10.244.0.0/24 of node cp1 and not in that of this node",
+            "Keep the route",
+        ),
+        below: &[],
+        silent: &[],
+    },
+    Incident {
+        case: "seen-17-no-endpointslices",
+        first: (
+            "AP01",
+            "pods match the Service's selector, but it has no EndpointSlice",
+            "get lease kube-controller-manager",
+        ),
+        below: &[],
+        silent: &[],
+    },
+    Incident {
+        case: "seen-21-pool-outside-cluster-cidr",
+        first: (
+            "KP10",
+            "not in clusterCIDR",
+            "Set clusterCIDR to the prefixes that the pods really have",
+        ),
+        below: &[],
+        silent: &[],
+    },
 ];
 
 /// A question about a Service of an incident, and what the answer says.
@@ -295,11 +359,7 @@ async fn pods_that_a_slice_places_nowhere_are_named() {
     let ran = kpx(&["--from", dir, "why", "web/front", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let cause = &report["causes"][0];
-    assert_eq!(
-        cause["unnamed"],
-        serde_json::json!(["web/front-1"]),
-        "{ran}"
-    );
+    assert_eq!(cause["unnamed"], json!(["web/front-1"]), "{ran}");
     assert_eq!(ran.code, 1);
     let fix = cause["fix"].to_string();
     assert!(fix.contains("delete endpointslices"), "{fix}");
@@ -639,4 +699,213 @@ async fn a_switch_that_breaks_connections_is_blocked_by_class() {
     let dir = "testdata/cases/ipvs-03b-hostport-before-switch-to-ipvs";
     let ran = kpx(&["--from", dir, "doctor", "--to", "iptables", "-o", "json"]).await;
     assert!(is_silent(&serde_json::from_str(&ran.out).unwrap(), "MX12"));
+}
+
+async fn text(case: &str, args: &[&str]) -> String {
+    let dir = format!("testdata/cases/{case}");
+    let ran = kpx(&[&["--from", dir.as_str()], args].concat()).await;
+    ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What commands say of incidents, and what they must not say.
+const SAID: &[(&str, &[&str], &[&str], &[&str])] = &[
+    (
+        "seen-07-conntrack-close-wait",
+        &["doctor"],
+        &["3 Services: 0 work; 3 fail from pods"],
+        &["restricted"],
+    ),
+    (
+        "seen-07-conntrack-close-wait",
+        &["why", "default/web"],
+        &["79 % of the 401 entries", "CLOSE_WAIT", "kept for 3600 s"],
+        &[],
+    ),
+    (
+        "seen-10-ipvs-affinity-template",
+        &["why", "default/sticky"],
+        &[
+            "PARTLY:",
+            "binds client 10.244.1.30 of 10.96.20.40:80 to 10.244.1.70:8080",
+            "expire_quiescent_template=1 && ipvsadm -d -t 10.96.20.40:80 -r 10.244.1.70:8080",
+        ],
+        &["WORKS"],
+    ),
+    (
+        "seen-10-ipvs-affinity-template",
+        &["doctor"],
+        &["1 fails from pods", "for 10800 s"],
+        &["15 minutes"],
+    ),
+    (
+        "seen-11-other-conflist",
+        &["why", "default/web"],
+        &["another network configuration"],
+        &["ip route del"],
+    ),
+    (
+        "seen-17-no-endpointslices",
+        &["why", "default/web"],
+        &[
+            "no EndpointSlice exists for default/web, although ready pods match its selector (default/web-a)",
+            "no Service with a selector has one",
+        ],
+        &["no pod"],
+    ),
+    (
+        "seen-23-no-xt-nfacct",
+        &["preflight", "--to", "iptables"],
+        &[
+            "ERROR KM10",
+            "nfnetlink_acct without xt_nfacct",
+            "xt_nfacct MISSING",
+        ],
+        &["works without it"],
+    ),
+    (
+        "seen-27-no-ip-tables-module",
+        &["preflight", "--to", "nftables"],
+        &["inconclusive for mode nftables"],
+        &["ERROR KP02", "blocker"],
+    ),
+    (
+        "seen-27-no-ip-tables-module",
+        &["preflight", "--to", "iptables"],
+        &["ERROR KP02", "ERROR KM11"],
+        &[],
+    ),
+    (
+        "seen-30-ipv6-localhost-nodeport",
+        &["trace", "[::1]:30080", "--source", "host"],
+        &["REFUSED", "kube-proxy serves no NodePort on ::1, by design"],
+        &["nothing listens"],
+    ),
+];
+
+#[tokio::test]
+async fn commands_say_what_is_wrong_and_nothing_that_was_not_seen() {
+    for (case, args, says, not) in SAID {
+        let out = text(case, args).await;
+        for words in *says {
+            assert!(out.contains(words), "{case} {args:?}: no {words:?}: {out}");
+        }
+        for words in *not {
+            assert!(!out.contains(words), "{case} {args:?}: {words:?}: {out}");
+        }
+    }
+}
+
+fn load(case: &str) -> Evidence {
+    evidence::load(&root().join("testdata/cases").join(case), ITEMS).unwrap()
+}
+
+/// Returns the findings of a check as texts, sorted.
+fn texts(evidence: &Evidence, id: &str) -> Vec<String> {
+    let text = |of: Finding| format!("{of:?}");
+    let mut all: Vec<String> = found(run(evidence, id, None))
+        .into_iter()
+        .map(text)
+        .collect();
+    all.sort();
+    all
+}
+
+/// Whatever leads to the other Node, and whatever more special route takes one pod's packets, no route is removed.
+#[test]
+fn routes_to_the_pods_of_another_node_are_kept() {
+    let special = json!({
+        "dst": "10.244.0.16/28", "gateway": "192.168.50.99", "dev": "eth0", "flags": [],
+    });
+    for change in ["host gateway", "special route"] {
+        let mut evidence = load("seen-11-other-conflist");
+        match change {
+            "host gateway" => replace(
+                &mut evidence,
+                Item::Routes,
+                r#""gateway": "10.244.0.0", "dev": "flannel.1""#,
+                r#""gateway": "192.168.50.10", "dev": "eth0""#,
+            ),
+            _ => edit(&mut evidence, Item::Routes, |all| {
+                all.as_array_mut().unwrap().push(special.clone());
+            }),
+        }
+        let all = texts(&evidence, "SY16");
+        assert!(
+            all.iter().any(|of| of.contains("of node cp1")),
+            "{change}: {all:?}"
+        );
+        assert!(
+            !all.iter().any(|of| of.contains("route del")),
+            "{change}: {all:?}"
+        );
+    }
+}
+
+#[test]
+fn a_selector_is_called_unmatched_only_after_a_comparison() {
+    let mut evidence = load("seen-17-no-endpointslices");
+    edit(&mut evidence, Item::Services, |all| {
+        for service in all["items"].as_array_mut().unwrap() {
+            if service["metadata"]["name"] == "web" {
+                service["spec"]["selector"] = json!({"app": "web", "tier": "front"});
+            }
+        }
+    });
+    let all = texts(&evidence, "AP01").join("\n");
+    assert!(
+        all.contains("default/web: no EndpointSlice exists, and no pod of this node matches"),
+        "{all}"
+    );
+    assert!(all.contains("coredns-a"), "{all}");
+    let gap = Gap::Absent(Item::Pods, "not collected".to_owned());
+    evidence.insert(Item::Pods, Err(gap));
+    let all = texts(&evidence, "AP01").join("\n");
+    assert!(
+        all.contains("default/web: no EndpointSlice exists, and the pods were not read"),
+        "{all}"
+    );
+    assert!(!all.contains("no pod"), "{all}");
+}
+
+#[test]
+fn without_the_counters_kube_proxy_does_without_their_match() {
+    let mut evidence = load("seen-23-no-xt-nfacct");
+    let of = |evidence: &Evidence| run(evidence, "KM10", Some(Mode::Iptables));
+    assert!(matches!(of(&evidence), Outcome::Fail(_)));
+    for item in [Item::Modules, Item::ModulesDep] {
+        replace(&mut evidence, item, "nfnetlink_acct", "nfnetlink_other");
+    }
+    assert!(
+        matches!(of(&evidence), Outcome::Pass),
+        "{:?}",
+        of(&evidence)
+    );
+}
+
+#[test]
+fn host_ports_of_pods_that_are_gone_are_found_and_those_of_living_ones_are_not() {
+    let mut evidence = load("seen-05-portmap-duplicate");
+    edit(&mut evidence, Item::Pods, |all| {
+        let all = all["items"].as_array_mut().unwrap();
+        all.retain(|pod| pod["status"]["podIP"] != "10.244.1.51");
+    });
+    let left = texts(&evidence, "CN06");
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(
+        left[0].contains("10.244.1.50, which no pod on this node has"),
+        "{left:?}"
+    );
+    let mut evidence = load("seen-05-portmap-duplicate");
+    replace(&mut evidence, Item::Iptables4, "10.244.1.50", "10.244.1.51");
+    assert_eq!(texts(&evidence, "CN06"), Vec::<String>::new());
+
+    let mut evidence = load("seen-09-hostport-udp-stale");
+    append(
+        &mut evidence,
+        Item::Conntrack,
+        "udp 17 29 src=10.244.1.30 dst=8.8.8.8 sport=4583 dport=53 src=8.8.8.8 dst=192.168.50.11 sport=53 dport=4583 mark=0 use=1",
+    );
+    assert_eq!(texts(&evidence, "CT02").len(), 1);
+    replace(&mut evidence, Item::Conntrack, "10.244.1.60", "10.244.1.61");
+    assert_eq!(texts(&evidence, "CT02"), Vec::<String>::new());
 }

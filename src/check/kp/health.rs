@@ -204,7 +204,8 @@ const UNUSABLE: &[&str] = &[
 fn left_behind(facts: &Facts<'_>) -> Option<(Mode, String)> {
     let (to, from) = (facts.target()?, facts.current().ok()?);
     let log = facts.node.proxy_log().ok()?;
-    let exit = log.troubles.iter().find(|of| of.kind == Kind::Exit)?;
+    let mut troubles = log.troubles.iter().flatten();
+    let exit = troubles.find(|of| of.kind == Kind::Exit)?;
     blames(&exit.error, from, to).then(|| (from, exit.error.clone()))
 }
 
