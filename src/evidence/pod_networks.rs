@@ -1,5 +1,7 @@
 //! The text of the networks of pods: items of each one after another.
 
+use std::fmt::Write as _;
+
 use super::{Evidence, Gap, Item};
 
 /// The beginning of the line before the items of a network; a process inside follows.
@@ -67,14 +69,12 @@ pub fn print(
 ) -> Result<String, Gap> {
     let mut printed = String::new();
     for network in all {
-        printed.push_str(&format!("{HEAD}{}\n", network.pid));
+        // Writing to a string cannot fail.
+        writeln!(printed, "{HEAD}{}", network.pid).ok();
         for item in super::ITEMS {
             if let Ok(text) = network.evidence.text(*item) {
                 let edited = edit(*item, text)?;
-                printed.push_str(&format!(
-                    "{PART}{item}\n{}\n",
-                    edited.trim_end_matches('\n')
-                ));
+                writeln!(printed, "{PART}{item}\n{}", edited.trim_end_matches('\n')).ok();
             }
         }
     }

@@ -150,9 +150,9 @@ impl Conntrack {
             let count = self.entries.iter().filter(|entry| of.is(entry)).count();
             Some((kind, most(count, read)?))
         });
-        let (_, percent) = of_kind
-            .map(|(_, percent)| ((), percent))
-            .or_else(|| of_client.map(|(_, percent)| ((), percent)))?;
+        let percent = of_kind
+            .map(|(_, percent)| percent)
+            .or_else(|| of_client.map(|(_, percent)| percent))?;
         Some(Crowd {
             kind: of_kind.map(|(kind, _)| kind),
             kept: None,

@@ -43,7 +43,7 @@ impl Judge<'_> {
             Err(gap) => {
                 let is_here = self.places.is_pod_here(at.ip()) == Some(true);
                 let what = "the networks of the node's pods are unknown";
-                return is_here.then(|| Fault::Unknown(Missing::Gap { what, gap }));
+                return is_here.then_some(Fault::Unknown(Missing::Gap { what, gap }));
             }
         };
         let asked = (at, question.flow.proto, outcome.source);

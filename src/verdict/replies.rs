@@ -14,11 +14,14 @@ use crate::trace::{self, Assumption, Effect, Entry, Flow, Hop, Outcome, Reply, W
 /// Regions of replies that arrive, beyond which each reply is followed.
 const MOST_REGIONS: usize = 32;
 
+/// Where replies enter, the port that they come from, and the client that nat translates them back to.
+type Key = (Entry, u16, Option<IpAddr>);
+
 /// What is known of replies.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
-    /// Those that arrive, by where they enter, the port that they come from, and the client.
-    arrive: Vec<((Entry, u16, Option<IpAddr>), Region)>,
+    /// Those that arrive.
+    arrive: Vec<(Key, Region)>,
     /// Those that were followed beforehand, where rules are read in parts.
     followed: Option<Vec<(Reply, Vec<Outcome>)>>,
 }

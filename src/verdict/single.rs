@@ -98,10 +98,10 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                     for of in &rule.matches {
                         match of {
                             Match::Source(range) => {
-                                add(&range.value, format!("{} from {does}", chain.name))
+                                add(&range.value, format!("{} from {does}", chain.name));
                             }
                             Match::Destination(range) => {
-                                add(&range.value, format!("{} to {does}", chain.name))
+                                add(&range.value, format!("{} to {does}", chain.name));
                             }
                             _ => {}
                         }

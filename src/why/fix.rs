@@ -61,7 +61,6 @@ impl Cause {
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),
             ),
-            Self::TableFull { fix, .. } => Some(fix.clone()),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
                 &["cleanup", "--mode", mode.name(), "--apply"],
@@ -70,7 +69,9 @@ impl Cause {
             | Self::Rules {
                 proxy: Some(idle), ..
             } => idle.fix.clone(),
-            Self::ForeignRule { fix, .. } | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
+            Self::TableFull { fix, .. }
+            | Self::ForeignRule { fix, .. }
+            | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
             Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],

@@ -9,13 +9,13 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
         Obstacle::OnLink { .. } => 1,
         Obstacle::Bound { .. } => 2,
-        Obstacle::SameTunnelEnd { .. } => 11,
         Obstacle::ReversePath { .. }
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
         Obstacle::Deaf { .. } | Obstacle::Inside { .. } => 12,
         Obstacle::Isolated { .. }
+        | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
         | Obstacle::Reply { .. }
         | Obstacle::ReplyHere { .. }

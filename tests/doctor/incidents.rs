@@ -707,8 +707,16 @@ async fn text(case: &str, args: &[&str]) -> String {
     ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What commands say of incidents, and what they must not say.
-const SAID: &[(&str, &[&str], &[&str], &[&str])] = &[
+/// A case, a command, what it says, and what it must not say.
+type Said = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+/// What commands say of incidents.
+const SAID: &[Said] = &[
     (
         "seen-07-conntrack-close-wait",
         &["doctor"],

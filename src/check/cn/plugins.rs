@@ -541,7 +541,7 @@ fn led_elsewhere(end: &Outcome, ip: IpAddr) -> Option<(String, IpAddr)> {
     let mut hops = end.hops.iter();
     hops.find_map(|hop| match hop.effect {
         Effect::Dnat { address, .. } if address != ip && hop.chain.starts_with("CNI-") => {
-            Some((hop.chain.to_string(), address))
+            Some((hop.chain.clone(), address))
         }
         _ => None,
     })

@@ -361,6 +361,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
 fn about(what: &Obstacle) -> Subject {
     match what {
         Obstacle::LinkForwarding { link }
+        | Obstacle::OnLink { link, .. }
         | Obstacle::ReversePath { link, .. }
         | Obstacle::Tc { link, .. }
         | Obstacle::Isolated { bridge: link } => Subject::link(link),
@@ -380,11 +381,12 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Inside { pod: address, .. }
         | Obstacle::Unanswered { address, .. }
         | Obstacle::Taken { address, .. }
+        | Obstacle::SameTunnelEnd { address, .. }
+        | Obstacle::Bound {
+            client: address, ..
+        }
         | Obstacle::ReplyHere { to: address, .. } => Subject::from(*address),
-        Obstacle::OnLink { link, .. } => Subject::link(link),
-        Obstacle::SameTunnelEnd { address, .. } => Subject::from(*address),
         Obstacle::Deaf { at, .. } => Subject::from(at.ip()),
-        Obstacle::Bound { client, .. } => Subject::from(*client),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

@@ -51,7 +51,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             match read {
                 // Writing to a string cannot fail.
                 Ok(Some(items)) => {
-                    write!(text, "{}{pid}\n{items}", pod_networks::HEAD).unwrap_or_default()
+                    write!(text, "{}{pid}\n{items}", pod_networks::HEAD).unwrap_or_default();
                 }
                 Ok(None) => {}
                 Err(gap) => unread = unread.or(Some(gap)),
