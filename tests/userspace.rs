@@ -431,8 +431,9 @@ async fn a_service_that_fails_has_its_cause_and_a_fix() {
     assert!(ran.out.starts_with("WORKS"), "{ran}");
     let ran = kpx_on(NODE, &["why", "default/idle"]).await;
     assert!(
-        ran.out
-            .starts_with("REFUSED: default/idle has no endpoints"),
+        ran.out.starts_with(
+            "REFUSED: default/idle has no EndpointSlice: of the pods on node1, no pod"
+        ),
         "{ran}"
     );
     assert!(!ran.out.contains("also:"), "{ran}");

@@ -255,6 +255,10 @@ const UNEXPLAINED: &[(&str, &str)] = &[
         "a load-balancer address that is the node's own is no drift",
     ),
     (
+        "seen-11-other-conflist",
+        "pods have addresses of another Node's range: they are to be created anew",
+    ),
+    (
         "faults-plugins default/kubernetes",
         "the route to the endpoint is wrong as well, and belongs to the network plugin",
     ),
@@ -374,6 +378,25 @@ const MAY_BE_NONE: &[Item] = &[
     Item::Rules,
 ];
 
+/// Bundles in which something works without an item, and why.
+const KNOWN_HOLES: &[(&str, Item, &str)] = &[
+    (
+        "seen-07-conntrack-close-wait",
+        Item::Sysctl,
+        "only sysctls tell that the table of tracked connections is full",
+    ),
+    (
+        "seen-11-other-conflist",
+        Item::Nodes,
+        "only the Nodes tell whose pods have the range of a route",
+    ),
+    (
+        "seen-11-other-conflist",
+        Item::Pods,
+        "only the objects of pods tell that one here has an address of another Node's range",
+    ),
+];
+
 #[test]
 fn removing_evidence_never_turns_anything_into_works() {
     less_evidence_never_works(chosen());
@@ -382,6 +405,7 @@ fn removing_evidence_never_turns_anything_into_works() {
 /// Fails if a connection works without an item only.
 pub(crate) fn less_evidence_never_works(recorded: Vec<String>) {
     let mut compared = 0;
+    let mut wrong = BTreeMap::new();
     for dir in bundles(recorded) {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
@@ -398,15 +422,20 @@ pub(crate) fn less_evidence_never_works(recorded: Vec<String>) {
             for (key, fate) in fates(&surveyed(&node)) {
                 let was = before.get(&key).copied();
                 let is_new = fate == Fate::Works && was.is_some_and(|was| was != Fate::Works);
-                assert!(
-                    !is_new,
-                    "{}: without {item}, {key:?} works; before: {was:?}",
-                    dir.display()
-                );
+                if is_new {
+                    let name = dir.file_name().unwrap().to_str().unwrap();
+                    let is_known =
+                        |(of, without, _): &&(&str, Item, &str)| *of == name && *without == *item;
+                    if !KNOWN_HOLES.iter().any(|hole| is_known(&hole)) {
+                        let what = format!("{key:?}; before: {was:?}");
+                        wrong.insert((name.to_owned(), *item), what);
+                    }
+                }
                 compared += usize::from(was.is_some());
             }
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(compared > 5_000, "{compared}");
 }
 

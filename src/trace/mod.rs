@@ -90,6 +90,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::XfrmPolicies,
     Item::Tc,
     Item::PodNetworks,
+    Item::IpvsConnections,
     Item::ProxyMode,
 ];
 

@@ -105,6 +105,12 @@ impl Judge<'_> {
                 end: None,
             }));
         }
+        if let (Entry::Pod, Err(gap)) = (entry, self.node.links())
+            && self.leads_away(source)
+        {
+            let what = "the link of the client's packets is unknown, and the route back leads off the node";
+            return Some(Fault::Unknown(Missing::Gap { what, gap }));
+        }
         let entered = self.entered(entry, source);
         if let Some(obstacle) = self.on_own_link(question, source, entered.link.as_deref()) {
             return Some(fault(obstacle));
@@ -214,6 +220,18 @@ impl Judge<'_> {
         let link = self.places.own(address)?;
         let is_pod = matches!(self.places.holder(address), Some(Holder::Pod(_)));
         is_pod.then(|| link.to_owned())
+    }
+
+    /// Returns whether the route to `pod` has a gateway.
+    fn leads_away(&self, pod: IpAddr) -> bool {
+        let lookup = Lookup {
+            destination: Asked::new(pod, None),
+            source: None,
+            mark: None,
+            input: None,
+        };
+        let route = self.router.found(lookup).ok().flatten();
+        route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some())
     }
 
     /// Returns why a pod of `link` does not send its packet to the node: the link's own network has its destination. The node

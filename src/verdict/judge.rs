@@ -317,13 +317,27 @@ impl<'n> Judge<'n> {
             return None;
         }
         let is_endpoint = |addr| port.endpoints.iter().any(|of| of.addr == addr);
-        let ends = self.node.sysctl().ok()?.get(ENDS)?.trim() != "0";
-        let binds = |real: SocketAddr| {
-            let mut reals = server.reals.iter();
-            let known = reals.find(|of| of.socket() == real);
-            !is_endpoint(real) && known.is_some_and(|of| of.weight > 0 || !ends)
+        let gone = server.reals.iter().filter(|of| !is_endpoint(of.socket()));
+        let gone: Vec<_> = gone.collect();
+        if gone.is_empty() {
+            return None;
+        }
+        let unknown = |gap: Gap| {
+            let what = "whether session affinity binds clients to a server that is gone is unknown";
+            (!gap.is_absence()).then_some(Fault::Unknown(Missing::Gap { what, gap }))
         };
-        let mut entries = self.node.ipvs_connections().ok()?.all.iter();
+        let ends = match self.node.sysctl() {
+            Ok(sysctl) => sysctl.get(ENDS)?.trim() != "0",
+            Err(gap) => return unknown(gap),
+        };
+        let binds = |real: SocketAddr| {
+            let mut gone = gone.iter();
+            gone.any(|of| of.socket() == real && (of.weight > 0 || !ends))
+        };
+        let mut entries = match self.node.ipvs_connections() {
+            Ok(connections) => connections.all.iter(),
+            Err(gap) => return unknown(gap),
+        };
         let entry = entries.find(|of| {
             of.client.port() == 0
                 && of.proto == flow.proto
