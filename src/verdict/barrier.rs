@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Cell, Client, Fault, Obstacle};
+use super::{Cell, Fault, Obstacle};
 use crate::net::Family;
 use crate::owner::software::Maker;
 use crate::trace::{Effect, Hop, Outcome, Subsystem, Walks, why};
@@ -12,8 +12,7 @@ use crate::trace::{Effect, Hop, Outcome, Subsystem, Walks, why};
 pub enum Barrier {
     /// A setting, a link or an address.
     Obstacle(Box<Obstacle>),
-    /// A rule of other software that is not among those of IP, that stops clients whom no check of those asks for, or that changes
-    /// packets so that they are lost behind it.
+    /// A rule of other software that is not among those of IP, or that changes packets so that they are lost behind it.
     Rule {
         /// Its hop.
         hop: Box<Hop>,
@@ -62,9 +61,7 @@ impl Barrier {
             Fault::Obstacle(what) => Some(Self::Obstacle(what.clone())),
             Fault::Stopped { hop, .. } => {
                 let hop = outcome.hops.get(*hop)?;
-                // The checks of rules of IP ask for other clients.
-                let is_other = matches!(cell.client, Client::Elsewhere | Client::Single);
-                (is_foreign(hop) && (is_other || is_beside_ip(hop))).then(|| rule(hop))
+                (is_foreign(hop) && is_beside_ip(hop)).then(|| rule(hop))
             }
             Fault::ForeignSource { source } => {
                 // Of packets that arrive, a brief walk keeps no hops.

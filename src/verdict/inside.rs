@@ -10,9 +10,10 @@ use foldhash::HashMap;
 use super::judge::{Judge, Question, is_of_old};
 use super::{By, Fault, Missing, Obstacle};
 use crate::evidence::Gap;
+use crate::evidence::Item;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::node::links::Link;
+use crate::node::links::{self, Link};
 use crate::node::pod_networks::PodNetwork;
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
@@ -86,11 +87,30 @@ impl Judge<'_> {
             .is_some_and(PodNetwork::has_rules)
     }
 
+    /// Returns whether a link of the node leads to the network: others on the machine may have the same addresses. Files of a process
+    /// do not tell.
+    fn has_link_to(&self, network: &PodNetwork) -> bool {
+        let text = network.evidence.text(Item::Links);
+        let (Ok(inside), Ok(node)) = (text.and_then(links::links), self.node.links()) else {
+            return false;
+        };
+        let is_end = |own: &Link, far: &Link| {
+            own.peer == Some(far.index) && (far.peer == Some(own.index) || far.kind != "veth")
+        };
+        let mut all = inside.all.iter();
+        inside.all.iter().all(|own| own.index == 0)
+            || all.any(|own| node.all.iter().any(|far| is_end(own, far)))
+    }
+
     pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, Gap> {
         let all = self.node.pod_networks()?;
         let by_address = self.insides.by_address.get_or_init(|| {
             let mut by_address = HashMap::default();
-            for (at, network) in all.iter().enumerate() {
+            for (at, network) in all
+                .iter()
+                .enumerate()
+                .filter(|(_, of)| self.has_link_to(of))
+            {
                 for own in &network.addresses {
                     let same = by_address.entry(*own).or_insert(Some(at));
                     // Which of two is the pod is not known.

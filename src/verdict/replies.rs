@@ -68,8 +68,9 @@ impl Judge<'_> {
 
     /// Returns `way` with what this node does to its reply, unless the packet fails already.
     pub(super) fn with_reply(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
-        // Rules that are not read may translate the packet, and with it the reply.
-        if way.fate().fails() || way.fate() == Fate::Partly || self.unread(question).is_some() {
+        // Rules that are not read may translate the packet, and with it the reply; and the node may have no address to send from.
+        let is_open = outcome.sent_from.is_unspecified() || self.unread(question).is_some();
+        if way.fate().fails() || way.fate() == Fate::Partly || is_open {
             return way;
         }
         let Some(reply) = self.reply_to(question, outcome) else {

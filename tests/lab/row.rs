@@ -280,9 +280,12 @@ impl Trial<'_> {
                 && path["from"].as_str().is_some_and(|of| of.contains(&sender))
         };
         let is_apart = client == "pod" && paths.iter().any(|path| is_sender(&path));
-        let is_ours = |path: &&Value| match is_apart {
-            true => is_sender(path),
-            false => path["client"] == client,
+        let is_ours = |path: &&Value| {
+            if is_apart {
+                is_sender(path)
+            } else {
+                path["client"] == client
+            }
         };
         let ours = paths.iter().filter(is_ours);
         let ours = ours.filter(|path| path["to"] == to.as_str());

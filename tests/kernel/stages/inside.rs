@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use kpx::check::Fix;
 use kpx::verdict::{Client, Fate};
 
-use super::network::{FAR, NEAR, Network, fate};
+use super::network::{FAR, NEAR, Network, fate, fate_of_kind};
 use crate::kernel::netns::Netns;
 
 /// A process in the network of a pod, by which that is found; ended when dropped.
@@ -83,7 +83,7 @@ async fn rules_and_sockets_inside_a_pod_decide() {
     let answer = network.why(NEAR).await;
     assert_eq!(fate(&answer, Client::Pod), Fate::Refused);
     assert!(
-        answer.sentence.contains("nothing in the pod listens"),
+        answer.sentence.contains("nothing listens there"),
         "{}",
         answer.sentence
     );
@@ -180,7 +180,7 @@ async fn a_fault_of_one_pod_alone_is_found() {
         network.shell(fault);
         assert!(!network.answers(Client::Pod, FAR), "{about}");
         let answer = network.why(FAR).await;
-        let fates = [Client::Pod, Client::Single].map(|of| fate(&answer, of));
+        let fates = [Client::Pod, Client::Single].map(|of| fate_of_kind(&answer, of));
         assert!(
             fates[0] == Fate::Works && fates[1].fails() && answer.fate == Fate::Partly,
             "{about}: {fates:?}: {}",

@@ -192,8 +192,23 @@ impl Network {
     }
 }
 
-/// Returns what happens to the connections of this kind of client.
+/// Returns what happens to the connections of the client that is a pod, or of another kind of client.
 pub(super) fn fate(answer: &Answer, client: Client) -> Fate {
+    let is_client = |path: &&kpx::why::Path| path.from.contains("(10.244.1.5,");
+    let is_apart = |path: &&kpx::why::Path| path.client == Client::Single && is_client(path);
+    let has_apart = client == Client::Pod && answer.paths.iter().any(|path| is_apart(&path));
+    let of = answer.paths.iter().filter(|path| {
+        if has_apart {
+            is_apart(path)
+        } else {
+            path.client == client
+        }
+    });
+    Fate::of_all(of.map(|path| path.fate))
+}
+
+/// Returns what happens to the connections of this kind of client, whichever pods it is.
+pub(super) fn fate_of_kind(answer: &Answer, client: Client) -> Fate {
     let of = answer.paths.iter().filter(|path| path.client == client);
     Fate::of_all(of.map(|path| path.fate))
 }
