@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::{Evidence, Gap, Item};
 
 /// The beginning of the line before the items of a network; a process inside follows.
-pub const HEAD: &str = "=== ";
+const HEAD: &str = "=== ";
 
 /// The beginning of the line before an item; its file follows.
-pub const PART: &str = "--- ";
+const PART: &str = "--- ";
 
 /// The network of a pod.
 #[derive(Clone, Debug)]
@@ -58,6 +58,18 @@ fn end(all: &mut [PodNetwork], part: &mut Option<(Item, String)>) {
     }
 }
 
+/// Adds the line before the items of the network of process `pid`.
+pub fn add_network(text: &mut String, pid: u32) {
+    // Writing to a string cannot fail.
+    writeln!(text, "{HEAD}{pid}").ok();
+}
+
+/// Adds an item of a network.
+pub fn add_item(text: &mut String, item: Item, read: &str) {
+    // Writing to a string cannot fail.
+    writeln!(text, "{PART}{item}\n{}", read.trim_end_matches('\n')).ok();
+}
+
 /// Returns the text of `all`, with each item as `edit` makes it.
 ///
 /// # Errors
@@ -69,12 +81,10 @@ pub fn print(
 ) -> Result<String, Gap> {
     let mut printed = String::new();
     for network in all {
-        // Writing to a string cannot fail.
-        writeln!(printed, "{HEAD}{}", network.pid).ok();
+        add_network(&mut printed, network.pid);
         for item in super::ITEMS {
             if let Ok(text) = network.evidence.text(*item) {
-                let edited = edit(*item, text)?;
-                writeln!(printed, "{PART}{item}\n{}", edited.trim_end_matches('\n')).ok();
+                add_item(&mut printed, *item, &edit(*item, text)?);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::links;
+use super::links::{self, Links};
 use crate::evidence::{Evidence, Gap, IPTABLES, Item, pod_networks};
 
 /// The network of a pod, or of another container.
@@ -12,6 +12,8 @@ pub struct PodNetwork {
     pub pid: u32,
     /// The addresses of its links.
     pub addresses: Vec<IpAddr>,
+    /// Its links, if they can be read.
+    pub links: Option<Links>,
     /// Its addresses, links, sockets and rules.
     pub evidence: Evidence,
 }
@@ -41,6 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
         Ok(PodNetwork {
             pid: of.pid,
             addresses: addresses.all.iter().map(|at| at.addr.addr).collect(),
+            links: of.evidence.text(Item::Links).and_then(links::links).ok(),
             evidence: of.evidence,
         })
     });

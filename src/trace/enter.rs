@@ -68,14 +68,7 @@ impl Walker<'_, '_, '_> {
 
     /// Returns the link a packet from `source` comes in by.
     fn input_of(&self, entry: Entry, source: Asked<'_, IpAddr>) -> Link {
-        let decision = |destination| {
-            self.router.decide(Lookup {
-                destination,
-                source: None,
-                mark: None,
-                input: None,
-            })
-        };
+        let decision = |destination| self.router.decide(Lookup::to(destination));
         let found = match (entry, decision(source)) {
             // An outside client next to the node answers through its own route; a far one through the default route.
             (Entry::Outside, found)

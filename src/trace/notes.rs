@@ -293,7 +293,7 @@ fn passes_input(outcomes: &[Outcome]) -> bool {
 }
 
 /// Returns the chains at input that let only some packets to the node pass, in words: their policy or last rule ends the others.
-/// Tables that filter at prerouting as well, before packets are translated, are left out.
+/// A table that filters before packets are translated, too, is no such filter.
 fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     let mut found = Vec::new();
     for table in node.nft().map_or(&[][..], |rules| &rules.tables) {

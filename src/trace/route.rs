@@ -48,6 +48,18 @@ pub(crate) struct Lookup<'a> {
     pub(crate) input: Option<&'a str>,
 }
 
+impl<'a> Lookup<'a> {
+    /// Returns the look-up of a packet to `destination` of which nothing else is known.
+    pub(crate) const fn to(destination: Asked<'a, IpAddr>) -> Self {
+        Self {
+            destination,
+            source: None,
+            mark: None,
+            input: None,
+        }
+    }
+}
+
 /// The node's routing, or its substitute where the routes are unknown.
 #[derive(Debug)]
 pub(crate) struct Router<'a> {

@@ -224,12 +224,7 @@ impl Judge<'_> {
 
     /// Returns whether the route to `pod` has a gateway.
     fn leads_away(&self, pod: IpAddr) -> bool {
-        let lookup = Lookup {
-            destination: Asked::new(pod, None),
-            source: None,
-            mark: None,
-            input: None,
-        };
+        let lookup = Lookup::to(Asked::new(pod, None));
         let route = self.router.found(lookup).ok().flatten();
         route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some())
     }
@@ -329,12 +324,7 @@ impl Judge<'_> {
     }
 
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
-        let lookup = Lookup {
-            destination: Asked::new(source, None),
-            source: None,
-            mark: None,
-            input: None,
-        };
+        let lookup = Lookup::to(Asked::new(source, None));
         let Ok(route) = self.router.found(lookup) else {
             return Entered::default();
         };

@@ -10,10 +10,9 @@ use foldhash::HashMap;
 use super::judge::{Judge, Question, is_of_old};
 use super::{By, Fault, Missing, Obstacle};
 use crate::evidence::Gap;
-use crate::evidence::Item;
 use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
-use crate::node::links::{self, Link};
+use crate::node::links::Link;
 use crate::node::pod_networks::PodNetwork;
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
@@ -23,8 +22,9 @@ const MOST_NAMED: usize = 4;
 
 /// The networks of pods by their addresses, and what was found out about them.
 #[derive(Debug, Default)]
-pub(super) struct Insides {
-    by_address: OnceCell<HashMap<IpAddr, Option<usize>>>,
+pub(super) struct Insides<'n> {
+    /// `None` for an address that several have.
+    by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
     /// Why packets to an address and port, from another address, are not answered.
     known: RefCell<HashMap<Asked, Option<Fault>>>,
 }
@@ -40,10 +40,11 @@ impl Judge<'_> {
         let at = SocketAddr::from(outcome.destination);
         let network = match self.network_of(at.ip()) {
             Ok(network) => network?,
-            Err(gap) if is_of_old(&gap) => return None,
+            Err(gap) if is_of_old(gap) => return None,
             Err(gap) => {
                 let is_here = self.places.is_pod_here(at.ip()) == Some(true);
                 let what = "the networks of the node's pods are unknown";
+                let gap = gap.clone();
                 return is_here.then_some(Fault::Unknown(Missing::Gap { what, gap }));
             }
         };
@@ -87,11 +88,10 @@ impl Judge<'_> {
             .is_some_and(PodNetwork::has_rules)
     }
 
-    /// Returns whether a link of the node leads to the network: others on the machine may have the same addresses. Files of a process
-    /// do not tell.
+    /// Returns whether a link of the node leads to the network: others on the machine may have the same addresses. Files of a
+    /// process do not tell.
     fn has_link_to(&self, network: &PodNetwork) -> bool {
-        let text = network.evidence.text(Item::Links);
-        let (Ok(inside), Ok(node)) = (text.and_then(links::links), self.node.links()) else {
+        let (Some(inside), Ok(node)) = (&network.links, self.node.links()) else {
             return false;
         };
         let is_end = |own: &Link, far: &Link| {
@@ -102,25 +102,22 @@ impl Judge<'_> {
             || all.any(|own| node.all.iter().any(|far| is_end(own, far)))
     }
 
-    pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, Gap> {
-        let all = self.node.pod_networks()?;
+    /// Returns the network of the pod with `address`.
+    pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, &Gap> {
         let by_address = self.insides.by_address.get_or_init(|| {
+            let all = self.node.pod_networks()?.iter();
             let mut by_address = HashMap::default();
-            for (at, network) in all
-                .iter()
-                .enumerate()
-                .filter(|(_, of)| self.has_link_to(of))
-            {
+            for network in all.filter(|of| self.has_link_to(of)) {
                 for own in &network.addresses {
-                    let same = by_address.entry(*own).or_insert(Some(at));
+                    let same = by_address.entry(*own).or_insert(Some(network));
                     // Which of two is the pod is not known.
-                    *same = same.filter(|other| *other == at);
+                    *same = same.filter(|other| std::ptr::eq(*other, network));
                 }
             }
-            by_address
+            Ok(by_address)
         });
-        let at = by_address.get(&address).copied().flatten();
-        Ok(at.map(|at| &all[at]))
+        let by_address = by_address.as_ref()?;
+        Ok(by_address.get(&address).copied().flatten())
     }
 }
 
@@ -207,7 +204,11 @@ impl<'p> Inside<'p> {
             matches!(link.kind.as_str(), "tun" | "tap" | "macvtap") || link.name.starts_with("tap")
         };
         let has_sockets = matches!(proto, Proto::Tcp | Proto::Udp)
-            && node.links().is_ok_and(|links| !links.all.iter().any(is_vm));
+            && self
+                .network
+                .links
+                .as_ref()
+                .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
         if sockets.taking(proto, end.ip(), end.port()).next().is_some() {
             return None;

@@ -43,7 +43,7 @@ pub struct Judge<'n> {
     pub(super) router: Router<'n>,
     pub(super) ingress: Ingress<'n>,
     peers: OnceCell<Peers>,
-    pub(super) insides: Insides,
+    pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
     /// Replies that arrive, and those that were followed.
@@ -57,7 +57,7 @@ pub struct Judge<'n> {
     /// By family, the sysctl that turns forwarding off, if one does.
     forwarding: [Result<Option<&'static str>, Gap>; 2],
     /// What is not read of the rules, by family.
-    unread: [Option<Missing>; 2],
+    pub(super) unread: [Option<Missing>; 2],
     /// Whether that may be rules of kube-proxy, by family.
     lacks_own: [bool; 2],
 }
@@ -120,8 +120,9 @@ impl<'n> Judge<'n> {
 
     /// Returns what happens to the connection, whose first packet has these `outcomes`.
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
+        let kept = self.inside_client(question);
         let judged = outcomes.iter().map(|outcome| {
-            let here = self.fault(question, outcome);
+            let here = kept.clone().or_else(|| self.fault(question, outcome));
             let way = match &self.beyond {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
                 None => Way::of(here, None),
@@ -148,9 +149,6 @@ impl<'n> Judge<'n> {
     }
 
     pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        if let Some(stopped) = self.inside_client(question) {
-            return Some(stopped);
-        }
         match outcome.verdict {
             trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
@@ -198,7 +196,7 @@ impl<'n> Judge<'n> {
     }
 
     /// Returns which rules may exist and are not read.
-    pub(super) fn unread(&self, question: Question<'_>) -> Option<Missing> {
+    fn unread(&self, question: Question<'_>) -> Option<Missing> {
         self.unread[index(question)].clone()
     }
 
@@ -398,7 +396,7 @@ pub(super) const fn is_of_old(gap: &Gap) -> bool {
     gap.is_absence() || matches!(gap, Gap::NotCollected(_))
 }
 
-fn index(question: Question<'_>) -> usize {
+pub(super) fn index(question: Question<'_>) -> usize {
     usize::from(Family::of(question.flow.destination) == Family::V6)
 }
 

@@ -103,12 +103,7 @@ impl Judge<'_> {
             return None;
         }
         let client = outcome.sent_from;
-        let back = self.router.decide(Lookup {
-            destination: Asked::new(client, None),
-            source: None,
-            mark: None,
-            input: None,
-        });
+        let back = self.router.decide(Lookup::to(Asked::new(client, None)));
         match back {
             Decision::Out {
                 device: Some(link),

@@ -110,12 +110,7 @@ impl Judge<'_> {
             prefix: length,
         };
         let range = known.copied().unwrap_or(around).normal();
-        let direct = self.router.decide(Lookup {
-            destination: Asked::new(by, None),
-            source: None,
-            mark: None,
-            input: None,
-        });
+        let direct = self.router.decide(Lookup::to(Asked::new(by, None)));
         let Decision::Out {
             device: Some(link),
             gateway: None,
@@ -152,7 +147,7 @@ impl Judge<'_> {
     }
 
     /// Returns whether the link called `name` may lead to other nodes whatever the gateway is.
-    fn is_tunnel(&self, name: &str) -> bool {
+    pub(super) fn is_tunnel(&self, name: &str) -> bool {
         match self.node.links() {
             Ok(links) => {
                 let mut all = links.all.iter();

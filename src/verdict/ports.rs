@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
-use crate::evidence::Item;
-use crate::node::links::{self, Link};
+use crate::node::links::Link;
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 
 /// A port that a client may send from: replies go to it.
@@ -58,8 +57,7 @@ impl Judge<'_> {
     /// Returns the port of a bridge that `pod` has, if its network is read.
     fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
         let network = self.network_of(pod).ok().flatten()?;
-        let text = network.evidence.text(Item::Links).ok()?;
-        let links = links::links(text).ok()?;
+        let links = network.links.as_ref()?;
         let mut peers = links.all.iter().filter_map(|link| link.peer);
         let peer = peers.next().filter(|_| peers.next().is_none())?;
         ports.iter().copied().find(|port| port.index == peer)

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::judge::{Judge, Question};
+use super::judge::{Judge, Question, index};
 use super::place::Holder;
 use super::ports::REPLY_PORT;
 use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, is_decided};
@@ -69,7 +69,7 @@ impl Judge<'_> {
     /// Returns `way` with what this node does to its reply, unless the packet fails already.
     pub(super) fn with_reply(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
         // Rules that are not read may translate the packet, and with it the reply; and the node may have no address to send from.
-        let is_open = outcome.sent_from.is_unspecified() || self.unread(question).is_some();
+        let is_open = outcome.sent_from.is_unspecified() || self.unread[index(question)].is_some();
         if way.fate().fails() || way.fate() == Fate::Partly || is_open {
             return way;
         }
@@ -158,8 +158,8 @@ fn ends(of: &Outcome) -> bool {
     )
 }
 
-/// Returns the reply to a packet with `outcome`, which enters at `entry`: translated back, it goes to where the packet was sent from: first it has the source that the
-/// packet left with.
+/// Returns the reply to a packet with `outcome`, which enters at `entry`: first it goes to the source that the packet left with, and
+/// translated back, to where the packet was sent from.
 pub(super) fn reply(question: Question<'_>, outcome: &Outcome, entry: Entry) -> Reply {
     let (from, port) = outcome.destination;
     Reply {

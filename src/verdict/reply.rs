@@ -66,12 +66,7 @@ impl Judge<'_> {
 
     /// Returns the link that leads to `addr`, and the source that its route prefers.
     pub(super) fn way_to(&self, addr: IpAddr) -> Option<(String, Option<IpAddr>)> {
-        let lookup = Lookup {
-            destination: Asked::new(addr, None),
-            source: None,
-            mark: None,
-            input: None,
-        };
+        let lookup = Lookup::to(Asked::new(addr, None));
         match self.router.decide(lookup) {
             Decision::Out {
                 device: Some(device),

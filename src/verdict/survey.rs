@@ -207,8 +207,8 @@ fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell
     }
 }
 
-/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source ranges, or a
-/// Local policy.
+/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source
+/// ranges, or a Local policy.
 fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
     let Some(spec) = service.map(|service| &service.spec) else {
         return false;

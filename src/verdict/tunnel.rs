@@ -1,7 +1,6 @@
 //! The addresses that Nodes announce for tunnels: one that two Nodes have leads to neither.
 
 use super::judge::Judge;
-use super::peers::TUNNELS;
 use super::{Fault, Obstacle};
 use crate::net::Cidr;
 use crate::trace::Outcome;
@@ -17,13 +16,10 @@ const ANNOTATIONS: &[&str] = &[
 impl Judge<'_> {
     /// Returns the fault of a packet to a pod of another Node that announces this node's address for its tunnels.
     pub(super) fn same_tunnel_end(&self, outcome: &Outcome) -> Option<Fault> {
-        let links = self.node.links().ok()?;
         let out = outcome.leaves_by()?;
-        let mut tunnels = links
-            .all
-            .iter()
-            .filter(|link| TUNNELS.contains(&link.kind.as_str()));
-        tunnels.find(|link| link.name == out)?;
+        if self.node.links().is_err() || !self.is_tunnel(out) {
+            return None;
+        }
         let name = self.places.node_of_pod(outcome.destination.0)?;
         let own = self.places.object()?;
         let nodes = self.node.nodes().ok()?;

@@ -1,11 +1,10 @@
 //! Reads the networks of pods: of each network namespace of this machine's processes but the node's own, its addresses, links,
 //! listening sockets and rules.
 //!
-//! Who may not enter the namespace (it needs `CAP_SYS_ADMIN`, which the pod that reads a node does not have) reads the files of a
-//! process there: they have no rules.
+//! Who may not enter the namespace (it needs `CAP_SYS_ADMIN`, which `kpx serve` in a pod does not have) reads the files of a process
+//! there: they have no rules.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,7 +17,8 @@ use serde_json::{Value, json};
 use super::context::{Context, denied};
 use super::processes::ids;
 use super::{Options, files, sockets};
-use crate::evidence::{Gap, Item, pod_networks};
+use crate::evidence::pod_networks::{add_item, add_network};
+use crate::evidence::{Gap, Item};
 
 /// What is read beside sockets and nftables.
 const OF_EACH: &[Item] = &[Item::Addresses, Item::Links, Item::Routes, Item::Rules];
@@ -49,9 +49,9 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         // The ID may be that of another process by now.
         if fs::read_link(&path).is_ok_and(|of| of == namespace) {
             match read {
-                // Writing to a string cannot fail.
                 Ok(Some(items)) => {
-                    write!(text, "{}{pid}\n{items}", pod_networks::HEAD).unwrap_or_default();
+                    add_network(&mut text, pid);
+                    text.push_str(&items);
                 }
                 Ok(None) => {}
                 Err(gap) => unread = unread.or(Some(gap)),
@@ -72,26 +72,19 @@ async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
         if *item == Item::Addresses && !read.contains("\"global\"") {
             return Ok(None);
         }
-        add(&mut text, *item, &read);
+        add_item(&mut text, *item, &read);
     }
     let sockets = context.look(Item::Sockets, sockets::listening).await?;
-    add(&mut text, Item::Sockets, &sockets);
+    add_item(&mut text, Item::Sockets, &sockets);
     let rules = Box::pin(super::read(Item::Nft, context)).await?;
-    add(&mut text, Item::Nft, &rules);
+    add_item(&mut text, Item::Nft, &rules);
     if rules.contains("\"table\"") || has_legacy(context).await {
         for item in [Item::Iptables4, Item::Iptables6] {
             let read = Box::pin(super::read(item, context)).await?;
-            add(&mut text, item, &read);
+            add_item(&mut text, item, &read);
         }
     }
     Ok(Some(text))
-}
-
-/// Adds an item to the text of a network.
-fn add(text: &mut String, item: Item, read: &str) {
-    let end = if read.ends_with('\n') { "" } else { "\n" };
-    // Writing to a string cannot fail.
-    write!(text, "{}{item}\n{read}{end}", pod_networks::PART).ok();
 }
 
 /// Like [`network`], from the files in `net`, without routes and rules.
@@ -122,15 +115,15 @@ fn by_files(item: Item, net: &Path) -> Result<Option<String>, Gap> {
     let mut text = String::new();
     // The files do not tell which link has an address.
     let addresses = json!([{"ifname": "pod", "addr_info": info}]);
-    add(&mut text, Item::Addresses, &addresses.to_string());
-    add(&mut text, Item::Links, &Value::from(links).to_string());
+    add_item(&mut text, Item::Addresses, &addresses.to_string());
+    add_item(&mut text, Item::Links, &Value::from(links).to_string());
     for (of, name, state) in SOCKETS {
         let Ok(all) = read(name) else {
             continue;
         };
         let is_of = |line: &&str| line.split_ascii_whitespace().nth(3) == Some(state);
         let listening: Vec<_> = all.lines().filter(is_of).collect();
-        add(&mut text, *of, &listening.join("\n"));
+        add_item(&mut text, *of, &listening.join("\n"));
     }
     Ok(Some(text))
 }
@@ -149,7 +142,8 @@ fn own_addresses(trie: &str) -> BTreeSet<Ipv4Addr> {
     own
 }
 
-/// Returns the address of a line of `/proc/net/if_inet6`, if it is a global one: `fd000000000000000000000000000005 02 40 00 80 eth0`.
+/// Returns the address of a line of `/proc/net/if_inet6`, if it is a global one:
+/// `fd000000000000000000000000000005 02 40 00 80 eth0`.
 fn global_v6(line: &str) -> Option<Ipv6Addr> {
     let mut words = line.split_ascii_whitespace();
     let digits = words.next()?;
