@@ -16,13 +16,13 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio, id};
 use std::time::{Duration, Instant};
 
-use kpx::backend::Mode;
-use kpx::backend::program::{self, Part};
-use kpx::bridge;
-use kpx::diff;
-use kpx::evidence;
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
+use kpx_judge::bridge;
+use kpx_judge::diff;
+use kpx_node::backend::Mode;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::evidence;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 
 /// How often each is measured, in turns; the best counts.
 const RUNS: usize = 7;

@@ -17,13 +17,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::backend::Mode;
-use kpx::backend::iptables::expect::{Names, expect};
-use kpx::backend::iptables::model::Chain;
-use kpx::backend::iptables::print::WithoutCounters;
-use kpx::diff;
-use kpx::evidence::{Evidence, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff;
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::expect::{Names, expect};
+use kpx_node::backend::iptables::model::Chain;
+use kpx_node::backend::iptables::print::WithoutCounters;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 /// What a program needed.
@@ -104,7 +104,7 @@ fn main() {
 /// Unpacks the recorded node.
 fn recorded(dir: &Path) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/scale-2000x10-iptables");
-    let mut evidence = kpx::evidence::load(&from, &diff::needs(Mode::Iptables)).unwrap();
+    let mut evidence = kpx_node::evidence::load(&from, &diff::needs(Mode::Iptables)).unwrap();
     evidence.extend(network());
     write(&evidence, dir.join("recorded"))
 }
@@ -113,7 +113,7 @@ fn recorded(dir: &Path) -> PathBuf {
 fn network() -> Evidence {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-iptables");
     let items = [Item::Links, Item::Addresses, Item::Routes, Item::Rules];
-    let evidence = kpx::evidence::load(&from, &items).unwrap();
+    let evidence = kpx_node::evidence::load(&from, &items).unwrap();
     evidence.only(&items)
 }
 

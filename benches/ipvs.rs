@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kpx::action::Action;
-use kpx::apply::Apply as _;
-use kpx::backend::ipvs::change::{self, Edits};
-use kpx::backend::ipvs::model::{Flags, Forwarding, Key, RealServer, VirtualServer};
-use kpx::backend::ipvs::print;
-use kpx::host::{self, Live};
-use kpx::net::{Family, Proto};
+use kpx_host::{self as host, Live};
+use kpx_node::action::Action;
+use kpx_node::apply::Apply as _;
+use kpx_node::backend::ipvs::change::{self, Edits};
+use kpx_node::backend::ipvs::model::{Flags, Forwarding, Key, RealServer, VirtualServer};
+use kpx_node::backend::ipvs::print;
+use kpx_node::net::{Family, Proto};
 
 const SERVERS: u32 = 2000;
 const REALS: u32 = 10;

@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::{Evidence, ITEMS, Item, Manifest, NodesWriter, load, save};
+use kpx_node::evidence::{Evidence, ITEMS, Item, Manifest, NodesWriter, load, save};
 use serde_json::{Value, json};
 
 use fake_api::{Api, Recordings, objects_of, remove_times};

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
-use kpx::evidence::Item;
+use kpx_node::evidence::Item;
 use tokio::runtime::Builder;
 
 use netns::Netns;

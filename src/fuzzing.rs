@@ -9,28 +9,30 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::backend::{Mode, ipset, iptables, ipvs, nftables};
-use crate::check::ignore::Ignores;
-use crate::check::{Facts, all, run};
 use crate::cli;
-use crate::cluster::config::ProxyConfig;
-use crate::cluster::edit::{self, Fields};
-use crate::cluster::flags::Flags;
-use crate::cluster::release::Goal;
-use crate::cluster::selector::Selector;
-use crate::cluster::validate;
-use crate::cluster::version::Version;
-use crate::diff;
-use crate::dns::{Reply, ResolvConf, in_hosts};
-use crate::evidence::{Evidence, ITEMS, Item, Kernel, Limits, Manifest, Time, load_within, save};
-use crate::host::{credential, decoders as decode};
-use crate::migrate::wire::Line;
-use crate::net::{Cidr, Family, Mark, PortRange, Proto};
-use crate::node::{IptablesBackend, NodeSnapshot, conntrack, links, routes, tc, xfrm};
-use crate::redact::Redactor;
 use crate::render::TextWriter;
-use crate::trace::target::Target;
-use crate::trace::{Entry, Flow, World};
+use kpx_host::{credential, decoders as decode};
+use kpx_judge::check::ignore::Ignores;
+use kpx_judge::check::{Facts, all, run};
+use kpx_judge::diff;
+use kpx_judge::redact::Redactor;
+use kpx_judge::trace::target::Target;
+use kpx_judge::trace::{Entry, Flow, World};
+use kpx_migrate::wire::Line;
+use kpx_node::backend::{Mode, ipset, iptables, ipvs, nftables};
+use kpx_node::cluster::config::ProxyConfig;
+use kpx_node::cluster::edit::{self, Fields};
+use kpx_node::cluster::flags::Flags;
+use kpx_node::cluster::release::Goal;
+use kpx_node::cluster::selector::Selector;
+use kpx_node::cluster::validate;
+use kpx_node::cluster::version::Version;
+use kpx_node::dns::{Reply, ResolvConf, in_hosts};
+use kpx_node::evidence::{
+    Evidence, ITEMS, Item, Kernel, Limits, Manifest, Time, load_within, save,
+};
+use kpx_node::net::{Cidr, Family, Mark, PortRange, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot, conntrack, links, routes, tc, xfrm};
 
 /// A target: its name, and its function.
 pub type Named = (&'static str, fn(&[u8]));
@@ -330,7 +332,7 @@ fn bundle(bytes: &[u8]) {
     if let Ok(loaded) = load_within(&path, ITEMS, LIMITS) {
         saved_as_loaded(&loaded, dir.path());
     }
-    crate::evidence::each_node(&path, &[Item::Nodes], &mut |_, _, _| {
+    kpx_node::evidence::each_node(&path, &[Item::Nodes], &mut |_, _, _| {
         ControlFlow::Continue(())
     })
     .ok();
@@ -390,7 +392,7 @@ fn edits(text: &str) {
     for _ in 0..2 {
         if let Ok(done) = edit::set(text, &fields) {
             assert_eq!(edit::set(&done, &fields).as_ref(), Ok(&done));
-            let read = |text: &str| crate::cluster::config::written(text).expect("it was read");
+            let read = |text: &str| kpx_node::cluster::config::written(text).expect("it was read");
             let (mut want, have) = (read(text), read(&done));
             want["mode"] = fields.mode.name().into();
             if let Some(scheduler) = &fields.scheduler {
@@ -415,7 +417,7 @@ fn arguments(text: &str) {
     let flags = Flags::parse(&words);
     Flags::passed_on(&words);
     let config = flags.to_config();
-    crate::cluster::config::written(&config).unwrap_or_else(|why| panic!("{why}\n{config}"));
+    kpx_node::cluster::config::written(&config).unwrap_or_else(|why| panic!("{why}\n{config}"));
     let fields = Fields {
         mode: Mode::Ipvs,
         scheduler: Some("lc".to_owned()),

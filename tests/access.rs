@@ -5,10 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kpx::access::{COMMANDS, Level, RULES, deployed};
 use kpx::cli;
-use kpx::host::{Environment, Options, Selection, Watch};
-use kpx::net::Family;
+use kpx_host::{Environment, Options, Selection, Watch};
+use kpx_node::access::{COMMANDS, Level, RULES, deployed};
+use kpx_node::net::Family;
 use serde_json::Value;
 use tempfile::TempDir;
 

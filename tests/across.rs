@@ -1,11 +1,11 @@
 //! Connections from node to node: two states of one cluster, of which one is made from the other.
 
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::owner::Owners;
-use kpx::verdict::{Across, Fate, survey};
-use kpx::why::{Answer, Asked, Look};
+use kpx_judge::verdict::{Across, Fate, survey};
+use kpx_judge::why::{Answer, Asked, Look};
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 
 use serde_json::{Value, json};
 

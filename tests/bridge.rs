@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::backend::nftables::model::Table;
-use kpx::backend::nftables::{parse, print};
-use kpx::bridge::{self, Lease, Unbuildable};
-use kpx::diff;
-use kpx::evidence::{self, Evidence, Gap, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Undo};
+use kpx_judge::bridge::{self, Lease, Unbuildable};
+use kpx_judge::diff;
+use kpx_judge::plan::{self, Undo};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::backend::nftables::model::Table;
+use kpx_node::backend::nftables::{parse, print};
+use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kpx::evidence::{
+use kpx_node::evidence::{
     BundleError, Evidence, Gap, ITEMS, Item, Limits, Manifest, load, load_within, save,
 };
 use nix::sys::stat::Mode;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::host::{Environment, Options, Selection, collect};
-use kpx::net::Family;
+use kpx_host::{Environment, Options, Selection, collect};
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::net::Family;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

@@ -236,7 +236,9 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_command_line_in_sources_and_documents_is_understood() {
     let mut paths = Vec::new();
-    files(&root().join("src"), ".rs", &mut paths);
+    for folder in ["src", "crates"] {
+        files(&root().join(folder), ".rs", &mut paths);
+    }
     files(&root().join("deploy"), ".yaml", &mut paths);
     for name in [
         "README.md",

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kpx::action::{Action, Field, KubeCommand, Object, Only, Resource};
-use kpx::apply::{self, Apply as _, StepError};
-use kpx::backend::Mode;
-use kpx::cluster::edit::Fields;
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::host::{Environment, Live, Options, Selection, collect};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{CONFIG_NEEDS, ConfigSource, Place, Plan, Undo, Unwritable};
+use kpx_host::{Environment, Live, Options, Selection, collect};
+use kpx_judge::plan::{CONFIG_NEEDS, ConfigSource, Place, Plan, Undo, Unwritable};
+use kpx_node::action::{Action, Field, KubeCommand, Object, Only, Resource};
+use kpx_node::apply::{self, Apply as _, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::edit::Fields;
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

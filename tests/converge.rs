@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kpx::backend::Mode;
-use kpx::diff::{self, Change, Layer};
-use kpx::evidence::{Evidence, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan, Undo};
+use kpx_judge::diff::{self, Change, Layer};
+use kpx_judge::plan::{self, Drain, Plan, Undo};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
 use crate::fake::Node;
@@ -121,7 +121,7 @@ fn a_plan_ends_where_nothing_differs_and_its_undo_where_it_began() {
 #[test]
 fn a_cleanup_of_a_mode_without_leftovers_is_empty() {
     let bundle = root().join("testdata/nodes/leftover-iptables-to-nftables");
-    let evidence = load(&bundle, kpx::evidence::ITEMS).unwrap();
+    let evidence = load(&bundle, kpx_node::evidence::ITEMS).unwrap();
     let node = NodeSnapshot::new(&evidence);
     let plan = plan::cleanup(&node, Mode::Ipvs, &Family::BOTH, true).unwrap();
     assert!(plan.steps.is_empty(), "{:?}", plan.steps);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use kpx::access::{Selection, Subject, manifest};
+use kpx_node::access::{Selection, Subject, manifest};
 use serde_json::Value;
 
 use crate::support::{kpx, parse, root};
@@ -126,7 +126,7 @@ fn every_kustomize_base_has_the_objects_of_its_folder() {
     base(root().join("deploy/serve/kustomize"));
     let bases = fs::read_dir(root().join("deploy/kustomize")).unwrap();
     let bases: Vec<_> = bases.map(|of| of.unwrap().path()).collect();
-    assert_eq!(bases.len(), kpx::access::Level::ALL.len());
+    assert_eq!(bases.len(), kpx_node::access::Level::ALL.len());
     bases.into_iter().for_each(base);
 }
 

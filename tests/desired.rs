@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use kpx::backend::Mode;
-use kpx::cluster::config::ProxyConfig;
-use kpx::desired::{DesiredState, Detector, FamilyState, Hint, ServicePort, localhost_node_ports};
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::config::ProxyConfig;
+use kpx_node::desired::{
+    DesiredState, Detector, FamilyState, Hint, ServicePort, localhost_node_ports,
+};
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::random::{DUAL, evidence};

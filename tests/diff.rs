@@ -6,11 +6,11 @@ mod tables;
 
 use std::fs;
 
-use kpx::backend::Mode;
-use kpx::diff::Layer;
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff::Layer;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::random::{DUAL, evidence};
@@ -170,7 +170,7 @@ async fn without_a_cluster_or_a_mode_it_is_inconclusive() {
 
 fn evidence_of(name: &str, mode: Mode) -> Evidence {
     let path = root().join("testdata/nodes").join(name);
-    kpx::evidence::load(&path, &kpx::diff::needs(mode)).unwrap()
+    kpx_node::evidence::load(&path, &kpx_judge::diff::needs(mode)).unwrap()
 }
 
 /// Runs `kpx diff` on a recorded node, as if its kube-proxy were of another version.
@@ -391,7 +391,7 @@ fn flags_of_the_scheduler_that_could_not_be_read_are_no_difference() {
         let table = json!({ "partial": partial, "services": [server] });
         evidence.insert(Item::Ipvs, Ok(table.to_string()));
         let node = NodeSnapshot::new(&evidence);
-        let found = kpx::diff::compare(&node, Mode::Ipvs, &[Family::V4]).unwrap();
+        let found = kpx_judge::diff::compare(&node, Mode::Ipvs, &[Family::V4]).unwrap();
         let servers = found.changes.iter();
         let servers: Vec<_> = servers.filter(|of| of.layer() == Layer::Ipvs).collect();
         assert_eq!(servers.len(), count, "{servers:#?}");

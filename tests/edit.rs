@@ -1,7 +1,7 @@
 //! Edits of every recorded configuration of kube-proxy: to every mode and back.
 
-use kpx::backend::Mode;
-use kpx::cluster::edit::{Fields, set};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::edit::{Fields, set};
 use serde_json::Value;
 
 use crate::support::{recorded, recordings};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use kpx::action::{Action, LinkCommand, LocalRoute, RouteCommand};
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
+use kpx_node::action::{Action, LinkCommand, LocalRoute, RouteCommand};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
 use serde_json::{Value, json};
 
 /// Sets, virtual servers and addresses as the standard tools list them.

@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use kpx::backend::Mode;
-use kpx::migrate::loss::ObservedLoss;
-use kpx::migrate::migration::{Leg, Stage};
-use kpx::migrate::preview::Preview;
-use kpx::migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
+use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::migration::{Leg, Stage};
+use kpx_migrate::preview::Preview;
+use kpx_migrate::wire::{Event, EventLine, Line, NodeReport, Outcome};
+use kpx_node::backend::Mode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

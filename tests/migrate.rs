@@ -16,19 +16,19 @@ mod texts;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use kpx::action::Action;
-use kpx::apply::{Apply, StepError};
-use kpx::backend::Mode;
-use kpx::cluster::Pod;
-use kpx::cluster::edit::Fields;
-use kpx::evidence::{Evidence, Gap, Item, Time};
-use kpx::migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
-use kpx::migrate::journal::{self, Entry, Recorded};
-use kpx::migrate::migration::{Leg, Migration, Stage, Strategy};
-use kpx::migrate::node::{Clock, Node};
-use kpx::migrate::probes::Target;
-use kpx::net::Proto;
-use kpx::plan::Consent;
+use kpx_judge::plan::Consent;
+use kpx_migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
+use kpx_migrate::journal::{self, Entry, Recorded};
+use kpx_migrate::migration::{Leg, Migration, Stage, Strategy};
+use kpx_migrate::node::{Clock, Node};
+use kpx_migrate::probes::Target;
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
+use kpx_node::cluster::edit::Fields;
+use kpx_node::evidence::{Evidence, Gap, Item, Time};
+use kpx_node::net::Proto;
 
 use machine::{CONNECTIONS, Machine, differences};
 

@@ -5,7 +5,7 @@ mod commands;
 
 use std::path::{Path, PathBuf};
 
-use kpx::evidence::{ITEMS, Manifest, NodesWriter, load};
+use kpx_node::evidence::{ITEMS, Manifest, NodesWriter, load};
 use tempfile::TempDir;
 
 use crate::support::root;

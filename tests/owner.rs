@@ -1,12 +1,12 @@
 //! Owners of chains and addresses, on the recorded nodes.
 
-use kpx::backend::Mode;
-use kpx::evidence::{self, Evidence, ITEMS, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::mode::Kind;
-use kpx::node::{IptablesBackend, NodeSnapshot};
-use kpx::owner::software::{Maker, hashed, maker_of_chain};
-use kpx::owner::{Owner, Owners, Source};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence, ITEMS, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::mode::Kind;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::software::{Maker, hashed, maker_of_chain};
+use kpx_node::owner::{Owner, Owners, Source};
 
 use crate::support::{recordings, root};
 

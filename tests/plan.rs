@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kpx::action::{Action, OURS};
-use kpx::backend::Mode;
-use kpx::bridge::{self, Lease};
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{
+use kpx_judge::bridge::{self, Lease};
+use kpx_judge::plan::{
     self, Consent, Plan, Refusal, Served, Undo, bridge_up, cleanup, evicted_addresses,
     evicted_count,
 };
+use kpx_node::action::{Action, OURS};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::support::{root, without};

@@ -7,19 +7,21 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kpx::backend::Mode;
-use kpx::backend::nftables::model::{Element, Expr, Ruleset};
-use kpx::backend::nftables::{parse, print};
-use kpx::bridge::{self, Lease};
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::owner::Owners;
-use kpx::plan::bridge_up;
-use kpx::proof::difference::{Difference, Grouping, Harm};
-use kpx::proof::{Comparison, Fate, Packets, Proved, around, in_mode, of_node, served_otherwise};
-use kpx::trace::region::{Field, Ranges};
-use kpx::trace::{Assumed, Entry, Flow, World};
+use kpx_judge::bridge::{self, Lease};
+use kpx_judge::plan::bridge_up;
+use kpx_judge::proof::difference::{Difference, Grouping, Harm};
+use kpx_judge::proof::{
+    Comparison, Fate, Packets, Proved, around, in_mode, of_node, served_otherwise,
+};
+use kpx_judge::trace::region::{Field, Ranges};
+use kpx_judge::trace::{Assumed, Entry, Flow, World};
+use kpx_node::backend::Mode;
+use kpx_node::backend::nftables::model::{Element, Expr, Ruleset};
+use kpx_node::backend::nftables::{parse, print};
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 use serde_json::{Value, json};
 
 use crate::support::{kpx_on, root};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kpx::evidence::{Evidence, Item};
+use kpx_node::evidence::{Evidence, Item};
 use serde_json::{Value, json};
 
 /// Numbers that follow from a seed (Steele, Lea and Flood's `SplitMix64`).

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kpx::evidence::{ITEMS, Item, load};
-use kpx::node::NodeSnapshot;
-use kpx::node::identity::OF_MACHINE;
+use kpx_node::evidence::{ITEMS, Item, load};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::identity::OF_MACHINE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -63,19 +63,19 @@ fn cluster(nodes: &[Value]) -> World {
 
 /// Returns whether a kube-proxy runs on the machine of the tests; `None` if that is unknown.
 async fn is_proxied() -> Option<bool> {
-    let options = kpx::host::Options {
+    let options = kpx_host::Options {
         netns: None,
         root: "/".into(),
         node: None,
-        families: kpx::net::Family::BOTH.to_vec(),
+        families: kpx_node::net::Family::BOTH.to_vec(),
         timeout: std::time::Duration::from_secs(60),
         kubeconfig: None,
         context: None,
-        selection: kpx::host::Selection::default(),
+        selection: kpx_host::Selection::default(),
         no_api: true,
-        environment: kpx::host::Environment::default(),
+        environment: kpx_host::Environment::default(),
     };
-    let evidence = kpx::host::collect(OF_MACHINE, &options).await;
+    let evidence = kpx_host::collect(OF_MACHINE, &options).await;
     NodeSnapshot::new(&evidence).runs_kube_proxy()
 }
 

@@ -1,13 +1,13 @@
 //! The plans of `kpx reconcile` on recorded nodes. Kernel tests apply such plans.
 
-use kpx::action::{Action, Backend};
-use kpx::backend::Mode;
-use kpx::cluster::Service;
-use kpx::diff::{self, Layer};
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan, Programmed, Undo};
+use kpx_judge::diff::{self, Layer};
+use kpx_judge::plan::{self, Drain, Plan, Programmed, Undo};
+use kpx_node::action::{Action, Backend};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::support::{Change, broken, kpx, kpx_on, root, without};

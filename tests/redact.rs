@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use kpx::Redactor;
-use kpx::evidence::{Evidence, ITEMS, Item, Manifest, load, save};
-use kpx::net::Family;
-use kpx::node::{IptablesBackend, NodeSnapshot};
+use kpx_judge::redact::Redactor;
+use kpx_node::evidence::{Evidence, ITEMS, Item, Manifest, load, save};
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -539,8 +539,8 @@ tcp LISTEN 0 128 10.0.2.2:22 0.0.0.0:*
         }
         let fates = |evidence: &Evidence| {
             let node = NodeSnapshot::new(evidence);
-            let owners = kpx::owner::Owners::new(&node);
-            let all = kpx::verdict::survey(&node, owners.ports(), &Family::BOTH, None);
+            let owners = kpx_node::owner::Owners::new(&node);
+            let all = kpx_judge::verdict::survey(&node, owners.ports(), &Family::BOTH, None);
             let cells = all.iter().flat_map(|of| &of.cells);
             let mut fates: Vec<_> = cells.map(|cell| cell.fate).collect();
             fates.sort_unstable();

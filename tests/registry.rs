@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kpx::backend::Mode;
-use kpx::check::{self, Facts, GROUPS, Outcome, Question};
-use kpx::evidence::{self, Evidence, Gap, ITEMS};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Facts, GROUPS, Outcome, Question};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::{chosen, every, root};
 
-/// Returns every source file below `src/check`, with its path below that folder, without comments and unit tests.
+/// Returns every source file below `crates/judge/src/check`, with its path below that folder, without comments and unit tests.
 fn check_sources() -> Vec<(String, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).unwrap() {
@@ -23,7 +23,7 @@ fn check_sources() -> Vec<(String, String)> {
             }
         }
     }
-    let folder = root().join("src/check");
+    let folder = root().join("crates/judge/src/check");
     let mut found = Vec::new();
     walk(&folder, &mut found);
     let code = |path: &PathBuf| {
@@ -71,7 +71,7 @@ fn a_check_is_defined_once_and_below_its_group() {
             let folder = folder_of(id);
             assert!(
                 is_below(&path, &folder),
-                "{id} is defined in src/check/{path}: move it to src/check/{folder}, or give it an id of the other group"
+                "{id} is defined in crates/judge/src/check/{path}: move it to crates/judge/src/check/{folder}, or give it an id of the other group"
             );
             assert!(defined.insert(id.to_owned()), "{id} is defined twice");
         }
@@ -100,7 +100,7 @@ fn an_id_is_used_only_below_its_group() {
         for id in ids(&code, "\"", "\"") {
             assert!(
                 shared || is_below(&path, &folder_of(id)),
-                "src/check/{path} uses {id}: only src/check/{} may",
+                "crates/judge/src/check/{path} uses {id}: only crates/judge/src/check/{} may",
                 folder_of(id)
             );
         }
@@ -114,7 +114,10 @@ fn texts_refer_to_existing_checks() {
             for id in ids(&format!(" {word} "), " ", " ") {
                 let is_check = check::all().any(|check| check.id == id);
                 let reserved = check::NOT_CHECKED.iter().any(|(of, _, _)| *of == id);
-                assert!(is_check || reserved, "src/check/{path} refers to {id}");
+                assert!(
+                    is_check || reserved,
+                    "crates/judge/src/check/{path} refers to {id}"
+                );
             }
         }
     }
@@ -126,7 +129,7 @@ fn a_group_has_only_its_own_checks() {
         for check in group.checks() {
             assert!(
                 check.id.starts_with(group.code),
-                "the tables of group {} contain check {}: move it to the tables of src/check/{}",
+                "the tables of group {} contain check {}: move it to the tables of crates/judge/src/check/{}",
                 group.code,
                 check.id,
                 folder_of(check.id)
@@ -231,7 +234,7 @@ fn reserved_ids_are_no_checks_and_have_a_reason() {
         assert!(seen.insert(id), "{id} is reserved twice");
         assert!(
             check::all().all(|check| check.id != *id),
-            "{id} is reserved in src/check/core/not_checked.rs: give the check another number"
+            "{id} is reserved in crates/judge/src/check/core/not_checked.rs: give the check another number"
         );
         assert!(!what.is_empty() && !why.is_empty(), "{id}: no reason");
     }

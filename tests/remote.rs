@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kpx::evidence::{self, Evidence, ITEMS, Item, Manifest};
-use kpx::host::{self, Environment, Options, Selection};
-use kpx::net::Family;
+use kpx_host::{self as host, Environment, Options, Selection};
+use kpx_node::evidence::{self, Evidence, ITEMS, Item, Manifest};
+use kpx_node::net::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;

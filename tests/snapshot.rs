@@ -5,10 +5,10 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use kpx::Redactor;
-use kpx::backend::iptables::names::{endpoint_hash, service_hash};
-use kpx::evidence::{Evidence, Forbidden, Gap, ITEMS, Item, load};
-use kpx::net::Proto;
+use kpx_judge::redact::Redactor;
+use kpx_node::backend::iptables::names::{endpoint_hash, service_hash};
+use kpx_node::evidence::{Evidence, Forbidden, Gap, ITEMS, Item, load};
+use kpx_node::net::Proto;
 use serde_json::Value;
 use tempfile::TempDir;
 

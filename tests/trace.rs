@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
-use kpx::backend::Mode;
-use kpx::evidence::{self, Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::owner::Owners;
-use kpx::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
+use kpx_judge::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kpx::check::{self, Check, Facts, Outcome, Question};
-use kpx::evidence::{Evidence, Gap, ITEMS, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Check, Facts, Outcome, Question};
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item};
+use kpx_node::node::NodeSnapshot;
 
 use crate::registry::{nodes, questions};
 use crate::support::{chosen, every};

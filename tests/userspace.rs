@@ -1,12 +1,12 @@
 //! The userspace mode of kube-proxy up to 1.25, on nodes that are made from the forms of its rules.
 
-use kpx::backend::Mode;
-use kpx::diff::{self, ChangeKind};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::owner::{Owners, PortName, Role, Source};
-use kpx::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict, World};
+use kpx_judge::diff::{self, ChangeKind};
+use kpx_judge::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict, World};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{Owners, PortName, Role, Source};
 use serde_json::Value;
 
 use crate::support::{broken, kpx, kpx_on, root};

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use kpx::evidence::{self, Evidence, Gap, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::owner::Owners;
-use kpx::repair::Repair;
-use kpx::trace::{Outcome, Walks, World};
-use kpx::verdict::{Brief, Fate, Judge, Surveyed, survey, targets};
-use kpx::why::{Asked, Cause, Look};
+use kpx_judge::repair::Repair;
+use kpx_judge::trace::{Outcome, Walks, World};
+use kpx_judge::verdict::{Brief, Fate, Judge, Surveyed, survey, targets};
+use kpx_judge::why::{Asked, Cause, Look};
+use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 use serde_json::Value;
 
 use crate::support::{chosen, kpx, root};

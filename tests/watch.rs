@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join;
-use kpx::host::{Environment, Options, Selection, Watch};
-use kpx::net::Family;
+use kpx_host::{Environment, Options, Selection, Watch};
+use kpx_node::net::Family;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 

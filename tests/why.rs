@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use kpx::backend::Mode;
-use kpx::check;
-use kpx::evidence;
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::verdict::Fate;
-use kpx::why::{self, Asked, Cause, Degree, Look};
+use kpx_judge::check;
+use kpx_judge::verdict::Fate;
+use kpx_judge::why::{self, Asked, Cause, Degree, Look};
+use kpx_node::backend::Mode;
+use kpx_node::evidence;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -47,7 +47,12 @@ const EMPTY_DOCS: &[&str] = &[
 fn texts_follow_the_rules() {
     let mut wrong = Vec::new();
     let mut checked = 0;
-    for (folder, text) in [("src", text as Text), ("benches", text), ("tests", prose)] {
+    for (folder, text) in [
+        ("src", text as Text),
+        ("crates", text),
+        ("benches", text),
+        ("tests", prose),
+    ] {
         for path in sources(folder) {
             let source = fs::read_to_string(root().join(&path)).unwrap();
             for (number, line) in source.lines().enumerate() {

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use kpx::evidence::Item;
-use kpx::host::{Environment, Options, Selection, collect};
-use kpx::net::Family;
+use kpx_host::{Environment, Options, Selection, collect};
+use kpx_node::evidence::Item;
+use kpx_node::net::Family;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
 };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::diff::Layer;
+use kpx_judge::diff::Layer;
 
 /// Options of every command that can change a node.
 ///

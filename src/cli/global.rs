@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::value::{self, Offered};
-use crate::net::Family;
+use kpx_node::net::Family;
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]

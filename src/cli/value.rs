@@ -8,15 +8,15 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
 
 use super::change::Part;
-use crate::backend::Mode;
-use crate::check;
-use crate::cluster::release::Goal;
-use crate::diff::Layer;
-use crate::evidence::Item;
-use crate::migrate::migration::Strategy;
-use crate::net::{Family, Mark, Proto};
 use crate::pages;
 use crate::view::View;
+use kpx_judge::check;
+use kpx_judge::diff::Layer;
+use kpx_migrate::migration::Strategy;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::release::Goal;
+use kpx_node::evidence::Item;
+use kpx_node::net::{Family, Mark, Proto};
 
 /// A parser of a fixed list of words: each word, its value and its line of help.
 #[derive(Clone, Copy)]

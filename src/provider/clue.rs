@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::cluster::{Metadata, Node};
-use crate::node::NodeSnapshot;
-use crate::node::processes::is_here;
+use kpx_node::cluster::{Metadata, Node};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::processes::is_here;
 
 /// One piece of evidence.
 #[derive(Clone, Copy, Debug)]

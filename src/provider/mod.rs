@@ -5,11 +5,11 @@
 mod catalogue;
 mod clue;
 
-use crate::cluster::Node;
-use crate::evidence::{Gap, Item};
-use crate::node::NodeSnapshot;
 pub use catalogue::{INDEX, PROVIDERS};
 use clue::Clue;
+use kpx_node::cluster::Node;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::NodeSnapshot;
 
 /// Items that [`recognise`] uses.
 pub const NEEDS: &[Item] = &[

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::evidence::Evidence;
+use kpx_node::evidence::Evidence;
 
 /// Returns evidence with this Node and these objects; items that are null were not collected.
 fn evidence(node: &Value, more: &[(Item, Value)]) -> Evidence {

@@ -2,7 +2,7 @@
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::render::{Page, Tone};
-use crate::verdict::Fate;
+use kpx_judge::verdict::Fate;
 
 /// Returns the exit status of a command that asks about connections.
 pub(crate) const fn exit(fate: Fate) -> u8 {

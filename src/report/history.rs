@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{CLEAN, FOUND, UNKNOWN};
-use crate::evidence::{Gap, Time};
-use crate::history::{Action, Change, Topic};
 use crate::render::{Page, Report};
-use crate::words::number_of;
+use kpx_judge::history::{Action, Change, Topic};
+use kpx_node::evidence::{Gap, Time};
+use kpx_node::words::number_of;
 
 /// What changed between two bundles, or a bundle and now.
 #[derive(Debug, Serialize)]

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{CLEAN, FAILED, FOUND};
-use crate::apply;
-use crate::plan::{Plan, Step};
 use crate::render::{Page, Report, Tone};
-use crate::words::number_of;
+use kpx_judge::plan::{Plan, Step};
+use kpx_node::apply;
+use kpx_node::words::number_of;
 
 /// What remains after a time in which the rules were incomplete or outdated.
 pub(crate) const CONNECTIONS: &str = "connections that began while the rules were wrong may wait for an endpoint that is gone: `kpx reconcile --part conntrack` lists them";

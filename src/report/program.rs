@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::CLEAN;
-use crate::backend::Mode;
-use crate::backend::program::Part;
-use crate::net::Family;
 use crate::render::{Page, Report};
+use kpx_node::backend::Mode;
+use kpx_node::backend::program::Part;
+use kpx_node::net::Family;
 
 /// The outcome of `kpx render`: the text that kube-proxy would load.
 #[derive(Debug, Serialize)]

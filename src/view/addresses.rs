@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::backend::Mode;
-use crate::backend::ipvs::model::DUMMY;
-use crate::net::Family;
-use crate::owner::{Role, Source};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::net::Family;
+use kpx_node::owner::{Role, Source};
 
 /// An address.
 #[derive(Debug, Serialize)]

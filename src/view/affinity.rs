@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::conntrack::{Backend, BackendStatus};
 use super::{Gaps, Joined};
-use crate::backend::Mode;
-use crate::backend::iptables::model::{Match, RecentAction};
-use crate::backend::nftables::model::{Element, Expr};
-use crate::net::{Family, Proto};
-use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::{NftName, Owner, Owners, Port, PortName};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::model::{Match, RecentAction};
+use kpx_node::backend::nftables::model::{Element, Expr};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::{NftName, Owner, Owners, Port, PortName};
 
 /// A client and the backend of a Service to which its new connections go.
 #[derive(Debug, Serialize)]

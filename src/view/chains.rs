@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::backend::nftables::model::{self as nft, Statement};
-use crate::net::Family;
-use crate::owner::software::{Maker, maker_of_chain};
-use crate::owner::{Owner, PortName};
+use kpx_node::backend::nftables::model::{self as nft, Statement};
+use kpx_node::net::Family;
+use kpx_node::owner::software::{Maker, maker_of_chain};
+use kpx_node::owner::{Owner, PortName};
 
 /// A chain.
 #[derive(Debug, Serialize)]

@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use super::known::or_null;
 use super::{Gaps, mode::Relevant};
-use crate::backend::Mode;
-use crate::cluster::config::written;
-use crate::cluster::flags::Flags;
-use crate::cluster::version::ProxyVersion;
-use crate::evidence::{Gap, Item};
-use crate::net::Family;
-use crate::node::NodeSnapshot;
-use crate::node::mode::Leftover;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::config::written;
+use kpx_node::cluster::flags::Flags;
+use kpx_node::cluster::version::ProxyVersion;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::mode::Leftover;
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
-use crate::node::routes::Route;
-use crate::owner::{EndpointState, Port, PortName};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::Route;
+use kpx_node::owner::{EndpointState, Port, PortName};
 
 /// A tracked connection.
 #[derive(Debug, Serialize)]

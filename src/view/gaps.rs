@@ -1,6 +1,6 @@
 //! Why parts of a view are unknown or empty.
 
-use crate::evidence::Gap;
+use kpx_node::evidence::Gap;
 
 /// Gaps and notes, each once.
 #[derive(Debug, Default)]

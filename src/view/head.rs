@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::check::Facts;
-use crate::evidence::{Gap, IPTABLES, Item, Time};
-use crate::net::Family;
-use crate::trace;
-use crate::verdict::{Outlook, Tally};
+use kpx_judge::check::Facts;
+use kpx_judge::trace;
+use kpx_judge::verdict::{Outlook, Tally};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, IPTABLES, Item, Time};
+use kpx_node::net::Family;
 
 /// The items that the head reads in every run; all are cheap.
 pub(crate) const HEAD: &[Item] = &[

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::{Gaps, Joined, Query};
-use crate::backend::Mode;
-use crate::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Table};
-use crate::evidence::Gap;
-use crate::net::Family;
-use crate::owner::{EndpointState, Owners, Port, PortName, Source};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Table};
+use kpx_node::evidence::Gap;
+use kpx_node::net::Family;
+use kpx_node::owner::{EndpointState, Owners, Port, PortName, Source};
 
 /// A virtual server.
 #[derive(Debug, Serialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::evidence::Gap;
+use kpx_node::evidence::Gap;
 
 /// Serialises a value that may be unknown: `null` for a gap, which the view lists among its gaps.
 pub(super) fn or_null<T: Serialize, S: Serializer>(

@@ -27,14 +27,14 @@ use serde::Serialize;
 
 pub(crate) use gaps::Gaps;
 
-use crate::backend::Mode;
-use crate::check::{Check, Fix, Outcome};
-use crate::evidence::{Gap, IPTABLES, Item, join};
-use crate::net::Family;
-use crate::node::NodeSnapshot;
-pub(crate) use crate::node::mode::{Kind, Leftover};
-use crate::owner::{Owners, Port, Source};
-use crate::trace;
+use kpx_judge::check::{Check, Fix, Outcome};
+use kpx_judge::trace;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, IPTABLES, Item, join};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+pub(crate) use kpx_node::node::mode::{Kind, Leftover};
+use kpx_node::owner::{Owners, Port, Source};
 use mode::{InForce, Relevant};
 
 /// A view of the live state.

@@ -3,15 +3,15 @@
 use serde::Serialize;
 
 use super::Gaps;
-use crate::backend::Mode;
-use crate::backend::iptables::model::Ruleset;
-use crate::backend::ipvs::model::{DUMMY, Table};
-use crate::backend::nftables;
-use crate::evidence::Gap;
-use crate::net::Family;
-use crate::node::mode::Modes;
-use crate::node::modules::Standing;
-use crate::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::model::Ruleset;
+use kpx_node::backend::ipvs::model::{DUMMY, Table};
+use kpx_node::backend::nftables;
+use kpx_node::evidence::Gap;
+use kpx_node::net::Family;
+use kpx_node::node::mode::Modes;
+use kpx_node::node::modules::Standing;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// The mode in force.
 #[derive(Clone, Debug, Serialize)]

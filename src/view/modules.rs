@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::backend::Mode;
-use crate::backend::requirements::{self, Condition};
-use crate::evidence::{Gap, Item};
-use crate::node::modules::{Modules, Standing};
+use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::{self, Condition};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::modules::{Modules, Standing};
 
 /// A module.
 #[derive(Debug, Serialize)]

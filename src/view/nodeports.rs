@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::programmed::{Dest, Installed, Programmed, node_port_dests};
 use super::{Gaps, Joined, Query};
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
-use crate::node::sockets::{Holder, Socket, Sockets};
-use crate::owner::PortName;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::sockets::{Holder, Socket, Sockets};
+use kpx_node::owner::PortName;
 
 /// A NodePort or health check port.
 #[derive(Debug, Serialize)]

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::nodeports::{Listener, Listening, Look};
 use super::{Gaps, Joined};
-use crate::backend::iptables::portals::portals;
-use crate::net::{Family, Proto};
-use crate::owner::PortName;
+use kpx_node::backend::iptables::portals::portals;
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::PortName;
 
 /// The portals of one address and port that lead to one port of the process.
 #[derive(Debug, Serialize)]

@@ -6,16 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined, Query};
-use crate::backend::Mode;
-use crate::backend::iptables::model::{Rule, Ruleset, Target};
-use crate::backend::iptables::portals::portals;
-use crate::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
-use crate::backend::nftables::model::{self as nft, Datum, Expr, NatKind, Statement, Verdict};
-use crate::evidence::Gap;
-use crate::net::{Family, Proto};
-use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::owner::software::hashed;
-use crate::owner::{Owners, Port};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::model::{Rule, Ruleset, Target};
+use kpx_node::backend::iptables::portals::portals;
+use kpx_node::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
+use kpx_node::backend::nftables::model::{self as nft, Datum, Expr, NatKind, Statement, Verdict};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::software::hashed;
+use kpx_node::owner::{Owners, Port};
 
 /// A destination of packets to a Service.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
-use crate::net::{Family, Proto};
-use crate::owner::{EndpointState, Port, PortName, Role, Source};
-use crate::verdict::{Brief, Client, Fate, Kind, survey};
+use kpx_judge::verdict::{Brief, Client, Fate, Kind, survey};
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::{EndpointState, Port, PortName, Role, Source};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
@@ -109,7 +109,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
         let endpoints = port.endpoints.iter().filter(|e| of_family(e.addr.ip()));
         let endpoints: Vec<_> = endpoints.collect();
-        let count = |of: fn(&crate::owner::Endpoint) -> bool| {
+        let count = |of: fn(&kpx_node::owner::Endpoint) -> bool| {
             (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
         };
         let mut programmed = installed.programmed(&dests(port, joined.query));

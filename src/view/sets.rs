@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::backend::Mode;
-use crate::backend::nftables::expect::TABLE;
-use crate::backend::nftables::model::{Datum, Element, Set, Verdict};
-use crate::backend::nftables::print;
-use crate::backend::software::set_purpose;
-use crate::net::{Family, Proto};
-use crate::owner::software::{Maker, maker_of_set};
-use crate::owner::{NftName, Owners, PortName};
+use kpx_node::backend::Mode;
+use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::backend::nftables::model::{Datum, Element, Set, Verdict};
+use kpx_node::backend::nftables::print;
+use kpx_node::backend::software::set_purpose;
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::software::{Maker, maker_of_set};
+use kpx_node::owner::{NftName, Owners, PortName};
 
 /// An IP set, or a set or map of nftables.
 #[derive(Debug, Serialize)]
@@ -187,7 +187,7 @@ fn of_ipset(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
 }
 
 /// Returns the Service of a member: `ADDRESS,PROTOCOL:PORT` with or without a third part, an address or a NodePort.
-fn owner_of<'o>(owners: &'o Owners, set: &str, element: &str) -> Option<&'o crate::owner::Port> {
+fn owner_of<'o>(owners: &'o Owners, set: &str, element: &str) -> Option<&'o kpx_node::owner::Port> {
     if let Ok(number) = element.parse() {
         let proto = if set.contains("UDP") {
             Proto::Udp

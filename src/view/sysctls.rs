@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::backend::Mode;
-use crate::backend::requirements::By;
-use crate::evidence::{Gap, Item};
-use crate::net::Family;
-use crate::requirements;
+use kpx_judge::requirements;
+use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::By;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
 
 /// A sysctl.
 #[derive(Debug, Serialize)]

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use kpx::backend::Mode;
-use kpx::desired::DesiredState;
-use kpx::diff::{self, Change, ChangeKind};
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff::{self, Change, ChangeKind};
+use kpx_node::backend::Mode;
+use kpx_node::desired::DesiredState;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::support::root;
@@ -27,7 +27,7 @@ struct Node {
 impl Node {
     fn new(name: &str, mode: Mode) -> Self {
         let path = root().join("testdata/nodes").join(name);
-        let mut evidence = kpx::evidence::load(&path, &diff::needs(mode)).unwrap();
+        let mut evidence = kpx_node::evidence::load(&path, &diff::needs(mode)).unwrap();
         // Most metrics are not used here, and would be read a thousand times.
         let metrics = evidence.text(Item::Metrics).unwrap().lines();
         let metrics = metrics.filter(|line| {
@@ -52,7 +52,7 @@ impl Node {
 
     /// The changes once `item` reads `text`.
     fn with(&self, item: Item, text: String) -> Vec<Change> {
-        let desired = kpx::node::desired::NEEDS.contains(&item);
+        let desired = kpx_node::node::desired::NEEDS.contains(&item);
         self.times.set(self.times.get() + 1);
         if desired || self.times.get().is_multiple_of(25) {
             let whole = self.whole(item, text.clone());

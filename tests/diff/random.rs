@@ -1,15 +1,15 @@
 //! Random clusters: the desired state, printed and read again, does not differ from itself; a missing line does.
 
-use kpx::backend::Mode;
-use kpx::backend::iptables::expect::{self, Names};
-use kpx::backend::iptables::print::WithoutCounters;
-use kpx::backend::ipvs;
-use kpx::backend::program::{self, Part};
-use kpx::desired::{DesiredState, FamilyState};
-use kpx::diff::{self, Change};
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff::{self, Change};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::expect::{self, Names};
+use kpx_node::backend::iptables::print::WithoutCounters;
+use kpx_node::backend::ipvs;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::desired::{DesiredState, FamilyState};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

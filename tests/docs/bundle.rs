@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use kpx::evidence::{ITEMS, Privilege};
+use kpx_node::evidence::{ITEMS, Privilege};
 
 use super::settle;
 use crate::support::root;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use kpx::migrate::migration::{Leg, Stage};
-use kpx::migrate::wire::{Event, EventLine, Line};
+use kpx_migrate::migration::{Leg, Stage};
+use kpx_migrate::wire::{Event, EventLine, Line};
 use serde_json::{Value, json};
 
 use crate::nodes::bundle_of;

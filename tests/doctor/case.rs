@@ -1,8 +1,8 @@
 //! Evidence of recorded nodes, changed by tests, and the outcome of a check on it.
 
-use kpx::check::{self, Facts, Finding, Outcome, Question};
-use kpx::evidence::{self, Evidence, ITEMS, Item, Time};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Facts, Finding, Outcome, Question};
+use kpx_node::evidence::{self, Evidence, ITEMS, Item, Time};
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::support::root;

@@ -1,8 +1,8 @@
 //! DP08, KP01, KP04, KP11, MX05, VS03, KM03: kube-proxy's configuration, its sources, and the values to set.
 
-use kpx::backend::Mode;
-use kpx::check::{Outcome, Severity};
-use kpx::evidence::{Evidence, Gap, Item};
+use kpx_judge::check::{Outcome, Severity};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, Item};
 use serde_json::{Value, json};
 
 use crate::support::{Change, broken, kpx};

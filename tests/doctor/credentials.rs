@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kpx::evidence::{self, Evidence, Forbidden, Gap, ITEMS, Item, Manifest};
+use kpx_node::evidence::{self, Evidence, Forbidden, Gap, ITEMS, Item, Manifest};
 use serde_json::Value;
 
 use crate::support::{kpx, root};

@@ -1,8 +1,8 @@
 //! IR18: DNAT rules of other software that lead to cluster IPs.
 
-use kpx::backend::Mode;
-use kpx::check::{Finding, Outcome};
-use kpx::evidence::{Evidence, Gap, Item};
+use kpx_judge::check::{Finding, Outcome};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, Item};
 use serde_json::{Value, json};
 
 use super::case::{append, edit, finding, load, replace, run};

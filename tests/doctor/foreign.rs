@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use kpx::check::{self, Facts, Outcome};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Facts, Outcome};
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
 use crate::support::{broken, kpx, kpx_on, recordings, root};
@@ -165,9 +165,9 @@ fn a_backend_that_cannot_be_read_is_not_empty() {
     let reason = reason.to_string();
     assert!(reason.contains(why), "{reason}");
     let node = NodeSnapshot::new(&evidence);
-    let notes = kpx::trace::unread(&node, Family::V4);
+    let notes = kpx_judge::trace::unread(&node, Family::V4);
     assert!(notes.len() == 1 && notes[0].contains(why), "{notes:?}");
-    assert!(kpx::trace::unread(&node, Family::V6).is_empty());
+    assert!(kpx_judge::trace::unread(&node, Family::V6).is_empty());
 }
 
 /// Returns the JSON of kpx on the recording below `dir`.

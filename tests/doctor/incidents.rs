@@ -1,8 +1,8 @@
 //! Incidents, rebuilt as bundles: the doctor's first finding names the cause, and what follows from it is below.
 
-use kpx::backend::Mode;
-use kpx::check::{Finding, Outcome};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_judge::check::{Finding, Outcome};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
 use serde_json::{Value, json};
 
 use super::case::{append, edit, findings as found, replace, run};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kpx::Redactor;
-use kpx::check::Finding;
-use kpx::evidence::{Evidence, Item};
+use kpx_judge::check::Finding;
+use kpx_judge::redact::Redactor;
+use kpx_node::evidence::{Evidence, Item};
 use serde_json::json;
 
 use super::case::{
@@ -354,7 +354,7 @@ fn the_fix_names_the_version_and_the_thread() {
 
 #[test]
 fn every_known_bug_has_a_case() {
-    let table = std::fs::read_to_string(root().join("src/check/kb/bugs.rs")).unwrap();
+    let table = std::fs::read_to_string(root().join("crates/judge/src/check/kb/bugs.rs")).unwrap();
     let keys = table.split("key: \"").skip(1);
     let keys: BTreeSet<_> = keys.map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(keys, CASES.iter().map(|case| case.key).collect());

@@ -1,8 +1,8 @@
 //! SY15: overflows of the neighbour tables.
 
-use kpx::check::{self, Facts, Outcome, Severity};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Facts, Outcome, Severity};
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::{kpx_on, root};
 

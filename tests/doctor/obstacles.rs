@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kpx::check::{Finding, Fix, Outcome, Subject};
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::why::{Asked, Look};
+use kpx_judge::check::{Finding, Fix, Outcome, Subject};
+use kpx_judge::why::{Asked, Look};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::case::{edit, findings, load, replace, run};

@@ -1,9 +1,9 @@
 //! Checks on nodes of which something is missing, empty or unreadable, and on nodes of which nothing is.
 
-use kpx::backend::Mode;
-use kpx::check::{self, Facts, Finding, Outcome, Question};
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Facts, Finding, Outcome, Question};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::node::NodeSnapshot;
 use serde_json::json;
 
 use super::case::{append, edit, finding, findings, load, replace, run, set_version};

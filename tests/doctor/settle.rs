@@ -1,8 +1,8 @@
 //! Drift that kube-proxy's next sync removes is not reported.
 
-use kpx::check::{self, Check, Facts, Outcome};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Check, Facts, Outcome};
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::root;
 

@@ -1,8 +1,8 @@
 //! KP05: a kube-proxy that does not answer is one error, not one unknown per check.
 
-use kpx::check::{self, Check, Facts, Finding, Outcome};
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item};
-use kpx::node::NodeSnapshot;
+use kpx_judge::check::{self, Check, Facts, Finding, Outcome};
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::root;
 

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use kpx::backend::Mode;
-use kpx::check::{Outcome, Question, Severity};
-use kpx::evidence::{Evidence, Item};
+use kpx_judge::check::{Outcome, Question, Severity};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Item};
 
 use super::case::{
     append, edit, empty_map, finding, findings, load, replace, reuse_address, run, set_version,

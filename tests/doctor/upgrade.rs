@@ -1,7 +1,7 @@
 //! `kpx doctor --release`: what an upgrade of kube-proxy changes.
 
-use kpx::check::{Outcome, Question, Severity};
-use kpx::evidence::Item;
+use kpx_judge::check::{Outcome, Question, Severity};
+use kpx_node::evidence::Item;
 
 use super::case::{append, finding, findings, load, run, set_version};
 use crate::support::{kpx, kpx_on};

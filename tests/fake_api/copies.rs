@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use kpx::action::{COPY, START};
-use kpx::apply::SentPlan;
-use kpx::host;
-use kpx::plan::Plan;
+use kpx_host as host;
+use kpx_judge::plan::Plan;
+use kpx_node::action::{COPY, START};
+use kpx_node::apply::SentPlan;
 use serde_json::json;
 
 use super::{Exec, Pod};

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::action::COPY;
-use kpx::apply::{Line, StepError, Stopped};
 use kpx::cli::{Cli, Command};
-use kpx::evidence::{self, Manifest};
-use kpx::host::{self, Query};
-use kpx::plan::Plan;
+use kpx_host::{self as host, Query};
+use kpx_judge::plan::Plan;
+use kpx_node::action::COPY;
+use kpx_node::apply::{Line, StepError, Stopped};
+use kpx_node::evidence::{self, Manifest};
 use serde_json::{Value, json};
 
 use super::{Copies, Exec, Fate, Kubelet, Pod, Pretend};

@@ -135,7 +135,7 @@ impl Roles {
                 self.denied.push(what);
                 return Some(format!(
                     "{resource} is forbidden: User \"kpx\" cannot {} resource \"{resource}\" in API group \"{group}\": no role in \
-                     src/access/rules.rs allows it",
+                     crates/node/src/access/rules.rs allows it",
                     call.verb
                 ));
             }

@@ -416,7 +416,7 @@ async fn status_shows_who_holds_the_lease() {
     let world = World::new();
     assert_eq!(world.all(&[]).await.code, 0);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let now = kpx::evidence::Time {
+    let now = kpx_node::evidence::Time {
         seconds: i64::try_from(now.as_secs()).unwrap(),
     };
     let renewed = now.to_string().replace('Z', ".000000Z");

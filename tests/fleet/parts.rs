@@ -1,15 +1,15 @@
 //! The parts of a fleet's migration that need no cluster: its Lease, its tasks, the order of nodes, and the status of pods.
 
-use kpx::action::{KubeCommand, waits_for_copy};
-use kpx::cluster::{Node, Pod};
-use kpx::evidence::Time;
-use kpx::migrate::fleet::lease::{self, Claim};
-use kpx::migrate::fleet::order::choose;
-use kpx::migrate::fleet::pod::{self, Finished, Job, Phase};
-use kpx::migrate::fleet::staged::{self, Copies};
-use kpx::migrate::fleet::state::{Fleet, NodeState, Part};
-use kpx::migrate::fleet::task::Task;
-use kpx::migrate::migration::Leg;
+use kpx_migrate::fleet::lease::{self, Claim};
+use kpx_migrate::fleet::order::choose;
+use kpx_migrate::fleet::pod::{self, Finished, Job, Phase};
+use kpx_migrate::fleet::staged::{self, Copies};
+use kpx_migrate::fleet::state::{Fleet, NodeState, Part};
+use kpx_migrate::fleet::task::Task;
+use kpx_migrate::migration::Leg;
+use kpx_node::action::{KubeCommand, waits_for_copy};
+use kpx_node::cluster::{Node, Pod};
+use kpx_node::evidence::Time;
 use serde_json::{Value, json};
 
 use super::verifies;

@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use kpx::action::{Action, KubeCommand, Object, Resource};
-use kpx::apply::{Apply, StepError};
-use kpx::evidence::{Evidence, Item, Time};
-use kpx::migrate::fleet::engine::{Cluster, Ended, Engine, Event};
-use kpx::migrate::fleet::pod::{self, Job};
-use kpx::migrate::fleet::state::{Fleet, NodeState};
-use kpx::migrate::fleet::task::Task;
-use kpx::migrate::migration::Strategy;
-use kpx::migrate::node::Clock;
-use kpx::migrate::preview::PreviewResult;
+use kpx_migrate::fleet::engine::{Cluster, Ended, Engine, Event};
+use kpx_migrate::fleet::pod::{self, Job};
+use kpx_migrate::fleet::state::{Fleet, NodeState};
+use kpx_migrate::fleet::task::Task;
+use kpx_migrate::migration::Strategy;
+use kpx_migrate::node::Clock;
+use kpx_migrate::preview::PreviewResult;
+use kpx_node::action::{Action, KubeCommand, Object, Resource};
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::evidence::{Evidence, Item, Time};
 use serde_json::{Value, json};
 
 use super::{Outcome, report, verifies};

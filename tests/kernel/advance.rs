@@ -1,11 +1,11 @@
 //! From one desired state to the next without a look at the rules: the kernel then has what the next one wants.
 
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{Programmed, Undo};
+use kpx_judge::plan::{Programmed, Undo};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use super::netns::Netns;
 use super::render::{load, same};

@@ -12,12 +12,12 @@ mod source;
 
 use std::collections::BTreeSet;
 
-use kpx::backend::Mode;
-use kpx::backend::nftables::model::Table;
-use kpx::backend::nftables::{parse, print};
-use kpx::bridge;
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::bridge;
+use kpx_node::backend::Mode;
+use kpx_node::backend::nftables::model::Table;
+use kpx_node::backend::nftables::{parse, print};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use super::netns::Netns;
 use super::trace::established;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::host::confine;
+use kpx_host::confine;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 

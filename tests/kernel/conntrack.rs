@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 
 use std::time::{Duration, Instant};
 
-use kpx::action::{Action, Flow};
-use kpx::apply::Apply as _;
-use kpx::evidence::Item;
-use kpx::host::Live;
-use kpx::net::Proto;
-use kpx::node::NodeSnapshot;
+use kpx_host::Live;
+use kpx_node::action::{Action, Flow};
+use kpx_node::apply::Apply as _;
+use kpx_node::evidence::Item;
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
 
 use super::netns::Netns;
 

@@ -8,13 +8,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use kpx::backend::ipvs::model::Table;
-use kpx::backend::ipvs::parse;
-use kpx::evidence::ipvs::{Dump, Forwarding, Service};
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::trace::choose;
+use kpx_judge::trace::choose;
+use kpx_node::backend::ipvs::model::Table;
+use kpx_node::backend::ipvs::parse;
+use kpx_node::evidence::ipvs::{Dump, Forwarding, Service};
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 

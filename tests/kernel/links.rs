@@ -1,8 +1,8 @@
 //! Links, addresses, routes and policy rules against `ip`.
 
-use kpx::evidence::{Evidence, Item};
-use kpx::node::NodeSnapshot;
-use kpx::node::tc::Tc;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::tc::Tc;
 use serde_json::Value;
 
 use super::netns::Netns;
@@ -242,8 +242,8 @@ async fn filters_are_what_tc_prints() {
 async fn one_family_leaves_the_other_out() {
     let netns = node();
     let mut options = netns.options();
-    options.families = vec![kpx::net::Family::V6];
-    let evidence = kpx::host::collect(&[Item::Routes, Item::Rules], &options).await;
+    options.families = vec![kpx_node::net::Family::V6];
+    let evidence = kpx_host::collect(&[Item::Routes, Item::Rules], &options).await;
     let routes = documents(evidence.text(Item::Routes).unwrap());
     assert!(!routes.is_empty());
     assert!(

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kpx::action::Action;
-use kpx::apply::{Apply as _, StepError};
-use kpx::host::{self, Live};
+use kpx_host::{self as host, Live};
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply as _, StepError};
 
 use super::ipvs::{modules, unload};
 use super::netns::{Netns, run};

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use kpx::evidence::{Evidence, Item};
-use kpx::host;
-use kpx::net::Family;
+use kpx_host as host;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 

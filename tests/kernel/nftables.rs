@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use kpx::evidence::{Item, load};
+use kpx_node::evidence::{Item, load};
 use serde_json::{Value, json};
 
 use super::netns::{Netns, run};

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::thread;
 
-use kpx::evidence::{self, Evidence, Gap, ITEMS, Item, Privilege};
-use kpx::host::Journals;
+use kpx_host::Journals;
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item, Privilege};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::{fs, thread};
 
-use kpx::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, Item};
 use nix::sched::{CloneFlags, setns};
 
 use super::netns::Netns;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use kpx::backend::Mode;
-use kpx::backend::program::{self, Part};
-use kpx::diff::{self, Layer};
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff::{self, Layer};
+use kpx_node::backend::Mode;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use super::netns::Netns;
 use crate::random;
@@ -91,7 +91,7 @@ fn recorded(name: &str, mode: Mode) -> Evidence {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("testdata/nodes")
         .join(name);
-    kpx::evidence::load(&path, &diff::needs(mode)).unwrap()
+    kpx_node::evidence::load(&path, &diff::needs(mode)).unwrap()
 }
 
 /// Rules and chains of `iptables-save`, without counters and policies, sorted: the order of Services is free.

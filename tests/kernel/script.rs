@@ -1,6 +1,6 @@
 //! The script of `kpx snapshot --script`, run for real.
 
-use kpx::evidence::{ITEMS, Item, load};
+use kpx_node::evidence::{ITEMS, Item, load};
 
 use super::netns::Netns;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kpx::evidence::{Item, load};
+use kpx_node::evidence::{Item, load};
 
 use super::netns::{Netns, run};
 use crate::random::Dice;

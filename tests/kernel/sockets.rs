@@ -6,7 +6,7 @@ use std::process::{self, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use kpx::evidence::{Evidence, Item};
+use kpx_node::evidence::{Evidence, Item};
 
 use super::netns::Netns;
 

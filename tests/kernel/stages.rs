@@ -6,7 +6,7 @@ mod network;
 
 use std::time::Duration;
 
-use kpx::verdict::{Client, Fate};
+use kpx_judge::verdict::{Client, Fate};
 use network::{FAR, NEAR, Network, fate};
 
 #[tokio::test]

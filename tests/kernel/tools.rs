@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use kpx::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, Item};
 
 use super::netns::Netns;
 
@@ -75,7 +75,7 @@ async fn kube_proxy_in_the_legacy_back_end_is_found_there() {
 #[ignore = "needs root and a network namespace"]
 async fn reading_creates_no_tables() {
     let netns = Netns::new();
-    let evidence = netns.collect(kpx::evidence::ITEMS).await;
+    let evidence = netns.collect(kpx_node::evidence::ITEMS).await;
     assert_eq!(count(evidence.text(Item::Iptables4).unwrap()), 0);
     assert_eq!(netns.run("nft list tables"), "");
     // A file is there only once its module is loaded.
@@ -176,7 +176,7 @@ async fn a_namespace_that_is_not_there_is_a_gap_of_every_item_in_it() {
     let mut options = netns.options();
     options.netns = Some("kpx-no-such-namespace".to_owned());
     let evidence =
-        kpx::host::collect(&[Item::Links, Item::Ipset, Item::KernelRelease], &options).await;
+        kpx_host::collect(&[Item::Links, Item::Ipset, Item::KernelRelease], &options).await;
     for item in [Item::Links, Item::Ipset] {
         let why = evidence.text(item).unwrap_err().to_string();
         assert!(why.contains("kpx-no-such-namespace"), "{why}");

@@ -15,7 +15,7 @@ pub(crate) mod send;
 mod userspace;
 
 use judge::Judge;
-use kpx::net::Proto;
+use kpx_node::net::Proto;
 use mutate::Dice;
 use network::{Network, Place, Source};
 use recording::{Recording, Store, restore};

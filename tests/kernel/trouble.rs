@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::{self, Gap, Item};
+use kpx_node::evidence::{self, Gap, Item};
 
 use super::change::{
     APPLY, CLEANUP, RESTORES, assert_same, broken, kpx_with, legacy, node, programs, reconcile,

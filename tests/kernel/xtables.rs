@@ -7,8 +7,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use kpx::evidence::Item;
-use kpx::net::Family;
+use kpx_node::evidence::Item;
+use kpx_node::net::Family;
 
 use super::netns::{Netns, run};
 use crate::random::Dice;

@@ -7,17 +7,17 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kpx::action::Action;
-use kpx::apply::{Apply, StepError};
-use kpx::backend::Mode;
-use kpx::bridge::Lease;
-use kpx::cluster::{self, EndpointSlice, Service};
-use kpx::evidence::{Evidence, Gap, Item, Time};
-use kpx::migrate::controller::keep::{Keeper, Order};
-use kpx::migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
-use kpx::migrate::journal::MigrationState;
-use kpx::migrate::node::{Clock, Node};
-use kpx::net::Family;
+use kpx_judge::bridge::Lease;
+use kpx_migrate::controller::keep::{Keeper, Order};
+use kpx_migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
+use kpx_migrate::journal::MigrationState;
+use kpx_migrate::node::{Clock, Node};
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::{self, EndpointSlice, Service};
+use kpx_node::evidence::{Evidence, Gap, Item, Time};
+use kpx_node::net::Family;
 
 use super::SMALL;
 use super::machine::Machine;

@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use kpx::action::{Action, Backend, LinkCommand};
-use kpx::backend::Mode;
-use kpx::bridge::Held;
-use kpx::evidence::Item;
-use kpx::migrate::controller::follow::Follower;
-use kpx::migrate::controller::guard::{self, GuardError};
-use kpx::migrate::controller::keep::{self, Order};
-use kpx::migrate::journal::MigrationState;
-use kpx::migrate::migration::{Stage, Strategy};
-use kpx::net::Family;
+use kpx_judge::bridge::Held;
+use kpx_migrate::controller::follow::Follower;
+use kpx_migrate::controller::guard::{self, GuardError};
+use kpx_migrate::controller::keep::{self, Order};
+use kpx_migrate::journal::MigrationState;
+use kpx_migrate::migration::{Stage, Strategy};
+use kpx_node::action::{Action, Backend, LinkCommand};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
+use kpx_node::net::Family;
 
 use super::bridged::{Bridged, LEASE, World};
 use super::migration;

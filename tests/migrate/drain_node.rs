@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kpx::access;
-use kpx::action::Action;
-use kpx::apply::{Apply, StepError};
-use kpx::backend::Mode;
-use kpx::evidence::{Evidence, Gap, Item, Time};
-use kpx::host::{self, Environment, LiveCluster, Options, Selection};
-use kpx::migrate::engine::{Ended, Engine, Event, MigrationNode};
-use kpx::migrate::journal::{self, Entry};
-use kpx::migrate::migration::{Migration, Strategy};
-use kpx::migrate::node::{Clock, Node};
-use kpx::migrate::probes::Target;
-use kpx::net::Family;
-use kpx::plan::Consent;
+use kpx_host::{self as host, Environment, LiveCluster, Options, Selection};
+use kpx_judge::plan::Consent;
+use kpx_migrate::engine::{Ended, Engine, Event, MigrationNode};
+use kpx_migrate::journal::{self, Entry};
+use kpx_migrate::migration::{Migration, Strategy};
+use kpx_migrate::node::{Clock, Node};
+use kpx_migrate::probes::Target;
+use kpx_node::access;
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, Item, Time};
+use kpx_node::net::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -327,7 +327,7 @@ impl MigrationNode for LocalNode<'_> {
         self.place.probe(target).await
     }
 
-    async fn proxy_pods(&mut self, node: &str) -> Result<Vec<kpx::cluster::Pod>, Gap> {
+    async fn proxy_pods(&mut self, node: &str) -> Result<Vec<kpx_node::cluster::Pod>, Gap> {
         self.place.proxy_pods(node).await
     }
 

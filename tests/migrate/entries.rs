@@ -1,11 +1,11 @@
 //! The entries of a journal, and the state of a migration that they lead to.
 
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::evidence::Time;
-use kpx::migrate::journal::{self, Entry, JournalError, MigrationState, Proxy, Recorded, Took};
-use kpx::migrate::loss::ObservedLoss;
-use kpx::migrate::migration::{Leg, Stage, Strategy};
+use kpx_migrate::journal::{self, Entry, JournalError, MigrationState, Proxy, Recorded, Took};
+use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::migration::{Leg, Stage, Strategy};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Time;
 
 use super::{line, migration};
 

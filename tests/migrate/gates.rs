@@ -1,11 +1,11 @@
 //! The gates of a migration on recorded nodes.
 
-use kpx::backend::Mode;
-use kpx::cluster::edit::Fields;
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
-use kpx::migrate::gates::{self, Expected, Gate, Name, Previous, Status};
-use kpx::migrate::journal::Proxy;
-use kpx::node::NodeSnapshot;
+use kpx_migrate::gates::{self, Expected, Gate, Name, Previous, Status};
+use kpx_migrate::journal::Proxy;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::edit::Fields;
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::{root, without};
 

@@ -1,11 +1,11 @@
 //! The expected loss of a migration and of a plain restart.
 
-use kpx::backend::Mode;
-use kpx::evidence::{Evidence, ITEMS, Item, load};
-use kpx::migrate::drain::Gauge;
-use kpx::migrate::loss::{Established, New, expect, plain};
-use kpx::migrate::migration::Strategy;
-use kpx::node::NodeSnapshot;
+use kpx_migrate::drain::Gauge;
+use kpx_migrate::loss::{Established, New, expect, plain};
+use kpx_migrate::migration::Strategy;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, ITEMS, Item, load};
+use kpx_node::node::NodeSnapshot;
 
 use super::migration;
 use crate::support::root;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::cluster::Pod;
-use kpx::diff::{self, Layer};
-use kpx::evidence::{Evidence, Gap, ITEMS, Item, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan};
+use kpx_judge::diff::{self, Layer};
+use kpx_judge::plan::{self, Drain, Plan};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::rules::{Rules, Tables};
@@ -212,7 +212,7 @@ impl Machine {
     /// Returns the mode that the configuration asks for.
     pub(super) fn configured(&self) -> Mode {
         let config =
-            kpx::cluster::config::ProxyConfig::parse(&self.files[Path::new(CONFIG)]).unwrap();
+            kpx_node::cluster::config::ProxyConfig::parse(&self.files[Path::new(CONFIG)]).unwrap();
         config.mode_asked().unwrap()
     }
 
@@ -228,13 +228,13 @@ impl Machine {
     }
 
     fn configure(&mut self, mode: Mode) {
-        let fields = kpx::cluster::edit::Fields {
+        let fields = kpx_node::cluster::edit::Fields {
             mode,
             scheduler: None,
             strict_arp: None,
         };
         let text = self.files.get_mut(Path::new(CONFIG)).unwrap();
-        *text = kpx::cluster::edit::set(text, &fields).unwrap();
+        *text = kpx_node::cluster::edit::set(text, &fields).unwrap();
     }
 
     /// Returns the evidence of the node.

@@ -3,14 +3,14 @@
 
 use std::fs;
 
-use kpx::action::LinkCommand;
-use kpx::bridge::Lease;
-use kpx::evidence::{ITEMS, load};
-use kpx::migrate::journal::MigrationState;
-use kpx::migrate::migration::there;
-use kpx::migrate::stage;
-use kpx::node::NodeSnapshot;
-use kpx::node::identity::{Clue, Identity};
+use kpx_judge::bridge::Lease;
+use kpx_migrate::journal::MigrationState;
+use kpx_migrate::migration::there;
+use kpx_migrate::stage;
+use kpx_node::action::LinkCommand;
+use kpx_node::evidence::{ITEMS, load};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::identity::{Clue, Identity};
 use serde_json::{Value, json};
 
 use super::machine::CONFIG;

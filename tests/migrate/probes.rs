@@ -1,10 +1,10 @@
 //! The Services that are probed before and after a migration.
 
-use kpx::backend::Mode;
-use kpx::evidence::{ITEMS, load};
-use kpx::migrate::probes::targets;
-use kpx::net::Proto;
-use kpx::node::NodeSnapshot;
+use kpx_migrate::probes::targets;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{ITEMS, load};
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::root;
 

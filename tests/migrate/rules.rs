@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::cluster::{Endpoint, EndpointSlice, Service};
-use kpx::diff::{self, Layer};
-use kpx::evidence::{Item, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan, Programmed, Undo};
+use kpx_judge::diff::{self, Layer};
+use kpx_judge::plan::{self, Drain, Plan, Programmed, Undo};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::{Endpoint, EndpointSlice, Service};
+use kpx_node::evidence::{Item, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::root;
 

@@ -1,19 +1,19 @@
 //! What a migration tells people.
 
-use kpx::action::{Action, Backend, IpvsCommand, IpvsVerb, LinkCommand};
-use kpx::apply;
-use kpx::backend::Mode;
-use kpx::evidence::ipvs::Service;
-use kpx::migrate::drain::{Gauge, Holder};
-use kpx::migrate::engine;
-use kpx::migrate::evict::{Kept, Leaving};
-use kpx::migrate::gates::{Gate, Name, Status};
-use kpx::migrate::loss::ObservedLoss;
-use kpx::migrate::migration::Strategy;
-use kpx::migrate::removal::Removal;
-use kpx::migrate::wire::Event;
-use kpx::net::Family;
-use kpx::plan::{Plan, Undo};
+use kpx_judge::plan::{Plan, Undo};
+use kpx_migrate::drain::{Gauge, Holder};
+use kpx_migrate::engine;
+use kpx_migrate::evict::{Kept, Leaving};
+use kpx_migrate::gates::{Gate, Name, Status};
+use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::migration::Strategy;
+use kpx_migrate::removal::Removal;
+use kpx_migrate::wire::Event;
+use kpx_node::action::{Action, Backend, IpvsCommand, IpvsVerb, LinkCommand};
+use kpx_node::apply;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::ipvs::Service;
+use kpx_node::net::Family;
 use serde_json::json;
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use kpx::evidence::{
+use kpx_node::evidence::{
     BundleError, Evidence, Gap, ITEMS, Item, Manifest, NodesWriter, each_node, load, load_node,
     save,
 };

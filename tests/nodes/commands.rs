@@ -219,15 +219,15 @@ async fn a_truncated_bundle_is_no_healthy_cluster() {
 async fn a_selector_selects_nodes_by_their_labels() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("all.tar");
-    let mut bundle = kpx::evidence::NodesWriter::create(&path).unwrap();
+    let mut bundle = kpx_node::evidence::NodesWriter::create(&path).unwrap();
     let object = |name: &str, zone: &str| {
         format!(r#"{{"metadata":{{"name":"{name}","labels":{{"zone":"{zone}"}}}}}}"#)
     };
     let objects = [object("w1", "a"), object("w2", "b"), object("w3", "b")].join(",");
-    let mut evidence = kpx::evidence::Evidence::default();
-    let nodes = kpx::evidence::Item::Nodes;
+    let mut evidence = kpx_node::evidence::Evidence::default();
+    let nodes = kpx_node::evidence::Item::Nodes;
     evidence.insert(nodes, Ok(format!(r#"{{"items":[{objects}]}}"#)));
-    let manifest = kpx::evidence::Manifest::of(&evidence, super::TIME.to_owned(), None);
+    let manifest = kpx_node::evidence::Manifest::of(&evidence, super::TIME.to_owned(), None);
     for name in ["w1", "w2"] {
         bundle.node(name, &evidence, &manifest).unwrap();
     }

@@ -1,8 +1,8 @@
 //! Objects of the API, and kube-proxy's configuration.
 
-use kpx::cluster::config::ProxyConfig;
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::node::NodeSnapshot;
+use kpx_node::cluster::config::ProxyConfig;
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::node::NodeSnapshot;
 
 use crate::support::{recorded, recordings};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use kpx::backend::iptables::model::*;
-use kpx::backend::iptables::parse::{Saved, rule, ruleset};
-use kpx::backend::iptables::print::WithoutCounters;
-use kpx::evidence::{Gap, Item};
-use kpx::net::{Cidr, Mark, PortRange, Proto};
+use kpx_node::backend::iptables::model::*;
+use kpx_node::backend::iptables::parse::{Saved, rule, ruleset};
+use kpx_node::backend::iptables::print::WithoutCounters;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Cidr, Mark, PortRange, Proto};
 use proptest::prelude::*;
 
 use crate::support::{recorded, recordings};

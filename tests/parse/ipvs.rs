@@ -1,10 +1,10 @@
 //! IPVS and IP sets.
 
-use kpx::backend::ipset;
-use kpx::backend::ipvs::model::*;
-use kpx::backend::ipvs::parse::{records, saved, table};
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::net::{Family, Proto};
+use kpx_node::backend::ipset;
+use kpx_node::backend::ipvs::model::*;
+use kpx_node::backend::ipvs::parse::{records, saved, table};
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::net::{Family, Proto};
 
 use crate::support::{recorded, recordings};
 

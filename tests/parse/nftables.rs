@@ -1,9 +1,9 @@
 //! `nft -j` output.
 
-use kpx::backend::nftables::model::*;
-use kpx::backend::nftables::parse::{json, text};
-use kpx::backend::nftables::print;
-use kpx::evidence::{Gap, Item};
+use kpx_node::backend::nftables::model::*;
+use kpx_node::backend::nftables::parse::{json, text};
+use kpx_node::backend::nftables::print;
+use kpx_node::evidence::{Gap, Item};
 
 use crate::support::{recorded, recordings};
 
@@ -285,7 +285,7 @@ fn dormant_tables_are_known_in_every_form() {
         let json = format!(
             r#"{{"nftables": [{{"table": {{"family": "ip", "name": "a", "handle": 1{flags}}}}}]}}"#
         );
-        let read = kpx::backend::nftables::parse::json(&json).unwrap();
+        let read = kpx_node::backend::nftables::parse::json(&json).unwrap();
         assert_eq!(read.tables[0].dormant, dormant, "{flags}");
     }
     for (flags, dormant) in [

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use kpx::evidence::{Evidence, Gap, ITEMS, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::modules::Standing;
-use kpx::node::{conntrack, ipvs_connections, links, modules, routes, sockets};
+use kpx_node::evidence::{Evidence, Gap, ITEMS, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::modules::Standing;
+use kpx_node::node::{conntrack, ipvs_connections, links, modules, routes, sockets};
 
 use crate::support::{recorded, recordings, root};
 
@@ -38,7 +38,9 @@ fn every_recorded_link_and_route_parses() {
 fn every_item_is_parsed() {
     let mut code = String::new();
     let edges = ["host", "redact", "evidence"];
-    let mut folders = vec![root().join("src")];
+    let mut folders = ["crates/node/src", "crates/judge/src", "src"]
+        .map(|folder| root().join(folder))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -63,7 +65,7 @@ fn every_item_is_parsed() {
         });
         assert!(
             is_used,
-            "no code parses {name}: add its parser to src/node, and a function to NodeSnapshot"
+            "no code parses {name}: add its parser to crates/node/src/node, and a function to NodeSnapshot"
         );
     }
 }

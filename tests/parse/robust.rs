@@ -1,8 +1,8 @@
 //! No parser panics on any input.
 
-use kpx::evidence::{Evidence, ITEMS, Item};
-use kpx::net::Family;
-use kpx::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::evidence::{Evidence, ITEMS, Item};
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use proptest::prelude::*;
 
 use crate::support::{recorded, recordings};

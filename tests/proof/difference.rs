@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::slice;
 
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::owner::{Owners, Role};
-use kpx::proof::difference::{Difference, Differences, Grouping, Harm, Target};
-use kpx::proof::{Class, Fate, Way};
-use kpx::trace::region::{Coordinate as _, Field, Ranges, Region};
-use kpx::trace::{Assumption, Entry, Flow, Question, Verdict, World};
+use kpx_judge::proof::difference::{Difference, Differences, Grouping, Harm, Target};
+use kpx_judge::proof::{Class, Fate, Way};
+use kpx_judge::trace::region::{Coordinate as _, Field, Ranges, Region};
+use kpx_judge::trace::{Assumption, Entry, Flow, Question, Verdict, World};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{Owners, Role};
 
 use super::evidence;
 

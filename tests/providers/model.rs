@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kpx::action::{Action, KubeCommand};
+use kpx_node::action::{Action, KubeCommand};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

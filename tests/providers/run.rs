@@ -10,13 +10,13 @@ use std::fs;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use kpx::action::Action;
-use kpx::backend::Mode;
-use kpx::cluster::edit::Fields;
-use kpx::evidence::{ITEMS, load};
-use kpx::node::NodeSnapshot;
-use kpx::plan::{ConfigSource, Undo};
 use kpx::provider::Provider;
+use kpx_judge::plan::{ConfigSource, Undo};
+use kpx_node::action::Action;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::edit::Fields;
+use kpx_node::evidence::{ITEMS, load};
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::model::Model;

@@ -3,13 +3,13 @@
 use std::iter;
 use std::net::IpAddr;
 
-use kpx::Redactor;
-use kpx::backend::Mode;
-use kpx::backend::program::{self, Part};
-use kpx::diff;
-use kpx::evidence::{Evidence, ITEMS, Item, load};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::diff;
+use kpx_judge::redact::Redactor;
+use kpx_node::backend::Mode;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::evidence::{Evidence, ITEMS, Item, load};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::{Pair, each};
@@ -133,14 +133,14 @@ fn value<'a>(values: &[&'a str], round: usize) -> &'a str {
 
 /// Writes the settings of `round` over those of `text`.
 fn configured(text: &str, round: usize) -> Value {
-    let mut config = kpx::cluster::config::written(text).unwrap_or_else(|_| json!({}));
+    let mut config = kpx_node::cluster::config::written(text).unwrap_or_else(|_| json!({}));
     for (path, values) in SETTINGS {
         // The mode of the recording decides what is compared: it changes seldom.
         if *path == "mode" && round % 4 != 3 {
             continue;
         }
         let yaml = format!("of: {}", value(values, round));
-        let value = kpx::cluster::config::written(&yaml).unwrap()["of"].take();
+        let value = kpx_node::cluster::config::written(&yaml).unwrap()["of"].take();
         let mut at = &mut config;
         for key in path.split('.') {
             if !at[key].is_object() {

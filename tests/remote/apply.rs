@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use kpx::action::Action;
+use kpx_node::action::Action;
 use serde_json::{Value, json};
 
 use super::{NODE, RECORDING, World, is_error};

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
-use kpx::backend::Mode;
-use kpx::backend::ipvs::parse;
-use kpx::evidence::{Evidence, Gap, Item};
-use kpx::node::NodeSnapshot;
-use kpx::trace::{Assumed, Effect, Entry, Flow, Hop, Outcome, choose};
+use kpx_judge::trace::{Assumed, Effect, Entry, Flow, Hop, Outcome, choose};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::parse;
+use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

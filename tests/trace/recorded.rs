@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use kpx::evidence::{Evidence, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::owner::Owners;
-use kpx::proof::difference::Grouping;
-use kpx::proof::{Comparison, Fate, around};
-use kpx::trace::region::Ranges;
-use kpx::trace::{Entry, Flow, Outcome, Verdict};
+use kpx_judge::proof::difference::Grouping;
+use kpx_judge::proof::{Comparison, Fate, around};
+use kpx_judge::trace::region::Ranges;
+use kpx_judge::trace::{Entry, Flow, Outcome, Verdict};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 
 use super::routes::with_routes;
 use super::rules::{flow, iptables, nftables};

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use kpx::evidence::{Evidence, Item};
-use kpx::net::{Cidr, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::trace::{Effect, Entry, Flow, Outcome, Verdict};
+use kpx_judge::trace::{Effect, Entry, Flow, Outcome, Verdict};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::{Cidr, Proto};
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use super::rules::{flow, iptables};
@@ -200,7 +200,7 @@ fn a_family_without_policy_rules_has_those_of_every_kernel() {
 
 #[test]
 fn without_routes_a_packet_leaves_through_the_link_of_its_network() {
-    let mut items = kpx::evidence::ITEMS.to_vec();
+    let mut items = kpx_node::evidence::ITEMS.to_vec();
     items.retain(|item| *item != Item::Routes);
     let mut evidence = recording("seed-nftables").only(&items);
     with_addresses(

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use kpx::evidence::{self, Evidence, Gap, Item};
-use kpx::net::Proto;
-use kpx::node::NodeSnapshot;
-use kpx::trace::{Entry, Flow, Hop, Verdict};
+use kpx_judge::trace::{Entry, Flow, Hop, Verdict};
+use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
 
 use serde_json::{Value, json};
 

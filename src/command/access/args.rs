@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use crate::access::{COMMANDS, Subject};
+use kpx_node::access::{COMMANDS, Subject};
 
 pub(crate) const SHORT_EXAMPLES: &str = "\
 Examples:

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::access::{Level, Request, Rule, Selection};
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
-use crate::words::number_of;
+use kpx_node::access::{Level, Request, Rule, Selection};
+use kpx_node::words::number_of;
 
 /// The outcome of `kpx access`.
 #[derive(Debug, Serialize)]

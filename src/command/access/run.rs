@@ -2,12 +2,12 @@
 
 use super::args::AccessArgs;
 use super::report::{AccessReport, Grant};
-use crate::access::{self, Request, Selection};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::host::{self, Reviewed};
 use crate::report::CLEAN;
+use kpx_host::{self as host, Reviewed};
+use kpx_node::access::{self, Request, Selection};
 
 pub(in crate::command) async fn run(
     session: &Session,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::backend::Mode;
 use crate::cli::change::ApplyArgs;
 use crate::cli::value;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -13,11 +13,11 @@ use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper};
 use crate::command::shared::session::Session;
-use crate::host::clock;
-use crate::migrate::controller::follow::Follower;
-use crate::migrate::controller::has_bridge;
-use crate::migrate::controller::keep::Order;
 use crate::report::{CLEAN, FAILED};
+use kpx_host::clock;
+use kpx_migrate::controller::follow::Follower;
+use kpx_migrate::controller::has_bridge;
+use kpx_migrate::controller::keep::Order;
 
 /// Follows the cluster until a signal arrives or the bridge is removed.
 pub(in crate::command) async fn run(

@@ -6,9 +6,9 @@ use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper};
 use crate::command::shared::session::Session;
-use crate::migrate::controller::guard::{self, GuardError};
-use crate::migrate::controller::keep::Order;
 use crate::report::CLEAN;
+use kpx_migrate::controller::guard::{self, GuardError};
+use kpx_migrate::controller::keep::Order;
 
 /// Guards until the bridge is gone.
 pub(in crate::command) async fn run(

@@ -1,19 +1,19 @@
 //! `kpx bridge`
 
 use super::args::BridgeArgs;
-use crate::backend::Mode;
-use crate::bridge::{self, Held, Lease, TABLE, Unbuildable};
 use crate::command::shared::READABLE;
 use crate::command::shared::change::carry_out;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::{Readable as _, Session};
-use crate::migrate::controller::{ControllerError, needs};
-use crate::net::Family;
-use crate::node::NodeSnapshot;
-use crate::plan::{self, Plan};
 use crate::report::plan::PlanReport;
 use crate::report::program::{PartText, ProgramReport};
+use kpx_judge::bridge::{self, Held, Lease, TABLE, Unbuildable};
+use kpx_judge::plan::{self, Plan};
+use kpx_migrate::controller::{ControllerError, needs};
+use kpx_node::backend::Mode;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 /// Prints the tables.
 pub(in crate::command) async fn show(

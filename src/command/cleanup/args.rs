@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::backend::Mode;
 use crate::cli::change::ApplyArgs;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

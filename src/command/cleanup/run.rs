@@ -8,7 +8,7 @@ use crate::command::shared::changes::Planned;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::plan::{self, Refusal};
+use kpx_judge::plan::{self, Refusal};
 
 pub(in crate::command) async fn run(
     session: &Session,

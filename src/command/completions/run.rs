@@ -10,10 +10,10 @@ use crate::cli;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::evidence::Item;
-use crate::host::clock;
-use crate::node::NodeSnapshot;
 use crate::report::CLEAN;
+use kpx_host::clock;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
 
 /// The longest time to wait for the API server: a person waits for the shell.
 const SOON: Duration = Duration::from_secs(1);

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::backend::Mode;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -4,13 +4,13 @@ pub(crate) mod nodes;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::diff::{ChangeKind, Diff, Layer, Row, Unknown};
-use crate::evidence::Gap;
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
 use crate::view::{Kind, Leftover};
-use crate::words::number_of;
+use kpx_judge::diff::{ChangeKind, Diff, Layer, Row, Unknown};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Gap;
+use kpx_node::words::number_of;
 
 /// The outcome of `kpx diff`.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use super::args::DiffArgs;
 use super::report::DiffReport;
 use super::report::nodes::DiffOfNodes;
-use crate::backend::Mode;
 use crate::command::shared::READABLE;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
@@ -13,12 +12,13 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
-use crate::diff;
-use crate::evidence::{IPTABLES, Item};
-use crate::node::NodeSnapshot;
-use crate::proof;
 use crate::report::packets::PacketsReport;
-use crate::trace;
+use kpx_judge::diff;
+use kpx_judge::proof;
+use kpx_judge::trace;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{IPTABLES, Item};
+use kpx_node::node::NodeSnapshot;
 
 pub(in crate::command) async fn run(
     session: &Session,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::backend::Mode;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
-use crate::cluster::release::Goal;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::release::Goal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

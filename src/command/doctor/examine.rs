@@ -10,16 +10,16 @@ use color_eyre::eyre::WrapErr as _;
 
 use super::args::{DoctorArgs, FailOn};
 use super::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
-use crate::check::ignore::{EXAMPLE, Ignores};
-use crate::check::{self, Check, Question, Severity};
 use crate::command::shared::examine::{Case, Examined, examine};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::reach;
 use crate::command::shared::session::Session;
-use crate::diff;
-use crate::evidence::Item;
-use crate::host::clock;
 use crate::view::head;
+use kpx_host::clock;
+use kpx_judge::check::ignore::{EXAMPLE, Ignores};
+use kpx_judge::check::{self, Check, Question, Severity};
+use kpx_judge::diff;
+use kpx_node::evidence::Item;
 
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";

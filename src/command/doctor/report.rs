@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-pub(crate) use crate::check::Status;
-use crate::check::{
+use crate::render::{Page, Report, Tone};
+use crate::report::{CLEAN, FOUND, UNKNOWN};
+pub(crate) use kpx_judge::check::Status;
+use kpx_judge::check::{
     self, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
     Severity, Subject, Summary,
 };
-use crate::cluster::release::Goal;
-use crate::evidence::{ByTool, Time};
-use crate::render::{Page, Report, Tone};
-use crate::report::{CLEAN, FOUND, UNKNOWN};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::release::Goal;
+use kpx_node::evidence::{ByTool, Time};
 
 pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
 pub(crate) use blocks::{Block, commands, texts};

@@ -9,7 +9,6 @@ use super::args::DoctorArgs;
 use super::examine::{Asked, examine_node, ignores, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
-use crate::check::{self, Check, Question};
 use crate::cli::nodes::NodesArgs;
 use crate::command::explain::report::CheckList;
 use crate::command::shared::beside::{Reading, beside};
@@ -22,12 +21,13 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
 use crate::command::watch::run::Follow;
-use crate::evidence::{Evidence, Item};
-use crate::host::{self, clock};
-use crate::node::NodeSnapshot;
 use crate::render::Report as _;
-use crate::trace::question::whole_needs;
 use crate::view::head;
+use kpx_host::{self as host, clock};
+use kpx_judge::check::{self, Check, Question};
+use kpx_judge::trace::question::whole_needs;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::check::{Check, Example, GROUPS, Reach, Severity};
 use crate::render::{Page, Report, Tone};
 use crate::report::CLEAN;
+use kpx_judge::check::{Check, Example, GROUPS, Reach, Severity};
+use kpx_node::backend::Mode;
 
 /// A list of checks.
 #[derive(Debug, Serialize)]
@@ -157,7 +157,7 @@ impl Explanation {
             commands: check.commands.iter().map(command).collect(),
             fix: reach.prose(&check.fix.prose()),
             incidents: check.incidents,
-            needs: check.items().map(crate::evidence::Item::file).collect(),
+            needs: check.items().map(kpx_node::evidence::Item::file).collect(),
         }
     }
 }

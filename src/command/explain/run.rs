@@ -1,12 +1,12 @@
 //! `kpx explain`
 
 use super::report::{CheckList, Document, Explanation};
-use crate::check;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach;
 use crate::command::shared::named_checks::unknown_check;
 use crate::command::shared::session::Session;
 use crate::pages;
+use kpx_judge::check;
 
 /// Lists every check.
 pub(in crate::command) fn list() -> CheckList {

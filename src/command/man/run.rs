@@ -4,11 +4,11 @@ use std::fmt::{self, Write as _};
 
 use clap_mangen::Man;
 
-use crate::check::{self, Check, GROUPS};
 use crate::cli;
 use crate::command::shared::failure::Failure;
 use crate::render::prometheus::Metric;
 use crate::report::metrics::METRICS;
+use kpx_judge::check::{self, Check, GROUPS};
 
 const SOURCE: &str = concat!("kpx ", env!("CARGO_PKG_VERSION"));
 
@@ -158,7 +158,7 @@ fn entry(check: &Check) -> String {
         };
         put(&mut text, format_args!("{lead}{}", prose(incident)));
     }
-    let needs: Vec<_> = check.items().map(crate::evidence::Item::file).collect();
+    let needs: Vec<_> = check.items().map(kpx_node::evidence::Item::file).collect();
     put(
         &mut text,
         format_args!(".TP\n.B Reads\n{}", prose(&needs.join(", "))),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::backend::Mode;
 use crate::cli::value;
-use crate::migrate::migration::Strategy;
+use kpx_migrate::migration::Strategy;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -7,21 +7,21 @@ use super::draft::{self, Draft};
 use super::local_node::LocalNode;
 use super::report::{MigrateReport, Summary};
 use super::run::{Continue, go_on, limits, refuse_bundle, run_engine};
-use crate::backend::Mode;
 use crate::command::shared::change::{confirm, open_after_guard};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::journals;
 use crate::command::shared::session::Session;
-use crate::host::Journals;
-use crate::migrate::engine::MigrationNode as _;
-use crate::migrate::journal::{Entry, MigrationState};
-use crate::migrate::loss::Established;
-use crate::migrate::migration::{Leg, Migration};
-use crate::migrate::wire::Outcome;
 use crate::render::{self, Format};
-use crate::words::number_of;
+use kpx_host::Journals;
+use kpx_migrate::engine::MigrationNode as _;
+use kpx_migrate::journal::{Entry, MigrationState};
+use kpx_migrate::loss::Established;
+use kpx_migrate::migration::{Leg, Migration};
+use kpx_migrate::wire::Outcome;
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 pub(super) async fn run(
     session: &Session,

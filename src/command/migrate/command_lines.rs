@@ -5,17 +5,17 @@ use std::path::Path;
 use super::args::{ContinueArgs, JourneyArgs, MigratePart};
 use super::draft::consent;
 use super::fleet::{GO_BACK, GO_ON};
-use crate::backend::Mode;
 use crate::cli::parser::{Cli, Command};
 use crate::command::bridge::args::BridgeAction;
 use crate::command::shared::identity;
 use crate::command::shared::local_bridge::guard_arguments;
 use crate::command::shared::output::Output;
 use crate::command::shared::session::{Session, parsed};
-use crate::migrate::migration::Strategy;
-use crate::migrate::wire::{NodeCommand, Start, Timeouts};
-use crate::plan::Consent;
 use crate::render::Format;
+use kpx_judge::plan::Consent;
+use kpx_migrate::migration::Strategy;
+use kpx_migrate::wire::{NodeCommand, Start, Timeouts};
+use kpx_node::backend::Mode;
 
 /// The default of `--lease`.
 const LEASE: u64 = 60;

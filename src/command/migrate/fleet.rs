@@ -21,18 +21,18 @@ use crate::command::shared::session::Session;
 use super::report::{
     FleetReport, FleetSummary, GuardState, GuardStatus, LeaseStatus, PlannedFleet,
 };
-use crate::evidence::Time;
-use crate::host::clock::{self, Interrupts};
-use crate::migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
-use crate::migrate::fleet::lease::{self, Claim};
-use crate::migrate::fleet::pod::{self, Job, Phase};
-use crate::migrate::fleet::state::{self, Fleet, NodeState};
-use crate::migrate::fleet::task::Task;
-use crate::migrate::migration::Leg;
-use crate::migrate::wire::Outcome;
 use crate::render::{self, Board, Format, Report as _};
 use crate::report::plan::CONNECTIONS;
-use crate::words::number_of;
+use kpx_host::clock::{self, Interrupts};
+use kpx_migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
+use kpx_migrate::fleet::lease::{self, Claim};
+use kpx_migrate::fleet::pod::{self, Job, Phase};
+use kpx_migrate::fleet::state::{self, Fleet, NodeState};
+use kpx_migrate::fleet::task::Task;
+use kpx_migrate::migration::Leg;
+use kpx_migrate::wire::Outcome;
+use kpx_node::evidence::Time;
+use kpx_node::words::number_of;
 
 pub(super) const GO_ON: &str = "kpx migrate resume --all-nodes";
 pub(super) const GO_BACK: &str = "kpx migrate rollback --all-nodes";

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::action::Action;
-use crate::apply::{Apply, StepError};
-use crate::backend::Mode;
-use crate::cluster::Pod;
 use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper, read_all, start_guard};
 use crate::command::shared::session::Session;
-use crate::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
-use crate::host::{self, Journal, Live, ProbeOutcome, clock};
-use crate::migrate::controller::follow::Follower;
-use crate::migrate::controller::keep::Order;
-use crate::migrate::engine::MigrationNode;
-use crate::migrate::journal::Entry;
-use crate::migrate::migration::Migration;
-use crate::migrate::node::{Clock, Node};
-use crate::migrate::probes::Target;
+use kpx_host::{self as host, Journal, Live, ProbeOutcome, clock};
+use kpx_migrate::controller::follow::Follower;
+use kpx_migrate::controller::keep::Order;
+use kpx_migrate::engine::MigrationNode;
+use kpx_migrate::journal::Entry;
+use kpx_migrate::migration::Migration;
+use kpx_migrate::node::{Clock, Node};
+use kpx_migrate::probes::Target;
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
+use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item, Manifest, Time};
 
 /// The backup in the migration's folder: a bundle.
 const BACKUP: &str = "before.tar.gz";

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use color_eyre::eyre::eyre;
 
-use crate::action::{Action, KubeCommand};
-use crate::apply::{Apply as _, StepError};
 use crate::command::shared::failure::Failure;
-use crate::host::{self, LiveCluster, clock};
-use crate::migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
+use kpx_host::{self as host, LiveCluster, clock};
+use kpx_migrate::fleet::lease::{self, BEAT, Claim, HOLDS};
+use kpx_node::action::{Action, KubeCommand};
+use kpx_node::apply::{Apply as _, StepError};
 
 /// The held Lease.
 pub(super) struct Lock {

@@ -11,15 +11,15 @@ use super::report::FleetReport;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::evidence::Item;
-use crate::host::own_pods;
-use crate::migrate::fleet::engine::{Cluster, Engine, Event};
-use crate::migrate::fleet::state::FleetPlan;
-use crate::migrate::migration::Strategy;
-use crate::migrate::preview::NodePreview;
-use crate::node::NodeSnapshot;
-use crate::plan::{Consent, evict};
-use crate::words::number_of;
+use kpx_host::own_pods;
+use kpx_judge::plan::{Consent, evict};
+use kpx_migrate::fleet::engine::{Cluster, Engine, Event};
+use kpx_migrate::fleet::state::FleetPlan;
+use kpx_migrate::migration::Strategy;
+use kpx_migrate::preview::NodePreview;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::words::number_of;
 
 /// Returns the preview of each node, if there is an image to run kpx there; and refuses to drain the node of kpx itself.
 pub(super) async fn all<'io>(

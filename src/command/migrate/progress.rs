@@ -9,15 +9,15 @@ use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
 
 use super::report::{FleetEvent, FleetEventLine, MigrateReport};
-use crate::host::clock;
-use crate::migrate::engine::Event;
-use crate::migrate::fleet::engine::Event as TaskEvent;
-use crate::migrate::fleet::state::{Fleet, NodeState};
-use crate::migrate::fleet::task::Task;
-use crate::migrate::migration::Leg;
-use crate::migrate::wire::{self, EventLine, Line};
 use crate::render::{self, Board, Format, Report as _};
-use crate::words::number_of;
+use kpx_host::clock;
+use kpx_migrate::engine::Event;
+use kpx_migrate::fleet::engine::Event as TaskEvent;
+use kpx_migrate::fleet::state::{Fleet, NodeState};
+use kpx_migrate::fleet::task::Task;
+use kpx_migrate::migration::Leg;
+use kpx_migrate::wire::{self, EventLine, Line};
+use kpx_node::words::number_of;
 
 /// The name in front of an event of no node.
 const CLUSTER: &str = "cluster";
@@ -285,12 +285,12 @@ pub(super) fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply;
     use crate::command::shared::session::parsed;
-    use crate::migrate::drain::{Gauge, Holder};
-    use crate::migrate::migration::Stage;
-    use crate::plan::Plan;
     use crate::render::glass::Glass;
+    use kpx_judge::plan::Plan;
+    use kpx_migrate::drain::{Gauge, Holder};
+    use kpx_migrate::migration::Stage;
+    use kpx_node::apply;
 
     fn gauge(count: usize) -> Gauge {
         let holder = |service: &str, count| Holder {

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use crate::command::shared::change::{answer, ask};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
-use crate::host::clock::{self, Interrupts};
+use kpx_host::clock::{self, Interrupts};
 
 /// Refuses a migration with neither an image nor a terminal: without either, the nodes would not be prepared before kube-proxy restarts.
 pub(super) fn refuse_unattended(io: &Io<'_>, by_hand: bool) -> Result<(), Failure> {

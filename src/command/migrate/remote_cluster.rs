@@ -8,17 +8,17 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use serde_json::Value;
 
-use crate::action::{Action, KubeCommand, Object, Only, Resource};
-use crate::apply::{Apply, StepError};
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
+use kpx_node::action::{Action, KubeCommand, Object, Only, Resource};
+use kpx_node::apply::{Apply, StepError};
 
-use crate::evidence::{Evidence, Item, Time};
-use crate::host::{LiveCluster, Remote, Unreached, clock};
-use crate::migrate::fleet::engine::Cluster;
-use crate::migrate::fleet::pod::{self, MIGRATION};
-use crate::migrate::node::Clock;
 use crate::render::Board;
+use kpx_host::{LiveCluster, Remote, Unreached, clock};
+use kpx_migrate::fleet::engine::Cluster;
+use kpx_migrate::fleet::pod::{self, MIGRATION};
+use kpx_migrate::node::Clock;
+use kpx_node::evidence::{Evidence, Item, Time};
 
 /// The remote cluster, and the operator at the terminal.
 pub(super) struct RemoteCluster<'c, 'f, 'io> {

@@ -9,13 +9,13 @@ mod status;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::migrate::journal::Took;
-use crate::migrate::migration::{Leg, Migration};
-use crate::migrate::wire::{Line, NodeReport, Outcome};
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
-use crate::words::number_of;
+use kpx_migrate::journal::Took;
+use kpx_migrate::migration::{Leg, Migration};
+use kpx_migrate::wire::{Line, NodeReport, Outcome};
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 pub(crate) use fleet::{
     FleetEvent, FleetEventLine, FleetReport, FleetSummary, LeaseStatus, PlannedFleet,

@@ -20,13 +20,13 @@ use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use crate::command::shared::{journals, local_bridge};
-use crate::evidence::{Gap, Item};
-use crate::host::clock::Interrupts;
-use crate::migrate::engine::{Ended, Engine, Event, Limits};
-use crate::migrate::journal::{self, MigrationState};
-use crate::migrate::migration::{Leg, Stage};
-use crate::migrate::wire::Outcome;
 use crate::report::plan::CONNECTIONS;
+use kpx_host::clock::Interrupts;
+use kpx_migrate::engine::{Ended, Engine, Event, Limits};
+use kpx_migrate::journal::{self, MigrationState};
+use kpx_migrate::migration::{Leg, Stage};
+use kpx_migrate::wire::Outcome;
+use kpx_node::evidence::{Gap, Item};
 
 pub(in crate::command) async fn run(
     session: &Session,

@@ -7,16 +7,16 @@ use std::path::Path;
 use color_eyre::eyre::{WrapErr as _, eyre};
 
 use super::args::PodArgs;
-use crate::action::{PLAN, START};
-use crate::apply::{self, Event, Line, SentPlan};
 use crate::command::shared::change::open_after_guard;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::host::{self, Query};
-use crate::net::Proto;
-use crate::plan::Plan;
 use crate::report::{CLEAN, FAILED};
+use kpx_host::{self as host, Query};
+use kpx_judge::plan::Plan;
+use kpx_node::action::{PLAN, START};
+use kpx_node::apply::{self, Event, Line, SentPlan};
+use kpx_node::net::Proto;
 
 pub(in crate::command) async fn run(
     session: &Session,

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::backend::Mode;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

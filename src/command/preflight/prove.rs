@@ -3,15 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::report::Proof;
-use crate::action::{Action, Backend, IpvsCommand, IpvsVerb, LinkCommand};
-use crate::apply::{Apply as _, StepError};
-use crate::backend::Mode;
 use crate::command::shared::session::Session;
-use crate::evidence::Item;
-use crate::evidence::ipvs::Service;
-use crate::host::{self, Live, Trial};
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
+use kpx_host::{self as host, Live, Trial};
+use kpx_node::action::{Action, Backend, IpvsCommand, IpvsVerb, LinkCommand};
+use kpx_node::apply::{Apply as _, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
+use kpx_node::evidence::ipvs::Service;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 
 /// The address with which kube-proxy itself tests a scheduler: one for documentation.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0));

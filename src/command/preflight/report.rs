@@ -4,13 +4,13 @@ pub(crate) mod nodes;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::check::Severity;
 use crate::command::doctor::report::{DoctorReport, Status as CheckStatus};
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::PlanReport;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
-use crate::requirements::{Area, Need, Requirements, Standing, Status};
+use kpx_judge::check::Severity;
+use kpx_judge::requirements::{Area, Need, Requirements, Standing, Status};
+use kpx_node::backend::Mode;
 
 /// The outcome of `kpx preflight`.
 #[derive(Debug, Serialize)]

@@ -10,10 +10,6 @@ use super::args::PreflightArgs;
 use super::prove::prove;
 use super::report::nodes::PreflightOfNodes;
 use super::report::{PreflightReport, Proof};
-use crate::action::Action;
-use crate::apply::{self, StepError};
-use crate::backend::Mode;
-use crate::check::{self, Check, Facts, Question, Severity};
 use crate::command::doctor::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
 use crate::command::shared::change::{carry_out_on, open};
 use crate::command::shared::examine::{Examined, examine};
@@ -22,14 +18,18 @@ use crate::command::shared::identity::reach;
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::session::Session;
-use crate::diff;
-use crate::evidence::{Gap, Item};
-use crate::host::Live;
-use crate::node::NodeSnapshot;
-use crate::plan::{self, Plan, Undo};
 use crate::report::plan::PlanReport;
-use crate::requirements::{self, Area, NEEDS, Status};
 use crate::view::head;
+use kpx_host::Live;
+use kpx_judge::check::{self, Check, Facts, Question, Severity};
+use kpx_judge::diff;
+use kpx_judge::plan::{self, Plan, Undo};
+use kpx_judge::requirements::{self, Area, NEEDS, Status};
+use kpx_node::action::Action;
+use kpx_node::apply::{self, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::NodeSnapshot;
 
 pub(in crate::command) async fn run(
     session: &Session,

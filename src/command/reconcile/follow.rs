@@ -15,23 +15,23 @@ use futures_util::future::{Either, select};
 use super::args::ReconcileArgs;
 use super::health::Health;
 use super::plan::{Scope, goal, plan};
-use crate::action::Action;
-use crate::apply::{self, Apply as _};
-use crate::backend::Mode;
 use crate::command::shared::change::{consented, open_after_guard};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::desired::DesiredState;
-use crate::diff::{self, Layer, Unknown};
-use crate::evidence::{Evidence, Item};
-use crate::host::{Live, Watch, clock};
-use crate::net::Proto;
-use crate::node::NodeSnapshot;
-use crate::node::desired::Basis;
-use crate::plan::{self, Drain, Plan, Programmed};
 use crate::render::Progress;
 use crate::report::{CLEAN, FAILED};
+use kpx_host::{Live, Watch, clock};
+use kpx_judge::diff::{self, Layer, Unknown};
+use kpx_judge::plan::{self, Drain, Plan, Programmed};
+use kpx_node::action::Action;
+use kpx_node::apply::{self, Apply as _};
+use kpx_node::backend::Mode;
+use kpx_node::desired::DesiredState;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::desired::Basis;
 
 /// How often to look for a kube-proxy.
 const LOOK: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ struct Known {
 }
 
 impl Known {
-    fn of(process: &crate::node::processes::Process) -> Self {
+    fn of(process: &kpx_node::node::processes::Process) -> Self {
         Self {
             pid: process.pid,
             started: process.started,
@@ -531,7 +531,7 @@ fn started(
     accepted: Option<&Known>,
 ) -> Result<Option<String>, Failure> {
     let node = session.node(evidence);
-    let mut running = crate::node::processes::kube_proxies(node.processes()?);
+    let mut running = kpx_node::node::processes::kube_proxies(node.processes()?);
     let other = running.find(|process| accepted != Some(&Known::of(process)));
     Ok(other.map(|process| format!("{} (pid {})", process.name, process.pid)))
 }

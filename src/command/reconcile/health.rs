@@ -12,11 +12,11 @@ use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::cluster::Node;
-use crate::desired::{DesiredState, FamilyState};
-use crate::evidence::{Gap, Time};
-use crate::host::{HttpServer, Options, clock, listen};
-use crate::net::Family;
+use kpx_host::{HttpServer, Options, clock, listen};
+use kpx_node::cluster::Node;
+use kpx_node::desired::{DesiredState, FamilyState};
+use kpx_node::evidence::{Gap, Time};
+use kpx_node::net::Family;
 
 /// The taint of a node that the cluster autoscaler is about to delete.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";

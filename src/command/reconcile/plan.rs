@@ -3,15 +3,15 @@
 use color_eyre::eyre::eyre;
 
 use super::args::ReconcileArgs;
-use crate::backend::Mode;
 use crate::cli::change::Part;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::session::{Readable as _, Session};
-use crate::diff::{self, Layer, Unknown};
-use crate::evidence::Item;
-use crate::node::NodeSnapshot;
-use crate::plan::{self, Drain, FORGET_NEEDS, Plan};
 use crate::report::plan::PlanReport;
+use kpx_judge::diff::{self, Layer, Unknown};
+use kpx_judge::plan::{self, Drain, FORGET_NEEDS, Plan};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
 
 /// Returns what the plan is for.
 pub(super) fn goal(mode: Mode) -> String {

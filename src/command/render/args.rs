@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::backend::Mode;
 use crate::cli::value;
-use crate::diff::Layer;
+use kpx_judge::diff::Layer;
+use kpx_node::backend::Mode;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -1,15 +1,15 @@
 //! `kpx render`
 
 use super::args::RenderArgs;
-use crate::backend::Mode;
-use crate::backend::iptables::portals::unknown_ports;
-use crate::backend::program::{self, Part};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::{Readable as _, Session};
-use crate::diff::{self, Layer};
-use crate::net::Family;
 use crate::report::program::{PartText, ProgramReport};
+use kpx_judge::diff::{self, Layer};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::portals::unknown_ports;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::net::Family;
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -57,7 +57,7 @@ pub(in crate::command) async fn run(
         let text = program::text(desired, part, &families, &cidrs)?;
         Ok(PartText::new(part, text))
     });
-    let texts: Result<Vec<_>, crate::evidence::Gap> = texts.collect();
+    let texts: Result<Vec<_>, kpx_node::evidence::Gap> = texts.collect();
     Ok(ProgramReport {
         mode,
         parts: texts?,

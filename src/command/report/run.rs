@@ -10,8 +10,6 @@ use color_eyre::eyre::WrapErr as _;
 
 use super::args::ReportArgs;
 use super::html::NodePage;
-use crate::backend::Mode;
-use crate::check::ServiceRef;
 use crate::command::diff::report::DiffReport;
 use crate::command::diff::run as drift;
 use crate::command::doctor::examine::{Asked, examine_case};
@@ -25,13 +23,15 @@ use crate::command::show::report::ShowReport;
 use crate::command::show::run as show;
 use crate::command::snapshot::run as snapshot;
 use crate::command::trace::run as trace;
-use crate::diff;
-use crate::evidence::{Item, SaveError, files};
-use crate::host::clock;
-use crate::owner::PortName;
 use crate::report::CLEAN;
 use crate::report::history::ChangeEvent;
-use crate::trace::question::whole_needs;
+use kpx_host::clock;
+use kpx_judge::check::ServiceRef;
+use kpx_judge::diff;
+use kpx_judge::trace::question::whole_needs;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Item, SaveError, files};
+use kpx_node::owner::PortName;
 
 /// Services that are traced if no target is given.
 const MOST_TRACED: usize = 3;

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::dns::{Expected, Records, Variable};
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
+use kpx_node::dns::{Expected, Records, Variable};
 
 /// The outcome of `kpx resolve`.
 #[derive(Debug, Serialize)]

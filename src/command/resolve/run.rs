@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use super::args::ResolveArgs;
 use super::report::nodes::ResolveOfNodes;
 use super::report::{Answer, Candidate, DnsServer, Environment, ResolveReport};
-use crate::cluster::{self, EndpointSlice, Service};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::session::Session;
-use crate::dns::{self, Question, Records, Reply, Zone};
-use crate::evidence::Item;
-use crate::net::Family;
+use kpx_node::cluster::{self, EndpointSlice, Service};
+use kpx_node::dns::{self, Question, Records, Reply, Zone};
+use kpx_node::evidence::Item;
+use kpx_node::net::Family;
 
 /// The Service of cluster DNS.
 const DNS: (&str, &str) = ("kube-system", "kube-dns");

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::ipvs::model::Key;
-use crate::backend::nftables::expect::TABLE;
-use crate::check::Severity;
 use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::diff;
-use crate::evidence::Gap;
-use crate::net::Family;
-use crate::node::{IptablesBackend, NodeSnapshot};
 use crate::report::CLEAN;
+use kpx_judge::check::Severity;
+use kpx_judge::diff;
+use kpx_node::backend::ipvs::model::Key;
+use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::evidence::Gap;
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// The types of Services, and `none` for objects that serve no Service.
 const TYPES: [&str; 5] = [

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::host;
+use kpx_host as host;
 
 /// The first part of every name. Other files in the folder are not touched.
 const PREFIX: &str = "kpx-record-";

@@ -18,21 +18,21 @@ use super::reading;
 use super::reading::Reading;
 use super::record::Folder;
 use super::state::{Kind, Own, State, Syncs};
-use crate::backend::Mode;
 use crate::command::shared::counters::Reader;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::notice;
 use crate::command::shared::notice::{Look, Notices};
 use crate::command::shared::session::Session;
-use crate::evidence::{Evidence, Gap, Item, Time};
-use crate::host::{self, HttpAnswer, HttpServer, clock};
-use crate::meter::Meter;
-use crate::meter::totals::{Key, Total, Totals};
-use crate::node::runtime::Metrics;
-use crate::owner::Owners;
 use crate::render::prometheus::CONTENT_TYPE;
 use crate::report::CLEAN;
+use kpx_host::{self as host, HttpAnswer, HttpServer, clock};
+use kpx_judge::meter::Meter;
+use kpx_judge::meter::totals::{Key, Total, Totals};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Gap, Item, Time};
+use kpx_node::node::runtime::Metrics;
+use kpx_node::owner::Owners;
 
 /// The least time between the end of a reading of the whole node and the next.
 const LEAST: Duration = Duration::from_secs(10);

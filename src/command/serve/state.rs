@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::reading::Reading;
 use super::record::Content;
-use crate::evidence::Time;
-use crate::meter::totals::Total;
 use crate::render::prometheus::{Exposition, Metric};
 use crate::report::metrics;
+use kpx_judge::meter::totals::Total;
+use kpx_node::evidence::Time;
 
 /// The name of what is not among the busiest service ports.
 const OTHER: &str = "other";

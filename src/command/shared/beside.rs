@@ -7,8 +7,8 @@ use super::failure::Failure;
 use super::nodes::{Touched, visit};
 use super::session::Session;
 use crate::cli::nodes::NodesArgs;
-use crate::evidence::{Evidence, Item};
-use crate::verdict::Across;
+use kpx_judge::verdict::Across;
+use kpx_node::evidence::{Evidence, Item};
 
 /// Other nodes whose states are kept in memory.
 const MOST: usize = 64;

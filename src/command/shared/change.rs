@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::failure::{Failure, Hint as _};
 use super::session::{Session, unreached};
-use crate::apply::{self, Event, Line, SentPlan, Stopped};
 use crate::cli::change::ApplyArgs;
 use crate::command::shared::io::Io;
-use crate::host::{Live, Locked, clock, is_guarded};
-use crate::plan::Plan;
 use crate::render::{self, Format};
 use crate::report::plan::PlanReport;
-use crate::words::number_of;
+use kpx_host::{Live, Locked, clock, is_guarded};
+use kpx_judge::plan::Plan;
+use kpx_node::apply::{self, Event, Line, SentPlan, Stopped};
+use kpx_node::words::number_of;
 
 /// Returns the report of the plan that `make` makes. With `--apply`, it is applied first.
 ///

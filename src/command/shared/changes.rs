@@ -13,10 +13,10 @@ use super::session::Session;
 use crate::cli::change::ApplyArgs;
 use crate::cli::nodes::NodesArgs;
 use crate::command::shared::io::Io;
-use crate::plan::{Fingerprint, Plan};
 use crate::report::nodes::plan::PlanOfNodes;
 use crate::report::plan::PlanReport;
-use crate::words::number_of;
+use kpx_judge::plan::{Fingerprint, Plan};
+use kpx_node::words::number_of;
 
 /// The plan of a node, and its goal as the end of "to …".
 pub(in crate::command) type Planned = (String, Plan);

@@ -6,11 +6,11 @@ use color_eyre::eyre::eyre;
 
 use super::failure::Failure;
 use super::session::Session;
-use crate::evidence::{self, Evidence, Gap, Item};
-use crate::host::{self, Connection};
-use crate::node::NodeSnapshot;
-use crate::node::identity::NEEDS;
 use crate::render::Progress;
+use kpx_host::{self as host, Connection};
+use kpx_node::evidence::{self, Evidence, Gap, Item};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::identity::NEEDS;
 
 /// Items that the API server has for one node.
 const OF_NODE: [Item; 2] = [Item::Pods, Item::Access];

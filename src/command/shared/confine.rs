@@ -9,8 +9,8 @@ use super::output::Output;
 use super::session::Session;
 use crate::cli::parser::Command;
 use crate::command::shared::io::Io;
-use crate::evidence::files;
-use crate::host;
+use kpx_host as host;
+use kpx_node::evidence::files;
 
 /// Gives up these rights if `command` reads bundles and neither this machine nor the API server.
 pub(in crate::command) fn to_bundles(

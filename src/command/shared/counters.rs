@@ -8,15 +8,15 @@ use futures_util::future::join_all;
 use super::failure::Failure;
 use super::notice::layout;
 use super::session::{Readable as _, Session};
-use crate::backend::Mode;
-use crate::backend::iptables::listing;
-use crate::backend::iptables::model::{Match, Target};
-use crate::evidence::{Gap, Item};
-use crate::host::{self, ChainReader, Listing};
-use crate::meter::{Connections, Meter, Refused};
-use crate::owner::PortName;
 use crate::report::traffic_source::Source;
-use crate::words::number_of;
+use kpx_host::{self as host, ChainReader, Listing};
+use kpx_judge::meter::{Connections, Meter, Refused};
+use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::listing;
+use kpx_node::backend::iptables::model::{Match, Target};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::owner::PortName;
+use kpx_node::words::number_of;
 
 /// The chains of table filter in which kube-proxy rejects or drops packets to a Service.
 const REFUSING: [&str; 3] = [

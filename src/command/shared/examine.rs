@@ -15,12 +15,12 @@ use color_eyre::eyre::WrapErr as _;
 use super::beside::Others;
 use super::failure::Failure;
 use super::session::Session;
-use crate::check::{self, Check, Facts, Outcome, Question, Unknown};
-use crate::evidence::{Evidence, Item, Time};
-use crate::host::clock;
-use crate::node::NodeSnapshot;
 use crate::view::head;
 use crate::view::head::Head;
+use kpx_host::clock;
+use kpx_judge::check::{self, Check, Facts, Outcome, Question, Unknown};
+use kpx_node::evidence::{Evidence, Item, Time};
+use kpx_node::node::NodeSnapshot;
 
 /// The input of the checks.
 pub(in crate::command) struct Case {
@@ -187,7 +187,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Gap;
+    use kpx_node::evidence::Gap;
 
     /// Returns a check with the function `run`.
     fn made_up(id: &'static str, run: fn(&Facts<'_>) -> check::Verdict) -> &'static Check {

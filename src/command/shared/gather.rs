@@ -6,9 +6,9 @@ use super::complete::complete;
 use super::failure::Failure;
 use super::session::{Session, unreached, unreadable};
 use super::source::NodeSource;
-use crate::evidence::{self, Evidence, Item, Privilege};
-use crate::host;
 use crate::render::Progress;
+use kpx_host as host;
+use kpx_node::evidence::{self, Evidence, Item, Privilege};
 
 impl Session {
     /// Reads `items`: from the bundle of `--from`, or from this node, with the cluster's from that of `--cluster-from`.

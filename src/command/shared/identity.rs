@@ -6,16 +6,16 @@ use color_eyre::eyre::eyre;
 
 use super::failure::{Failure, Hint as _};
 use super::session::Session;
-use crate::check::{Fix, Reach, quoted};
 use crate::cli::parser::Command;
 use crate::command::bridge::args::BridgeAction;
 use crate::command::migrate::args::MigratePart;
-use crate::evidence::Gap;
-use crate::host;
-use crate::node::NodeSnapshot;
-use crate::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
-use crate::node::processes::{self, Process};
-use crate::words::listed;
+use kpx_host as host;
+use kpx_judge::check::{Fix, Reach, quoted};
+use kpx_node::evidence::Gap;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
+use kpx_node::node::processes::{self, Process};
+use kpx_node::words::listed;
 
 /// Returns whether `command` reads this machine, changes it, or sends packets from it, in the name of the Node that `--node`
 /// names.
@@ -387,10 +387,10 @@ fn options(session: &Session) -> impl Iterator<Item = (&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Advice, Runs, Word, runs};
     use crate::command::shared::failure::Verbosity;
     use crate::command::shared::session::parsed;
-    use crate::evidence::{Evidence, Item};
+    use kpx_judge::check::{Advice, Runs, Word, runs};
+    use kpx_node::evidence::{Evidence, Item};
 
     #[test]
     fn the_next_command_reaches_the_same_node_and_cluster() {

@@ -4,9 +4,9 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 
 use crate::command::shared::failure::Failure;
 use crate::command::shared::session::Session;
-use crate::host::Journals;
-use crate::migrate::journal::{self, JournalError, MigrationState};
-use crate::words::number_of;
+use kpx_host::Journals;
+use kpx_migrate::journal::{self, JournalError, MigrationState};
+use kpx_node::words::number_of;
 
 /// Returns the journals of the node that `session` describes.
 pub(in crate::command) fn of(session: &Session) -> Journals {

@@ -10,22 +10,22 @@ use std::{env, io, process};
 use futures_util::future::{Either, select};
 
 use super::journals;
-use crate::action::Action;
-use crate::apply::{Apply, StepError};
-use crate::backend::Mode;
-use crate::bridge::{Held, LEASE, Lease, TABLE};
-use crate::cluster::{EndpointSlice, Service};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::session::Session;
-use crate::evidence::{Evidence, Gap, Item, Time};
-use crate::host::{self, Aside, Guard, Live, Locked, Options, Watch, clock};
-use crate::migrate::controller::keep::{self, Keeper, Order};
-use crate::migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
-use crate::migrate::journal::MigrationState;
-use crate::migrate::node::{Clock, Node};
-use crate::migrate::wire::NodeCommand;
-use crate::net::Family;
 use crate::render::Progress;
+use kpx_host::{self as host, Aside, Guard, Live, Locked, Options, Watch, clock};
+use kpx_judge::bridge::{Held, LEASE, Lease, TABLE};
+use kpx_migrate::controller::keep::{self, Keeper, Order};
+use kpx_migrate::controller::{BridgeNode, ControllerError, GuardedNode, LeaseNode};
+use kpx_migrate::journal::MigrationState;
+use kpx_migrate::node::{Clock, Node};
+use kpx_migrate::wire::NodeCommand;
+use kpx_node::action::Action;
+use kpx_node::apply::{Apply, StepError};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::evidence::{Evidence, Gap, Item, Time};
+use kpx_node::net::Family;
 
 /// How long a guard waits for the bridge of the kpx that starts it, in seconds.
 const AWAITS: u64 = 60;

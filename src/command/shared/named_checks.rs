@@ -1,8 +1,8 @@
 //! Checks that a user names.
 
 use super::failure::Failure;
-use crate::check::{self, Check};
 use crate::view::near::{meant, nearest};
+use kpx_judge::check::{self, Check};
 
 /// Returns the checks that `words` name, in the doctor's order.
 pub(in crate::command) fn named(words: &[String]) -> Result<Vec<&'static Check>, Failure> {

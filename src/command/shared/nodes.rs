@@ -14,13 +14,13 @@ use super::failure::{Failure, Hint as _};
 use super::output::Output;
 use super::session::{Session, unreadable};
 use crate::cli::nodes::NodesArgs;
-use crate::cluster::selector::Selector;
-use crate::cluster::{self, Node};
 use crate::command::shared::io::Io;
-use crate::evidence::{self, BundleError, Evidence, ITEMS, Item};
-use crate::host::{Crew, Event, Push};
 use crate::render::{self, Format, Progress, Report, Stream};
 use crate::report::nodes::{NodesReport, Together};
+use kpx_host::{Crew, Event, Push};
+use kpx_node::cluster::selector::Selector;
+use kpx_node::cluster::{self, Node};
+use kpx_node::evidence::{self, BundleError, Evidence, ITEMS, Item};
 
 /// The time for one node, in multiples of `--timeout`.
 const LONGER: u32 = 12;

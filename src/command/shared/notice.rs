@@ -6,12 +6,12 @@ use std::hash::BuildHasher as _;
 use futures_util::future::join;
 
 use super::session::Session;
-use crate::evidence::ipvs::Dump;
-use crate::evidence::{Gap, Item};
-use crate::history::State;
-use crate::host::{self, Watch};
-use crate::node::NodeSnapshot;
 use crate::render::Progress;
+use kpx_host::{self as host, Watch};
+use kpx_judge::history::State;
+use kpx_node::evidence::ipvs::Dump;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::NodeSnapshot;
 
 /// The source of changes of Services and endpoints.
 pub(in crate::command) const CLUSTER: &str = "cluster";

@@ -4,14 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::failure::Failure;
 use super::session::{Session, unreached};
-use crate::evidence::Item;
-use crate::host::{ProbeOutcome, ProbeResult, RemoteNode};
-use crate::net::Proto;
-use crate::node::NodeSnapshot;
 use crate::render::Progress;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
-use crate::trace::{Outcome, Verdict};
+use kpx_host::{ProbeOutcome, ProbeResult, RemoteNode};
+use kpx_judge::trace::{Outcome, Verdict};
+use kpx_node::evidence::Item;
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
 
 /// Refuses options that do not fit a probe, before anything is read.
 pub(in crate::command) fn check(session: &Session, source: Option<&str>) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use super::session::Session;
 use crate::cli::parser::Command;
 use crate::command::bridge::args::BridgeAction;
 use crate::command::migrate::args::MigratePart;
-use crate::host;
+use kpx_host as host;
 
 /// Refuses `command` if it changes this machine and kpx does not run as root.
 ///

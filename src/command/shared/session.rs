@@ -13,17 +13,17 @@ use super::beside::Others;
 use super::failure::{Failure, Hint as _};
 use super::output::{self, Output};
 use super::source::Source;
-use crate::backend::Mode;
 use crate::cli::global::GlobalArgs;
 use crate::cli::parser::{Cli, Command};
 use crate::cli::plugin::program;
 use crate::command::shared::io::Io;
-use crate::dns;
-use crate::evidence::{BundleError, Evidence, Gap, Item};
-use crate::host;
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
 use crate::render::Style;
+use kpx_host as host;
+use kpx_node::backend::Mode;
+use kpx_node::dns;
+use kpx_node::evidence::{BundleError, Evidence, Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cli::global::GlobalArgs;
-use crate::evidence::{Evidence, Gap, Item};
-use crate::host::{Connection, RemoteNode};
+use kpx_host::{Connection, RemoteNode};
+use kpx_node::evidence::{Evidence, Gap, Item};
 
 /// Where the evidence of a node, and of its cluster, comes from.
 #[derive(Clone, Debug)]

@@ -24,12 +24,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::evidence::Gap;
 use crate::render::{Page, Report};
 use crate::report::{CLEAN, UNKNOWN};
 use crate::view::mode::{InForce, ModeSource};
 use crate::view::{Rows, Shown, View};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Gap;
 
 /// The outcome of `kpx show`.
 #[derive(Debug, Serialize)]

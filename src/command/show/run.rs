@@ -11,10 +11,10 @@ use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::session::Session;
-use crate::evidence::Item;
 use crate::view::near::meant;
 use crate::view::{self, Query, View};
-use crate::why;
+use kpx_judge::why;
+use kpx_node::evidence::Item;
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -97,9 +97,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::evidence::{self, ITEMS};
-    use crate::node::NodeSnapshot;
     use crate::render::{self, Format, Report as _, Style};
+    use kpx_node::evidence::{self, ITEMS};
+    use kpx_node::node::NodeSnapshot;
 
     const VIEWS: [View; 12] = [
         View::Services,

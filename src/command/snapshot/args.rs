@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
-use crate::evidence::Item;
+use kpx_node::evidence::Item;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

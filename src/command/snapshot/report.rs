@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::view::BundleFile;
-use crate::evidence::{Gap, Item, Recorded};
 use crate::render::{Page, Report};
 use crate::report::{CLEAN, UNKNOWN};
-use crate::words::number_of;
+use kpx_node::evidence::{Gap, Item, Recorded};
+use kpx_node::words::number_of;
 
 /// The outcome of `kpx snapshot`.
 #[derive(Debug, Serialize)]

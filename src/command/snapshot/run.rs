@@ -17,10 +17,10 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
-use crate::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
-use crate::host::{self, clock};
-use crate::node::NodeSnapshot;
-use crate::redact::Redactor;
+use kpx_host::{self as host, clock};
+use kpx_judge::redact::Redactor;
+use kpx_node::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
+use kpx_node::node::NodeSnapshot;
 
 /// Makes a bundle with standard tools alone.
 const SCRIPT: &str = include_str!("snapshot.sh");

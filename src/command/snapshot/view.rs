@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::evidence::{Evidence, Item};
+use kpx_node::evidence::{Evidence, Item};
 
 /// A file of a bundle.
 #[derive(Debug, Serialize)]

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::view::{BackendRow, Row};
-use crate::backend::Mode;
-use crate::evidence::Time;
-use crate::net::Proto;
 use crate::render::{Page, Report};
 use crate::report::CLEAN;
 use crate::report::backend_status;
 use crate::report::traffic_source::Source;
-use crate::words::number_of;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Time;
+use kpx_node::net::Proto;
+use kpx_node::words::number_of;
 
 /// What flowed through Services in one interval.
 #[derive(Debug, Serialize)]

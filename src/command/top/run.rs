@@ -16,13 +16,13 @@ use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
-use crate::evidence::{Gap, Item};
-use crate::host::{Watch, clock};
-use crate::node::desired::NEEDS;
-use crate::owner::Owners;
 use crate::render::{self, Format, Report as _, dots};
 use crate::report::CLEAN;
 use crate::view::View;
+use kpx_host::{Watch, clock};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::desired::NEEDS;
+use kpx_node::owner::Owners;
 
 /// The part of one processor that readings may use.
 const LIMIT: f64 = 0.03;

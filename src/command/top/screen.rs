@@ -12,9 +12,9 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::report::{BACKEND_COLUMNS, SERVICE_COLUMNS, TopReport, backend_cells, service_cells};
 use super::view::{Row, SortKey};
-use crate::net::Proto;
-use crate::owner::PortName;
 use crate::render::{shorten, wrap};
+use kpx_node::net::Proto;
+use kpx_node::owner::PortName;
 
 /// The order in which `s` goes through the columns.
 const KEYS: [(SortKey, &str); 6] = [
@@ -301,11 +301,11 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::backend::Mode;
     use crate::command::top::view::{BackendRow, Rates};
-    use crate::evidence::Time;
     use crate::report::traffic_source::Source;
     use crate::view::conntrack::BackendStatus;
+    use kpx_node::backend::Mode;
+    use kpx_node::evidence::Time;
 
     fn row(name: &str, new: f64, refused: f64) -> Row {
         let rates = Rates {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::meter::{Flow, Meter};
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
-use crate::owner::{Owners, Port, PortName};
 use crate::view::conntrack::{Backend, BackendStatus};
+use kpx_judge::meter::{Flow, Meter};
+use kpx_node::backend::Mode;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{Owners, Port, PortName};
 
 /// The Services of a node, for one reading after the other.
 pub(crate) struct Names<'n> {
@@ -266,10 +266,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::evidence::ITEMS;
+    use kpx_node::evidence::ITEMS;
 
     /// A virtual server of a recorded Service, of whose real servers the first has taken `conns` connections.
-    fn table(conns: u64) -> crate::evidence::ipvs::Dump {
+    fn table(conns: u64) -> kpx_node::evidence::ipvs::Dump {
         let real = |address: &str, conns: u64| {
             serde_json::json!({
                 "address": address, "port": 80, "weight": 1, "forwarding": "masq", "active": 3,
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn in_ipvs_mode_what_no_counter_tells_is_null() {
         let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes/seed-ipvs");
-        let evidence = crate::evidence::load(&recording, ITEMS).unwrap();
+        let evidence = kpx_node::evidence::load(&recording, ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let names = Names::new(&node, Some(Mode::Ipvs));
         let mut meter = Meter::default();

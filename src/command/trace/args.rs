@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::backend::Mode;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
-use crate::net::Proto;
+use kpx_node::backend::Mode;
+use kpx_node::net::Proto;
 
 pub(crate) const SHORT_EXAMPLES: &str = "\
 Examples:

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use super::run::unwalked;
-use crate::backend::iptables::listing;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::session::Session;
-use crate::evidence::{Gap, IPTABLES, Item};
-use crate::host::{ChainReader, Listing};
-use crate::net::Family;
-use crate::node::{IptablesBackend, NodeSnapshot};
-use crate::trace::nearby::{Parts, is_chain, led_to, nearby};
-use crate::trace::question::{Answers, Walked, needs};
-use crate::trace::{self, Chains, Flow, Need, Rules, World};
+use kpx_host::{ChainReader, Listing};
+use kpx_judge::trace::nearby::{Parts, is_chain, led_to, nearby};
+use kpx_judge::trace::question::{Answers, Walked, needs};
+use kpx_judge::trace::{self, Chains, Flow, Need, Rules, World};
+use kpx_node::backend::iptables::listing;
+use kpx_node::evidence::{Gap, IPTABLES, Item};
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// Chains, as they were listed.
 type Listed = Vec<(Need, Result<Listing, Gap>)>;

@@ -9,16 +9,16 @@ use super::run::{aim, trace_on};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
-use crate::evidence::traced::{InLegacy, Traced, Wanted};
-use crate::host::{self, ProbeOutcome};
-use crate::net::Proto;
-use crate::node::NodeSnapshot;
-use crate::owner::Owners;
-use crate::trace::observed::{self, Means, Observed};
-use crate::trace::question::needs;
-use crate::trace::sources::{self, Pods, Source};
-use crate::trace::target::Target;
-use crate::trace::{Entry, Hop, Outcome};
+use kpx_host::{self as host, ProbeOutcome};
+use kpx_judge::trace::observed::{self, Means, Observed};
+use kpx_judge::trace::question::needs;
+use kpx_judge::trace::sources::{self, Pods, Source};
+use kpx_judge::trace::target::Target;
+use kpx_judge::trace::{Entry, Hop, Outcome};
+use kpx_node::evidence::traced::{InLegacy, Traced, Wanted};
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Owners;
 
 /// A packet that the kernel traced.
 pub(super) struct Seen {

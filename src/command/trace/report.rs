@@ -13,15 +13,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::net::Proto;
-use crate::owner::software::Maker;
-use crate::owner::{EndpointState, Owners, Port};
 use crate::render::{Page, Report};
 use crate::report::probe::ProbeRow;
 use crate::report::{FOUND, UNKNOWN, fate};
-use crate::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
-use crate::verdict::{self, Fate, Onward};
+use kpx_judge::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
+use kpx_judge::verdict::{self, Fate, Onward};
+use kpx_node::backend::Mode;
+use kpx_node::net::Proto;
+use kpx_node::owner::software::Maker;
+use kpx_node::owner::{EndpointState, Owners, Port};
 
 pub(crate) use graph::{dot, mermaid};
 pub(crate) use human::all;

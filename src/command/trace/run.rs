@@ -11,9 +11,6 @@ use super::observe::Seen;
 use super::report::nodes::TraceOfNodes;
 use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
 use super::{live, observe};
-use crate::backend::Mode;
-use crate::check::{self, Facts};
-use crate::cluster::Service;
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::taken;
 use crate::command::shared::failure::{Failure, Hint as _};
@@ -23,21 +20,24 @@ use crate::command::shared::nodes;
 use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::session::{Readable as _, Session};
-use crate::diff;
-use crate::evidence::{Evidence, Item};
-use crate::net::{Family, Proto};
-use crate::node::NodeSnapshot;
-use crate::owner::{self, Owners, Port};
-use crate::trace::mismatch;
-use crate::trace::question::{
+use crate::view::near::{meant, nearest};
+use kpx_judge::check::{self, Facts};
+use kpx_judge::diff;
+use kpx_judge::trace::mismatch;
+use kpx_judge::trace::question::{
     Walked, are_named, flow, needs, protocol, service, several_ports, whole_needs,
 };
-use crate::trace::sources::{self, Source};
-use crate::trace::target::{Found, Target, TargetError};
-use crate::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
-use crate::verdict::{self, Judge, Kind, Question};
-use crate::view::near::{meant, nearest};
-use crate::why::{self, Asked, Cause, Degree, Look};
+use kpx_judge::trace::sources::{self, Source};
+use kpx_judge::trace::target::{Found, Target, TargetError};
+use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
+use kpx_judge::verdict::{self, Judge, Kind, Question};
+use kpx_judge::why::{self, Asked, Cause, Degree, Look};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{self, Owners, Port};
 
 /// The output formats of a trace, beside the common ones.
 const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];

@@ -5,8 +5,8 @@ use color_eyre::eyre::WrapErr as _;
 use super::args::VersionArgs;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
-use crate::host;
 use crate::report::CLEAN;
+use kpx_host as host;
 
 pub(in crate::command) fn run(io: &mut Io<'_>, args: &VersionArgs) -> Result<u8, Failure> {
     if args.digest {

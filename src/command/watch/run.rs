@@ -18,12 +18,12 @@ use crate::command::shared::notice;
 use crate::command::shared::notice::Notices;
 use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
-use crate::evidence::{Gap, Item, Time};
-use crate::history::{self, Change, State, Topic};
-use crate::host::{self, clock};
 use crate::render::{self, Format};
 use crate::report::CLEAN;
 use crate::report::history::{ChangeEvent, HistoryReport};
+use kpx_host::{self as host, clock};
+use kpx_judge::history::{self, Change, State, Topic};
+use kpx_node::evidence::{Gap, Item, Time};
 
 /// The least time between two readings of a node whose changes are not all noticed.
 const BLIND: Duration = Duration::from_secs(10);

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::net::Proto;
 use crate::render::{Page, Report};
 use crate::report::fate::{self, headline};
 use crate::report::probe::ProbeRow;
-use crate::verdict::{Client, Fate};
-use crate::why::{Answer, Degree, EndpointRow, Path};
+use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
+use kpx_node::net::Proto;
 
 /// Endpoints listed before the rest is counted.
 const MOST_SHOWN: usize = 10;

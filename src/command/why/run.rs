@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
 use super::report::{Probed, WhyReport};
-use crate::check;
 use crate::command::resolve::run::unresolved;
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::examine_with;
@@ -15,14 +14,15 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::probe;
 use crate::command::shared::session::Session;
-use crate::evidence::Evidence;
-use crate::host::RemoteNode;
-use crate::net::Proto;
-use crate::node::NodeSnapshot;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
-use crate::verdict::{Client, Fate};
-use crate::why::{self, Answer, Asked, Cause, Look, Unanswered};
+use kpx_host::RemoteNode;
+use kpx_judge::check;
+use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::why::{self, Answer, Asked, Cause, Look, Unanswered};
+use kpx_node::evidence::Evidence;
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
 
 pub(in crate::command) async fn run(
     session: &Session,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
 use crate::render::{Page, Report, Tone};
-use crate::words::number_of;
+use kpx_node::words::number_of;
 use names::Nodes;
 
 /// What the reports of several nodes have in common, and what differs.

@@ -9,7 +9,7 @@ use super::names::Nodes;
 use super::{Together, cell};
 use crate::render::{Page, Tone};
 use crate::report::plan::{PlanReport, still_needed};
-use crate::words::number_of;
+use kpx_node::words::number_of;
 
 /// Groups of nodes with the same steps.
 #[derive(Debug, Default, Serialize)]

@@ -7,14 +7,14 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::diff::{Layer, Unknown};
-use crate::evidence::Gap;
-use crate::net::Proto;
-use crate::proof::difference::Harm;
-use crate::proof::{Packets, Proved};
-use crate::trace::Verdict;
-use crate::words::number_of;
+use kpx_judge::diff::{Layer, Unknown};
+use kpx_judge::proof::difference::Harm;
+use kpx_judge::proof::{Packets, Proved};
+use kpx_judge::trace::Verdict;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Gap;
+use kpx_node::net::Proto;
+use kpx_node::words::number_of;
 
 /// The outcome of `kpx diff --packets`.
 #[derive(Debug, Serialize)]

@@ -2,26 +2,24 @@
 
 use super::super::{CLEAN, FAILED, FOUND, UNKNOWN};
 use super::{FateRow, PacketsReport, Row, WayRow};
-use crate::proof::difference::Harm;
 use crate::render::{Page, Report, Tone};
-use crate::trace::Verdict;
-use crate::words::{listed, number_of};
+use kpx_judge::proof::difference::Harm;
+use kpx_judge::trace::Verdict;
+use kpx_node::words::{listed, number_of};
 
 /// The number of differences shown without `-v`.
 const SHOWN: usize = 20;
 
-impl Harm {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Misled => "misled",
-            Self::Open => "open",
-            Self::Source => "source",
-            Self::Affinity => "affinity",
-            Self::Uneven => "uneven",
-            Self::Ends => "ends",
-            Self::Unsure => "unsure",
-        }
+const fn word(harm: Harm) -> &'static str {
+    match harm {
+        Harm::Lost => "lost",
+        Harm::Misled => "misled",
+        Harm::Open => "open",
+        Harm::Source => "source",
+        Harm::Affinity => "affinity",
+        Harm::Uneven => "uneven",
+        Harm::Ends => "ends",
+        Harm::Unsure => "unsure",
     }
 }
 
@@ -80,7 +78,7 @@ impl Row {
         let shown = if all { rows.len() } else { SHOWN };
         for row in rows.iter().take(shown) {
             page.line("");
-            let lead = format!("{:<8} ", row.harm.word());
+            let lead = format!("{:<8} ", word(row.harm));
             page.hang(&lead, "         ", &row.what());
             for (label, fate) in labels.iter().zip([&row.is, &row.should]) {
                 page.hang(&format!("  {label:<6} "), "         ", fate.shown());
@@ -169,7 +167,7 @@ impl PacketsReport {
             let meaning = row
                 .meaning
                 .map_or(String::new(), |text| format!(": {text}"));
-            let lead = format!("  {:<8} ", row.harm.word());
+            let lead = format!("  {:<8} ", word(row.harm));
             page.para(&lead, &format!("{}{uses}{meaning}", row.what()));
         }
         self.unknown(page);

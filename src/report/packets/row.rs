@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::{FateRow, Row, RuleRow, Sent, WayRow};
-use crate::proof::difference::{Difference, Harm, Target};
-use crate::proof::{Fate, Proved, Way};
-use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict};
+use kpx_judge::proof::difference::{Difference, Harm, Target};
+use kpx_judge::proof::{Fate, Proved, Way};
+use kpx_judge::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict};
 
 impl Row {
     pub(super) fn new(

@@ -36,8 +36,8 @@ use crate::command::trace::report::TraceReport;
 use crate::command::trace::report::nodes::TraceOfNodes;
 use crate::command::why::report::WhyReport;
 use crate::command::why::report::nodes::WhyOfNodes;
-use crate::migrate::wire::{EventLine, Line};
 use crate::render::Report;
+use kpx_migrate::wire::{EventLine, Line};
 
 /// The folder of the schemas.
 const FOLDER: &str = "docs/schema";

@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::Page;
-use crate::check::{Check, Outcome};
-use crate::diff;
-use crate::evidence::Gap;
-use crate::net::Family;
-use crate::node::NodeSnapshot;
-use crate::owner::PortName;
-use crate::verdict::{Client, Fate};
 use crate::view::services::Row;
-use crate::why::{Answer, Asked, Look, Path, Related};
+use kpx_judge::check::{Check, Outcome};
+use kpx_judge::diff;
+use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::why::{Answer, Asked, Look, Path, Related};
+use kpx_node::evidence::Gap;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::PortName;
 
 /// The clients whose packets are traced.
 const CLIENTS: [Client; 3] = [Client::Pod, Client::Host, Client::Outside];

@@ -3,13 +3,13 @@
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::backend::ipvs::model::DUMMY;
-use crate::backend::software::hashed;
-use crate::net::Family;
-use crate::owner::{Owner, Owners};
 use crate::view::tree::Node;
 use crate::view::{Gaps, Joined, Query, View, addresses, ipvs, sets, tree};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::backend::software::hashed;
+use kpx_node::net::Family;
+use kpx_node::owner::{Owner, Owners};
 
 /// An object that implements the Service.
 #[derive(Debug, Eq, PartialEq, Serialize)]

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::services::Row;
 use super::{Gaps, Joined, View, affinity, conntrack, nodeports};
-use crate::cluster::Service;
-use crate::net::Family;
-use crate::owner::{EndpointState, PortName};
 use assessed::Assessed;
+use kpx_node::cluster::Service;
+use kpx_node::net::Family;
+use kpx_node::owner::{EndpointState, PortName};
 
 /// One Service.
 #[derive(Debug, Serialize)]

@@ -1,9 +1,9 @@
 //! The rules of a Service or chain in iptables and ipvs mode.
 
 use super::{DEEPEST, Node, destination, pod, rounded};
-use crate::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table};
-use crate::net::Family;
-use crate::owner::{Owner, Owners, Port, PortName};
+use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table};
+use kpx_node::net::Family;
+use kpx_node::owner::{Owner, Owners, Port, PortName};
 
 /// Returns the rules of `table` for the Service or chain `name`.
 pub(super) fn roots(

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use crate::net::{Family, Proto};
-use crate::owner::{Endpoint, EndpointState};
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::{Endpoint, EndpointState};
 
 /// A rule or map element, and the rules of the chain that it leads to.
 #[derive(Debug, Serialize)]

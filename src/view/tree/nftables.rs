@@ -1,14 +1,14 @@
 //! The chains and map elements of a Service in nftables mode.
 
 use super::{DEEPEST, Node, destination, pod, rounded};
-use crate::backend::nftables::dispatch::socket_addr;
-use crate::backend::nftables::model::{
+use crate::view::sets::service_of;
+use kpx_node::backend::nftables::dispatch::socket_addr;
+use kpx_node::backend::nftables::model::{
     Chain, Datum, Element, Expr, Rule, Set, Statement, Table, Verdict,
 };
-use crate::backend::nftables::print;
-use crate::net::{Family, Proto};
-use crate::owner::{Endpoint, NftName, Owner, Owners};
-use crate::view::sets::service_of;
+use kpx_node::backend::nftables::print;
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::{Endpoint, NftName, Owner, Owners};
 
 /// Returns the rules and elements of `table` for the Service, chain, set or map `name`.
 pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) -> Vec<Node> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::host::{Live, Options};
+use kpx_host::{Live, Options};
 use serde_json::json;
 
 use super::follow::{Node, VIP, set, slice};

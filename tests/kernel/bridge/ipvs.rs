@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use kpx::backend::Mode;
+use kpx_node::backend::Mode;
 
 use super::node::bridge as recorded;
 use crate::kernel::netns::run;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kpx::backend::Mode;
-use kpx::bridge::{self, Lease};
-use kpx::diff;
-use kpx::evidence::{self, Evidence};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_judge::bridge::{self, Lease};
+use kpx_judge::diff;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, Evidence};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 /// A lease that outlasts every test.
 pub(crate) fn lease() -> Lease {

@@ -10,9 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::Item;
-use kpx::node::NodeSnapshot;
-use kpx::node::sockets::Connected;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::sockets::Connected;
 use socket2::{Domain, Protocol, Socket, Type};
 use tempfile::TempDir;
 

@@ -5,15 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 
-use kpx::action::Action;
-use kpx::apply::{self, Apply, StepError, Stopped};
-use kpx::backend::Mode;
-use kpx::diff::{self, Layer};
-use kpx::evidence;
-use kpx::host::{self, Live};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::plan::{self, Drain, Plan};
+use kpx_host::{self as host, Live};
+use kpx_judge::diff::{self, Layer};
+use kpx_judge::plan::{self, Drain, Plan};
+use kpx_node::action::Action;
+use kpx_node::apply::{self, Apply, StepError, Stopped};
+use kpx_node::backend::Mode;
+use kpx_node::evidence;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
 use crate::kernel::netns::Netns;

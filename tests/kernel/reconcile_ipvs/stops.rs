@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use kpx::action::Action;
-use kpx::apply::StepError;
-use kpx::plan::Undo;
+use kpx_judge::plan::Undo;
+use kpx_node::action::Action;
+use kpx_node::apply::StepError;
 
 use super::node::{Node, Then, data};
 use super::traffic::copy;

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Stdio};
 
-use kpx::check::Fix;
-use kpx::verdict::{Client, Fate};
+use kpx_judge::check::Fix;
+use kpx_judge::verdict::{Client, Fate};
 
 use super::network::{FAR, NEAR, Network, fate, fate_of_kind};
 use crate::kernel::netns::Netns;

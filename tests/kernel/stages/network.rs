@@ -4,13 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use kpx::backend::Mode;
-use kpx::check::Fix;
-use kpx::evidence::{Evidence, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::verdict::{Client, Fate};
-use kpx::why::{Answer, Asked, Look};
+use kpx_judge::check::Fix;
+use kpx_judge::verdict::{Client, Fate};
+use kpx_judge::why::{Answer, Asked, Look};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::kernel::netns::Netns;
@@ -194,8 +194,8 @@ impl Network {
 
 /// Returns what happens to the connections of the client that is a pod, or of another kind of client.
 pub(super) fn fate(answer: &Answer, client: Client) -> Fate {
-    let is_client = |path: &&kpx::why::Path| path.from.contains("(10.244.1.5,");
-    let is_apart = |path: &&kpx::why::Path| path.client == Client::Single && is_client(path);
+    let is_client = |path: &&kpx_judge::why::Path| path.from.contains("(10.244.1.5,");
+    let is_apart = |path: &&kpx_judge::why::Path| path.client == Client::Single && is_client(path);
     let has_apart = client == Client::Pod && answer.paths.iter().any(|path| is_apart(&path));
     let of = answer.paths.iter().filter(|path| {
         if has_apart {

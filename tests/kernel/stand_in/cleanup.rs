@@ -2,7 +2,7 @@
 //! nothing between iptables and ipvs. As 1.36 does it, with its gaps: jumps without a comment, counters, and the sets of
 //! IPv6 stay, and a table whose chains something else still names stays whole.
 
-use kpx::backend::Mode;
+use kpx_node::backend::Mode;
 
 use super::sync::{Table, run, try_feed, try_run};
 

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::backend::Mode;
-use kpx::cluster::config::ProxyConfig;
-use kpx::evidence::{self, Evidence, Item};
-use kpx::host;
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
+use kpx_host as host;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::config::ProxyConfig;
+use kpx_node::evidence::{self, Evidence, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use super::servers::{self, Status, now};
 use super::{Folder, cleanup, sync};

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use kpx::backend::Mode;
-use kpx::evidence::Time;
-use kpx::net::Family;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Time;
+use kpx_node::net::Family;
 use serde_json::{Value, json};
 
 use crate::fake_api::{Server, reply};

@@ -7,10 +7,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use kpx::backend::Mode;
-use kpx::backend::program::{self, Part};
-use kpx::desired::DesiredState;
-use kpx::net::Family;
+use kpx_node::backend::Mode;
+use kpx_node::backend::program::{self, Part};
+use kpx_node::desired::DesiredState;
+use kpx_node::net::Family;
 
 use super::cleanup::HASHED;
 use crate::kernel::netns;

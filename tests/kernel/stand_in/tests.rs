@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::Item;
+use kpx_node::evidence::Item;
 
 use super::{FOLDER, Folder, KubeProxy, daemon, recorded, replace, with_mode};
 use crate::kernel::netns::Netns;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use kpx::evidence::{Evidence, Item};
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::proof;
-use kpx::trace::{Assumption, Flow, Outcome, Question, Verdict, World};
+use kpx_judge::proof;
+use kpx_judge::trace::{Assumption, Flow, Outcome, Question, Verdict, World};
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 
 use super::network::{Network, Source};
 use super::recording::{Recording, Target};

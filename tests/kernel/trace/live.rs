@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::evidence::traced::{InLegacy, Wanted};
-use kpx::host;
-use kpx::net::{Family, Proto};
-use kpx::node::NodeSnapshot;
-use kpx::trace::World;
-use kpx::trace::observed::{self, Line, Means};
+use kpx_host as host;
+use kpx_judge::trace::World;
+use kpx_judge::trace::observed::{self, Line, Means};
+use kpx_node::evidence::traced::{InLegacy, Wanted};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
 use super::judge::{Judge, flow, shown};

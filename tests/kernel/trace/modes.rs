@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use kpx::backend::Mode;
-use kpx::evidence::{self, ITEMS, Item};
-use kpx::net::Family;
-use kpx::node::NodeSnapshot;
-use kpx::proof;
-use kpx::proof::difference::{Difference, Harm};
+use kpx_judge::proof;
+use kpx_judge::proof::difference::{Difference, Harm};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{self, ITEMS, Item};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 use super::judge::flow;
 use super::network::{Network, Place};

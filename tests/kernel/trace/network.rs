@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
-use kpx::trace::Entry;
+use kpx_judge::trace::Entry;
 use socket2::{Domain, Socket, Type};
 
 use super::recording::{Recording, Target, is_pod};

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use kpx::net::Proto;
+use kpx_node::net::Proto;
 use serde_json::Value;
 
 use crate::kernel::netns::Netns;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kpx::net::Proto;
-use kpx::node::conntrack;
+use kpx_node::net::Proto;
+use kpx_node::node::conntrack;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 

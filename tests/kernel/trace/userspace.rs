@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
-use kpx::backend::iptables::portals::{PORTALS, portals};
-use kpx::evidence::Item;
-use kpx::net::{Family, Proto};
-use kpx::node::{IptablesBackend, NodeSnapshot};
-use kpx::trace::{Effect, Flow, Outcome, Verdict, World};
+use kpx_judge::trace::{Effect, Flow, Outcome, Verdict, World};
+use kpx_node::backend::iptables::portals::{PORTALS, portals};
+use kpx_node::evidence::Item;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 use super::network::Network;
 use super::recording::{Recording, Store};

@@ -7,8 +7,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kpx::evidence::{Evidence, Item};
-use kpx::node::NodeSnapshot;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
 
 use super::client::Kind;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::DiffReport;
-use crate::backend::Mode;
-use crate::diff::{ChangeKind, Layer};
 use crate::render::{Page, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
-use crate::words::number_of;
+use kpx_judge::diff::{ChangeKind, Layer};
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 /// The differences of several nodes, by part of the live state and Service.
 #[derive(Debug, Default, Serialize)]

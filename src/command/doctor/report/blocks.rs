@@ -2,9 +2,9 @@
 
 use super::Problem;
 use super::seen::seen;
-use crate::check::{self, Severity};
 use crate::render::{Page, Tone};
-use crate::words::number_of;
+use kpx_judge::check::{self, Severity};
+use kpx_node::words::number_of;
 
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::{Checked, Reason, Unknown};
-use crate::evidence::{Forbidden, Gap};
+use kpx_judge::check::{Checked, Reason, Unknown};
+use kpx_node::evidence::{Forbidden, Gap};
 
 /// Returns the hint for the checks that are unknown because of a refused request; `None` if there are none.
 pub(super) fn hint(checks: &[Checked]) -> Option<String> {
@@ -38,8 +38,8 @@ fn list(words: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::hint;
-    use crate::check::{self, Checked, Reason, Status};
-    use crate::evidence::{Forbidden, Gap, Item};
+    use kpx_judge::check::{self, Checked, Reason, Status};
+    use kpx_node::evidence::{Forbidden, Gap, Item};
 
     fn hint_for(gaps: Vec<Gap>) -> Option<String> {
         let checks = check::all().zip(gaps).map(|(check, gap)| Checked {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{DoctorReport, Status};
-use crate::check::Severity;
 use crate::render::markup::escaped as xml;
 use crate::render::prometheus::Exposition;
 use crate::report::metrics;
+use kpx_judge::check::Severity;
 
 impl DoctorReport {
     /// Returns a line per finding, and per unknown check.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{DoctorReport, Status};
-use crate::backend::Mode;
-use crate::check::EntryStatus;
-use crate::net::Family;
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
-use crate::words::number_of;
+use kpx_judge::check::EntryStatus;
+use kpx_node::backend::Mode;
+use kpx_node::net::Family;
+use kpx_node::words::number_of;
 
 /// The rows of a screen.
 const SCREEN: usize = 24;

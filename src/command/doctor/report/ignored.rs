@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::check::{EntryStatus, EntryUse, Hidden, Severity};
+use kpx_judge::check::{EntryStatus, EntryUse, Hidden, Severity};
 
 /// A finding that the ignore file hides.
 #[derive(Debug, Serialize)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{DoctorReport, Status};
-use crate::check::Severity;
 use crate::render::{Page, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
-use crate::verdict::{Client, Failing, Fate, client_names};
-use crate::words::number_of;
+use kpx_judge::check::Severity;
+use kpx_judge::verdict::{Client, Failing, Fate, client_names};
+use kpx_node::words::number_of;
 
 /// The findings of several nodes, each once.
 #[derive(Debug, Default, Serialize)]

@@ -1,7 +1,7 @@
 //! Evidence on one line, a rule on two: a text that is too long keeps the part that decides.
 
-use crate::check::Proof;
 use crate::render::{Page, dots};
+use kpx_judge::check::Proof;
 
 /// The words of a match that a rule repeats or that only describe it.
 const COMMENT: &str = "-m comment --comment ";
@@ -163,7 +163,7 @@ fn cut(text: &str, room: usize, dots: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::Family;
+    use kpx_node::net::Family;
 
     fn rule_of(text: &str, room: usize) -> String {
         let proof = Proof::Rule {

@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use super::FoundProvider;
 use super::guard::GuardStatus;
-use crate::backend::Mode;
-use crate::evidence::Time;
-use crate::migrate::fleet::engine::Event;
-use crate::migrate::fleet::state::{Fleet, NodeState, Part};
-use crate::migrate::fleet::task::Task;
-use crate::migrate::loss::ObservedLoss;
-use crate::migrate::migration::Leg;
-use crate::migrate::preview::{NodePreview, PreviewResult};
-use crate::migrate::wire::Outcome;
-use crate::plan::Step;
 use crate::render::{Page, Report, Tone};
 use crate::report::plan::block;
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
-use crate::words::number_of;
+use kpx_judge::plan::Step;
+use kpx_migrate::fleet::engine::Event;
+use kpx_migrate::fleet::state::{Fleet, NodeState, Part};
+use kpx_migrate::fleet::task::Task;
+use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::migration::Leg;
+use kpx_migrate::preview::{NodePreview, PreviewResult};
+use kpx_migrate::wire::Outcome;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Time;
+use kpx_node::words::number_of;
 
 /// The result of `kpx migrate` for a cluster's nodes.
 #[derive(Debug, Serialize)]

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::backend::Mode;
-use crate::migrate::drain::Gauge;
-use crate::migrate::loss::{Established, Evicted, Loss, New, Plain};
-use crate::migrate::migration::Strategy;
 use crate::render::Page;
-use crate::words::number_of;
+use kpx_migrate::drain::Gauge;
+use kpx_migrate::loss::{Established, Evicted, Loss, New, Plain};
+use kpx_migrate::migration::Strategy;
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 /// Another strategy, with its expected loss.
 #[derive(Debug, Serialize)]
@@ -181,8 +181,8 @@ fn time(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::migrate::drain::Holder;
     use crate::render::Style;
+    use kpx_migrate::drain::Holder;
 
     fn gauge(count: usize) -> Gauge {
         let service = "shop/cart:http".to_owned();

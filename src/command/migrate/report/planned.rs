@@ -3,18 +3,18 @@
 use serde::Serialize;
 
 use super::{FoundProvider, Offers};
-use crate::backend::Mode;
-use crate::check::Severity;
 use crate::command::doctor::report::DoctorReport;
-use crate::migrate::loss::{Established, Loss, New};
-use crate::migrate::migration::{Stage, Strategy};
-use crate::migrate::preview::Preview;
-use crate::migrate::removal::Removal;
-use crate::plan::{Plan, Step};
 use crate::render::{Page, Tone};
 use crate::report::packets::PacketsReport;
 use crate::report::plan::block;
-use crate::words::number_of;
+use kpx_judge::check::Severity;
+use kpx_judge::plan::{Plan, Step};
+use kpx_migrate::loss::{Established, Loss, New};
+use kpx_migrate::migration::{Stage, Strategy};
+use kpx_migrate::preview::Preview;
+use kpx_migrate::removal::Removal;
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 /// The plan of a node's migration.
 #[derive(Debug, Serialize)]

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::evidence::Gap;
 use crate::provider::Recognised;
 use crate::render::Page;
+use kpx_node::evidence::Gap;
 
 /// The provider of a cluster.
 #[derive(Debug, Serialize)]

@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::rolled_back;
-use crate::backend::Mode;
-use crate::bridge::Held;
-use crate::evidence::{Gap, Time};
-use crate::migrate::journal::MigrationState;
-use crate::migrate::migration::{Leg, Stage};
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND};
+use kpx_judge::bridge::Held;
+use kpx_migrate::journal::MigrationState;
+use kpx_migrate::migration::{Leg, Stage};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, Time};
 
 /// The result of `kpx migrate status`.
 #[derive(Debug, Serialize)]
@@ -206,7 +206,7 @@ impl Report for StatusReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Item;
+    use kpx_node::evidence::Item;
 
     #[test]
     fn the_bridge_has_its_lease() {

@@ -3,17 +3,17 @@
 use std::fs;
 
 use super::*;
-use crate::backend::Mode;
-use crate::cluster::edit::Fields;
 use crate::command::shared::journals::prune;
 use crate::command::shared::session::parsed;
-use crate::evidence::Time;
-use crate::host::Journals;
-use crate::migrate::journal::{Entry, Took};
-use crate::migrate::loss::ObservedLoss;
-use crate::migrate::migration::{Migration, Strategy};
-use crate::plan::Consent;
 use crate::render::{Page, Report as _, Style};
+use kpx_host::Journals;
+use kpx_judge::plan::Consent;
+use kpx_migrate::journal::{Entry, Took};
+use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::migration::{Migration, Strategy};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::edit::Fields;
+use kpx_node::evidence::Time;
 
 fn state(external: bool) -> MigrationState {
     let fields = |mode| Fields {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::PreflightReport;
-use crate::check::Severity;
 use crate::command::doctor::report::Status as CheckStatus;
 use crate::render::{Page, Report as _, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
 use crate::report::{CLEAN, FOUND};
-use crate::requirements::Status;
+use kpx_judge::check::Severity;
+use kpx_judge::requirements::Status;
 
 /// The nodes that are ready for a mode, and what blocks the others.
 #[derive(Debug, Default, Serialize)]

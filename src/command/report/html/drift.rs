@@ -2,10 +2,10 @@
 
 use super::{Section, notes, para, said, scrolls, titles};
 use crate::command::diff::report::{DiffReport, leftover, verb};
-use crate::diff::Row;
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use crate::words::number_of;
+use kpx_judge::diff::Row;
+use kpx_node::words::number_of;
 
 /// Differences that are listed; the rest is counted.
 const MOST: usize = 300;

@@ -1,12 +1,12 @@
 //! The findings of the doctor: what one fix clears is one block.
 
 use super::{Section, para, prose, said, table, typed, word};
-use crate::check::{self, Reach};
 use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, commands, texts};
 use crate::command::explain::report::Explanation;
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use crate::words::number_of;
+use kpx_judge::check::{self, Reach};
+use kpx_node::words::number_of;
 
 /// Findings and facts that are listed of a group; the rest is counted.
 const MOST: usize = 50;

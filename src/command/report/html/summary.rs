@@ -3,7 +3,7 @@
 use super::{NodePage, Section, said, word};
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use crate::words::number_of;
+use kpx_node::words::number_of;
 
 pub(super) fn section(page: &NodePage) -> Section<'_> {
     Section::new("summary", "Summary", None, |markup| {

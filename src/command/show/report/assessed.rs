@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use crate::command::diff::report as diff;
 use crate::render::Page;
-use crate::verdict::{Client, Fate};
 use crate::view::service::assessed::{Assessed, Drift, End, Findings, Traced};
-use crate::words::number_of;
+use kpx_judge::verdict::{Client, Fate};
+use kpx_node::words::number_of;
 
 /// Differences listed before the rest is counted.
 const MOST_CHANGES: usize = 6;

@@ -1,9 +1,9 @@
 //! Chains with their owners.
 
-use crate::net::Family;
-use crate::owner::software::Maker;
 use crate::render::Page;
 use crate::view::chains::Row;
+use kpx_node::net::Family;
+use kpx_node::owner::software::Maker;
 
 /// Returns the name of an nftables chain without the Service and endpoint behind its hash.
 pub(super) fn short(chain: &str) -> &str {

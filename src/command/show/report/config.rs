@@ -1,9 +1,9 @@
 //! kube-proxy's version, mode and settings.
 
-use crate::backend::Mode;
-use crate::evidence::Gap;
 use crate::render::Page;
 use crate::view::config::{Config, Origin};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Gap;
 
 pub(super) fn page(config: &Config, page: &mut Page) {
     let version = match &config.version {

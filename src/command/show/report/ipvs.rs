@@ -1,8 +1,8 @@
 //! Virtual servers and their real servers.
 
-use crate::backend::ipvs::model::Connections;
 use crate::render::Page;
 use crate::view::ipvs::{Real, Row};
+use kpx_node::backend::ipvs::model::Connections;
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {
     let mut reals = rows.iter().flat_map(|row| &row.real_servers);

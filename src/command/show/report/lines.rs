@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::modules::in_words as module;
 use super::programmed::in_words;
-use crate::backend::Mode;
 use crate::view::config::Config;
 use crate::view::conntrack::{self, BackendStatus};
 use crate::view::mode::InForce;
@@ -14,7 +13,8 @@ use crate::view::{
     Rows, Shown, addresses, affinity, chains, ipvs, modules, nodeports, portals, services, sets,
 };
 use crate::view::{sysctls, tree};
-use crate::words::number_of;
+use kpx_node::backend::Mode;
+use kpx_node::words::number_of;
 
 type Lines = BTreeMap<String, String>;
 

@@ -1,8 +1,8 @@
 //! Kernel modules.
 
-use crate::backend::Mode;
 use crate::render::Page;
 use crate::view::modules::{ModuleState, Row};
+use kpx_node::backend::Mode;
 
 pub(super) fn page(rows: &[Row], current: Option<Mode>, named: bool, page: &mut Page) {
     let all = page.style().wide || named;

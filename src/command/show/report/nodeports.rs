@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::chains::short;
 use super::programmed::in_words;
-use crate::backend::Mode;
 use crate::render::Page;
 use crate::view::nodeports::{Listener, Listening, Row};
+use kpx_node::backend::Mode;
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {
     let cells = rows.iter().map(|row| {

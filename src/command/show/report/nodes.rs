@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::ShowReport;
-use crate::evidence::Gap;
 use crate::render::{Page, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::rows::{Differing, Rows};
 use crate::report::nodes::{Together, cell};
 use crate::report::{CLEAN, FAILED};
-use crate::words::number_of;
+use kpx_node::evidence::Gap;
+use kpx_node::words::number_of;
 
 /// The rows of a view that differ between nodes, and the number of the others.
 #[derive(Debug, Default, Serialize)]

@@ -1,10 +1,10 @@
 //! A Service's page.
 
 use super::{affinity, assessed, conntrack, form, nodeports};
-use crate::owner::EndpointState;
 use crate::render::Page;
 use crate::view::service::{self, Endpoint, Spec};
 use crate::view::services::Row;
+use kpx_node::owner::EndpointState;
 
 /// Adds what is known of the Service of `rows`, below their table.
 pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::owner::Role;
 use crate::render::Page;
-use crate::verdict::{Client, Fate, Kind, client_names};
 use crate::view::programmed::Programmed;
 use crate::view::services::Row;
-use crate::words::listed;
+use kpx_judge::verdict::{Client, Fate, Kind, client_names};
+use kpx_node::owner::Role;
+use kpx_node::words::listed;
 
 /// The columns of the table, each with its rank.
 pub(super) const COLUMNS: [(&str, u8); 9] = [

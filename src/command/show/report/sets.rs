@@ -1,10 +1,10 @@
 //! IP sets, and sets and maps of nftables.
 
-use crate::net::Family;
-use crate::owner::software::Maker;
 use crate::render::Page;
 use crate::view::sets::Row;
-use crate::words::number_of;
+use kpx_node::net::Family;
+use kpx_node::owner::software::Maker;
+use kpx_node::words::number_of;
 
 pub(super) fn page(rows: &[Row], named: bool, page: &mut Page) {
     let members = page.style().wide || named;

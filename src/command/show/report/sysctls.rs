@@ -1,9 +1,9 @@
 //! Sysctls.
 
-use crate::backend::Mode;
-use crate::backend::requirements::By;
 use crate::render::Page;
 use crate::view::sysctls::Row;
+use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::By;
 
 pub(super) fn page(rows: &[Row], current: Option<Mode>, named: bool, page: &mut Page) {
     let all = page.style().wide || named;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::net::Family;
 use crate::render::Page;
 use crate::view::tree::Node;
-use crate::words::number_of;
+use kpx_node::net::Family;
+use kpx_node::words::number_of;
 
 /// The characters that draw branches.
 struct Ink {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::SnapshotReport;
-use crate::evidence::Item;
 use crate::render::Page;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
+use kpx_node::evidence::Item;
 
 /// A bundle of all nodes.
 #[derive(Debug, Serialize)]

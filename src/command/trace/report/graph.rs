@@ -7,8 +7,8 @@ use super::human::{MOST_SHOWN, all, tone};
 use super::steps::{Step, branch, effect, ending, percent, place, steps};
 use super::{HopRow, OutcomeRow, SourceTrace, TraceReport};
 use crate::render::{Style, Tone};
-use crate::trace::Effect;
-use crate::verdict::Fate;
+use kpx_judge::trace::Effect;
+use kpx_judge::verdict::Fate;
 
 /// Backends that a picture has a node for each; more share a node where that is asked for.
 const MOST_APART: usize = 3;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use super::steps::{Step, branch, effect, ending, for_whom, percent, place, steps};
 use super::{HopRow, SourceTrace, TraceReport};
 use super::{live, onward};
-use crate::backend::Mode;
 use crate::render::{Page, Tone, wrap};
-use crate::trace::Verdict;
-use crate::verdict::Fate;
+use kpx_judge::trace::Verdict;
+use kpx_judge::verdict::Fate;
+use kpx_node::backend::Mode;
 
 /// Outcomes listed before the rest is counted.
 pub(super) const MOST_SHOWN: usize = 10;

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::steps::{self, place};
 use super::{HopRow, SourceTrace};
-use crate::evidence::traced::Ruling;
-use crate::net::Proto;
 use crate::render::{Page, Tone};
-use crate::trace::observed::{Comparison, End, Line, Observed, Step};
-use crate::trace::{Hook, Hop, Verdict};
-use crate::words::number_of;
+use kpx_judge::trace::observed::{Comparison, End, Line, Observed, Step};
+use kpx_judge::trace::{Hook, Hop, Verdict};
+use kpx_node::evidence::traced::Ruling;
+use kpx_node::net::Proto;
+use kpx_node::words::number_of;
 
 /// What the kernel did with one packet of the flow.
 #[derive(Clone, Debug, Serialize)]

@@ -11,7 +11,7 @@ use crate::render::Page;
 use crate::report::fate::tone;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
-use crate::verdict::Fate;
+use kpx_judge::verdict::Fate;
 
 /// Groups of nodes on which the packets end alike.
 #[derive(Debug, Default, Serialize)]

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use super::steps::{Step, effect, ending, place, steps};
 use super::{HopRow, OnwardRow, OutcomeRow, SourceTrace};
 use crate::render::Page;
-use crate::trace::Verdict;
-use crate::verdict::Fate;
+use kpx_judge::trace::Verdict;
+use kpx_judge::verdict::Fate;
 
 /// One path over several nodes, until it is known which node it begins at.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ fn ways(trace: &SourceTrace) -> Vec<(usize, &OutcomeRow)> {
 }
 
 fn is_jump(hop: &HopRow) -> bool {
-    use crate::trace::Effect::{Goto, Jump, Return};
+    use kpx_judge::trace::Effect::{Goto, Jump, Return};
     matches!(hop.effect, Jump { .. } | Goto { .. } | Return)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{HopRow, OutcomeRow, SourceTrace};
-use crate::trace::{Effect, Hook, Subsystem, Verdict};
+use kpx_judge::trace::{Effect, Hook, Subsystem, Verdict};
 
 /// A step that is shown.
 pub(super) enum Step<'t> {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::WhyReport;
-use crate::check::Fix;
 use crate::render::Page;
 use crate::report::fate::headline;
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell};
-use crate::verdict::Fate;
+use kpx_judge::check::Fix;
+use kpx_judge::verdict::Fate;
 
 /// The answers for one target, the worst first.
 #[derive(Debug, Default, Serialize)]

@@ -1,0 +1,204 @@
+//! Reaches a node through a pod on it.
+//!
+//! The pod belongs to a Job. Its main process reads standard input, which kpx holds open: when kpx ends, however it ends,
+//! the pod ends, and the controllers of the cluster delete the Job and the pod.
+
+mod change;
+mod job;
+mod node;
+mod pod;
+mod query;
+mod unreached;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, OnceCell};
+
+use super::Options;
+use super::cluster::Api;
+use crate::LiveCluster;
+pub use change::NodeChange;
+use job::Purpose;
+use kpx_node::action::{COPY, Object};
+pub use node::RemoteNode;
+use pod::NodePod;
+pub use query::Query;
+pub use unreached::Unreached;
+
+/// Mount point of the node's file system in the pod.
+const ROOT: &str = "/host";
+
+/// kpx in an image that contains it.
+const OWN: &str = "kpx";
+
+/// Pause between two looks at the pod.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Options of the pods on nodes.
+#[derive(Clone, Debug, Default)]
+pub struct PodOptions {
+    /// The image; `None` for that of kube-proxy.
+    pub image: Option<String>,
+    /// Folder with kpx for each processor: `kpx-linux-amd64`, `kpx-linux-arm64`; `None` for this program.
+    pub programs: Option<PathBuf>,
+}
+
+/// The nodes of a cluster, each read through a pod of its own.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    live: LiveCluster,
+    api: Arc<Api>,
+    pods: PodOptions,
+    /// kpx as it is copied into pods, by processor.
+    programs: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
+    /// Set after leftovers are deleted.
+    swept: Arc<OnceCell<()>>,
+}
+
+#[derive(Debug)]
+struct Program {
+    bytes: Vec<u8>,
+    digest: String,
+}
+
+impl Remote {
+    /// Returns the nodes of the cluster that `options` select.
+    pub fn new(options: &Options, pods: PodOptions) -> Self {
+        let api = Api::new(options);
+        Self {
+            live: LiveCluster::of(&api),
+            api,
+            pods,
+            programs: Arc::default(),
+            swept: Arc::default(),
+        }
+    }
+
+    /// Starts a pod on the Node `name` for reading it, with kpx in it.
+    pub async fn open(&self, name: &str) -> Result<RemoteNode, Unreached> {
+        self.start_pod(name, Purpose::Read).await
+    }
+
+    /// Starts a pod on the Node `name` that opens connections as any other pod there, with kpx in it.
+    pub async fn open_client(&self, name: &str) -> Result<RemoteNode, Unreached> {
+        self.start_pod(name, Purpose::Client).await
+    }
+
+    async fn start_pod(&self, name: &str, purpose: Purpose) -> Result<RemoteNode, Unreached> {
+        let node = self.live.object(&Object::node(name)).await?;
+        let node = node.ok_or_else(|| Unreached::NoNode(name.to_owned()))?;
+        ready(name, &node)?;
+        let (image, program) = match &self.pods.image {
+            Some(image) => (image.clone(), None),
+            None => (
+                self.image(name).await?,
+                Some(self.program(name, &node).await?),
+            ),
+        };
+        self.swept.get_or_init(|| self.sweep()).await;
+        let job = self
+            .create(name, &image, program.is_some(), purpose)
+            .await?;
+        let started = self.start(name, &image, &job, program.as_deref()).await;
+        match started {
+            Ok(node) => Ok(node),
+            Err(why) => {
+                // The first error matters; the Job ends at its deadline.
+                self.delete(&job).await.ok();
+                Err(why)
+            }
+        }
+    }
+
+    async fn start(
+        &self,
+        name: &str,
+        image: &str,
+        job: &Object,
+        program: Option<&Program>,
+    ) -> Result<RemoteNode, Unreached> {
+        let pod = self.running(name, job).await?;
+        let held = self.hold(&pod).await?;
+        let pod = NodePod {
+            remote: self.clone(),
+            node: name.to_owned(),
+            name: pod,
+            image: image.to_owned(),
+        };
+        if let Some(program) = program {
+            pod.copy(program).await?;
+        }
+        Ok(RemoteNode {
+            name: name.to_owned(),
+            job: job.clone(),
+            pod,
+            program: if program.is_some() { COPY } else { OWN },
+            held: Some(held),
+        })
+    }
+
+    /// Returns the image of kube-proxy on the Node `name`.
+    async fn image(&self, name: &str) -> Result<String, Unreached> {
+        let pods = self.api.cluster.proxy_pods(name, &self.api.options);
+        let pods = pods.await?;
+        let containers = pods.iter().flat_map(|pod| &pod.spec.containers);
+        let mut images = containers.map(|of| of.image.clone());
+        images
+            .next()
+            .ok_or_else(|| Unreached::NoImage(name.to_owned()))
+    }
+
+    /// Returns kpx for the processor of the Node `name`.
+    async fn program(&self, name: &str, node: &Value) -> Result<Arc<Program>, Unreached> {
+        let own = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let reported = node["status"]["nodeInfo"]["architecture"].as_str();
+        let there = reported.filter(|word| !word.is_empty()).unwrap_or(own);
+        let file = |folder: &PathBuf| folder.join(format!("kpx-linux-{there}"));
+        let here = there == own && cfg!(target_os = "linux");
+        let path = match self.pods.programs.as_ref().map(file) {
+            Some(path) if !here || path.exists() => path,
+            _ if here => PathBuf::from("/proc/self/exe"),
+            _ => return Err(Unreached::Processor(name.to_owned(), there.to_owned(), own)),
+        };
+        let mut programs = self.programs.lock().await;
+        if let Some(program) = programs.get(there) {
+            return Ok(Arc::clone(program));
+        }
+        let bytes = fs::read(&path).map_err(|e| Unreached::File(path, e))?;
+        let digest = sha256(&bytes);
+        let program = Arc::new(Program { bytes, digest });
+        programs.insert(there.to_owned(), Arc::clone(&program));
+        Ok(program)
+    }
+}
+
+/// Returns the SHA-256 digest of `bytes` in hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+/// Refuses a Node on which no pod can run.
+fn ready(name: &str, node: &Value) -> Result<(), Unreached> {
+    let conditions = node["status"]["conditions"].as_array();
+    let mut ready = conditions
+        .into_iter()
+        .flatten()
+        .filter(|of| of["type"] == "Ready");
+    match ready.next() {
+        Some(ready) if ready["status"] != "True" => {
+            let why = ready["message"].as_str().unwrap_or_default();
+            Err(Unreached::NotReady(name.to_owned(), why.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,339 @@
+//! Addresses of Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::check::core::{Collector, MODE, OBSERVED, connection_proof, is_served, service_proof};
+use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::Service;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::desired::NEEDS;
+use kpx_node::node::links::Addresses;
+use kpx_node::words::listed;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "AP03",
+        name: "node-address-taken",
+        severity: Severity::Error,
+        when: When::For(&[Mode::Ipvs]),
+        title: "No Service has a node's own address",
+        symptom: "After the switch whole nodes are unreachable: packets for that address never leave any node.",
+        why: "In ipvs mode every address of a Service becomes local on every node. If a Service's externalIP or load \
+              balancer address is that of a node or of the API server, its owner is unreachable. In iptables and \
+              nftables mode the same Service is harmless.",
+        verify: "No externalIP and no load balancer address may be among the nodes' addresses.",
+        commands: &[
+            Example::anywhere("kubectl get nodes -o wide"),
+            Example::anywhere("kubectl get services -A -o wide"),
+        ],
+        fix: Text::plain(
+            "Remove the address from the Service before the switch, or keep the node in its mode.",
+        ),
+        incidents: &[
+            "kubernetes/kubernetes#127410",
+            "kubernetes/kubernetes#75290",
+            "kubernetes/kubernetes#104679",
+        ],
+        needs: &[&[Item::Services, Item::Nodes, Item::Addresses]],
+        caused_by: &[],
+        run: node_addresses,
+    },
+    Check {
+        id: "AP08",
+        name: "overlapping-ranges",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "Service addresses, pods and nodes do not share a range",
+        symptom: "Some pods or nodes cannot be reached, others only from some nodes.",
+        why: "An address that belongs to both a Service and a pod or node is translated to the Service wherever \
+              kube-proxy runs, and the pod or node becomes unreachable.",
+        verify: "No cluster IP may lie in a Node's podCIDR, in clusterCIDR, among the Nodes' addresses, or in the network of a \
+                 link.",
+        commands: &[
+            Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
+            Example::anywhere("kubectl get services -A"),
+        ],
+        fix: Text::plain(
+            "Configure a separate range for Services; this requires new cluster IPs for all of them. If it is a link's network \
+             that has them, give the link another one.",
+        ),
+        incidents: &["seen in clusters that were merged or grown by hand"],
+        needs: &[&[
+            Item::Services,
+            Item::Nodes,
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+            Item::Addresses,
+        ]],
+        caused_by: &[],
+        run: overlaps,
+    },
+    Check {
+        id: "AP09",
+        name: "unallocated-addresses",
+        severity: Severity::Info,
+        when: When::For(&[Mode::Nftables]),
+        title: "No client uses cluster IPs that no Service has",
+        symptom: "After the switch, connections to an address of a deleted Service are dropped at once.",
+        why: "The nftables mode drops packets to addresses of the Service range that no Service has, and rejects \
+              those to ports that a Service does not have. In the other modes they follow the default route.",
+        verify: "Each destination in the Service range must be the address of a Service.",
+        commands: &[
+            Example::on_node("conntrack -L"),
+            Example::anywhere("kubectl get services -A"),
+        ],
+        fix: Text::plain(
+            "Find the clients and correct their configuration: these connections already fail today.",
+        ),
+        incidents: &["the README of kube-proxy's nftables mode lists it as a difference"],
+        needs: &[&[
+            Item::Conntrack,
+            Item::Services,
+            Item::ServiceCidrs,
+            Item::Pods,
+            Item::Nft,
+            Item::NftText,
+        ]],
+        caused_by: &[],
+        run: unallocated,
+    },
+    Check {
+        id: "AP10",
+        name: "family-not-served",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "kube-proxy serves every IP family of the Services",
+        symptom: "The IPv6 address of a Service does not answer, while the IPv4 address does.",
+        why: "kube-proxy serves IPv6 only if the node supports it: with IPv6 disabled, or without ip6tables, it \
+              serves only IPv4 and logs that once.",
+        verify: "If Services have IPv6 addresses, IPv6 must be enabled and ip6tables must work.",
+        commands: &[
+            Example::on_node("sysctl net.ipv6.conf.all.disable_ipv6"),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i stack").with(&["POD"]),
+        ],
+        fix: Text::plain(
+            "Enable IPv6 with `sysctl -w net.ipv6.conf.all.disable_ipv6=0` and restart kube-proxy, or make the \
+             Services single-stack.",
+        ),
+        incidents: &["kube-proxy: \"kube-proxy running in single-stack mode\""],
+        needs: &[MODE, NEEDS, OBSERVED],
+        caused_by: &[],
+        run: not_served,
+    },
+];
+
+/// Returns the addresses that become local in ipvs mode, apart from cluster IPs.
+fn outer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let ingress = service.status.load_balancer.ingress.iter();
+    let ingress = ingress
+        .filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"))
+        .filter_map(|ingress| ingress.ip.as_ref());
+    let all = service.spec.external_ips.iter().chain(ingress);
+    all.filter_map(|text| text.parse().ok())
+}
+
+fn node_addresses(facts: &Facts<'_>) -> Verdict {
+    let services = facts.node.services()?;
+    let nodes = facts.node.nodes()?;
+    let here = facts.node.addresses();
+    let mut findings = Vec::new();
+    for service in services {
+        let addresses: BTreeSet<_> = outer_addresses(service).collect();
+        for ip in addresses {
+            let node = nodes.iter().find(|node| {
+                let theirs = &node.status.addresses;
+                theirs.iter().any(|of| of.address.parse() == Ok(ip))
+            });
+            let mut links = here.iter().flat_map(|here| &here.all);
+            let link = links.find(|at| at.addr.addr == ip && at.link != DUMMY);
+            let mut seen = Vec::new();
+            seen.extend(node.map(|node| Proof::object("node", &node.metadata.name)));
+            seen.extend(link.map(|at| Proof::Address {
+                link: at.link.clone(),
+                address: ip,
+            }));
+            if seen.is_empty() {
+                continue;
+            }
+            let message = "the Service has the address of a node: in ipvs mode no other node can reach that node";
+            findings.push(
+                Finding::new(
+                    Severity::Error,
+                    Subject::ServiceAddress {
+                        service: service.into(),
+                        address: ip,
+                        port: None,
+                    },
+                    message,
+                )
+                .evidence(seen),
+            );
+        }
+    }
+    match here {
+        // Without them, the node's other addresses are unknown.
+        Err(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+/// Returns the Service ranges: those of the cluster, or else those that this node's API server is started with.
+fn service_cidrs(facts: &Facts<'_>) -> Result<Vec<Cidr>, Gap> {
+    const FLAG: &str = "--service-cluster-ip-range=";
+    let objects = facts.node.service_cidrs();
+    let found = crate::diff::service_cidrs(facts.node);
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let pods = facts.node.pods()?.iter();
+    let words = pods
+        .flat_map(|pod| &pod.spec.containers)
+        .flat_map(|container| container.command.iter().chain(&container.args));
+    let ranges = words.filter_map(|word| word.strip_prefix(FLAG));
+    let found: Vec<Cidr> = ranges
+        .flat_map(|ranges| ranges.split(','))
+        .filter_map(|range| range.parse().ok())
+        .collect();
+    if found.is_empty() {
+        objects?;
+        let why = "the Service range is unknown: no ServiceCIDR object has it, and no kube-apiserver runs on this node";
+        return Err(Gap::Absent(Item::ServiceCidrs, why.to_owned()));
+    }
+    Ok(found)
+}
+
+fn unallocated(facts: &Facts<'_>) -> Verdict {
+    let ranges = service_cidrs(facts)?;
+    let services = facts.node.services()?.iter();
+    let ours: BTreeSet<IpAddr> = services
+        .flat_map(|service| &service.spec.cluster_ips)
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    let strays: Vec<_> = facts
+        .node
+        .conntrack()?
+        .entries
+        .iter()
+        .filter(|entry| {
+            let to = entry.original.destination.ip();
+            ranges.iter().any(|range| range.contains(to)) && !ours.contains(&to)
+        })
+        .map(connection_proof)
+        .collect();
+    if strays.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "clients connect to addresses of the Service range that no Service has: the nftables mode drops that";
+    Ok(vec![
+        Finding::new(Severity::Info, Subject::ServiceRange, message).evidence(strays),
+    ])
+}
+
+fn overlaps(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
+    let services = facts.node.services()?;
+    let nodes = findings.read(facts.node.nodes());
+    let config = findings.read(facts.configuration());
+    let links = findings.read(facts.node.addresses());
+    let mut ranges: Vec<(Cidr, String)> = Vec::new();
+    let mut pods: Vec<Cidr> = Vec::new();
+    for node in nodes.iter().flat_map(|nodes| nodes.iter()) {
+        let name = &node.metadata.name;
+        let all = node.spec.pod_cidrs.iter();
+        let own_pods: Vec<Cidr> = all.filter_map(|text| text.parse().ok()).collect();
+        pods.extend(&own_pods);
+        let own_pods = own_pods.into_iter();
+        ranges.extend(own_pods.map(|cidr| (cidr, format!("pods of node {name}"))));
+        let own = node.status.addresses.iter();
+        let own = own.filter_map(|a| a.address.parse::<IpAddr>().ok());
+        ranges.extend(own.map(|ip| (Cidr::host(ip), format!("node {name}"))));
+    }
+    ranges.extend(links.into_iter().flat_map(networks));
+    let clusters = Family::BOTH.map(|family| config.as_ref()?.cluster_cidr(family));
+    let mut inside: Vec<(&Service, Proof)> = Vec::new();
+    for service in services.iter().filter(|service| is_served(service)) {
+        let all = service.spec.cluster_ips.iter();
+        for ip in all.filter_map(|text| text.parse::<IpAddr>().ok()) {
+            let note =
+                |(cidr, whose): &(Cidr, String)| Proof::Note(format!("{ip} is in {cidr}, {whose}"));
+            let in_it = ranges.iter().filter(|(cidr, _)| cidr.contains(ip));
+            let seen: Vec<_> = in_it.map(note).collect();
+            let cluster = clusters.iter().flatten().find(|cidr| cidr.contains(ip));
+            let cluster = cluster.map(|cidr| (*cidr, "clusterCIDR".to_owned()));
+            match cluster {
+                // The pods have prefixes of their own, so the setting is wrong, and no range.
+                Some(cluster) if seen.is_empty() && !pods.is_empty() => {
+                    inside.push((service, note(&cluster)));
+                }
+                None if seen.is_empty() => {}
+                cluster => {
+                    let seen = seen.into_iter().chain(cluster.as_ref().map(note));
+                    let message = "the Service's address is in a range of pods, nodes or links";
+                    findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
+                }
+            }
+        }
+    }
+    if !inside.is_empty() {
+        let pods: BTreeSet<String> = pods.iter().map(ToString::to_string).collect();
+        let pods: Vec<String> = pods.into_iter().collect();
+        let message = "clusterCIDR contains addresses of Services: kube-proxy takes what the node sends from such an address for \
+                       a pod's, and does not masquerade it";
+        let (services, seen): (Vec<_>, Vec<_>) = inside.into_iter().unzip();
+        findings.push(
+            Finding::new(Severity::Error, Subject::setting("clusterCIDR"), message)
+                .services(services)
+                .evidence(seen)
+                .fix(format!(
+                    "Set clusterCIDR to a prefix that has the pods ({}) and no Service, and restart kube-proxy.",
+                    listed(&pods)
+                )),
+        );
+    }
+    findings.verdict()
+}
+
+/// Returns the networks of the links in `addresses` and their names; kube-ipvs0 has Services' addresses.
+fn networks(addresses: &Addresses) -> impl Iterator<Item = (Cidr, String)> {
+    let all = addresses.all.iter();
+    let all = all.filter(|at| at.link != DUMMY && !at.addr.is_host());
+    all.map(|at| (at.addr.normal(), format!("the network of link {}", at.link)))
+}
+
+fn not_served(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    let mut findings = Collector::default();
+    for family in Family::BOTH {
+        let with: Vec<_> = facts
+            .node
+            .services()?
+            .iter()
+            .filter(|service| is_served(service))
+            .filter(|service| {
+                let mut all = service.spec.cluster_ips.iter();
+                all.any(|text| text.parse().is_ok_and(|ip| Family::of(ip) == family))
+            })
+            .collect();
+        if with.is_empty() {
+            continue;
+        }
+        if desired.family(family).is_some() {
+            // Only its rules prove that it serves the family, and IPv6 may have been disabled since.
+            findings.read(facts.written_for(mode, family));
+            findings.read(facts.node.sysctl());
+            continue;
+        }
+        let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";
+        findings.push(
+            Finding::new(Severity::Warning, family, message)
+                .evidence(with.iter().map(|service| service_proof(service)))
+                .services(with),
+        );
+    }
+    findings.verdict()
+}

@@ -1,0 +1,187 @@
+//! The API server's own Service.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::check::core::{MODE, NFT, RULES};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
+};
+use crate::trace::{Entry, Flow, Outcome, Verdict as End, World};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::IptablesBackend;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "AP12",
+    name: "api-from-the-host",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "The node's own packets reach the API server's Service",
+    symptom: "The node's agents log timeouts for https://10.96.0.1:443, while pods have no trouble; or nothing on the \
+          node gets through.",
+    why: "Processes in the node's network reach the API server through the Service kubernetes. If the rules do not \
+          lead there, network plugins and everything that depends on them stop.",
+    verify: "Trace a packet from the host, or request the version.",
+    commands: &[
+        Example::kpx(&["trace", "default/kubernetes", "--source", "host"]),
+        Example::on_node("curl -sk https://10.96.0.1/version"),
+    ],
+    fix: Text::with(
+        "Find the rule where the packet ends with {}, and correct it; if in doubt, restart kube-proxy.",
+        &[Example::kpx(&[
+            "trace",
+            "default/kubernetes",
+            "--source",
+            "host",
+        ])],
+    ),
+    incidents: &[
+        "kubernetes/kubernetes#133773",
+        "aws/containers-roadmap#2826",
+    ],
+    needs: &[
+        MODE,
+        RULES,
+        NFT,
+        &[
+            Item::EndpointSlices,
+            Item::Sockets,
+            Item::Tcp4,
+            Item::Tcp6,
+            Item::Udp4,
+            Item::Udp6,
+            Item::IptablesLegacy4,
+            Item::IptablesLegacy6,
+            Item::IptablesNft4,
+            Item::IptablesNft6,
+            Item::Ipset,
+            Item::Ipvs,
+            Item::IpvsSave,
+            Item::IpvsStats,
+            Item::IpvsTimeout,
+            Item::Addresses,
+            Item::Links,
+            Item::Routes,
+            Item::Rules,
+            Item::Sysctl,
+            Item::Services,
+        ],
+    ],
+    caused_by: &[
+        Because::Node("KM01"),
+        Because::Node("DV01"),
+        Because::Family("KP01"),
+        Because::In("IR01"),
+        Because::Services("IR16"),
+        Because::Services("IR03"),
+        Because::Services("IR04"),
+        Because::Services("NF02"),
+        Because::Services("VS01"),
+        Because::Services("VS07"),
+        Because::Services("DV02"),
+        Because::In("DV04"),
+    ],
+    run: api,
+}];
+
+/// Returns the item with the rules that lead a packet in `mode`.
+const fn path_item(mode: Mode, family: Family) -> Item {
+    match mode {
+        Mode::Nftables => Item::Nft,
+        Mode::Iptables | Mode::Ipvs | Mode::Userspace => Item::iptables(family),
+    }
+}
+
+fn api(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.current()?;
+    let services = facts.node.services()?.iter();
+    let service = services
+        .filter(|of| of.metadata.namespace == "default" && of.metadata.name == "kubernetes")
+        .find_map(|of| {
+            Some((
+                of.spec.cluster_ip.parse::<IpAddr>().ok()?,
+                of.spec.ports.first()?.port,
+            ))
+        });
+    let Some((destination, port)) = service else {
+        return Err(Gap::NotApplicable(
+            "the Service default/kubernetes does not exist".to_owned(),
+        ));
+    };
+    let flow = Flow {
+        entry: Entry::Host,
+        source: None,
+        destination,
+        port,
+        mark: 0,
+        proto: Proto::Tcp,
+        established: false,
+    };
+    let family = Family::of(destination);
+    // Without the rules of its mode, the path is unknown.
+    match mode {
+        Mode::Nftables => {
+            facts.node.nft()?;
+        }
+        Mode::Iptables | Mode::Userspace => {
+            facts.node.saved(IptablesBackend::InUse, family)?;
+        }
+        Mode::Ipvs => {
+            facts.node.saved(IptablesBackend::InUse, family)?;
+            facts.node.ipvs()?;
+        }
+    }
+    let world = World::whole(facts.node, family);
+    let outcomes = world.walk(&flow).map_err(|need| {
+        let why = format!("chain {} of table {} is missing", need.chain, need.table);
+        Gap::Failed(Item::iptables(family), why)
+    })?;
+    let is_lost = |of: &&Outcome| {
+        matches!(
+            of.verdict,
+            End::Reject | End::Drop | End::Unmatched | End::Local
+        )
+    };
+    // A loss that depends on something unknown is not certain.
+    let (open, certain): (Vec<_>, Vec<_>) = outcomes
+        .iter()
+        .filter(is_lost)
+        .partition(|of| !of.when.is_empty());
+    // Behind the rules that translate it, what stops it is about its new destination.
+    let ends = certain.iter().map(|of| of.destination.0);
+    let ends: BTreeSet<IpAddr> = ends.filter(|end| *end != destination).collect();
+    let lost: Vec<_> = certain
+        .into_iter()
+        .map(|of| Proof::Note(format!("{destination}:{port} from the host: {}", of.reason)))
+        .collect();
+    if lost.is_empty() {
+        let mut unknown = outcomes.iter().filter(|of| of.verdict == End::Unknown);
+        let why = unknown.next().map(|of| of.reason.clone());
+        let why = why.or_else(|| Some(open.first()?.when.first()?.to_string()));
+        return why.map_or_else(
+            || Ok(Vec::new()),
+            |why| {
+                let why = format!("the path of the packet is unknown: {why}");
+                Err(Gap::Failed(path_item(mode, family), why))
+            },
+        );
+    }
+    let message = "packets from the node to the API server's Service do not reach an endpoint";
+    Ok(vec![
+        Finding::new(
+            Severity::Error,
+            ServiceRef::new("default", "kubernetes"),
+            message,
+        )
+        .of_family(family)
+        .through(if ends.is_empty() {
+            vec![Subject::chain(None, "nat", "OUTPUT")]
+        } else {
+            ends.into_iter().map(Subject::from).collect()
+        })
+        .evidence(lost),
+    ])
+}

@@ -1,0 +1,354 @@
+//! Services and their endpoints.
+
+use std::collections::BTreeSet;
+
+use crate::check::core::{
+    Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
+};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::{Endpoint, EndpointSlice, Matching, Pod, Service, ServicePort, makes_none};
+use kpx_node::desired::matching;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Proto;
+use kpx_node::node::desired::NEEDS;
+use kpx_node::words::listed;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "AP01",
+        name: "no-endpoints",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Every Service with a selector has ready endpoints",
+        symptom: "Connections to the Service are refused, or in ipvs mode hang.",
+        why: "A Service has no endpoints if its selector matches no pod, if its pods are not ready, or if the EndpointSlice \
+              controller has not listed them. All modes then reject connections to it, which is correct but often \
+              unexpected.",
+        verify: "Look for ready endpoints in the Service's EndpointSlices.",
+        commands: &[
+            Example::anywhere("kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME")
+                .with(&["NAMESPACE", "NAME"]),
+            Example::anywhere("kubectl -n NAMESPACE get pods -l SELECTOR").with(&["NAMESPACE", "SELECTOR"]),
+        ],
+        fix: Text::plain("Compare the selector with the pods' labels, and find out why the pods are not ready."),
+        incidents: &["kubernetes/kubernetes#17359"],
+        needs: &[&[Item::Services, Item::EndpointSlices, Item::Pods]],
+        caused_by: &[],
+        run: no_endpoints,
+    },
+    Check {
+        id: "AP04",
+        name: "no-local-endpoints",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "Services with Local internal traffic have endpoints on this node",
+        symptom: "Pods on this node cannot reach a Service that pods on other nodes can.",
+        why: "With internalTrafficPolicy Local only endpoints on the client's own node are used; without any, the \
+              traffic is dropped. This is as configured, but often not intended.",
+        verify: "Compare the nodes of the endpoints with this one.",
+        commands: &[
+            Example::anywhere("kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml | grep nodeName")
+                .with(&["NAMESPACE", "NAME"]),
+        ],
+        fix: Text::plain("Run an endpoint on every node (a DaemonSet), or set the policy to Cluster."),
+        incidents: &["kube-proxy counts them: kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
+        needs: &[MODE, NEEDS],
+        caused_by: &[],
+        run: no_local_endpoints,
+    },
+    Check {
+        id: "AP06",
+        name: "endpoint-without-pod",
+        severity: Severity::Warning,
+        when: When::Now,
+        title: "Every endpoint on this node has its pod here",
+        symptom: "Some connections to a Service hang: they go to an address that no pod has.",
+        why: "Endpoints come from a controller that watches the pods. If it hangs, or if a slice was written \
+              manually, slices contain addresses of pods that no longer exist.",
+        verify: "Each endpoint's address must be a pod's.",
+        commands: &[
+            Example::anywhere("kubectl get endpointslices -A -o yaml | grep -B12 'nodeName: NAME'").with(&["NAME"]),
+            Example::anywhere("kubectl get pods -A -o wide --field-selector spec.nodeName=NAME").with(&["NAME"]),
+        ],
+        fix: Text::plain(
+            "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`, and \
+              the controller recreates it.",
+        ),
+        incidents: &["kubernetes/kubernetes#76338"],
+        needs: &[&[
+            Item::EndpointSlices,
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+        ]],
+        caused_by: &[],
+        run: stale_endpoints,
+    },
+    Check {
+        id: "AP07",
+        name: "proxy-name-label",
+        severity: Severity::Info,
+        when: When::Now,
+        title: "No Service is assigned to another proxy by its label",
+        symptom: "A Service has endpoints but no rules on any node.",
+        why: "kube-proxy ignores Services with the label service.kubernetes.io/service-proxy-name: other software is \
+              to serve them.",
+        verify: "Look for the label if a Service has no rules.",
+        commands: &[
+            Example::anywhere("kubectl get services -A -l service.kubernetes.io/service-proxy-name"),
+        ],
+        fix: Text::plain(
+            "If no other proxy serves the Service, run `kubectl -n NAMESPACE label service NAME \
+             service.kubernetes.io/service-proxy-name-`.",
+        ),
+        incidents: &["documented with the label"],
+        needs: &[&[Item::Services]],
+        caused_by: &[],
+        run: labelled,
+    },
+    Check {
+        id: "AP11",
+        name: "sctp-tracked",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "The kernel tracks SCTP if Services use it",
+        symptom: "A Service with an SCTP port does not answer, or its connections break.",
+        why: "To translate SCTP the kernel must track its connections. That is an optional part of nf_conntrack.",
+        verify: "The kernel must have timeouts for SCTP connections.",
+        commands: &[Example::on_node("sysctl -a | grep nf_conntrack_sctp")],
+        fix: Text::plain("Use a kernel that is built with CONFIG_NF_CT_PROTO_SCTP."),
+        incidents: &["kubernetes/kubernetes#77265"],
+        needs: &[&[Item::Services, Item::Sysctl]],
+        caused_by: &[],
+        run: sctp,
+    },
+];
+
+fn no_endpoints(facts: &Facts<'_>) -> Verdict {
+    let slices = EndpointSlice::by_service(facts.node.slices()?);
+    let mut findings = Collector::default();
+    let services = facts.node.services()?.iter();
+    for service in services.filter(|s| is_served(s) && s.selector().is_some()) {
+        let meta = &service.metadata;
+        let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
+        let ours = ours.into_iter().flatten();
+        let ours: Vec<_> = ours.collect();
+        let all: Vec<_> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
+        if all.iter().any(|endpoint| is_ready(endpoint)) {
+            for finding in without_port(service, &ours) {
+                findings.push(finding);
+            }
+            continue;
+        }
+        if all.is_empty() {
+            let pods = findings.read(facts.node.pods());
+            findings.push(none_listed(facts, service, !ours.is_empty(), pods)?);
+            continue;
+        }
+        let seen = format!("none of {} endpoints is ready", all.len());
+        findings.push(unready(service, &seen));
+    }
+    findings.verdict()
+}
+
+fn unready(service: &Service, seen: &str) -> Finding {
+    let message = "the Service has no ready endpoint";
+    Finding::new(Severity::Warning, service, message)
+        .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+}
+
+/// Returns the finding of `service`, whose slices list no endpoint if there `are_slices`: no pod matches, or nothing has listed those
+/// of `pods` that match.
+fn none_listed(
+    facts: &Facts<'_>,
+    service: &Service,
+    are_slices: bool,
+    pods: Option<&Vec<Pod>>,
+) -> Result<Finding, Gap> {
+    let known = pods.map_or(&[][..], Vec::as_slice);
+    let matching = Matching::of(service, None, known);
+    if are_slices && matching.ready.is_empty() {
+        return Ok(unready(service, "no pod matches the selector"));
+    }
+    if matching.is_empty() {
+        let seen = match pods {
+            Some(_) => "no EndpointSlice exists, and no pod of this node matches the selector",
+            None => "no EndpointSlice exists, and the pods were not read",
+        };
+        return Ok(unready(service, seen));
+    }
+    let ready = !matching.ready.is_empty();
+    let names = listed(&matching.shown());
+    let ready = if ready { "ready " } else { "" };
+    let name = name_of(service);
+    let message = if are_slices {
+        "ready pods match the Service's selector, but its EndpointSlices do not list them"
+    } else {
+        "pods match the Service's selector, but it has no EndpointSlice"
+    };
+    let mut seen = vec![Proof::Note(format!("{name}: {ready}pods match: {names}"))];
+    if !are_slices && makes_none(facts.node.services()?, facts.node.slices()?) {
+        let all = "no Service with a selector has an EndpointSlice";
+        seen.push(Proof::Note(all.to_owned()));
+    }
+    let fix = Fix::kubectl(
+        "kube-controller-manager makes EndpointSlices: check that it runs, that the leader is not older than kube-proxy, and that \
+         --controllers does not exclude endpointslice.",
+        "kubectl -n kube-system get lease kube-controller-manager -o yaml",
+    );
+    Ok(Finding::new(Severity::Warning, service, message)
+        .evidence(seen)
+        .fix(fix))
+}
+
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.ready.unwrap_or(true)
+}
+
+/// Returns a finding for each port of `service` for which no ready endpoint in `slices` has a port: kube-proxy finds it by name.
+fn without_port(service: &Service, slices: &[&&EndpointSlice]) -> Vec<Finding> {
+    let has = |port: &&ServicePort| {
+        let proto = proto_of(&port.protocol);
+        slices.iter().any(|slice| {
+            let mut ports = slice.ports.iter();
+            ports.any(|of| matching(of, &port.name, proto).is_some())
+                && slice.endpoints.iter().any(is_ready)
+        })
+    };
+    let message = "a port of the Service leads to no endpoint: no container has its target port";
+    let lacking = service.spec.ports.iter().filter(|port| !has(port));
+    lacking
+        .map(|port| {
+            let seen = format!("no ready endpoint has a port {:?}", port.name);
+            Finding::new(Severity::Warning, service, message)
+                .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+                .fix("Compare the Service's targetPort with the names of the pods' ports.")
+        })
+        .collect()
+}
+
+fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    let mut names: Vec<_> = desired
+        .families
+        .iter()
+        .flat_map(|state| &state.ports)
+        .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
+        .map(|port| ServiceRef::new(&port.namespace, &port.service))
+        .collect();
+    names.sort();
+    names.dedup();
+    let message =
+        "internalTrafficPolicy is Local, but no endpoint is on this node: pods here get no reply";
+    let finding = |service: ServiceRef| {
+        let seen = Proof::object("service", service.to_string());
+        Finding::new(Severity::Info, service, message).evidence([seen])
+    };
+    Ok(names.into_iter().map(finding).collect())
+}
+
+fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
+    let here = Some(facts.called()?);
+    let pods = facts.node.pods()?.iter();
+    let pods: Vec<_> = pods.filter(|pod| pod.spec.node_name == here).collect();
+    // A bundle may contain only kube-proxy's pods.
+    let is_proxy = |pod: &Pod| {
+        let mut containers = pod.spec.containers.iter();
+        containers.any(|container| container.name == "kube-proxy")
+    };
+    let mut slices = facts.node.slices()?.iter();
+    let is_pods = |of: &Endpoint| of.node_name == here && of.target_ref.is_some();
+    let mut findings = Collector::default();
+    // Without the Nodes, kube-proxy's name of this node is not confirmed.
+    findings.read(facts.node.nodes());
+    if !slices.any(|slice| slice.endpoints.iter().any(is_pods)) {
+        return findings.verdict();
+    }
+    if pods.iter().all(|pod| is_proxy(pod)) {
+        let why = "it has no pod of this node but kube-proxy's";
+        return Err(Gap::Absent(Item::Pods, why.to_owned()));
+    }
+    let known: BTreeSet<&str> = pods
+        .iter()
+        .flat_map(|pod| {
+            let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+            all.chain(pod.status.pod_ip.as_deref())
+        })
+        .collect();
+    for slice in facts.node.slices()? {
+        for endpoint in &slice.endpoints {
+            let of_pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+            let (Some(pod), Some(address)) = (of_pod, endpoint.addresses.first()) else {
+                continue;
+            };
+            if endpoint.node_name != here || known.contains(address.as_str()) {
+                continue;
+            }
+            let message = "no pod on this node has the endpoint's address";
+            let (meta, service) = (&slice.metadata, slice.service());
+            let about = Subject::object("EndpointSlice", &meta.namespace, &meta.name);
+            let subject = format!("{about} {address}");
+            let seen = Proof::object("pod", format!("{}/{}", pod.namespace, pod.name));
+            findings.push(
+                Finding::new(Severity::Warning, about, message)
+                    .called(subject)
+                    .services(service.map(|(namespace, name)| ServiceRef::new(namespace, name)))
+                    .evidence([seen]),
+            );
+        }
+    }
+    findings.verdict()
+}
+
+fn labelled(facts: &Facts<'_>) -> Verdict {
+    const LABEL: &str = "service.kubernetes.io/service-proxy-name";
+    let services = facts.node.services()?.iter();
+    let message = "the Service's label assigns it to another proxy";
+    Ok(services
+        .filter_map(|service| {
+            let value = service.metadata.labels.get(LABEL)?;
+            let seen = Proof::setting(name_of(service), LABEL, value);
+            Some(Finding::new(Severity::Info, service, message).evidence([seen]))
+        })
+        .collect())
+}
+
+fn sctp(facts: &Facts<'_>) -> Verdict {
+    let services = facts.node.services()?.iter();
+    let with: Vec<_> = services
+        .filter(|service| {
+            service
+                .spec
+                .ports
+                .iter()
+                .any(|port| port.protocol == "SCTP")
+        })
+        .collect();
+    if with.is_empty() {
+        return Err(Gap::NotApplicable("no Service has an SCTP port".to_owned()));
+    }
+    // This one is there if the kernel tracks connections, and the list has the settings of that.
+    setting(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
+    let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
+    if facts.node.sysctl()?.get(key).is_some() {
+        return Ok(Vec::new());
+    }
+    let message = "Services have SCTP ports, but the kernel does not track SCTP";
+    Ok(vec![
+        Finding::new(
+            Severity::Warning,
+            Subject::Protocol {
+                protocol: Proto::Sctp,
+            },
+            message,
+        )
+        .evidence([sysctl_proof(key, "missing")])
+        .evidence(with.iter().map(|service| service_proof(service)))
+        .services(with),
+    ])
+}

@@ -1,0 +1,311 @@
+//! What another network plugin left on the node.
+
+use std::collections::BTreeSet;
+
+use crate::check::core::{Collector, RULES, link_proof, rule_proof, rules_in_use};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
+use kpx_node::backend::iptables::model::{Rule, Target};
+use kpx_node::backend::software::{SOFTWARE, Software, is_built_in};
+use kpx_node::cluster::Pod;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::words::{listed, number_of};
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "CN12",
+    name: "plugin-leftovers",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "No rules and links of another network plugin are left over",
+    symptom: "Connections between pods of different nodes time out where a NetworkPolicy selects them; some pods have no \
+              network, or their traffic leaves by a tunnel that does not exist.",
+    why: "A network plugin that is replaced leaves its chains, links and IP sets on every node that is not rebooted, and \
+          nothing updates them. A rule of it that masquerades traffic between pods hides the address by which policies know \
+          a pod; a rule that drops packets enforces policies of an earlier time.",
+    verify: "The chains and links must be those of the plugin whose pod runs on the node.",
+    commands: &[
+        Example::on_node(
+            "iptables-save | grep -E '^:(FLANNEL|cali|CILIUM_|WEAVE|KUBE-ROUTER|ANTREA)'",
+        ),
+        Example::on_node("ip -br link; ls /etc/cni/net.d"),
+    ],
+    fix: Text::plain(
+        "Delete the configuration of the former plugin in /etc/cni/net.d, then drain and reboot the node.",
+    ),
+    incidents: &["projectcalico/calico#12920", "tigera/docs#2768"],
+    needs: &[
+        RULES,
+        &[
+            Item::Nft,
+            Item::NftText,
+            Item::Ipset,
+            Item::Links,
+            Item::Pods,
+            Item::Nodes,
+            Item::ProxyConfig,
+        ],
+    ],
+    caused_by: &[],
+    run: leftovers,
+}];
+
+/// Chains that are deleted by name; the commands for more are longer than a reboot takes.
+const MOST_CHAINS: usize = 6;
+
+/// How a plugin itself removes what it has left on a node.
+const CLEANERS: &[(&str, &str)] = &[
+    (
+        "Cilium",
+        "`cilium-dbg post-uninstall-cleanup -f` in Cilium's image removes all of it.",
+    ),
+    ("Weave Net", "`weave reset --force` removes all of it."),
+    (
+        "kube-router",
+        "`kube-router --cleanup-config` in kube-router's image removes all of it.",
+    ),
+];
+
+/// What is left of one plugin.
+#[derive(Default)]
+struct Left {
+    /// Rules outside of its chains that are its own or lead to them: family, table, chain, rule.
+    rules: Vec<(Family, String, String, String)>,
+    /// Its chains: family, table, name.
+    chains: Vec<(Family, String, String)>,
+    /// Its tables of nftables.
+    tables: Vec<String>,
+    /// Its links, with their kinds.
+    links: Vec<(String, String)>,
+    /// Its IP sets.
+    sets: Vec<String>,
+    /// What its rules do with packets.
+    effects: BTreeSet<&'static str>,
+    seen: Vec<Proof>,
+}
+
+impl Left {
+    fn is_nothing(&self) -> bool {
+        self.rules.is_empty()
+            && self.chains.is_empty()
+            && self.tables.is_empty()
+            && self.links.is_empty()
+            && self.sets.is_empty()
+    }
+}
+
+fn leftovers(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
+    let plugins = SOFTWARE.iter().filter(|of| !of.agents.is_empty());
+    let left = plugins.map(|of| (of, left_of(facts, &mut findings, of)));
+    let left: Vec<_> = left.filter(|(_, left)| !left.is_nothing()).collect();
+    if left.is_empty() {
+        return findings.verdict();
+    }
+    let here = facts.called()?;
+    let pods = facts.node.pods()?.iter();
+    let pods: Vec<&Pod> = pods
+        .filter(|pod| pod.spec.node_name.as_deref() == Some(&here))
+        .collect();
+    let is_running = |of: &&Software| {
+        let mut pods = pods.iter().filter(|pod| pod.status.phase == "Running");
+        pods.any(|pod| is_of(pod, of))
+    };
+    let running: Vec<&Software> = SOFTWARE.iter().filter(is_running).collect();
+    for (of, left) in left {
+        let is_there = pods.iter().any(|pod| is_of(pod, of)) || is_in_process(facts, of);
+        let mut others = running.iter().filter(|other| other.name != of.name);
+        match others.next() {
+            Some(other) if !is_there => findings.push(finding(of, other, left)),
+            _ => {}
+        }
+    }
+    if running.is_empty() {
+        let why = "no pod of a network plugin runs on this node";
+        return match findings.verdict() {
+            Ok(found) if found.is_empty() => Err(Gap::NotApplicable(why.to_owned())),
+            other => other,
+        };
+    }
+    findings.verdict()
+}
+
+/// Returns whether `pod` is the agent of `plugin`.
+fn is_of(pod: &Pod, plugin: &Software) -> bool {
+    let containers = &pod.spec.containers;
+    plugin.is_agent(&pod.metadata.name)
+        || containers
+            .iter()
+            .any(|of| plugin.is_agent(&of.name) || plugin.is_agent(&of.image))
+}
+
+/// Returns whether a process that is in no pod may be the agent: k3s contains flannel, and the policies of kube-router.
+fn is_in_process(facts: &Facts<'_>, plugin: &Software) -> bool {
+    let processes = facts.node.processes();
+    let mut processes = processes.iter().flat_map(|all| &all.processes);
+    if processes.any(|of| plugin.is_agent(&of.name)) {
+        return true;
+    }
+    let Ok(node) = facts.this_node() else {
+        // A node that is not known may be one of k3s.
+        return matches!(plugin.name, "flannel" | "kube-router");
+    };
+    let version = &node.status.node_info.kubelet_version;
+    let args = node.metadata.annotations.get("k3s.io/node-args");
+    let args = args.map_or("", String::as_str);
+    version.contains("+k3s")
+        && match plugin.name {
+            "flannel" => !args.contains("none"),
+            "kube-router" => !args.contains("disable-network-policy"),
+            _ => false,
+        }
+}
+
+/// Returns the objects of `plugin` on the node.
+fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Left {
+    let mut left = Left::default();
+    for (family, rules) in rules_in_use(facts, findings) {
+        for table in &rules.tables {
+            for chain in &table.chains {
+                let is_own = plugin.has_name(&chain.name);
+                if is_own {
+                    let names = (family, table.name.to_string(), chain.name.to_string());
+                    left.chains.push(names);
+                    left.effects.extend(chain.rules.iter().filter_map(effect));
+                }
+                // A jump from a chain of another plugin is that one's.
+                let is_ours = |rule: &&Rule<'_>| {
+                    !is_own && is_built_in(&chain.name) && is_rule_of(plugin, rule)
+                };
+                for rule in chain.rules.iter().filter(is_ours) {
+                    let place = (table.name.to_string(), chain.name.to_string());
+                    let text = rule.to_string().trim_start().to_owned();
+                    left.rules.push((family, place.0, place.1, text));
+                    left.effects.extend(effect(rule));
+                    left.seen.push(rule_proof(family, table, chain, rule));
+                }
+            }
+        }
+    }
+    let tables = facts.node.nft().map_or(&[][..], |rules| &rules.tables);
+    for table in tables.iter().filter(|of| plugin.has_table(&of.name)) {
+        let name = format!("{} {}", table.family, table.name);
+        left.seen.push(Proof::object("nft-table", name.clone()));
+        left.tables.push(name);
+    }
+    if let Some(links) = findings.read(facts.node.links()) {
+        for link in links.all.iter().filter(|of| plugin.has_link(&of.name)) {
+            left.seen.push(link_proof(link, &link.kind));
+            left.links.push((link.name.clone(), link.kind.clone()));
+        }
+    }
+    let sets = facts.node.ipset().map_or(&[][..], |sets| &sets.sets);
+    for set in sets.iter().filter(|of| plugin.has_name(&of.name)) {
+        left.sets.push(set.name.to_string());
+    }
+    left
+}
+
+/// Returns whether `rule` is of `plugin`, or leads to one of its chains.
+fn is_rule_of(plugin: &Software, rule: &Rule<'_>) -> bool {
+    let to = match &rule.target {
+        Some(Target::Jump(to) | Target::Goto(to)) => plugin.has_name(to),
+        _ => false,
+    };
+    to || plugin.has_rule(&rule.to_string(), rule.comment())
+}
+
+/// Returns what a rule does with packets.
+fn effect(rule: &Rule<'_>) -> Option<&'static str> {
+    match rule.target.as_ref()? {
+        Target::Masquerade { .. } | Target::Snat(_) => Some("masquerade"),
+        Target::Dnat(_) => Some("translate"),
+        Target::Drop | Target::Reject { .. } => Some("drop"),
+        Target::Accept => Some("accept"),
+        _ => None,
+    }
+}
+
+fn finding(plugin: &Software, other: &Software, left: Left) -> Finding {
+    let name = plugin.name;
+    let mut parts = Vec::new();
+    if !left.rules.is_empty() {
+        let effects: Vec<&str> = left.effects.iter().copied().collect();
+        let rules = number_of(left.rules.len(), "rule");
+        parts.push(match effects.as_slice() {
+            [] => rules,
+            effects => format!("{rules} into chains that {} packets", effects.join(" and ")),
+        });
+    } else if !left.chains.is_empty() {
+        parts.push(number_of(left.chains.len(), "chain"));
+    }
+    for (count, what) in [
+        (left.tables.len(), "nftables table"),
+        (left.links.len(), "link"),
+        (left.sets.len(), "IP set"),
+    ] {
+        if count > 0 {
+            parts.push(number_of(count, what));
+        }
+    }
+    let message = format!(
+        "objects of {name} are left over, and nothing updates them: {}; the network plugin of the node is {}",
+        listed(&parts),
+        other.name
+    );
+    let severity = if left.rules.is_empty() && left.tables.is_empty() {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let fix = fix(plugin, &left);
+    let runs = Proof::Note(format!("{} runs on this node, {name} does not", other.name));
+    Finding::new(severity, Subject::software(name), message)
+        .evidence(left.seen)
+        .evidence([runs])
+        .fix(fix)
+}
+
+fn fix(plugin: &Software, left: &Left) -> Fix {
+    let mut cleaners = CLEANERS.iter();
+    let cleaner = cleaners.find(|(name, _)| *name == plugin.name);
+    let cleaner = cleaner.map_or(String::new(), |(_, text)| format!("{text} "));
+    let text = format!(
+        "Delete the configuration of {} in /etc/cni/net.d, and what is left on the node: no pod of it recreates that. {cleaner}\
+         Draining and rebooting the node removes the rest.",
+        plugin.name
+    );
+    let commands = commands(left);
+    if commands.is_empty() {
+        Fix::said(text)
+    } else {
+        Fix::on_node(text, commands.join("; "))
+    }
+}
+
+/// Returns the commands that take the objects out of effect.
+fn commands(left: &Left) -> Vec<String> {
+    let program = |family: Family| match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    };
+    let rules = left.rules.iter().map(|(family, table, chain, rule)| {
+        format!("{} -t {table} -D {chain} {rule}", program(*family))
+    });
+    let mut commands: Vec<String> = rules.collect();
+    if left.chains.len() <= MOST_CHAINS {
+        for action in ["-F", "-X"] {
+            let chains = left.chains.iter().map(|(family, table, chain)| {
+                format!("{} -t {table} {action} {chain}", program(*family))
+            });
+            commands.extend(chains);
+        }
+    }
+    let tables = left.tables.iter();
+    commands.extend(tables.map(|name| format!("nft delete table {name}")));
+    // Pods may still use the ends of pairs.
+    let links = left.links.iter().filter(|(_, kind)| kind != "veth");
+    commands.extend(links.map(|(name, _)| format!("ip link delete {name}")));
+    commands
+}

@@ -1,0 +1,130 @@
+//! A check over several sources: the findings of those that were read, and what was not read.
+//!
+//! A finding stays one if another source is missing; what was not read is noted beside it. Without a finding, the first source
+//! that was not read makes the check unknown.
+
+use crate::check::{Finding, Proof, Verdict};
+use kpx_node::evidence::Gap;
+
+/// What the sources of a check have shown so far.
+#[derive(Debug, Default)]
+pub(in crate::check) struct Collector {
+    findings: Vec<Finding>,
+    /// Sources that were not read.
+    gaps: Vec<Gap>,
+    /// Why a source does not apply.
+    not_applicable: Option<Gap>,
+    /// Whether a source was read.
+    any: bool,
+}
+
+impl Collector {
+    /// Returns what was read; otherwise notes the gap.
+    pub(in crate::check) fn read<T>(&mut self, read: Result<T, Gap>) -> Option<T> {
+        match read {
+            Ok(value) => {
+                self.any = true;
+                Some(value)
+            }
+            Err(gap) => {
+                self.note(gap);
+                None
+            }
+        }
+    }
+
+    /// Notes a source that was not read, or does not apply.
+    pub(in crate::check) fn note(&mut self, gap: Gap) {
+        if matches!(gap, Gap::NotApplicable(_)) {
+            self.not_applicable.get_or_insert(gap);
+        } else if !self.gaps.contains(&gap) {
+            self.gaps.push(gap);
+        }
+    }
+
+    /// Adds the findings of a source, or notes its gap.
+    pub(in crate::check) fn add(&mut self, verdict: Verdict) {
+        let findings = self.read(verdict);
+        self.findings.extend(findings.into_iter().flatten());
+    }
+
+    /// Adds a finding.
+    pub(in crate::check) fn push(&mut self, finding: Finding) {
+        self.any = true;
+        self.findings.push(finding);
+    }
+
+    /// Adds findings.
+    pub(in crate::check) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.push(finding));
+    }
+
+    /// Returns the findings, the worst of which notes what was not read. Without any, returns the first source that was not
+    /// read, and without that, why nothing applies.
+    pub(in crate::check) fn verdict(self) -> Verdict {
+        let Self {
+            mut findings,
+            gaps,
+            not_applicable,
+            any,
+        } = self;
+        if findings.is_empty() {
+            let unread = gaps.into_iter().next();
+            let why = unread.or_else(|| not_applicable.filter(|_| !any));
+            return why.map_or_else(|| Ok(Vec::new()), Err);
+        }
+        let worst = findings.iter().map(|of| of.severity).max();
+        if let Some(first) = findings.iter_mut().find(|of| Some(of.severity) == worst) {
+            let unread = gaps.iter();
+            let unread = unread.map(|gap| Proof::Note(format!("not checked: {gap}")));
+            first.evidence.extend(unread);
+        }
+        Ok(findings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Severity, Subject};
+    use kpx_node::evidence::Item;
+
+    fn finding(severity: Severity) -> Finding {
+        Finding::new(severity, Subject::Proxy, "is wrong")
+    }
+
+    #[test]
+    fn a_finding_stays_one_and_names_what_was_not_read() {
+        let mut all = Collector::default();
+        assert_eq!(all.read(Err::<(), _>(Gap::NotCollected(Item::Nft))), None);
+        all.push(finding(Severity::Info));
+        all.add(Ok(vec![finding(Severity::Error)]));
+        all.add(Err(Gap::NotCollected(Item::Nft)));
+        let found = all.verdict().unwrap();
+        let note = Proof::Note("not checked: node/nft.json was not collected".to_owned());
+        let evidence: Vec<_> = found.iter().map(|of| of.evidence.as_slice()).collect();
+        assert_eq!(evidence, [&[][..], &[note]]);
+    }
+
+    #[test]
+    fn without_a_finding_the_first_gap_is_the_answer() {
+        let mut all = Collector::default();
+        assert_eq!(all.read(Ok(1)), Some(1));
+        all.note(Gap::NotApplicable("not here".to_owned()));
+        all.note(Gap::NotCollected(Item::Nft));
+        all.note(Gap::NotCollected(Item::Ipvs));
+        assert_eq!(all.verdict(), Err(Gap::NotCollected(Item::Nft)));
+    }
+
+    #[test]
+    fn a_source_that_does_not_apply_decides_only_alone() {
+        let gap = Gap::NotApplicable("not here".to_owned());
+        let mut all = Collector::default();
+        all.note(gap.clone());
+        assert_eq!(all.verdict(), Err(gap.clone()));
+        let mut all = Collector::default();
+        all.note(gap);
+        all.add(Ok(Vec::new()));
+        assert_eq!(all.verdict(), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,68 @@
+//! The engine: what a check is given, what it returns, and what checks of several groups share.
+
+mod advice;
+mod collector;
+mod config_fields;
+mod config_source;
+mod containers;
+mod example;
+mod facts;
+mod finding;
+pub mod ignore;
+mod links;
+mod not_checked;
+mod objects;
+mod observed;
+mod obstacle;
+mod path;
+mod reads;
+mod rows;
+mod rule;
+mod rules;
+mod run;
+mod running;
+mod settle;
+mod subject;
+mod syncs;
+mod versions;
+
+pub use advice::{Advice, Fix, Line, Prose, Reach, Runs, Word, quoted, runs};
+pub(in crate::check) use collector::Collector;
+pub(in crate::check) use config_fields::{leaves, plain};
+pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
+pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
+pub use example::{Example, Text};
+pub use facts::{Facts, MODE, ModeSource};
+pub use finding::{Finding, Proof};
+pub(in crate::check) use links::{
+    PODS, address_proof, bridges, is_node_local_dns, link_proof, split_addresses,
+};
+pub use not_checked::NOT_CHECKED;
+pub(in crate::check) use objects::{
+    Served, is_served, leaving, name_of, node_ports, proto_of, service_proof, services_at,
+    some_services,
+};
+pub(in crate::check) use observed::FAMILIES;
+pub use observed::{LEFTOVERS, OBSERVED};
+pub use obstacle::{diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix};
+pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
+pub(in crate::check) use reads::{
+    IPVS_TABLE, TRACKING, by_family, connection_proof, is_tracked, number, setting, sysctl_proof,
+    tracking,
+};
+pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
+pub(in crate::check) use rule::proof_of;
+pub use rule::rule_fix;
+pub(in crate::check) use rules::{
+    IDLE, NFT, RULES, idle_rules, is_of_iptables, is_open, is_proxys, rule_proof, rules_in_use,
+    sets_of_others, stores,
+};
+pub use run::{Outcome, Unknown, run};
+pub(in crate::check) use running::{
+    REPLACED, REPLACEMENT, ebpf_proxy, is_replaced, runs_here, still_held,
+};
+pub use settle::{drifted, is_as_complete, keep_persistent};
+pub use subject::{ProcessState, ServiceRef, Subject};
+pub use syncs::first_sync_seconds;
+pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_slower_than};
+pub(in crate::check) use versions::{VERSION, kernel_proof, newer_nft, tool_version, version_in};

@@ -1,0 +1,185 @@
+//! Obstacles to connections: who sets them, and how to remove them.
+
+use std::net::IpAddr;
+
+use super::rule::rule_fix;
+
+use crate::check::Fix;
+use crate::verdict::{Home, Obstacle, sysctl_of};
+use kpx_node::net::Proto;
+
+/// Returns who sets `what`.
+pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
+    match what {
+        Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
+        Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
+        Obstacle::RouteBack { home: None, .. } => "routes of the node",
+        Obstacle::Taken { .. } => "addresses of the node",
+        Obstacle::Isolated { .. } | Obstacle::OnLink { .. } | Obstacle::SameTunnelEnd { .. } => {
+            "the network plugin"
+        }
+        Obstacle::Xfrm { .. } => "IPsec of the node",
+        Obstacle::Tc { .. } => "traffic control of the node",
+        Obstacle::Bound { .. } => "IPVS of the node",
+        Obstacle::Unanswered { .. } => "the machine or pod with the address",
+        Obstacle::Deaf { .. } | Obstacle::Inside { .. } => "the pod",
+        Obstacle::Reply { .. } => "nftables of the node",
+        Obstacle::ReplyHere { .. } => "rules and routes of the node",
+    }
+}
+
+/// Returns the fix of `what`: what lasts, and what helps at once.
+pub fn obstacle_fix(what: &Obstacle) -> Fix {
+    match what {
+        Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
+        Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::RouteBack {
+            home: Some(home), ..
+        } => home_fix(home),
+        Obstacle::RouteBack {
+            route: Some(route), ..
+        } => Fix::on_node(
+            "Remove the route, also where it is configured.",
+            route.removal(),
+        ),
+        Obstacle::RouteBack { pod, .. } => Fix::on_node(
+            "Restart the network plugin's pod on this node: it makes the routes to pods.",
+            format!("ip route get {pod}"),
+        ),
+        Obstacle::Xfrm { policies, .. } => {
+            let all: Vec<_> = policies
+                .iter()
+                .map(|of| format!("ip xfrm policy delete {of}"))
+                .collect();
+            Fix::on_node(
+                "Remove the policy here and in the configuration of the program that sets it.",
+                all.join("; "),
+            )
+        }
+        Obstacle::Tc {
+            link,
+            filter: Some(filter),
+            ..
+        } => Fix::on_node(
+            "Remove the filter here and in the configuration of the program that sets it.",
+            format!(
+                "tc filter del dev {link} {} protocol {} pref {}",
+                filter.hook, filter.protocol, filter.pref
+            ),
+        ),
+        Obstacle::Tc {
+            link, filter: None, ..
+        } => Fix::on_node(
+            "Remove the qdisc here and in the configuration of the program that sets it.",
+            format!("tc qdisc del dev {link} root"),
+        ),
+        Obstacle::Unanswered { address, link } => Fix::on_node(
+            "Bring the machine or pod with the address back, or its link: nothing answers for it.",
+            format!("ping -c 1 -I {link} {address}"),
+        ),
+        Obstacle::OnLink { link, .. } => Fix::on_node(
+            "Give the pods a network outside the range of Services in the network plugin's configuration, and create them anew.",
+            format!("ip -4 address show {link}; cat /etc/cni/net.d/*"),
+        ),
+        Obstacle::SameTunnelEnd { annotation, .. } => Fix::kubectl(
+            "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of \
+             flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
+            format!("kubectl get nodes -o yaml | grep {annotation}"),
+        ),
+        Obstacle::Bound {
+            server,
+            real,
+            proto,
+            ends,
+            ..
+        } => {
+            let kind = if *proto == Proto::Udp { "-u" } else { "-t" };
+            let delete = format!("ipvsadm -d {kind} {server} -r {real}");
+            let text = "Remove the real server; its entries end with it.";
+            if *ends {
+                return Fix::on_node(text, delete);
+            }
+            Fix::on_node(
+                format!(
+                    "{text} Set the sysctl so that affinity ends with the weight, also in /etc/sysctl.d."
+                ),
+                format!("sysctl -w net.ipv4.vs.expire_quiescent_template=1 && {delete}"),
+            )
+        }
+        Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
+            Fix::said(
+                "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",
+            )
+        }
+        Obstacle::Deaf { .. } => Fix::said(
+            "Correct the Service's targetPort, or let the program in the pod listen at this port.",
+        ),
+        Obstacle::Inside { pid, by, .. } => {
+            let command = by.undo.as_ref().unwrap_or(&by.listing);
+            Fix::on_node(
+                "Remove the rule in the pod's network, and in the container or network plugin that sets it.",
+                format!("nsenter --net=/proc/{pid}/ns/net {command}"),
+            )
+        }
+        Obstacle::Reply { .. } => Fix::on_node(
+            "Remove the rule here and in the configuration that creates it.",
+            "nft -a list ruleset",
+        ),
+        Obstacle::ReplyHere {
+            missing: Some((range, by, _)),
+            ..
+        } => Fix::on_node(
+            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+            format!("ip route replace {range} via {by}"),
+        ),
+        Obstacle::ReplyHere { by: Some(by), .. } => rule_fix(by),
+        Obstacle::ReplyHere { to, .. } => Fix::on_node(
+            "Correct the route or the rule that ends the replies.",
+            format!("ip route get {to}"),
+        ),
+        Obstacle::Isolated { bridge } => Fix::on_node(
+            "Set portIsolation to false in the network plugin's configuration, which new pods follow, and turn isolation off \
+             at the ports.",
+            format!("for port in /sys/class/net/{bridge}/brif/*/isolated; do echo 0 >$port; done"),
+        ),
+        Obstacle::Taken { address, link, .. } => Fix::on_node(
+            "Remove the address from the node, also where it is configured.",
+            format!("ip addr del {address} dev {link}"),
+        ),
+    }
+}
+
+/// Returns the fix of a sysctl of `link`, with the file that makes it last.
+fn sysctl(link: &str, name: &str, value: u8) -> Fix {
+    let key = sysctl_of(link, name);
+    let text = format!(
+        "Set the sysctl, and write `{key} = {value}` to a file of /etc/sysctl.d to make it persistent."
+    );
+    Fix::on_node(text, format!("sysctl -w {key}={value}"))
+}
+
+/// Returns the fix of pods with addresses of another Node: the routes are right.
+pub fn home_fix(home: &Home) -> Fix {
+    let text = format!(
+        "Keep the route: the pods on {} need it. The container runtime uses the first file of /etc/cni/net.d: remove those that the \
+         network plugin did not write, then recreate the pods of this node and their bridge.",
+        home.node
+    );
+    Fix::on_node(text, "ls /etc/cni/net.d; cat /etc/cni/net.d/*")
+}
+
+/// Returns the fix of a missing or wrong route to the endpoint `to`.
+pub fn route_fix(to: IpAddr) -> Fix {
+    Fix::on_node(
+        "Repair the network plugin's routes; its pods run on every node.",
+        format!("ip route get {to}"),
+    )
+}
+
+/// Returns the fix of a route or routing policy rule, which the command `removal` removes.
+pub fn diversion_fix(removal: String) -> Fix {
+    Fix::on_node(
+        "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
+        removal,
+    )
+}

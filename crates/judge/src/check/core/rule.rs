@@ -1,0 +1,194 @@
+//! What is said of one rule: as evidence, and how to let packets pass it.
+
+use super::{Fix, Line, Proof};
+use crate::trace::{PODS, Rule};
+use crate::verdict::By;
+use kpx_node::owner::software::Maker;
+
+/// The fix of a rule without a known owner.
+const DELETE: &str =
+    "If the rule is not needed, delete it here and in the configuration that creates it.";
+
+/// The fix of a rule without a known owner that stops all packets which no rule before it accepts.
+const KEEP: &str = "The rule closes the node to all packets that no rule before it accepts: keep it. Accept the packets of pods \
+                    and Services before it, also in the configuration that creates it.";
+
+/// The fix of a policy without a known owner.
+const ACCEPT: &str = "This lets all packets pass. To keep the policy, add rules to the chain that accept those of pods and \
+                      Services.";
+
+/// How the owner of a rule is configured.
+struct Owner {
+    /// Its name in [`software::SOFTWARE`], or that of the kubelet.
+    name: &'static str,
+    /// The change that lasts, if it lets the packets of pods pass a firewall: a text and a command with [`PODS`].
+    pass: Option<(&'static str, &'static str)>,
+    /// A command that shows its configuration.
+    shown: Place,
+}
+
+/// A command that shows how software is configured.
+#[derive(Clone, Copy)]
+enum Place {
+    /// On the node.
+    Node(&'static str),
+    /// In the cluster.
+    Cluster(&'static str),
+}
+
+const fn node(name: &'static str, shown: &'static str) -> Owner {
+    Owner {
+        name,
+        pass: None,
+        shown: Place::Node(shown),
+    }
+}
+
+const fn cluster(name: &'static str, shown: &'static str) -> Owner {
+    Owner {
+        name,
+        pass: None,
+        shown: Place::Cluster(shown),
+    }
+}
+
+const POLICIES: &str = "kubectl get networkpolicies -A";
+const PODS_WIDE: &str = "kubectl get pods -A -o wide";
+
+/// The software whose rules may stop packets, and where each is configured.
+const OWNERS: &[Owner] = &[
+    Owner {
+        pass: Some((
+            "Let firewalld trust the network of the pods. Its rules protect the node, and a reload restores those that are \
+             deleted.",
+            "firewall-cmd --permanent --zone=trusted --add-source=PODS && firewall-cmd --reload",
+        )),
+        ..node("firewalld", "firewall-cmd --list-all-zones")
+    },
+    Owner {
+        pass: Some((
+            "Let ufw route the packets of the pods. Its rules protect the node, and a reload restores those that are deleted.",
+            "ufw route allow from PODS && ufw route allow to PODS && ufw allow from PODS",
+        )),
+        ..node("ufw", "ufw status verbose")
+    },
+    Owner {
+        pass: Some((
+            "Accept the packets of the pods in DOCKER-USER, which Docker leaves to the administrator; it restores its own rules \
+             and the policy. Repeat it at boot.",
+            "iptables -I DOCKER-USER -s PODS -j ACCEPT && iptables -I DOCKER-USER -d PODS -j ACCEPT",
+        )),
+        ..node("Docker", "docker ps")
+    },
+    node("fail2ban", "fail2ban-client status"),
+    node("libvirt", "virsh net-list --all"),
+    node("nerdctl", "nerdctl ps"),
+    node("Podman", "podman ps"),
+    node("Tailscale", "tailscale debug prefs"),
+    node("WireGuard", "grep -n . /etc/wireguard/*.conf"),
+    node("keepalived", "grep -n . /etc/keepalived/keepalived.conf"),
+    node("NetworkManager", "nmcli connection show"),
+    node("systemd-networkd", "networkctl cat"),
+    node("a CNI plugin", "grep -rn . /etc/cni/net.d"),
+    cluster("Talos", "talosctl get networkruleconfigs"),
+    cluster("Istio", "kubectl get pods -A -l security.istio.io/tlsMode"),
+    cluster("Linkerd", PODS_WIDE),
+    cluster("Antrea", POLICIES),
+    cluster("Calico", POLICIES),
+    cluster("Cilium", POLICIES),
+    cluster("kube-router", POLICIES),
+    cluster("Weave Net", POLICIES),
+    cluster("OVN", POLICIES),
+    cluster("kindnet", POLICIES),
+    cluster("Azure CNI", POLICIES),
+    cluster(
+        "AWS VPC CNI",
+        "kubectl -n kube-system get daemonset aws-node -o yaml",
+    ),
+    cluster(
+        "flannel",
+        "kubectl get configmaps -A -l app=flannel -o yaml",
+    ),
+    cluster(
+        "ip-masq-agent",
+        "kubectl -n kube-system get configmap ip-masq-agent -o yaml",
+    ),
+    cluster("kube-vip", "kubectl get pods -A -o wide"),
+    cluster("host ports", PODS_WIDE),
+    cluster("portmap", PODS_WIDE),
+];
+
+fn owner_of(name: &str) -> Option<&'static Owner> {
+    OWNERS.iter().find(|of| of.name == name)
+}
+
+/// Returns `rule` as evidence.
+pub(in crate::check) fn proof_of(rule: &Rule) -> Proof {
+    let text = match (rule.number, rule.is_nft()) {
+        (0, true) => format!("{} policy drop", rule.chain),
+        (0, false) => format!("-P {} DROP", rule.chain),
+        (_, true) => format!("{}: {}", rule.chain, rule.rule),
+        (_, false) => format!("-A {} {}", rule.chain, rule.rule),
+    };
+    Proof::rule(rule.family, rule.table.as_str(), text)
+}
+
+/// Returns how to let the packets of pods and Services pass: where its maker keeps the rule, the command that accepts them before it
+/// if it closes the node, or else the command that deletes it.
+pub fn rule_fix(by: &By) -> Fix {
+    let who = match by.maker {
+        Maker::Other(who) => who,
+        Maker::Kubelet => "the kubelet",
+        _ => return without_owner(by),
+    };
+    let owner = owner_of(who);
+    if let Some((text, command)) = owner.and_then(|of| of.pass)
+        && by.closes
+    {
+        return Fix::on_node(text, line(command, by));
+    }
+    let text =
+        format!("Change the rule in the configuration of {who}, which would otherwise restore it.");
+    match owner.map(|of| of.shown) {
+        Some(Place::Node(command)) => Fix::on_node(text, command),
+        Some(Place::Cluster(command)) => Fix::kubectl(text, command),
+        None => Fix::on_node(text, by.listing.clone()),
+    }
+}
+
+fn without_owner(by: &By) -> Fix {
+    let is_policy = by.rule.number == 0;
+    if by.closes && (!is_policy || by.is_of_input) {
+        return Fix::on_node(KEEP, line(&by.before, by));
+    }
+    match &by.undo {
+        Some(command) if is_policy => Fix::on_node(ACCEPT, command.clone()),
+        Some(command) => Fix::on_node(DELETE, command.clone()),
+        None => Fix::said(DELETE),
+    }
+}
+
+/// Returns `command` with the range of the pods, if kube-proxy's configuration has it.
+fn line(command: &str, by: &By) -> Line {
+    match by.pods {
+        Some(range) => Line::from(command.replace(PODS, &range.to_string())),
+        None => Line::with(command.to_owned(), &[PODS]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpx_node::owner::software;
+
+    #[test]
+    fn every_known_software_is_configured_somewhere() {
+        for of in software::SOFTWARE {
+            assert!(owner_of(of.name).is_some(), "{}", of.name);
+        }
+        for of in OWNERS {
+            let mut all = software::SOFTWARE.iter();
+            assert!(all.any(|known| known.name == of.name), "{}", of.name);
+        }
+    }
+}

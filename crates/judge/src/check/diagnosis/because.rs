@@ -1,0 +1,178 @@
+//! Why a finding follows from one of another check: what both must share, stated in the rows of checks.
+
+use crate::check::{Finding, ProcessState, Severity, Subject};
+use kpx_node::net::Family;
+
+/// A check whose findings explain findings of another one, and what both must share: without the cause, the consequence is
+/// gone, too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Because {
+    /// The cause breaks it on the whole node.
+    Node(&'static str),
+    /// Both are about the same object.
+    Same(&'static str),
+    /// The cause concerns every Service that the consequence concerns.
+    Services(&'static str),
+    /// Both are about the same IP family; the kernel's modules and kube-proxy are those of both families.
+    Family(&'static str),
+    /// Something is missing that kube-proxy cannot provide without the cause's object.
+    Loss(&'static str),
+    /// All that is missing was in the objects of causes, or passes through them.
+    In(&'static str),
+    /// kube-proxy exits because of the cause, so it does not run.
+    Exit(&'static str),
+    /// The cause says that kube-proxy does not run, so it provides nothing.
+    Absence(&'static str),
+    /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
+    Outdated(&'static str),
+}
+
+impl Because {
+    /// Returns the id of the cause's check.
+    pub const fn check(self) -> &'static str {
+        match self {
+            Self::Node(id)
+            | Self::Same(id)
+            | Self::Services(id)
+            | Self::Family(id)
+            | Self::Loss(id)
+            | Self::In(id)
+            | Self::Exit(id)
+            | Self::Absence(id)
+            | Self::Outdated(id) => id,
+        }
+    }
+
+    /// Returns the position of the first of `causes`, the findings of its check, that explains `finding`.
+    pub(super) fn explain(self, causes: &[Finding], finding: &Finding) -> Option<usize> {
+        let is_shared = |cause: &Finding| match self {
+            Self::Node(_) => true,
+            Self::Same(_) => cause.about == finding.about,
+            Self::Services(_) => concerns_all(cause, finding),
+            Self::Family(_) => family(finding).is_some_and(|family| covers(cause, family)),
+            Self::Loss(_) => finding.ties.is_loss,
+            Self::In(_) => finding.ties.places.first() == Some(&cause.about),
+            Self::Exit(_) => process(finding).is_some_and(ProcessState::is_exit),
+            Self::Absence(_) => {
+                let is_it = process(finding) == Some(ProcessState::Absent);
+                (is_it || finding.ties.is_loss) && process(cause).is_some_and(ProcessState::is_gone)
+            }
+            Self::Outdated(_) => outdates(cause, family(finding)),
+        };
+        let is_complete = match self {
+            Self::In(_) => {
+                let among = |place: &Subject| causes.iter().any(|cause| cause.about == *place);
+                finding.ties.places.iter().all(among)
+            }
+            _ => true,
+        };
+        causes.iter().position(is_shared).filter(|_| is_complete)
+    }
+}
+
+/// Returns whether `cause` concerns every Service that `finding` concerns, and that there are any.
+fn concerns_all(cause: &Finding, finding: &Finding) -> bool {
+    let among = |service| cause.services.iter().any(|of| of.overlaps(service));
+    !finding.services.is_empty() && finding.services.iter().all(among)
+}
+
+/// Returns the IP family that `finding` is about.
+fn family(finding: &Finding) -> Option<Family> {
+    finding.ties.family.or_else(|| finding.about.family())
+}
+
+/// Returns whether `cause` is about `family`, or about what both families share.
+fn covers(cause: &Finding, wanted: Family) -> bool {
+    match &cause.about {
+        Subject::Module { .. } | Subject::Proxy | Subject::ProxyProcess { .. } => true,
+        _ => family(cause) == Some(wanted),
+    }
+}
+
+/// Returns whether `cause` says that kube-proxy does not run, or that its syncs of `wanted` fail.
+pub(super) fn outdates(cause: &Finding, wanted: Option<Family>) -> bool {
+    let differs = matches!((family(cause), wanted), (Some(a), Some(b)) if a != b);
+    process(cause).is_some_and(ProcessState::is_gone)
+        || cause.about == Subject::Proxy && cause.severity == Severity::Error && !differs
+}
+
+/// Returns the state of kube-proxy's process, if `finding` is about that.
+pub(super) const fn process(finding: &Finding) -> Option<ProcessState> {
+    match finding.about {
+        Subject::ProxyProcess { state } => Some(state),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::ServiceRef;
+
+    fn about(about: impl Into<Subject>) -> Finding {
+        Finding::new(Severity::Error, about, "is wrong")
+    }
+
+    fn explains(because: Because, causes: &[Finding], finding: &Finding) -> bool {
+        because.explain(causes, finding).is_some()
+    }
+
+    #[test]
+    fn a_cause_shares_its_object_or_its_services() {
+        let same = Because::Same("");
+        let link = |name: &str| about(Subject::link(name));
+        assert!(explains(same, &[link("a"), link("b")], &link("b")));
+        assert!(!explains(same, &[link("a")], &link("b")));
+
+        let services = Because::Services("");
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|name| ServiceRef::new("shop", name));
+            about(Subject::Kernel).services(names)
+        };
+        assert!(explains(services, &[of(&["a", "b"])], &of(&["b"])));
+        assert!(!explains(services, &[of(&["a"])], &of(&["a", "b"])));
+        assert!(!explains(services, &[of(&["a"])], &about(Subject::Kernel)));
+    }
+
+    #[test]
+    fn a_cause_of_one_family_does_not_explain_the_other() {
+        let because = Because::Family("");
+        let (four, six) = (about(Family::V4), about(Family::V6));
+        assert!(explains(because, &[about(Family::V4)], &four));
+        assert!(!explains(because, &[about(Family::V4)], &six));
+        assert!(explains(because, &[about(Subject::module("ip_vs"))], &six));
+        assert!(!explains(because, &[about(Subject::setting("mode"))], &six));
+        assert!(!explains(because, &[four], &about(Subject::Kernel)));
+    }
+
+    #[test]
+    fn everything_that_is_missing_must_have_been_in_the_objects_of_causes() {
+        let because = Because::In("");
+        let table = |name: &str| Subject::table(Family::V4, name);
+        let lost = about(Subject::Kernel).lost_in([table("nat"), table("filter")]);
+        let (nat, filter) = (about(table("nat")), about(table("filter")));
+        assert!(!explains(because, std::slice::from_ref(&nat), &lost));
+        assert!(explains(because, &[nat, filter], &lost));
+        assert!(!explains(
+            because,
+            &[about(table("nat"))],
+            &about(Subject::Kernel)
+        ));
+    }
+
+    #[test]
+    fn a_kube_proxy_that_is_gone_explains_what_is_missing_alone() {
+        let because = Because::Absence("");
+        let process = |state| about(Subject::ProxyProcess { state });
+        let gone = [process(ProcessState::Crashes)];
+        assert!(explains(because, &gone, &process(ProcessState::Absent)));
+        assert!(explains(because, &gone, &about(Subject::Kernel).loss()));
+        assert!(!explains(because, &gone, &process(ProcessState::Stopped)));
+        assert!(!explains(because, &gone, &about(Subject::Kernel)));
+        let again = [process(ProcessState::Restarts)];
+        assert!(!explains(because, &again, &process(ProcessState::Absent)));
+        let exit = Because::Exit("");
+        assert!(explains(exit, &again, &process(ProcessState::Crashes)));
+        assert!(!explains(exit, &again, &process(ProcessState::Unstarted)));
+    }
+}

@@ -1,0 +1,45 @@
+//! A kube-proxy that does not program the node, as the checks found it.
+
+use super::because::{outdates, process};
+use super::causes::root;
+use crate::check::kp::OF_PROXY;
+use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
+use kpx_node::net::Family;
+
+/// Returns why kube-proxy does not write the rules of `family`: the check, its message and its fix. The finding is that of
+/// kube-proxy's log or process, or what that follows from.
+pub fn idle_proxy(
+    outcomes: &[(&'static Check, Outcome)],
+    family: Family,
+) -> Option<(&'static Check, String, Option<Fix>)> {
+    OF_PROXY.iter().find_map(|id| {
+        let failed = outcomes.iter().filter(|(check, _)| check.id == *id);
+        let mut idle: Vec<(&'static Check, &Finding)> = Vec::new();
+        for (check, outcome) in failed {
+            if let Outcome::Fail(findings) = outcome {
+                let ours = findings.iter().filter(|of| is_idle(of, family));
+                idle.extend(ours.map(|finding| (*check, finding)));
+            }
+        }
+        // A kube-proxy that exits does nothing else.
+        idle.sort_by_key(|(_, finding)| process(finding).is_none());
+        let (check, finding) = *idle.first()?;
+        Some(match root(outcomes, check, finding) {
+            Some((cause, of)) => {
+                let message = format!("{} ({})", finding.message, of.message);
+                (cause, message, of.fix.clone())
+            }
+            None => (check, finding.message.clone(), finding.fix.clone()),
+        })
+    })
+}
+
+fn is_idle(finding: &Finding, family: Family) -> bool {
+    // A kube-proxy that runs in another mode than it is configured for does not write that one's.
+    let is_fallback = finding.about == Subject::setting("mode");
+    let is_stopped = matches!(
+        process(finding),
+        Some(ProcessState::Stopped | ProcessState::Silent)
+    );
+    is_fallback || is_stopped || outdates(finding, Some(family))
+}

@@ -1,0 +1,285 @@
+//! The checks that compare the live state with the desired state.
+//!
+//! The comparison is made once. Every change belongs to exactly one check, and changes with one cause
+//! are one finding: a Service whose chain is missing is not repeated for each of its endpoints.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::OnceLock;
+
+use super::core::{Collector, REPLACED, is_replaced};
+use super::kb;
+use super::{Advice, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict};
+use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
+use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::{DUMMY, Key};
+use kpx_node::backend::ipvs::print;
+use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::PortName;
+
+mod classify;
+mod doubt;
+mod messages;
+mod ties;
+
+use doubt::Doubt;
+
+/// The items that the comparison reads.
+pub(super) const DRIFT: &[Item] = &[
+    Item::ConfigMaps,
+    Item::Processes,
+    Item::Iptables4,
+    Item::Iptables6,
+    Item::Nft,
+    Item::NftText,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsTimeout,
+    Item::Links,
+    Item::Healthz,
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+];
+
+/// The difference between live and desired state, computed when a check first asks for it.
+#[derive(Debug, Default)]
+pub struct Drift(OnceLock<Result<Taken, Gap>>);
+
+/// The findings, by check.
+#[derive(Debug, Default)]
+struct Taken {
+    findings: BTreeMap<&'static str, Vec<Finding>>,
+    unknown: Vec<Unknown>,
+    /// IP families that were not compared.
+    gaps: Vec<Gap>,
+    /// Checks whose differences may come from the Node being unknown, and why it is.
+    doubtful: BTreeMap<&'static str, Gap>,
+}
+
+impl Facts<'_> {
+    fn drift(&self) -> Result<&Taken, Gap> {
+        let taken = self.drift.0.get_or_init(|| take(self));
+        taken.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the findings of check `id`, about objects of `layer`.
+    pub(super) fn drifted(&self, id: &str, modes: &[Mode], layer: Layer) -> Verdict {
+        self.only_in(modes)?;
+        let taken = self.drift()?;
+        let mut all = Collector::default();
+        all.add(Ok(taken.findings.get(id).cloned().unwrap_or_default()));
+        let unknown = taken.unknown.iter();
+        let unknown = unknown.filter(|of| of.layers.contains(&layer));
+        let gaps = unknown.map(|of| &of.gap).chain(taken.doubtful.get(id));
+        for gap in gaps.chain(&taken.gaps) {
+            all.note(match gap.clone() {
+                // Rules of a release that kpx does not know are not compared, and there are some.
+                Gap::NotApplicable(why) => Gap::Unsupported(Item::Iptables4, why),
+                gap => gap,
+            });
+        }
+        all.verdict()
+    }
+}
+
+fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
+    let mode = facts.current()?;
+    let (families, gaps) = families(facts, mode)?;
+    let Diff {
+        changes,
+        pending,
+        mut unknown,
+        ..
+    } = diff::compare(facts.node, mode, &families)?;
+    let no_node = facts.this_node().err();
+    let doubt = match &no_node {
+        Some(_) => Some(Doubt::of(facts.node.desired(mode)?)),
+        None => None,
+    };
+    let empty = empty_servers(facts.node);
+    let mut parts: BTreeMap<(&'static str, String), (Subject, Vec<Change>)> = BTreeMap::new();
+    for (id, place, change) in classify::all(mode, changes, &empty) {
+        let part = parts.entry((id, place.name));
+        let (_, part) = part.or_insert_with(|| (place.about, Vec::new()));
+        part.push(change);
+    }
+    let only = parts.len() == 1;
+    let mut findings: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut doubtful = BTreeMap::new();
+    for (gap, changes) in pending {
+        let changes = classify::all(mode, changes, &empty).into_iter();
+        doubtful.extend(changes.map(|(id, ..)| (id, gap.clone())));
+        unknown.retain(|of| of.gap != gap);
+    }
+    for ((id, name), (about, changes)) in parts {
+        if let (Some(gap), Some(doubt)) = (&no_node, &doubt)
+            && changes.iter().all(|change| doubt.covers(change))
+        {
+            doubtful.insert(id, gap.clone());
+            continue;
+        }
+        let (severity, message) = messages::words(id, &changes);
+        let mut finding = Finding::new(severity, about, message)
+            .called(name)
+            .services(services(&changes))
+            .through(ties::places(&changes))
+            .through(unserved(facts, id, &changes));
+        finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
+        finding.evidence = changes.iter().map(proof).collect();
+        finding.fix = fix(id, &changes, only);
+        findings.entry(id).or_default().push(finding);
+    }
+    Ok(Taken {
+        findings,
+        unknown,
+        gaps,
+        doubtful,
+    })
+}
+
+/// Returns the families whose rules can be compared, at least one, and why others with Services cannot.
+fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Gap> {
+    let (mut families, mut gaps, mut none) = (Vec::new(), Vec::new(), None);
+    for state in &facts.node.desired(mode)?.families {
+        let Err(gap) = facts.written_for(mode, state.family) else {
+            families.push(state.family);
+            continue;
+        };
+        if state.ports.is_empty() && matches!(gap, Gap::Absent(..)) {
+            // Without Services, few rules are expected, which do not show the mode.
+            none = none.or(Some(gap));
+        } else {
+            gaps.push(gap);
+        }
+    }
+    if families.is_empty() {
+        if facts.reported().is_err() && is_replaced(facts)? {
+            return Err(Gap::NotApplicable(REPLACED.to_owned()));
+        }
+        let gap = gaps.into_iter().next().or(none);
+        let why = "kube-proxy serves no IP family".to_owned();
+        return Err(gap.unwrap_or(Gap::NotApplicable(why)));
+    }
+    Ok((families, gaps))
+}
+
+/// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.
+fn unserved(facts: &Facts<'_>, id: &str, changes: &[Change]) -> Vec<Subject> {
+    if id != "VS01" || !kb::has(facts, kb::NODE_PORTS) {
+        return Vec::new();
+    }
+    let shared = kb::shared_addresses(facts).unwrap_or_default();
+    let mut places = Vec::new();
+    for change in changes {
+        match &change.object {
+            Object::VirtualServer {
+                key: Key::Address { addr, .. },
+                ..
+            } if shared.contains(addr) => places.push(Subject::from(*addr)),
+            _ => return Vec::new(),
+        }
+    }
+    places.dedup();
+    places
+}
+
+/// Returns the Services that `changes` concern; none if one of them concerns the whole node.
+fn services(changes: &[Change]) -> BTreeSet<ServiceRef> {
+    let of = |change: &Change| PortName::parse(change.service.as_deref()?).map(Into::into);
+    let all: Option<_> = changes.iter().map(of).collect();
+    all.unwrap_or_default()
+}
+
+/// Returns the virtual servers that have no real servers.
+fn empty_servers(node: &NodeSnapshot<'_>) -> HashSet<Key> {
+    let table = node.ipvs();
+    let servers = table.iter().flat_map(|table| &table.servers);
+    servers
+        .filter(|server| server.reals.is_empty())
+        .map(|server| server.key)
+        .collect()
+}
+
+fn proof(change: &Change) -> Proof {
+    let line = |text: Option<String>| text.map(|text| text.replace('\n', "; "));
+    Proof::Difference {
+        action: match change.kind() {
+            ChangeKind::Missing => "missing",
+            ChangeKind::Extra => "extra",
+            ChangeKind::Differs => "differs",
+        },
+        family: change.family,
+        object: match &change.object {
+            Object::NftablesChain { chain, .. } | Object::NftablesRule { chain, .. } => {
+                format!("{TABLE} {chain}")
+            }
+            object => match object.iptables_chain() {
+                Some((table, chain)) => format!("{table} {chain}"),
+                None => object.to_string(),
+            },
+        },
+        have: line(change.have()),
+        want: line(change.want()),
+    }
+}
+
+/// Returns the command that repairs every difference.
+pub(super) fn repair() -> Advice {
+    Advice::kpx(["reconcile", "--apply"])
+}
+
+/// Returns the fix of `changes`, which are one of several findings of drift unless they are the `only` ones: a command of a
+/// standard tool for a single object, or the repair of all differences; `None` for the check's own fix.
+fn fix(id: &str, changes: &[Change], only: bool) -> Option<Fix> {
+    if ["IR05", "IS02", "VS03"].contains(&id) {
+        return None;
+    }
+    let single = match changes {
+        [change] if only => command(id, change),
+        _ => None,
+    };
+    Some(match single {
+        Some(line) => Fix::on_node(
+            "Repair it by hand. If it comes back, restart kube-proxy on this node and read its log.",
+            line,
+        ),
+        None => Fix::new(
+            "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
+             this node and read its log.",
+            repair(),
+        ),
+    })
+}
+
+fn command(id: &str, change: &Change) -> Option<String> {
+    match (id, &change.object) {
+        ("VS04" | "VS05", Object::RealServer { server, real, .. }) => {
+            let key = print::key(*server);
+            let verb = match (id, real) {
+                ("VS05", Delta::Differs { want, .. }) => format!("-e {key} {}", print::real(want)),
+                ("VS04", Delta::Missing(want)) => format!("-a {key} {}", print::real(want)),
+                ("VS04", Delta::Extra(have)) => format!("-d {key} {}", print::real_key(have)),
+                _ => return None,
+            };
+            Some(format!("ipvsadm {verb}"))
+        }
+        ("DV02", Object::Address(Delta::Missing(addr))) => {
+            Some(format!("ip addr add {} dev {DUMMY}", Cidr::host(**addr)))
+        }
+        ("DV03", Object::Address(Delta::Extra(addr))) => {
+            Some(format!("ip addr del {} dev {DUMMY}", Cidr::host(**addr)))
+        }
+        ("IS03", Object::Member { set, member }) => match member {
+            Delta::Missing(member) => Some(format!("ipset add {set} {}", member.element)),
+            Delta::Extra(member) => Some(format!("ipset del {set} {}", member.element)),
+            Delta::Differs { .. } => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,93 @@
+//! The sources and destinations of traced packets.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::trace::region::Ranges;
+use crate::trace::sources::{self, Pods, Source};
+use crate::trace::{Entry, target};
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{Port, Role};
+
+/// The sources of traced packets.
+pub(super) struct Sources {
+    /// Pods of this node; the second is for Services whose endpoint is the first.
+    pods: Vec<Source>,
+    host: Option<Source>,
+    outside: Option<Source>,
+    /// The node's own address, for NodePorts.
+    own: Option<IpAddr>,
+}
+
+impl Sources {
+    pub(super) fn of(node: &NodeSnapshot<'_>, family: Family) -> Self {
+        let name = node.name().ok();
+        let nodes = node.nodes().ok();
+        let mut nodes = nodes.iter().flat_map(|nodes| nodes.iter());
+        let this = nodes.find(|of| Some(&of.metadata.name) == name.as_ref());
+        let known = Pods {
+            node: this,
+            all: node.pods().map_or(&[], Vec::as_slice),
+            slices: node.slices().map_or(&[], Vec::as_slice),
+        };
+        let no_destination = match family {
+            Family::V4 => IpAddr::from([0, 0, 0, 0]),
+            Family::V6 => IpAddr::from([0_u16; 8]),
+        };
+        let mut found = Self {
+            pods: Vec::new(),
+            host: None,
+            outside: None,
+            own: this
+                .and_then(|this| target::node_address(this, family))
+                .or_else(|| sources::uplink(node, family)),
+        };
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            for source in sources::usual(no_destination, &taken, node, known) {
+                match source.entry {
+                    Entry::Pod => found.pods.push(source),
+                    Entry::Host => found.host = Some(source),
+                    Entry::Outside => found.outside = Some(source),
+                }
+            }
+            taken.extend(found.pods.iter().filter_map(|of| of.addr));
+        }
+        found
+    }
+
+    /// Returns a known pod whose address is one of `addresses`.
+    pub(super) fn pod_in(&self, addresses: &Ranges) -> Option<&Source> {
+        let mut pods = self.pods.iter();
+        pods.find(|of| of.addr.is_some_and(|addr| addresses.has(addr)))
+    }
+
+    /// Returns the sources and destinations to trace for `port`.
+    pub(super) fn flows(&self, port: &Port, family: Family) -> Vec<(&Source, SocketAddr)> {
+        let mut flows = Vec::new();
+        let behind = |of: &Source| {
+            port.endpoints
+                .iter()
+                .any(|at| Some(at.addr.ip()) == of.addr)
+        };
+        let pod = self.pods.iter().find(|of| !behind(of));
+        let addresses = port
+            .addresses
+            .iter()
+            .filter(|(_, at)| Family::of(*at) == family);
+        for &(role, addr) in addresses {
+            let Some(number) = port.port else { continue };
+            let to = SocketAddr::new(addr, number);
+            if role == Role::ClusterIp {
+                flows.extend(pod.into_iter().chain(&self.host).map(|of| (of, to)));
+            } else {
+                flows.extend(self.outside.iter().map(|of| (of, to)));
+            }
+        }
+        if let (Some(number), Some(own)) = (port.node_port, self.own) {
+            let to = SocketAddr::new(own, number);
+            flows.extend(self.outside.iter().map(|of| (of, to)));
+        }
+        flows
+    }
+}

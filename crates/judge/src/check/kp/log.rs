@@ -1,0 +1,284 @@
+//! What kube-proxy's log says of its work.
+
+use crate::check::{
+    Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
+    When,
+};
+use kpx_node::evidence::proxy_log::{self, Kind, Trouble};
+use kpx_node::evidence::{Item, Time};
+use kpx_node::words::{listed, number_of};
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "KP21",
+    name: "log",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "kube-proxy's log reports no trouble that keeps it from its work",
+    symptom: "kube-proxy restarts again and again, or runs and changes nothing: rules become outdated, and a restart does not help.",
+    why: "kube-proxy says why it exits, why iptables-restore or nft refuses its rules, which objects it cannot read, that it runs \
+          in another mode, and which fields of its configuration file it ignores. What is wrong with its rules follows from that.",
+    verify: "Its last run must not end with an error, and a refused sync must be followed by one that works.",
+    commands: &[
+        Example::anywhere("kubectl -n kube-system logs POD | grep -E '^[EF]'").with(&["POD"]),
+        Example::anywhere("kubectl -n kube-system logs POD --previous | tail").with(&["POD"]),
+    ],
+    fix: Text::plain(GENERIC),
+    incidents: &["kubernetes/kubernetes#89520", "kubernetes/kubernetes#70304"],
+    needs: &[&[Item::ProxyLog, Item::Metrics, Item::Healthz]],
+    caused_by: &[Because::Loss("KM01"), Because::Loss("KM10")],
+    run: log,
+}];
+
+const GENERIC: &str = "Correct what the message names, then restart kube-proxy on this node.";
+
+const UNREACHED: &str =
+    "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
+
+/// Words of an error in lower case, and how to fix it. The first one counts.
+const FIXES: &[(&str, &str)] = &[
+    (
+        "nf_conntrack_max",
+        "Set conntrack.maxPerCore to 0 in kube-proxy's configuration, which leaves the kernel's limit as it is, and restart \
+         kube-proxy; or set the limit on the host of the container.",
+    ),
+    (
+        "conntrack parameters",
+        "Set the field of conntrack that the message names to 0 in kube-proxy's configuration, which leaves the kernel's \
+         setting as it is, and restart kube-proxy.",
+    ),
+    (
+        "[nf_conntrack_ipv4]",
+        "Upgrade kube-proxy to v1.13 or newer: since kernel 4.19, nf_conntrack contains this module.",
+    ),
+    (
+        "required kernel modules",
+        "Load the modules that the message names with `modprobe -a`, or install the package with extra kernel modules; then \
+         restart kube-proxy.",
+    ),
+    (
+        "ipset version",
+        "Load the kernel's IP sets with `modprobe ip_set`. If the module is missing, install the package with extra kernel \
+         modules (linux-modules-extra-$(uname -r) on Ubuntu, kernel-modules-extra-$(uname -r) on RHEL and Fedora), or choose \
+         another mode.",
+    ),
+    (
+        "ipvs proxier",
+        "Load the modules of IPVS, or install the package with extra kernel modules (linux-modules-extra-$(uname -r) on \
+         Ubuntu, kernel-modules-extra on RHEL and Fedora), or choose another mode.",
+    ),
+    (
+        "match `recent'",
+        "Use a kernel with the module xt_recent (CONFIG_NETFILTER_XT_MATCH_RECENT) or the nftables mode, or remove \
+         sessionAffinity: ClientIP from the Services that have it: one line that is refused stops all changes.",
+    ),
+    (
+        "couldn't load",
+        "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused stops \
+         all changes.",
+    ),
+    (
+        "unknown option",
+        "Load the kernel module of the match or target that has this option (`modprobe xt_mark` for --xor-mark), or use a \
+         kube-proxy image with another iptables: one line that is refused stops all changes.",
+    ),
+    (
+        "no chain/target/match by that name",
+        "Find the missing chain, or the missing kernel module of a match or target, and restore it: one line that is refused \
+         stops all changes.",
+    ),
+    (
+        "insmod",
+        "Load the kernel's table that the message names (`modprobe iptable_nat`, `modprobe ip6table_nat`), or use a kube-proxy \
+         image whose iptables works with this kernel.",
+    ),
+    (
+        "set with the same name already exists",
+        "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this node: a set keeps \
+         the type that it was created with.",
+    ),
+    (
+        "too many open files",
+        "Raise fs.inotify.max_user_instances with `sysctl -w fs.inotify.max_user_instances=512`, also in /etc/sysctl.d, and \
+         restart kube-proxy.",
+    ),
+    (
+        "exec format error",
+        "Use an image of kube-proxy that has the processor architecture of this node.",
+    ),
+    (
+        "unknown flag",
+        "Remove the flag from kube-proxy's command line, or use a release of kube-proxy that has it.",
+    ),
+    (
+        "runtime error",
+        "Use another patch release of kube-proxy: the message is that of a bug in the program. Its log has the lines of code.",
+    ),
+    (
+        "parseip error",
+        "Upgrade kube-proxy to v1.18.3 or newer, or the kernel to 3.18 or newer: older kernels do not report the IP family of \
+         a real server, and v1.18.0 to v1.18.2 cannot read such an answer.",
+    ),
+    (
+        "could not find the requested resource",
+        "Use a kube-proxy of the API server's release: the server does not offer the version of these objects that this one \
+         asks for.",
+    ),
+    (
+        "unauthorized",
+        "Renew kube-proxy's credentials: restart it, and check its ServiceAccount or kubeconfig.",
+    ),
+    (
+        "forbidden",
+        "Grant kube-proxy's ServiceAccount the ClusterRole system:node-proxier.",
+    ),
+    (
+        "x509",
+        "Check the certificates: the clock of the node, the server's names, and the certificate authority in kube-proxy's \
+         kubeconfig.",
+    ),
+    ("connection refused", UNREACHED),
+    ("i/o timeout", UNREACHED),
+    ("no route to host", UNREACHED),
+    (
+        "address already in use",
+        "Stop the process that holds the port that the message names, or change the address in kube-proxy's configuration.",
+    ),
+    (
+        "permission denied",
+        "Let kube-proxy's container run privileged, or change the setting that makes it write there.",
+    ),
+];
+
+fn log(facts: &Facts<'_>) -> Verdict {
+    let log = facts.node.proxy_log()?;
+    let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
+    let lasting = troubles.filter(|of| !is_over(facts, of));
+    Ok(lasting.map(finding).collect())
+}
+
+/// Returns whether kube-proxy runs, or has written its rules, since it reported `trouble`.
+fn is_over(facts: &Facts<'_>, trouble: &Trouble) -> bool {
+    match trouble.kind {
+        Kind::Exit => facts.node.health().is_ok(),
+        Kind::Sync => facts.node.metrics().is_ok_and(|metrics| {
+            let is_of = |family| trouble.family.is_none() || family == trouble.family;
+            let mut syncs = metrics.last_sync().filter(|(family, _)| is_of(*family));
+            syncs.any(|(family, at)| {
+                family.is_some()
+                    && Time::from_epoch(at).is_some_and(|at| at.as_logged() > trouble.last)
+            })
+        }),
+        Kind::Watch | Kind::Fallback | Kind::UnknownFields => false,
+    }
+}
+
+fn finding(trouble: &Trouble) -> Finding {
+    let Trouble { kind, error, .. } = trouble;
+    let is_once = trouble.count == 1;
+    let (severity, about, message) = match kind {
+        Kind::Exit => {
+            let state = ProcessState::Crashes;
+            let message = format!("kube-proxy exits: {error}");
+            (Severity::Error, Subject::ProxyProcess { state }, message)
+        }
+        Kind::Sync if is_once => (
+            Severity::Warning,
+            Subject::Proxy,
+            format!("a sync of kube-proxy failed: {error}"),
+        ),
+        Kind::Sync => (
+            Severity::Error,
+            Subject::Proxy,
+            format!("kube-proxy's syncs fail, so its rules become outdated: {error}"),
+        ),
+        Kind::Watch => (
+            if is_once {
+                Severity::Warning
+            } else {
+                Severity::Error
+            },
+            Subject::Proxy,
+            format!("kube-proxy cannot read objects of the cluster: {error}"),
+        ),
+        Kind::Fallback => (
+            Severity::Error,
+            Subject::setting("mode"),
+            format!("kube-proxy cannot run in mode ipvs, and runs in mode iptables: {error}"),
+        ),
+        Kind::UnknownFields => (
+            Severity::Warning,
+            Subject::setting("fields"),
+            format!(
+                "kube-proxy ignores fields of its configuration file that it does not know: {}",
+                fields(error)
+            ),
+        ),
+    };
+    let times = match trouble.count {
+        1 => format!("once, at {}", trouble.first),
+        count if trouble.first == trouble.last => format!("{count} times at {}", trouble.first),
+        count => format!(
+            "{}, {} to {}",
+            number_of(count, "time"),
+            trouble.first,
+            trouble.last
+        ),
+    };
+    let finding = Finding::new(severity, about, message)
+        .called("kube-proxy")
+        .evidence([
+            Proof::Log(format!("kube-proxy.log: {}", trouble.line)),
+            Proof::Note(times),
+        ])
+        .fix(fix(*kind, error));
+    let finding = match trouble.family {
+        Some(family) => finding.of_family(family),
+        None => finding,
+    };
+    // What it says of IPVS and IP sets is explained by their modules.
+    if *kind == Kind::Exit && error.contains(proxy_log::NO_IPVS) {
+        finding.loss()
+    } else {
+        finding
+    }
+}
+
+/// Returns the names in an error of a decoder: `unknown field: NAME, …` until 1.22, `unknown field "NAME"` since.
+fn fields(error: &str) -> String {
+    let names = error.split("unknown field").skip(1);
+    let names = names.filter_map(|rest| {
+        let rest = rest.trim_start_matches([':', ' ', '"']);
+        rest.split([',', '"', ' ']).next()
+    });
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    match names.as_slice() {
+        [] => error.to_owned(),
+        names => listed(names),
+    }
+}
+
+fn fix(kind: Kind, error: &str) -> &'static str {
+    if kind == Kind::UnknownFields {
+        return "Correct the names in kube-proxy's ConfigMap, and restart kube-proxy. The settings of a mode are below iptables, \
+                ipvs or nftables, not below the name of a Go type such as KubeProxyIPTablesConfiguration.";
+    }
+    let error = error.to_lowercase();
+    let known = FIXES.iter().find(|(words, _)| error.contains(words));
+    known.map_or(GENERIC, |(_, fix)| fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_are_named_in_both_forms() {
+        let old = "strict decoder error for kind: KubeProxyConfiguration: v1alpha1.KubeProxyConfiguration.ReadObject: found \
+                   unknown field: kubeProxyIPTablesConfiguration, error found in #10 byte of ...|x|...";
+        assert_eq!(fields(old), "kubeProxyIPTablesConfiguration");
+        let new = "strict decoding error: unknown field \"ipvs.strictArp\", unknown field \"x\"";
+        assert_eq!(fields(new), "ipvs.strictArp, x");
+        let duplicate = "yaml: line 3: key \"mode\" already set in map";
+        assert_eq!(fields(duplicate), duplicate);
+    }
+}

@@ -1,0 +1,449 @@
+//! The node's name, addresses and prefixes as kube-proxy knows them.
+
+use std::net::IpAddr;
+
+use crate::check::core::{MODE, VERSION, containers, flags_of};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::flags::Flags;
+use kpx_node::cluster::release::Change;
+use kpx_node::cluster::{Container, Node};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::desired::NEEDS;
+use kpx_node::words::listed;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "KP09",
+        name: "local-traffic",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy can detect local pods' traffic in every IP family in use",
+        symptom: "Traffic to Service addresses from outside the cluster, or from the node itself, gets no answers.",
+        why: "Traffic to a Service address that does not come from local pods is masqueraded. kube-proxy detects it \
+              with clusterCIDR, or with detectLocalMode and the setting that it names. If neither covers a family, \
+              kube-proxy masquerades none of that family's traffic by source.",
+        verify: "The setting clusterCIDR must have a prefix of each family, or detectLocalMode must name another \
+              method.",
+        commands: &[Example::anywhere(
+            "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -E 'clusterCIDR|detectLocal'",
+        )],
+        fix: Text::plain(
+            "Set clusterCIDR to the pods' prefixes of each family, or masqueradeAll to true, and restart kube-proxy.",
+        ),
+        incidents: &["aws/containers-roadmap#2826"],
+        needs: &[MODE, NEEDS],
+        caused_by: &[],
+        run: local_traffic,
+    },
+    Check {
+        id: "KP10",
+        name: "address-families",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The prefixes in kube-proxy's configuration are those of the pods",
+        symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
+              addresses.",
+        why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \
+              have other prefixes or another IP family, every masquerading decision is wrong.",
+        verify: "The Node's podCIDRs must lie in clusterCIDR, family by family.",
+        commands: &[
+            Example::anywhere("kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'")
+                .with(&["NAME"]),
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep clusterCIDR",
+            ),
+        ],
+        fix: Text::plain(
+            "Set clusterCIDR to the prefixes that the pods really have, and restart kube-proxy.",
+        ),
+        incidents: &["kube-proxy rejects some of these when it starts"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::ConfigMaps,
+            Item::Nodes,
+            Item::Addresses,
+            Item::Pods,
+        ]],
+        caused_by: &[],
+        run: prefixes,
+    },
+    Check {
+        id: "KP11",
+        name: "node-name",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "kube-proxy uses the name of its own Node",
+        symptom: "Services with a Local traffic policy get no traffic on this node: its endpoints do not count as local.",
+        why: "kube-proxy finds its Node, and its local endpoints, by name: the flag --hostname-override, else the \
+              setting hostnameOverride, else the name of the machine. If no Node has this name, every endpoint counts \
+              as remote. If another Node has it, as where all nodes share a ConfigMap with one name, the endpoints of that \
+              Node count as local.",
+        verify: "The flag, or without it the setting, must be the name of the Node.",
+        commands: &[
+            Example::anywhere("kubectl get nodes"),
+            Example::anywhere("kubectl -n kube-system logs POD | grep -i nodeip").with(&["POD"]),
+        ],
+        fix: Text::plain(
+            "Set hostnameOverride to the Node's name, from the pod's spec.nodeName, and restart kube-proxy.",
+        ),
+        incidents: &["kubernetes/kubernetes#66062"],
+        needs: &[&[
+            Item::ProxyConfig,
+            Item::Nodes,
+            Item::Addresses,
+            Item::Processes,
+            Item::Pods,
+            Item::DaemonSets,
+            Item::Host,
+        ]],
+        caused_by: &[],
+        run: node_name,
+    },
+    Check {
+        id: "KP12",
+        name: "node-address",
+        severity: Severity::Warning,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy knows an address of the node in every IP family in use",
+        symptom: "NodePorts do not answer, or hairpin and source-range rules use 127.0.0.1.",
+        why: "kube-proxy takes the node's addresses from the Node object. If the Node has no address of a family, \
+              kube-proxy uses the loopback address and logs that.",
+        verify: "The Node must have an InternalIP of each family that Services use.",
+        commands: &[
+            Example::anywhere("kubectl get node NAME -o jsonpath='{.status.addresses}'")
+                .with(&["NAME"]),
+            Example::anywhere("kubectl -n kube-system logs POD | grep NodeIPs").with(&["POD"]),
+        ],
+        fix: Text::plain(
+            "Give the kubelet both addresses (--node-ip), or set bindAddress in kube-proxy's configuration.",
+        ),
+        incidents: &["kube-proxy logs a warning when it starts"],
+        needs: &[MODE, NEEDS, VERSION],
+        caused_by: &[Because::Loss("KP11")],
+        run: node_address,
+    },
+];
+
+fn local_traffic(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    let desired = facts.node.desired(mode)?;
+    if desired.masquerade_all {
+        return Err(Gap::NotApplicable("masqueradeAll is set".to_owned()));
+    }
+    let config = &desired.config;
+    let blind = desired.families.iter();
+    let mut blind = blind
+        .filter(|state| !state.ports.is_empty() && state.detector.is_none())
+        .peekable();
+    if blind.peek().is_some() && config.detect_local_mode == "NodeCIDR" {
+        // The Node has the prefix.
+        facts.this_node()?;
+    }
+    Ok(blind
+        .map(|state| {
+            let message = "kube-proxy cannot detect local pods' traffic, and masquerades no traffic by source";
+            Finding::new(Severity::Warning, state.family, message).evidence([
+                Proof::Setting {
+                    source: "kube-proxy's configuration".to_owned(),
+                    key: "clusterCIDR".to_owned(),
+                    value: format!("{:?}", config.cluster_cidr),
+                },
+                Proof::Setting {
+                    source: "kube-proxy's configuration".to_owned(),
+                    key: "detectLocalMode".to_owned(),
+                    value: format!("{:?}", config.detect_local_mode),
+                },
+            ])
+        })
+        .collect())
+}
+
+/// A name that kube-proxy uses for its node.
+struct Called {
+    source: String,
+    key: &'static str,
+    value: String,
+}
+
+fn node_name(facts: &Facts<'_>) -> Verdict {
+    let Some(Called { source, key, value }) = called(facts)? else {
+        // The kubelet fills in the name of the node itself.
+        return Ok(Vec::new());
+    };
+    let name = value.trim().to_lowercase();
+    let nodes = facts.node.nodes()?;
+    if nodes.is_empty() {
+        return Err(Gap::Absent(Item::Nodes, "it has no Node".to_owned()));
+    }
+    if nodes.iter().any(|node| node.metadata.name == name) {
+        let setting = Proof::setting(source, key, &value);
+        return Ok(another(facts, &name, setting).into_iter().collect());
+    }
+    let names = nodes.iter().map(|node| node.metadata.name.as_str());
+    let names: Vec<_> = names.collect();
+    let message = "kube-proxy uses this name, but no Node has it: no endpoint counts as local";
+    let flag = key.starts_with("--");
+    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(name) }, message)
+        .evidence([
+            Proof::setting(source, key, &value),
+            Proof::Note(format!("the Nodes are {}", listed(&names))),
+        ]);
+    Ok(vec![if flag {
+        finding.fix(
+            "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or remove the flag: it overrides \
+             hostnameOverride in the file.",
+        )
+    } else {
+        finding
+    }])
+}
+
+/// Returns the finding that `name`, by which kube-proxy calls its Node, is another Node's.
+fn another(facts: &Facts<'_>, name: &str, setting: Proof) -> Option<Finding> {
+    let why = facts.node.contradiction(name)?;
+    let own = facts.node.by_clues().name().ok()?;
+    let message = format!(
+        "kube-proxy uses the name of another Node, {name}: the endpoints there count as local, and those on {own} do not"
+    );
+    let finding = Finding::new(Severity::Error, Subject::Node { name: Some(own) }, message);
+    Some(finding.evidence([setting, Proof::Note(why)]).fix(
+        "Remove hostnameOverride from the configuration that nodes share, give each kube-proxy the name of its own Node \
+         (--hostname-override from the pod's spec.nodeName), and restart kube-proxy.",
+    ))
+}
+
+/// Returns the name that kube-proxy uses: of its flag, else of its configuration, else of the machine; `None` if the kubelet
+/// fills in the name of the node.
+fn called(facts: &Facts<'_>) -> Result<Option<Called>, Gap> {
+    match hostname_flag(facts)? {
+        Flag::Value(given) => return Ok(Some(given)),
+        Flag::NodeName => return Ok(None),
+        Flag::None => {}
+    }
+    let value = &facts.node.proxy_config()?.hostname_override;
+    if !value.trim().is_empty() {
+        return Ok(Some(Called {
+            source: "kube-proxy's configuration".to_owned(),
+            key: "hostnameOverride",
+            value: value.clone(),
+        }));
+    }
+    let mut host = facts.node.evidence().text(Item::Host)?.lines();
+    let name = host.find_map(|line| line.strip_prefix("host-name = "));
+    let unknown = || Gap::Absent(Item::Host, "it has no host name".to_owned());
+    Ok(Some(Called {
+        source: "the machine".to_owned(),
+        key: "host name",
+        value: name.ok_or_else(unknown)?.to_owned(),
+    }))
+}
+
+/// kube-proxy's flag --hostname-override, which overrides the file.
+enum Flag {
+    /// Its value.
+    Value(Called),
+    /// The kubelet fills in the name of the pod's node.
+    NodeName,
+    /// It is not set.
+    None,
+}
+
+/// Returns the flag, from the process or else from the pod or the DaemonSet.
+fn hostname_flag(facts: &Facts<'_>) -> Result<Flag, Gap> {
+    const FLAG: &str = "hostname-override";
+    let named = |source: String, value: &str| {
+        Flag::Value(Called {
+            source,
+            key: "--hostname-override",
+            value: value.to_owned(),
+        })
+    };
+    let processes = facts.node.processes();
+    let mut proxies = processes.iter().flat_map(|all| &all.processes);
+    if let Some(proxy) =
+        proxies.find(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false))
+    {
+        let flags = Flags::parse(&proxy.args);
+        let value = flags.value(FLAG);
+        return Ok(value.map_or(Flag::None, |value| {
+            named(format!("process {}", proxy.pid), value)
+        }));
+    }
+    let containers = match containers(facts) {
+        // It is no pod: a distribution's process, whose configuration has the name.
+        Err(Gap::NotApplicable(_)) => Vec::new(),
+        read => read?,
+    };
+    // The pod of this node comes after the DaemonSet.
+    let Some((source, container)) = containers.last() else {
+        return Ok(Flag::None);
+    };
+    let flags = flags_of(container);
+    let Some(value) = flags.value(FLAG) else {
+        return Ok(Flag::None);
+    };
+    let Some((_, rest)) = value.split_once("$(") else {
+        return Ok(named(source.clone(), value));
+    };
+    // The kubelet expands $(VAR) from the pod's environment.
+    let variable = rest.split(')').next().unwrap_or(rest);
+    if value == format!("$({variable})") && is_node_name(container, variable) {
+        return Ok(Flag::NodeName);
+    }
+    let why = "--hostname-override comes from the pod's environment, and no kube-proxy process is visible";
+    Err(processes
+        .err()
+        .unwrap_or_else(|| Gap::Absent(Item::Processes, why.to_owned())))
+}
+
+/// Returns whether the variable of `container` is the name of the pod's node.
+fn is_node_name(container: &Container, variable: &str) -> bool {
+    let mut all = container.env.iter();
+    all.any(|of| {
+        let field = of.pointer("/valueFrom/fieldRef/fieldPath");
+        of["name"] == variable && field.is_some_and(|path| path == "spec.nodeName")
+    })
+}
+
+fn node_address(facts: &Facts<'_>) -> Verdict {
+    let mode = facts.mode()?;
+    if mode == Mode::Userspace {
+        let why = "the mode is userspace, in which kube-proxy takes its address from a link";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let desired = facts.node.desired(mode)?;
+    let blind = desired.families.iter();
+    let mut blind = blind
+        .filter(|state| !state.ports.is_empty() && state.node_ip.is_loopback())
+        .peekable();
+    if blind.peek().is_some() {
+        facts.this_node()?;
+        // Whether a family is in use.
+        facts.node.sysctl()?;
+        if !facts.version()?.version.has(Change::NodeAddresses) {
+            let why = "kube-proxy before 1.28 does not take its addresses from the Node";
+            return Err(Gap::NotApplicable(why.to_owned()));
+        }
+    }
+    // Whichever Node this machine is, kube-proxy finds an address under its name.
+    let nodes = facts.node.nodes()?;
+    let all_have = |family: Family| {
+        let has = |node: &Node| {
+            let mut addresses = node.status.addresses.iter();
+            addresses.any(|of| of.address.parse().is_ok_and(|ip| Family::of(ip) == family))
+        };
+        !nodes.is_empty() && nodes.iter().all(has)
+    };
+    Ok(blind
+        .map(|state| {
+            let message =
+                "the Node has no address of this family, so kube-proxy uses the loopback address";
+            let seen = Proof::object("node", desired.node.clone());
+            let finding = Finding::new(Severity::Warning, state.family, message).evidence([seen]);
+            if all_have(state.family) {
+                finding.loss()
+            } else {
+                finding
+            }
+        })
+        .collect())
+}
+
+fn prefixes(facts: &Facts<'_>) -> Verdict {
+    let config = facts.configuration()?;
+    if !matches!(config.detect_local_mode.as_str(), "" | "ClusterCIDR")
+        || config.cluster_cidr.is_empty()
+    {
+        let why = "kube-proxy does not use clusterCIDR to detect pods' traffic";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let node = facts.this_node()?;
+    let ours = Family::BOTH.map(|family| config.cluster_cidr(family));
+    let setting = || {
+        Proof::setting(
+            "kube-proxy's configuration",
+            "clusterCIDR",
+            &config.cluster_cidr,
+        )
+    };
+    if node.spec.pod_cidrs.is_empty() {
+        return pods_outside(facts, &ours, setting());
+    }
+    let mut findings = Vec::new();
+    for text in &node.spec.pod_cidrs {
+        let Ok(pods) = text.parse::<Cidr>() else {
+            continue;
+        };
+        let same = ours
+            .iter()
+            .flatten()
+            .find(|of| of.family() == pods.family());
+        if same.is_some_and(|of| of.contains(pods.addr) && of.prefix <= pods.prefix) {
+            continue;
+        }
+        // KP09 reports a family without any prefix.
+        if same.is_none() && ours.iter().any(Option::is_some) && node.spec.pod_cidrs.len() > 1 {
+            continue;
+        }
+        let message =
+            "the node's pods are not in clusterCIDR: their traffic is treated as external";
+        findings.push(
+            Finding::new(Severity::Error, Subject::Prefix { prefix: pods }, message)
+                .called(text)
+                .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
+        );
+    }
+    if findings.is_empty() {
+        // The network plugin may give pods addresses of a range of its own.
+        return match pods_outside(facts, &ours, setting()) {
+            Err(Gap::NotApplicable(_)) => Ok(findings),
+            other => other,
+        };
+    }
+    Ok(findings)
+}
+
+/// Returns a warning if pods of this node have addresses outside `ours`: the network plugin of a Node without podCIDR chooses
+/// them.
+fn pods_outside(facts: &Facts<'_>, ours: &[Option<Cidr>; 2], setting: Proof) -> Verdict {
+    let here = Some(facts.called()?);
+    let pods = facts.node.pods()?.iter();
+    let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
+    let addresses = pods.flat_map(|pod| {
+        let ips = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
+        let ips = ips.chain(pod.status.pod_ip.as_deref());
+        ips.filter_map(move |ip| Some((pod, ip.parse::<IpAddr>().ok()?)))
+    });
+    let addresses: Vec<_> = addresses.collect();
+    if addresses.is_empty() {
+        let why = "the Node has no podCIDR, and no pod of it has an address of its own";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let outside = addresses.into_iter().find(|(_, ip)| {
+        let mut same = ours.iter().flatten();
+        same.find(|of| of.family() == Family::of(*ip))
+            .is_some_and(|of| !of.contains(*ip))
+    });
+    let Some((pod, ip)) = outside else {
+        return Ok(Vec::new());
+    };
+    let (name, meta) = (ip.to_string(), &pod.metadata);
+    let message = "the node's pods are not in clusterCIDR: their traffic is treated as external";
+    let seen = Proof::setting(
+        format!("pod {}/{}", meta.namespace, meta.name),
+        "podIP",
+        name,
+    );
+    Ok(vec![
+        Finding::new(Severity::Warning, ip, message)
+            .evidence([seen, setting])
+            .evidence([Proof::Note(
+                "their connections to cluster IPs are masqueraded as the node: NetworkPolicies that select pods do not match them"
+                    .to_owned(),
+            )]),
+    ])
+}

@@ -1,0 +1,165 @@
+//! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
+
+use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
+use crate::check::{
+    Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject, Unknown,
+    Verdict,
+};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::processes::Process;
+
+/// Items that only a running kube-proxy can provide.
+const ANSWERS: &[Item] = &[
+    Item::Healthz,
+    Item::ProxyMode,
+    Item::Metrics,
+    Item::Configz,
+    Item::ProxyTools,
+];
+
+/// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
+pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
+    let metrics = facts.node.evidence().text(Item::Metrics).err();
+    // Before a switch, gates of the migration check kube-proxy.
+    if facts.target().is_some() || !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
+        return Err(gap);
+    }
+    let Ok(processes) = facts.node.processes() else {
+        return Err(gap);
+    };
+    let proxies = || {
+        let all = processes.processes.iter();
+        all.filter(|of| of.name.starts_with("kube-proxy"))
+    };
+    // kube-proxy cannot be reached from another network namespace.
+    if proxies().any(|of| of.same_network == Some(false)) {
+        return Err(gap);
+    }
+    let seen = Proof::Note(gap.to_string());
+    let stopped = proxies().find(|of| matches!(of.state.as_deref(), Some("T" | "t")));
+    if let Some(Process { pid, .. }) = stopped {
+        let message =
+            format!("process {pid} is stopped (state T): its rules are no longer updated");
+        let finding = error(ProcessState::Stopped, message).evidence([seen]);
+        return Ok(vec![finding.fix(Fix::on_node(
+            "Continue the process, and find out what stopped it.",
+            format!("kill -CONT {pid}"),
+        ))]);
+    }
+    let here = facts.node_name();
+    if runs_here(facts)? {
+        let which = proxies().next().map(|of| format!("process {} ", of.pid));
+        let message = format!(
+            "{}runs but does not answer: it hangs, or listens on another address",
+            which.unwrap_or_default()
+        );
+        let finding = error(ProcessState::Silent, message).evidence([seen]);
+        return Ok(vec![match pod(facts, here.as_deref()) {
+            Some(pod) => finding.fix(Fix::kubectl(
+                "Read the end of its log, then delete the pod: its DaemonSet creates another one.",
+                format!("kubectl -n kube-system delete pod {pod}"),
+            )),
+            None => finding.fix("Read the end of its log, then restart kube-proxy."),
+        }]);
+    }
+    if is_replaced(facts)? {
+        return Err(Gap::NotApplicable(REPLACED.to_owned()));
+    }
+    // Its absence is no fault unless a DaemonSet, a pod or its rules show that it should run here.
+    let has_rules = || still_held(facts, Subject::Proxy, "").is_ok_and(|found| !found.is_empty());
+    if containers(facts).is_err() && !has_rules() {
+        return Err(gap);
+    }
+    let message = "kube-proxy does not run on this node: its rules are no longer updated";
+    let finding = error(ProcessState::Absent, message).evidence([seen]);
+    let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
+    let line = match here {
+        Some(node) => Line::from(format!("{list}{node}")),
+        None => Line::with(format!("{list}NODE"), &["NODE"]),
+    };
+    Ok(vec![finding.fix(Fix::kubectl(
+        "Find out why its pod does not run.",
+        line,
+    ))])
+}
+
+fn error(state: ProcessState, message: impl Into<String>) -> Finding {
+    Finding::new(Severity::Error, Subject::ProxyProcess { state }, message)
+}
+
+/// Returns the name of kube-proxy's pod on the node called `here`.
+fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
+    let mut pods = facts.node.pods().ok()?.iter();
+    let found = pods.find(|pod| {
+        pod.spec.node_name.as_deref() == here
+            && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+    });
+    found.map(|pod| pod.metadata.name.clone())
+}
+
+/// Returns whether an outcome says that kube-proxy does not answer `/healthz`.
+fn says_silent((check, outcome): &(&'static Check, Outcome)) -> bool {
+    match outcome {
+        Outcome::Unknown(Unknown::Gap(gap)) => {
+            gap.item() == Some(Item::Healthz) && gap.is_silence()
+        }
+        Outcome::Fail(found) => {
+            let is_process = |of: &Finding| matches!(of.about, Subject::ProxyProcess { .. });
+            check.id == ABSENCE[0] && found.iter().any(is_process)
+        }
+        Outcome::Skip(why) => check.id == ABSENCE[0] && why == REPLACED,
+        Outcome::Pass | Outcome::Unknown(_) => false,
+    }
+}
+
+/// The checks whose errors say that kube-proxy does not run, the most telling first.
+const ABSENCE: [&str; 2] = ["KP05", "KP02"];
+
+/// Folds checks that are unknown because kube-proxy does not answer into the one error that says so. Where another service
+/// proxy runs instead, they do not apply.
+pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
+    if !outcomes.iter().any(says_silent) {
+        return;
+    }
+    let find = |id: &str| outcomes.iter().position(|(check, _)| check.id == id);
+    let is_error = |at: &usize| match &outcomes[*at].1 {
+        // A warning of KP02 is about a kube-proxy that runs again.
+        Outcome::Fail(found) => {
+            outcomes[*at].0.id != "KP02" || found.iter().any(|of| of.severity == Severity::Error)
+        }
+        _ => false,
+    };
+    let replaced = || {
+        let of = |at: &usize| matches!(&outcomes[*at].1, Outcome::Skip(why) if why == REPLACED);
+        find("KP05").filter(of)
+    };
+    let error = ABSENCE.into_iter().filter_map(find).find(is_error);
+    let Some(reason) = error.or_else(replaced) else {
+        return;
+    };
+    let why = match error {
+        Some(error) => format!("kube-proxy does not answer: see {}", outcomes[error].0.id),
+        None => REPLACED.to_owned(),
+    };
+    let mut folded = Vec::new();
+    for (check, outcome) in outcomes.iter_mut() {
+        if let Outcome::Unknown(Unknown::Gap(gap)) = outcome
+            && !gap.is_denial()
+            && gap.item().is_some_and(|item| ANSWERS.contains(&item))
+        {
+            *outcome = Outcome::Skip(why.clone());
+            folded.push(check.id);
+        }
+    }
+    let count = match folded.len() {
+        0 => return,
+        1 => "1 check needs".to_owned(),
+        count => format!("{count} checks need"),
+    };
+    let note = format!("{count} kube-proxy's answers: {}", folded.join(", "));
+    if let (_, Outcome::Fail(found)) = &mut outcomes[reason] {
+        for finding in found {
+            finding.evidence.push(Proof::Note(note.clone()));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Ports for health checks of load balancers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::sockets::{SOCKETS, all_sockets_read, is_proxys, socket_proof};
+use crate::check::core::{Collector, PATH, Paths, deciding, ended, own_address};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
+};
+use crate::trace::{Entry, Outcome, Verdict as End, mismatch};
+use kpx_node::cluster::Service;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::sockets::Socket;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "NP06",
+    name: "health-check-ports",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "Health checks on every healthCheckNodePort reach kube-proxy",
+    symptom: "The load balancer considers every node dead, or sends traffic to nodes without endpoints.",
+    why: "For a Service with externalTrafficPolicy Local, kube-proxy listens on healthCheckNodePort and reports \
+              to the load balancer whether the node has endpoints. Without the listener the node gets no traffic. A rule \
+              that takes the packets before the listener has the same effect: that of a NodePort with the same number, \
+              or of a firewall.",
+    verify: "kube-proxy must listen on the port, and a packet from outside must reach it.",
+    commands: &[
+        Example::on_node("ss -lntp | grep PORT").with(&["PORT"]),
+        Example::kpx(&["trace", "ADDRESS:PORT", "--source", "external"]).with(&["ADDRESS:PORT"]),
+        Example::on_node("curl -s http://ADDRESS:PORT/healthz").with(&["ADDRESS", "PORT"]),
+    ],
+    fix: Text::plain(
+        "Find out in kube-proxy's log why it could not listen (another process may use the port), then restart \
+              it.",
+    ),
+    incidents: &[
+        "kubernetes/kubernetes#97225",
+        "kubernetes/kubernetes#117621",
+        "kubernetes/kubernetes#63617: the port is also a NodePort",
+    ],
+    needs: &[SOCKETS, PATH],
+    caused_by: &[
+        Because::Loss("KM01"),
+        Because::Absence("KP02"),
+        Because::Absence("KP05"),
+    ],
+    run: health_checks,
+}];
+
+fn health_checks(facts: &Facts<'_>) -> Verdict {
+    let wanted: Vec<_> = facts
+        .node
+        .services()?
+        .iter()
+        .filter(|service| {
+            let labels = &service.metadata.labels;
+            service.spec.kind == "LoadBalancer"
+                && service.spec.external_traffic_policy.as_deref() == Some("Local")
+                && !labels.contains_key("service.kubernetes.io/service-proxy-name")
+                && !labels.contains_key("service.kubernetes.io/headless")
+        })
+        .filter_map(|service| Some((service, service.spec.health_check_node_port?)))
+        .filter(|(_, port)| *port != 0)
+        .collect();
+    if wanted.is_empty() {
+        return Err(Gap::NotApplicable(
+            "no Service has a healthCheckNodePort".to_owned(),
+        ));
+    }
+    let mut findings = Collector::default();
+    let paths = Family::BOTH.map(|family| {
+        let is_used = |(service, _): &(&Service, u16)| has_family(service, family);
+        wanted.iter().any(is_used).then(|| {
+            let paths = Paths::of(facts, family);
+            paths.note_unread(facts, &mut findings);
+            (family, paths)
+        })
+    });
+    let sockets = findings.read(facts.node.sockets());
+    for (service, number) in wanted {
+        let listeners = sockets.iter().flat_map(|sockets| &sockets.listening);
+        let listeners: Vec<_> = listeners
+            .filter(|s| s.proto == Proto::Tcp && s.local.port() == number)
+            .collect();
+        let mut taken = None;
+        for (family, paths) in paths.iter().flatten() {
+            if has_family(service, *family) {
+                let port = HealthPort {
+                    service,
+                    number,
+                    listeners: &listeners,
+                };
+                taken = taken.or(port.taken(facts, &mut findings, *family, paths));
+            }
+        }
+        match taken {
+            Some(finding) => findings.push(finding),
+            None => {
+                findings.add(if sockets.is_some() {
+                    listener(facts, service, number, &listeners)
+                } else {
+                    Ok(Vec::new())
+                });
+            }
+        }
+    }
+    findings.verdict()
+}
+
+/// Returns whether a Service has an address of `family`.
+fn has_family(service: &Service, family: Family) -> bool {
+    let mut ips = service.spec.cluster_ips.iter();
+    ips.any(|ip| ip.parse().is_ok_and(|ip| Family::of(ip) == family))
+}
+
+/// Returns the finding on the process that listens on a healthCheckNodePort, if it is not kube-proxy.
+fn listener(facts: &Facts<'_>, service: &Service, number: u16, here: &[&Socket]) -> Verdict {
+    let about = Subject::HealthCheckPort {
+        service: service.into(),
+        number,
+    };
+    if here.is_empty() {
+        all_sockets_read(facts)?;
+        let message =
+            "no process listens on the healthCheckNodePort: load balancers consider the node dead";
+        let seen = Proof::Socket {
+            socket: format!("tcp port {number}"),
+            process: "no listener".to_owned(),
+        };
+        return Ok(vec![
+            Finding::new(Severity::Error, about, message)
+                .loss()
+                .evidence([seen]),
+        ]);
+    }
+    if here.iter().any(|socket| is_proxys(socket)) {
+        return Ok(Vec::new());
+    }
+    let known = here.iter().filter(|socket| !socket.processes.is_empty());
+    let others: Vec<_> = known.map(|socket| socket_proof(socket)).collect();
+    if others.is_empty() {
+        let why = format!("it does not say which process listens on port {number}");
+        return Err(Gap::Absent(Item::Sockets, why));
+    }
+    let message = "another process than kube-proxy listens on the healthCheckNodePort";
+    Ok(vec![
+        Finding::new(Severity::Error, about, message).evidence(others),
+    ])
+}
+
+/// A healthCheckNodePort.
+struct HealthPort<'a> {
+    service: &'a Service,
+    number: u16,
+    listeners: &'a [&'a Socket],
+}
+
+impl HealthPort<'_> {
+    /// Returns the addresses of the node to which health checks of `family` are sent: those on which kube-proxy listens.
+    fn addresses(&self, facts: &Facts<'_>, family: Family) -> Result<Vec<IpAddr>, Gap> {
+        let here = self.listeners.iter().filter(|socket| is_proxys(socket));
+        let here = here.map(|socket| socket.local.ip());
+        let named: Vec<_> = here
+            .filter(|ip| Family::of(*ip) == family && !ip.is_unspecified() && !ip.is_loopback())
+            .collect();
+        if named.is_empty() {
+            return Ok(vec![own_address(facts, family)?]);
+        }
+        Ok(named)
+    }
+
+    /// Returns the finding on a rule that takes the packets of health checks before the listener.
+    fn taken(
+        &self,
+        facts: &Facts<'_>,
+        findings: &mut Collector,
+        family: Family,
+        paths: &Paths<'_>,
+    ) -> Option<Finding> {
+        let addresses = findings.read(self.addresses(facts, family))?;
+        let mut found = None;
+        for address in addresses {
+            let to = SocketAddr::new(address, self.number);
+            let packet = paths.packet(Entry::Outside, to, Proto::Tcp)?;
+            let is_fine = |end: &Outcome| end.verdict == End::Local;
+            let ends = paths.astray(findings, &packet, is_fine);
+            let finding = |end| self.finding(facts, family, to, end);
+            found = found.or_else(|| ends.first().map(finding));
+        }
+        found
+    }
+
+    fn finding(&self, facts: &Facts<'_>, family: Family, to: SocketAddr, end: &Outcome) -> Finding {
+        let about = Subject::HealthCheckPort {
+            service: self.service.into(),
+            number: self.number,
+        };
+        let seen = Proof::Note(format!("a packet from outside to {to}: {}", ended(end)));
+        let seen = [seen].into_iter().chain(deciding(family, end));
+        if let Some(other) = facts.owners().node_port(self.number, Proto::Tcp) {
+            let message =
+                "health checks reach another Service, whose NodePort is the healthCheckNodePort";
+            let whose = Proof::Note(format!("{} is the NodePort of {}", self.number, other.name));
+            return Finding::new(Severity::Error, about, message)
+                .services([ServiceRef::from(&other.name)])
+                .evidence(seen)
+                .evidence([whose])
+                .fix("Delete one of the two Services and create it again: it gets another port.");
+        }
+        // A firewall may close the node to clients outside that are not load balancers.
+        let is_closed = matches!(end.verdict, End::Drop | End::Reject) && !is_of_port(end);
+        let (severity, message) = if is_closed {
+            (
+                Severity::Info,
+                "the node's firewall may keep health checks from kube-proxy",
+            )
+        } else {
+            (
+                Severity::Error,
+                "a rule keeps health checks from kube-proxy: load balancers consider the node dead",
+            )
+        };
+        let text = "Change the rule in the configuration of its software, so that load balancers' packets reach the port.";
+        Finding::new(severity, about, message)
+            .evidence(seen)
+            .fix(text)
+    }
+}
+
+/// Returns whether the rule that ends a packet is about its destination or port.
+fn is_of_port(end: &Outcome) -> bool {
+    let last = end.hops.last();
+    last.is_some_and(|hop| mismatch::is_particular(hop.number, &hop.rule))
+}

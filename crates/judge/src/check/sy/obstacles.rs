@@ -1,0 +1,397 @@
+//! SY16: settings, routes, links and filters that stop the connections of Services.
+//!
+//! The findings come from the verdict on all Services: what it only doubts is none.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
+};
+use crate::trace::{self, Hop, Rule, why};
+use crate::verdict::By;
+use crate::verdict::{
+    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, Surveyed, Ways, sysctl_of,
+};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "SY16",
+    name: "obstacles",
+    severity: Severity::Error,
+    when: When::Now,
+    title: "No setting, route or filter of the node stops connections",
+    symptom: "Connections to Services time out or are refused, although every rule of kube-proxy is right and the \
+              endpoints are ready.",
+    why: "A translated packet and its reply pass more than the rules of IP: sysctls of each link, routes and routing policy \
+          rules, IPsec policies, filters of traffic control, chains on links and bridges, bridge ports and neighbour \
+          entries. Each can stop them, and none of them appears in kube-proxy's rules.",
+    verify: "Ask for the connections of one Service: the cause is named with its owner.",
+    commands: &[
+        Example::kpx(&["why", "NAMESPACE/SERVICE"]).with(&["NAMESPACE/SERVICE"]),
+        Example::kpx(&["show", "services"]),
+        Example::on_node("sysctl -a | grep -E '\\.(forwarding|rp_filter) '"),
+        Example::on_node("ip rule; ip route show table all"),
+        Example::on_node("ip xfrm policy"),
+        Example::on_node("bridge -d link"),
+        Example::on_node("ip neigh show nud failed"),
+    ],
+    fix: Text::plain("Remove what stops the packets, here and in the configuration that sets it."),
+    incidents: &["cilium/cilium#10645: systemd 245 sets rp_filter at the links of pods"],
+    needs: &[PATH, trace::NOTES_NEEDS],
+    caused_by: &[Because::Same("IR16"), Because::In("SY01")],
+    run: obstacles,
+}];
+
+/// One barrier and the connections that it stops.
+struct Found {
+    named: Named,
+    services: BTreeSet<ServiceRef>,
+    /// The first of the connections from each kind of client.
+    shown: BTreeMap<Client, (ServiceRef, SocketAddr, Fate)>,
+    /// The same barrier as other connections meet it, in words.
+    also: Vec<String>,
+}
+
+/// A barrier, with the words of its finding.
+struct Named {
+    about: Subject,
+    /// Its name, if not that of the object.
+    name: Option<String>,
+    message: String,
+    evidence: Vec<Proof>,
+    fix: Fix,
+    /// The object of another check without which it is gone.
+    within: Option<Subject>,
+}
+
+/// The node of a run, and what was asked of it.
+struct Look<'f, 'n> {
+    facts: &'f Facts<'n>,
+    ways: Ways<'n>,
+    /// All endpoints.
+    endpoints: HashSet<SocketAddr>,
+    /// Those on this node.
+    here: HashSet<SocketAddr>,
+}
+
+fn obstacles(facts: &Facts<'_>) -> Verdict {
+    facts.node.slices()?;
+    // Without these, no way is certain.
+    facts.node.links()?;
+    facts.node.routes()?;
+    facts.node.addresses()?;
+    facts.node.sysctl()?;
+    // Pods of other nodes are clients.
+    facts.node.nodes()?;
+    let surveyed = facts.surveyed()?;
+    let is_stopped = |port: &Surveyed| port.cells.iter().any(|cell| !cell.barriers.is_empty());
+    if !surveyed.iter().any(is_stopped) {
+        return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
+    }
+    let ports = facts.owners().ports().iter();
+    let endpoints = ports.flat_map(|of| &of.endpoints);
+    let here = endpoints.clone().filter(|of| of.local == Some(true));
+    let look = Look {
+        facts,
+        ways: Ways::of(facts.node),
+        here: here.map(|of| of.addr).collect(),
+        endpoints: endpoints.map(|of| of.addr).collect(),
+    };
+    let mut found: Vec<Found> = Vec::new();
+    for port in surveyed {
+        for cell in &port.cells {
+            for barrier in &cell.barriers {
+                for named in look.named(barrier) {
+                    note(&mut found, port, cell, named);
+                }
+            }
+        }
+    }
+    Ok(found.into_iter().map(finished).collect())
+}
+
+/// Adds the connections of `cell` to those that a barrier stops.
+fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
+    let service = ServiceRef::from(&port.name);
+    let shown = (service.clone(), cell.to, cell.fate);
+    // The fix of a Node's routes shows one of the addresses.
+    let is_it = |of: &Named| {
+        of.about == named.about && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
+    };
+    if let Some(of) = found.iter_mut().find(|of| is_it(&of.named)) {
+        if of.named.message != named.message
+            && of.also.len() < FEW
+            && !of.also.contains(&named.message)
+        {
+            of.also.push(named.message);
+        }
+        of.shown.entry(cell.client).or_insert(shown);
+        of.services.insert(service);
+        return;
+    }
+    found.push(Found {
+        named,
+        services: BTreeSet::from([service]),
+        shown: BTreeMap::from([(cell.client, shown)]),
+        also: Vec::new(),
+    });
+}
+
+/// Other forms of a barrier that its finding shows.
+const FEW: usize = 3;
+
+fn finished(of: Found) -> Finding {
+    let Named {
+        about,
+        name,
+        message,
+        evidence,
+        mut fix,
+        within,
+    } = of.named;
+    let only_outside = of.shown.keys().all(|client| *client == Client::Outside);
+    // A firewall may close the node to the outside on purpose.
+    let severity = match &about {
+        Subject::Rule(rule) if only_outside && !rule.is_particular() => Severity::Info,
+        _ => Severity::Error,
+    };
+    fix.advice = fix.advice.filter(|_| severity == Severity::Error);
+    if let Some((service, ..)) = of.shown.values().next() {
+        let why = ["why".to_owned(), service.whole().to_string()];
+        fix.text = fix.text.and(" Check with ").kpx(why).and(".");
+    }
+    let shown = of.shown.iter().map(|(client, (service, to, fate))| {
+        let client = client.name();
+        Proof::Note(format!("{service} {to} from {client}: {fate}"))
+    });
+    let message = format!("{message} (breaks {})", some_services(&of.services));
+    let name = name.unwrap_or_else(|| about.to_string());
+    Finding::new(severity, about, message)
+        .called(name)
+        .evidence(evidence)
+        .evidence(of.also.into_iter().map(Proof::Note))
+        .evidence(shown)
+        .services(of.services)
+        .through(within)
+        .fix(fix)
+}
+
+/// Returns what keeps it from being known that nothing stops connections.
+fn unknown(surveyed: &[Surveyed]) -> Option<Gap> {
+    let cells = surveyed.iter().flat_map(|port| &port.cells);
+    let mut open = cells.filter(|cell| cell.fate == Fate::Unknown);
+    open.find_map(|cell| match &cell.fault {
+        Some(Fault::Unknown(Missing::Gap { gap, .. })) => Some(gap.clone()),
+        Some(Fault::Unknown(Missing::Other(why))) => {
+            let item = Item::iptables(Family::of(cell.to.ip()));
+            Some(Gap::Failed(item, why.clone()))
+        }
+        _ => None,
+    })
+}
+
+impl Look<'_, '_> {
+    /// Returns what `barrier` is; several for policies, each of which stops the packets alone.
+    fn named(&self, barrier: &Barrier) -> Vec<Named> {
+        match barrier {
+            Barrier::Obstacle(what) => match what.as_ref() {
+                Obstacle::Xfrm { policies, refused } => {
+                    let each = policies.iter().map(|policy| Obstacle::Xfrm {
+                        policies: vec![policy.clone()],
+                        refused: *refused,
+                    });
+                    each.map(|what| self.obstacle(&what)).collect()
+                }
+                Obstacle::ReplyHere {
+                    from,
+                    to,
+                    missing: None,
+                    by: None,
+                    ..
+                } => {
+                    let to = SocketAddr::new(*to, 0);
+                    let seen = Proof::Note(what.to_string());
+                    let diverted = self.diverted(to, *from, false, seen);
+                    vec![diverted.unwrap_or_else(|| self.obstacle(what))]
+                }
+                what => vec![self.obstacle(what)],
+            },
+            Barrier::Rule {
+                hop,
+                family,
+                reason,
+            } => vec![self.rule(hop, *family, reason)],
+            Barrier::Routes { to, source, fault } => {
+                self.routes(*to, *source, fault).into_iter().collect()
+            }
+        }
+    }
+
+    fn obstacle(&self, what: &Obstacle) -> Named {
+        let key = sysctl(what);
+        let value = key
+            .as_ref()
+            .and_then(|key| Some(sysctl_proof(key, setting(self.facts, key).ok()?)));
+        let owner = Proof::Note(format!("owner: {}", obstacle_owner(what)));
+        // Forwarding of the node turns it on at every link.
+        let within = matches!(what, Obstacle::LinkForwarding { .. })
+            .then(|| Subject::sysctl("net.ipv4.ip_forward"));
+        // The message names the sysctl.
+        let name = match what {
+            Obstacle::LinkForwarding { link } | Obstacle::ReversePath { link, .. } => {
+                Some(link.clone())
+            }
+            _ => None,
+        };
+        let message = match what {
+            Obstacle::Xfrm { .. } => "blocks the packets (IPsec)".to_owned(),
+            other => other.to_string(),
+        };
+        Named {
+            name,
+            about: key.map_or_else(|| about(what), Subject::sysctl),
+            message,
+            evidence: value.into_iter().chain([owner]).collect(),
+            fix: obstacle_fix(what),
+            within,
+        }
+    }
+
+    fn rule(&self, hop: &Hop, family: Family, reason: &str) -> Named {
+        let rule = Rule::of(hop, family);
+        let verb = hop.effect.verb();
+        Named {
+            message: format!("a rule of other software {verb} packets to Services: {reason}"),
+            evidence: vec![proof_of(&rule)],
+            fix: rule_fix(&By::new(rule.clone(), why::maker(hop), self.facts.node)),
+            name: Some(rule.name(self.facts.node)),
+            about: Subject::Rule(rule),
+            within: None,
+        }
+    }
+
+    /// Returns the route or rule that ends or diverts packets from `source` to `to`.
+    fn diverted(
+        &self,
+        to: SocketAddr,
+        source: IpAddr,
+        directly: bool,
+        seen: Proof,
+    ) -> Option<Named> {
+        let of = self.ways.diverted(to, source, directly)?;
+        Some(Named {
+            about: diverter(&of.by),
+            name: None,
+            message: format!("{} ends or diverts packets of Services", of.words),
+            evidence: vec![seen],
+            fix: diversion_fix(of.by.removal()),
+            within: None,
+        })
+    }
+
+    /// Returns what keeps packets from `source` from having a way to `to`.
+    fn routes(&self, to: SocketAddr, source: IpAddr, fault: &Fault) -> Option<Named> {
+        if let Fault::WrongWay {
+            home: Some(home), ..
+        } = fault
+        {
+            return Some(Named {
+                about: Subject::Prefix { prefix: home.range },
+                name: None,
+                message: fault.to_string(),
+                evidence: Vec::new(),
+                fix: home_fix(home),
+                within: None,
+            });
+        }
+        // Past a route that ends them, packets to a pod of this node must not leave by a gateway.
+        let directly = matches!(fault, Fault::WrongWay { .. }) || self.here.contains(&to);
+        let seen = Proof::Note(fault.to_string());
+        let diverted = self.diverted(to, source, directly, seen);
+        if diverted.is_some() {
+            return diverted;
+        }
+        // Before the network plugin has set up the node, nothing is wrong with its routes.
+        if !self.facts.node.has_pod_network() || !self.endpoints.contains(&to) {
+            return None;
+        }
+        let message = match fault {
+            Fault::NoRoute { reason, .. } => format!("no route leads to endpoint {to} ({reason})"),
+            other => other.to_string(),
+        };
+        Some(Named {
+            about: Subject::Node {
+                name: self.facts.node_name(),
+            },
+            name: None,
+            message,
+            evidence: Vec::new(),
+            fix: route_fix(to.ip()),
+            within: None,
+        })
+    }
+}
+
+fn diverter(by: &Diverter) -> Subject {
+    match by {
+        Diverter::Route(route) => Subject::Route {
+            route: route.to_string(),
+        },
+        Diverter::Rule(rule) => Subject::RoutingRule {
+            priority: rule.priority,
+            rule: rule.to_string(),
+        },
+    }
+}
+
+/// Returns the sysctl that `what` is.
+fn sysctl(what: &Obstacle) -> Option<String> {
+    match what {
+        Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
+        Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
+        _ => None,
+    }
+}
+
+/// Returns the object that `what` is about, if it is no sysctl.
+fn about(what: &Obstacle) -> Subject {
+    match what {
+        Obstacle::LinkForwarding { link }
+        | Obstacle::OnLink { link, .. }
+        | Obstacle::ReversePath { link, .. }
+        | Obstacle::Tc { link, .. }
+        | Obstacle::Isolated { bridge: link } => Subject::link(link),
+        Obstacle::RouteBack {
+            home: Some(home), ..
+        } => Subject::Prefix { prefix: home.range },
+        Obstacle::RouteBack {
+            route: Some(route), ..
+        } => Subject::Route {
+            route: route.to_string(),
+        },
+        Obstacle::ReplyHere {
+            missing: Some((range, ..)),
+            ..
+        } => Subject::Prefix { prefix: *range },
+        Obstacle::RouteBack { pod: address, .. }
+        | Obstacle::Inside { pod: address, .. }
+        | Obstacle::Unanswered { address, .. }
+        | Obstacle::Taken { address, .. }
+        | Obstacle::SameTunnelEnd { address, .. }
+        | Obstacle::Bound {
+            client: address, ..
+        }
+        | Obstacle::ReplyHere { to: address, .. } => Subject::from(*address),
+        Obstacle::Deaf { at, .. } => Subject::from(at.ip()),
+        Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
+            policy: policies
+                .first()
+                .map_or_else(String::new, ToString::to_string),
+        },
+        Obstacle::Reply { .. } => Subject::software("nftables"),
+    }
+}

@@ -1,0 +1,221 @@
+//! Every packet, not a sample: the first packets of connections through a node, divided into classes with the same fate.
+//!
+//! The walk of [`crate::trace`] answers for one packet. Here it also records each question that it asks about the packet: is its
+//! destination this address, is its source in that prefix? All packets with the same answers share its fate. The next packet
+//! walked is one outside that region, until no packet is left. Exact keys, which almost all rules of kube-proxy are, cost one
+//! look-up, so that a class costs as much as one walk.
+//!
+//! A class is walked on several sides at once, such as the live rules and the expected ones, and parts of the packets side by
+//! side on all processors. What the state does not determine (limits, owners, unknown matches) stays a condition of a fate. A walk is for a client that was not seen before,
+//! as in a trace, and every client may be bound to one backend by affinity afterwards.
+
+pub mod difference;
+mod fate;
+mod marks;
+mod packets;
+mod space;
+
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+
+pub use fate::{Fate, Way};
+pub use packets::{Comparison, Packets, Proved, in_mode, of_node, served_otherwise};
+pub use space::Space;
+
+use crate::trace::region::{Field, Ranges, Region, Seen, address};
+use crate::trace::walk::Walker;
+use crate::trace::{Entry, Flow, Stop, World};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+
+/// Packets that share their fate on each side.
+#[derive(Clone, Debug)]
+pub struct Class<const N: usize> {
+    /// Where they enter.
+    pub entry: Entry,
+    /// Their family.
+    pub family: Family,
+    /// Their fields. The source of packets of the host is the one that the node chooses.
+    pub region: Region,
+    /// Their fate on each side.
+    pub fates: [Fate; N],
+}
+
+impl<const N: usize> Class<N> {
+    /// Returns one of the packets.
+    pub fn witness(&self) -> Flow {
+        witness(self.entry, self.family, &self.region)
+    }
+}
+
+/// Returns the fate of `flow`, and records in `seen` what was asked about it.
+fn fate(walker: &Walker<'_, '_, '_>, flow: &Flow, seen: &Rc<Seen>) -> Result<Fate, Gap> {
+    // Without routes, each destination would be a class of its own.
+    walker.world.node.routes()?;
+    let in_parts = || Gap::NotApplicable("rules that are read in parts".to_owned());
+    let outcomes = walker.record(flow, seen).map_err(|stop| match stop {
+        Stop::Broken(gap) => gap,
+        Stop::Need(_) => in_parts(),
+    })?;
+    let outcomes = walker
+        .world
+        .relayed(flow, outcomes)
+        .map_err(|_| in_parts())?;
+    Ok(Fate::of(&outcomes))
+}
+
+/// A region with more ranges of destinations than this is divided: what is left of it is copied for each class.
+const MOST_RANGES: usize = 16;
+
+/// Divides the packets of `space` into classes with the same fate in each of `worlds`, which are known for its family.
+///
+/// Returns for each part of the space, in order, what `gather` made and `visit` added each class of the part to.
+///
+/// # Errors
+///
+/// What has to be known about a world, and is not; or that there are more than `most` classes.
+pub(crate) fn classes<const N: usize, T: Send>(
+    worlds: [&World<'_, '_>; N],
+    space: &Space,
+    most: usize,
+    gather: impl Fn() -> T + Sync,
+    visit: impl Fn(&mut T, Class<N>) + Sync,
+) -> Result<Vec<T>, Gap> {
+    let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        let walkers = worlds.map(|world| Walker::recording(world, space.family));
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((entry, region)) = space.parts.get(at) else {
+                return Ok(done);
+            };
+            let mut found = gather();
+            divide(&walkers, *entry, region.clone(), |class| {
+                if count.fetch_add(1, Ordering::Relaxed) >= most {
+                    let family = space.family;
+                    return Err(Gap::NotApplicable(format!(
+                        "the rules divide packets of {family} into more than {most} classes"
+                    )));
+                }
+                visit(&mut found, class);
+                Ok(())
+            })?;
+            done.push((at, found));
+        }
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    let done: Result<Vec<_>, Gap> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.min(space.parts.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let mine = work();
+        let others = others.into_iter().map(thread::ScopedJoinHandle::join);
+        let others = others.map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)));
+        std::iter::once(mine).chain(others).collect()
+    });
+    let mut done: Vec<_> = done?.into_iter().flatten().collect();
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().map(|(_, found)| found).collect())
+}
+
+/// Divides the packets of `region` that enter at `entry` into classes with the same fate for each of `walkers`.
+fn divide<const N: usize>(
+    walkers: &[Walker<'_, '_, '_>; N],
+    entry: Entry,
+    region: Region,
+    mut visit: impl FnMut(Class<N>) -> Result<(), Gap>,
+) -> Result<(), Gap> {
+    let mut todo = vec![region];
+    while let Some(mut region) = todo.pop() {
+        if region.is_empty() {
+            continue;
+        }
+        if let Some(rest) = region.split_off(MOST_RANGES) {
+            todo.push(std::mem::replace(&mut region, rest));
+        }
+        let family = walkers[0].family;
+        let flow = witness(entry, family, &region);
+        let seen = Rc::new(Seen::new(region.clone()));
+        let mut fates = [const { Fate::NONE }; N];
+        for (walker, of) in walkers.iter().zip(&mut fates) {
+            *of = fate(walker, &flow, &seen)?;
+        }
+        let class = seen.region();
+        for field in Field::ALL {
+            let mut rest = region.clone();
+            rest.of_mut(field).subtract(class.of(field));
+            if !rest.is_empty() {
+                todo.push(rest);
+            }
+            region.of_mut(field).clone_from(class.of(field));
+        }
+        visit(Class {
+            entry,
+            family,
+            region: class,
+            fates,
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the packets of `space` whose fate on `node` is one of those `wanted`, as classes.
+///
+/// # Errors
+///
+/// What has to be known about the node, and is not; or that there are more than `most` classes.
+pub(crate) fn with_fate<'n>(
+    node: &'n NodeSnapshot<'n>,
+    space: &Space,
+    most: usize,
+    wanted: impl Fn(&Fate) -> bool + Sync,
+) -> Result<Vec<Class<1>>, Gap> {
+    let world = World::whole(node, space.family);
+    let found = classes([&world], space, most, Vec::new, |found, class: Class<1>| {
+        if wanted(&class.fates[0]) {
+            found.push(class);
+        }
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Returns for each of `flows`, which are of one family, its fate on `node` and the packets that share it.
+///
+/// # Errors
+///
+/// What has to be known about the node, and is not.
+pub fn around<'n>(
+    node: &'n NodeSnapshot<'n>,
+    family: Family,
+    flows: &[Flow],
+) -> Result<Vec<(Region, Fate)>, Gap> {
+    let world = World::whole(node, family);
+    let walker = Walker::recording(&world, family);
+    let any = || Ranges::between(0, u128::MAX);
+    let around = flows.iter().map(|flow| {
+        let marks = Ranges::between(flow.mark.into(), flow.mark.into());
+        let seen = Rc::new(Seen::new(Region::new([any(), any(), any(), any(), marks])));
+        let fate = fate(&walker, flow, &seen)?;
+        Ok((seen.region(), fate))
+    });
+    around.collect()
+}
+
+/// Returns a packet of `region`, which has one.
+fn witness(entry: Entry, family: Family, region: &Region) -> Flow {
+    let last = |field| region.of(field).last().unwrap_or_default();
+    let proto = u8::try_from(last(Field::Proto)).unwrap_or_default();
+    Flow {
+        entry,
+        source: (entry != Entry::Host).then(|| address(family, last(Field::Source))),
+        destination: address(family, last(Field::Destination)),
+        port: u16::try_from(last(Field::Port)).unwrap_or_default(),
+        mark: u32::try_from(last(Field::Mark)).unwrap_or_default(),
+        proto: Proto::from_number(proto),
+        established: false,
+    }
+}

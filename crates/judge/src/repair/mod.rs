@@ -1,0 +1,95 @@
+//! Repairs as data, and a node with some of them applied: what would become of a connection then?
+//!
+//! Nothing is changed: a repair edits a parsed copy of the node's state, which is walked and judged like the state itself.
+
+mod edits;
+mod lists;
+
+use std::net::{IpAddr, SocketAddr};
+
+pub use edits::with;
+
+use crate::diff::Change;
+use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::node::IptablesBackend;
+use kpx_node::node::routes::{PolicyRule, Route};
+use kpx_node::node::tc::Filter;
+use kpx_node::node::xfrm::Policy;
+
+/// One repair of a node or of its cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Repair {
+    /// kube-proxy's object is brought to its desired state.
+    Program(Box<Change>),
+    /// A rule of other software is removed, or the policy of its chain accepts.
+    Pass(RulePlace),
+    /// The nftables table of this family and name is no longer dormant.
+    Wake(String, String),
+    /// A sysctl is set to 1.
+    TurnOn(&'static str),
+    /// A route is removed.
+    RemoveRoute(Box<Route>),
+    /// A routing policy rule is removed.
+    RemovePolicyRule(Box<PolicyRule>),
+    /// An address is removed from a link of the node.
+    RemoveAddress(IpAddr, String),
+    /// The pods of this node are reached by a link of theirs.
+    RoutePodsHere(Cidr),
+    /// The pods of another node, in this range, are reached by its address, through a link.
+    RoutePodsThere(Cidr, IpAddr, String),
+    /// The table of tracked connections has room.
+    MakeRoom,
+    /// The tracked connections to an address end.
+    EndTracked(SocketAddr, Proto),
+    /// Hairpin mode is on at the ports of a bridge.
+    Hairpin(String),
+    /// A sysctl that the evidence has is set.
+    Set(String, &'static str),
+    /// A policy of IPsec is removed.
+    RemoveXfrm(Box<Policy>),
+    /// A filter is removed from a link; `None` for its qdisc.
+    RemoveFilter(String, Option<Box<Filter>>),
+    /// The ports of a bridge are not isolated.
+    JoinPorts(String),
+    /// The network of the pod with this address takes and answers packets.
+    OpenPod(IpAddr),
+    /// The object of the cluster is edited, and kube-proxy programs the change.
+    Edit(Box<Edited>),
+}
+
+/// Where a rule is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RulePlace {
+    /// The back end of iptables; `None` for nftables.
+    pub store: Option<IptablesBackend>,
+    /// The IP family of the packet.
+    pub family: Family,
+    /// The table; of nftables with its family.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// The number of the rule in its chain, from 1; 0 for the policy.
+    pub number: usize,
+}
+
+/// The cluster after an edit of an object, and what kube-proxy then programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    /// What is edited.
+    pub what: Edit,
+    /// What kube-proxy changes for the Service.
+    pub changes: Vec<Change>,
+}
+
+/// An edit of an object of the cluster.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Edit {
+    /// The Service port gets a ready endpoint on this node.
+    Endpoint,
+    /// Every client may use the load balancer.
+    SourceRanges,
+    /// The traffic policies of the Service are Cluster.
+    Policies,
+    /// kube-proxy knows which packets come from pods, and masquerades the others.
+    ClusterCidr,
+}

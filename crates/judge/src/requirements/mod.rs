@@ -1,0 +1,166 @@
+//! What a mode requires of this node, beside what the node has: pure functions of the node.
+//!
+//! The requirements themselves are in `backend/requirements.rs` and `backend/<mode>/requirements.rs`.
+
+mod access;
+mod configuration;
+mod kernel;
+mod modules;
+mod mounts;
+mod sysctls;
+mod tools;
+
+use serde::Serialize;
+
+use crate::check::Facts;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
+pub use kpx_node::node::modules::Standing;
+pub use sysctls::sysctls;
+
+/// The items that [`of`] reads beside those of the checks.
+pub const NEEDS: &[Item] = &[
+    Item::KernelRelease,
+    Item::Modules,
+    Item::ModulesBuiltin,
+    Item::ModulesDep,
+    Item::ModulesLoad,
+    Item::Modprobe,
+    Item::Ipvs,
+    Item::Sysctl,
+    Item::Links,
+    Item::Addresses,
+    Item::IptablesVersion,
+    Item::IpsetVersion,
+    Item::NftVersion,
+    Item::ConntrackVersion,
+    Item::ProxyConfig,
+    Item::ConfigMaps,
+    Item::Services,
+    Item::Nodes,
+    Item::Pods,
+    Item::DaemonSets,
+    Item::Metrics,
+    Item::Access,
+];
+
+/// The requirements of a mode, by area.
+#[derive(Debug)]
+pub struct Requirements {
+    /// The mode.
+    pub to: Mode,
+    /// What it requires.
+    pub needs: Vec<Need>,
+    /// Why the state of modules is unknown, if that of any is.
+    pub gaps: Vec<String>,
+}
+
+/// Returns what the mode `to` requires of the node.
+pub fn of(facts: &Facts<'_>, to: Mode) -> Requirements {
+    let mut needs = kernel::needs(facts, to);
+    needs.extend(modules::needs(facts, to));
+    needs.extend(tools::needs(facts, to));
+    needs.extend(sysctls::needs(facts, to));
+    needs.extend(mounts::needs(facts, to));
+    needs.extend(configuration::needs(facts, to));
+    needs.extend(access::needs(facts));
+    Requirements {
+        to,
+        gaps: modules::gaps(facts, &needs),
+        needs,
+    }
+}
+
+/// A requirement of a mode.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Need {
+    /// The area.
+    pub area: Area,
+    /// The module, tool, sysctl, path, field or right.
+    pub name: String,
+    /// Whether it is met.
+    pub status: Status,
+    /// The state on the node: a word, a version or a value.
+    pub state: String,
+    /// What the mode uses it for.
+    pub purpose: &'static str,
+    /// What else matters, such as the value required.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// The state of a module.
+    #[serde(skip)]
+    pub standing: Option<Standing>,
+}
+
+/// An area of requirements.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Area {
+    /// The kernel's release.
+    Kernel,
+    /// A kernel module.
+    Module,
+    /// A program of the host.
+    Tool,
+    /// A sysctl.
+    Sysctl,
+    /// A path of the host that kube-proxy's pod mounts.
+    Mount,
+    /// A field of kube-proxy's configuration.
+    Configuration,
+    /// A right at the API server.
+    Access,
+}
+
+/// Whether a requirement is met.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Met.
+    Ready,
+    /// Met as soon as the module is loaded.
+    Loadable,
+    /// Not met, but the mode works without it or brings it along.
+    Risk,
+    /// Not met.
+    Fails,
+    /// Unknown.
+    Unknown,
+}
+
+impl Need {
+    fn new(
+        area: Area,
+        name: impl Into<String>,
+        status: Status,
+        state: impl Into<String>,
+        note: impl Into<String>,
+    ) -> Self {
+        Self {
+            area,
+            name: name.into(),
+            status,
+            state: state.into(),
+            purpose: "",
+            note: note.into(),
+            standing: None,
+        }
+    }
+
+    /// Returns a requirement of which nothing is known, and why.
+    fn unknown(area: Area, name: &str, why: impl Into<String>) -> Self {
+        Self::new(area, name, Status::Unknown, "unknown", why)
+    }
+
+    fn purpose(self, purpose: &'static str) -> Self {
+        Self { purpose, ..self }
+    }
+
+    /// Returns whether kpx loads the module; whether bridged packets pass the rules is for the pod network to decide.
+    pub fn is_loaded_by_kpx(&self) -> bool {
+        self.area == Area::Module && self.name != modules::BRIDGE
+    }
+}

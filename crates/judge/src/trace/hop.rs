@@ -1,0 +1,432 @@
+//! What happened to a packet, step by step, and how it ended.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use super::packet::{AsSent, Link};
+
+/// A netfilter hook.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hook {
+    /// Before routing, for packets from a link.
+    Prerouting,
+    /// To the node itself.
+    Input,
+    /// From link to link.
+    Forward,
+    /// From the node itself.
+    Output,
+    /// After routing, for every packet that leaves.
+    Postrouting,
+}
+
+impl Hook {
+    /// Returns the name nft uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        }
+    }
+
+    /// Returns the name of iptables' built-in chain.
+    pub const fn chain(self) -> &'static str {
+        match self {
+            Self::Prerouting => "PREROUTING",
+            Self::Input => "INPUT",
+            Self::Forward => "FORWARD",
+            Self::Output => "OUTPUT",
+            Self::Postrouting => "POSTROUTING",
+        }
+    }
+}
+
+/// The part of the node that a hop is in.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Subsystem {
+    /// A rule of iptables, in the back end in use.
+    Iptables,
+    /// A rule of the iptables back end that is not in use.
+    IptablesOther,
+    /// A rule of nftables.
+    Nftables,
+    /// A virtual server.
+    Ipvs,
+    /// The routing decision.
+    Routing,
+    /// kube-proxy's process, in mode userspace.
+    Process,
+}
+
+/// One step of a packet's path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hop {
+    /// The hook.
+    pub hook: Hook,
+    /// The subsystem.
+    pub subsystem: Subsystem,
+    /// The table; empty for routing and IPVS.
+    pub table: String,
+    /// The chain; empty for routing and IPVS.
+    pub chain: String,
+    /// The number of the rule in its chain, from 1; 0 for the policy.
+    pub number: usize,
+    /// The rule in full.
+    pub rule: String,
+    /// Packets that matched it, if counted.
+    pub packets: Option<u64>,
+    /// The effect.
+    pub effect: Effect,
+    /// The probability that this happens, once the packet is here.
+    pub chance: f64,
+    /// The condition of this hop, if it is unknown whether it holds.
+    pub when: Option<String>,
+}
+
+impl Hop {
+    /// Returns a certain step that no rule decides.
+    pub(super) const fn without_rule(hook: Hook, subsystem: Subsystem, effect: Effect) -> Self {
+        Self {
+            hook,
+            subsystem,
+            table: String::new(),
+            chain: String::new(),
+            number: 0,
+            rule: String::new(),
+            packets: None,
+            effect,
+            chance: 1.0,
+            when: None,
+        }
+    }
+}
+
+/// The effect of a hop.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Effect {
+    /// Into a chain, and back.
+    Jump {
+        /// The chain.
+        to: String,
+    },
+    /// Into a chain, not back.
+    Goto {
+        /// The chain.
+        to: String,
+    },
+    /// Back to the caller.
+    Return,
+    /// This base chain lets it pass.
+    Accept,
+    /// Dropped.
+    Drop,
+    /// Rejected with an answer.
+    Reject {
+        /// The kind of answer.
+        with: String,
+    },
+    /// The destination is translated.
+    Dnat {
+        /// The new address.
+        address: IpAddr,
+        /// The new port.
+        port: u16,
+    },
+    /// The source is translated; `None` if unknown to which.
+    Snat {
+        /// The new address.
+        address: Option<IpAddr>,
+    },
+    /// The source is translated to the link's own address; `None` if unknown.
+    Masquerade {
+        /// The new address.
+        address: Option<IpAddr>,
+    },
+    /// The mark is changed.
+    Mark {
+        /// From.
+        from: u32,
+        /// To.
+        to: u32,
+    },
+    /// The time to live (hop limit) is changed.
+    Ttl {
+        /// To.
+        to: u8,
+    },
+    /// Taken out of connection tracking.
+    Untrack,
+    /// A virtual server chose a real server.
+    Balance {
+        /// The virtual server, as `PROTO ADDRESS:PORT`.
+        server: String,
+        /// Its scheduler.
+        scheduler: String,
+        /// The real server's address.
+        address: IpAddr,
+        /// The real server's port.
+        port: u16,
+    },
+    /// The virtual server has no real server that accepts connections.
+    NoServer {
+        /// The virtual server, as `PROTO ADDRESS:PORT`.
+        server: String,
+    },
+    /// kube-proxy's process opens a connection to an endpoint, the next one in turn.
+    Relay {
+        /// The service port.
+        service: String,
+        /// The endpoint's address.
+        address: IpAddr,
+        /// The endpoint's port.
+        port: u16,
+    },
+    /// Routed: to this host.
+    ToHost,
+    /// Routed: out through a link, by a gateway.
+    Out {
+        /// The link.
+        device: Option<String>,
+        /// The gateway.
+        gateway: Option<IpAddr>,
+    },
+    /// Routed: no route.
+    Nowhere {
+        /// `no route`, `blackhole`, …
+        why: String,
+    },
+    /// An effect that does not change the path, such as an affinity entry.
+    Other {
+        /// The effect, as text.
+        what: String,
+    },
+}
+
+impl Effect {
+    /// Returns what a rule with this effect does, before the noun "packets".
+    pub const fn verb(&self) -> &'static str {
+        match self {
+            Self::Drop => "drops",
+            Self::Reject { .. } => "rejects",
+            Self::Accept => "accepts",
+            Self::Dnat { .. } => "translates",
+            Self::Snat { .. } | Self::Masquerade { .. } => "replaces the source of",
+            Self::Mark { .. } => "marks",
+            Self::Ttl { .. } => "sets the TTL of",
+            Self::Untrack => "untracks",
+            _ => "takes",
+        }
+    }
+}
+
+/// The verdict on a packet.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Translated to a backend, and sent to it.
+    Deliver,
+    /// Rejected with an answer.
+    Reject,
+    /// Dropped without one.
+    Drop,
+    /// Delivered to the host itself.
+    Local,
+    /// No Service rule applies; routed unchanged.
+    Unmatched,
+    /// Unknown.
+    Unknown,
+    /// Outcomes differ.
+    Mixed,
+}
+
+/// A condition that the node's state does not decide.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Question {
+    /// Whether the route back leads through the link of the packet, as `-m rpfilter` asks.
+    RouteBack {
+        /// The condition, as text.
+        text: String,
+        /// Whether the condition holds if the route leads elsewhere.
+        inverted: bool,
+    },
+    /// Which of several nat chains with the same priority the kernel runs first, as text.
+    Order(String),
+    /// Any other condition, as text.
+    Other(String),
+}
+
+/// What a path assumes about an unknown fact.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Assumption {
+    /// A condition holds, or not.
+    Answer {
+        /// The condition.
+        question: Question,
+        /// Whether it holds.
+        holds: bool,
+    },
+    /// The first address of a range is chosen.
+    Address {
+        /// The chosen address.
+        first: IpAddr,
+        /// The last address of the range.
+        last: IpAddr,
+    },
+}
+
+impl Question {
+    /// Returns the condition in full: `whether …`.
+    pub(crate) fn text(&self) -> String {
+        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
+        text.clone()
+    }
+}
+
+impl Assumption {
+    /// Returns whether the packet would have come in by another link than that of its return route. The walk puts packets where
+    /// their return route is.
+    pub(crate) fn is_astray(&self) -> bool {
+        match self {
+            Self::Answer {
+                question: Question::RouteBack { inverted, .. },
+                holds,
+            } => holds == inverted,
+            Self::Answer { .. } | Self::Address { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
+        f.write_str(text.strip_prefix("whether ").unwrap_or(text))
+    }
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer { question, holds } => {
+                write!(f, "{question}: {}", if *holds { "yes" } else { "no" })
+            }
+            Self::Address { first, last } => write!(f, "{first} is chosen from {first}-{last}"),
+        }
+    }
+}
+
+/// One possible end of the packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The probability, over all paths: 0 to 1.
+    pub probability: f64,
+    /// The address and port it has in the end.
+    pub destination: (IpAddr, u16),
+    /// Whether its source is rewritten on the way out.
+    pub masquerade: bool,
+    /// Whether the client is bound to that backend from now on: session affinity.
+    pub sticky: bool,
+    /// The source it was sent from.
+    pub sent_from: IpAddr,
+    /// The source it has in the end.
+    pub source: IpAddr,
+    /// Which of these are as it was sent.
+    pub as_sent: AsSent,
+    /// The assumptions about unknown facts.
+    pub when: Vec<Assumption>,
+    /// The reason of the verdict.
+    pub reason: String,
+    /// The hops, in order; none where the walk did not keep them.
+    pub hops: Vec<Rc<Hop>>,
+    /// The link by which it goes out.
+    pub(crate) output: Link,
+    /// The gateway that it is sent to there, if its route has one.
+    pub(crate) gateway: Option<IpAddr>,
+    /// Whether it goes from port to port of one bridge.
+    pub(crate) bridged: bool,
+    /// Its time to live or hop limit when it leaves.
+    pub(crate) ttl: u8,
+}
+
+impl Outcome {
+    /// Returns the link by which it leaves the node, if known.
+    pub(crate) fn leaves_by(&self) -> Option<&str> {
+        match &self.output {
+            Link::Named(name) => Some(name),
+            Link::None | Link::Unknown => None,
+        }
+    }
+}
+
+/// A path under construction: the newest hop, and those before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    newest: Option<Rc<Node>>,
+    is_kept: bool,
+}
+
+#[derive(Debug)]
+struct Node {
+    hop: Rc<Hop>,
+    before: Path,
+}
+
+impl Path {
+    /// Returns an empty path, which keeps its hops if `is_kept`.
+    pub(crate) const fn new(is_kept: bool) -> Self {
+        Self {
+            newest: None,
+            is_kept,
+        }
+    }
+
+    /// Adds the hop that `hop` makes, if hops are kept.
+    pub(crate) fn push(&mut self, hop: impl FnOnce() -> Hop) {
+        if !self.is_kept {
+            return;
+        }
+        let before = std::mem::replace(self, Self::new(true));
+        self.newest = Some(Rc::new(Node {
+            hop: Rc::new(hop()),
+            before,
+        }));
+    }
+
+    pub(crate) fn hops(&self) -> Vec<Rc<Hop>> {
+        let mut hops = Vec::new();
+        let mut at = self;
+        while let Some(node) = &at.newest {
+            hops.push(Rc::clone(&node.hop));
+            at = &node.before;
+        }
+        hops.reverse();
+        hops
+    }
+}
+
+impl Drop for Path {
+    /// Takes a long path apart without recursion.
+    fn drop(&mut self) {
+        let mut next = self.newest.take();
+        while let Some(node) = next {
+            next = match Rc::try_unwrap(node) {
+                Ok(mut node) => node.before.newest.take(),
+                Err(_) => None,
+            };
+        }
+    }
+}

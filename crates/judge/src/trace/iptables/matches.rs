@@ -1,0 +1,331 @@
+//! iptables matches evaluated for a packet.
+
+use std::net::IpAddr;
+
+use super::sets;
+use crate::trace::hop::Question;
+use crate::trace::index::Index;
+use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::region::Asked;
+use crate::trace::route::Router;
+use kpx_node::backend::ipset::Sets;
+use kpx_node::backend::iptables::model::{
+    AddrType, Direction, Invertible, IpRange, Match, Physdev, Recent, RecentAction, Rule, Side,
+    States, Text,
+};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{PortRange, Proto};
+
+/// Flags of a first packet, and of a later one, as bits of the TCP header.
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// What matches look at beside the packet.
+#[derive(Debug)]
+pub(crate) struct Context<'c, 'a> {
+    pub(crate) router: &'c Router<'a>,
+    pub(crate) sets: Result<&'c Sets<'a>, Gap>,
+    /// Whether a packet that enters by a bridge passes iptables as a bridged one (`bridge-nf-call-iptables`).
+    pub(crate) bridges: &'c [String],
+    /// Members of large sets, for recorded walks.
+    pub(crate) index: Option<&'c Index>,
+    /// Whether it is left open what sets with timeouts have.
+    pub(crate) lasting: bool,
+}
+
+/// Returns the likelihood that `rule` matches `packet`.
+pub(crate) fn rule(rule: &Rule<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
+    let mut likelihood = Likelihood::YES;
+    for m in &rule.matches {
+        likelihood = likelihood.and(one(m, packet, context));
+        if likelihood.is_no() {
+            return likelihood;
+        }
+    }
+    likelihood
+}
+
+fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
+    match m {
+        Match::Source(net) => Likelihood::sure(packet.source().is_in(net.value) != net.inverted),
+        Match::Destination(net) => {
+            Likelihood::sure(packet.destination().is_in(net.value) != net.inverted)
+        }
+        Match::In(name) => link(name, &packet.input),
+        Match::Out(name) => link(name, &packet.output),
+        Match::Protocol(proto) => Likelihood::sure(packet.is(proto.value) != proto.inverted),
+        Match::Ports {
+            proto,
+            source,
+            destination,
+        } => {
+            if !packet.is(*proto) {
+                return Likelihood::NO;
+            }
+            let destination = destination.map_or(Likelihood::YES, |p| {
+                Likelihood::sure(holds(p.value, packet) != p.inverted)
+            });
+            destination.and(source.map_or(Likelihood::YES, |p| {
+                source_port(&[p.value], p.inverted, packet)
+            }))
+        }
+        Match::Multiport { side, ports } => multiport(*side, ports, packet),
+        Match::Comment(_) | Match::Nfacct(_) => Likelihood::YES,
+        Match::AddrType {
+            source,
+            destination,
+            limit,
+        } => {
+            let of = |want: &Option<Invertible<AddrType>>, addr| {
+                want.map_or(Likelihood::YES, |want| {
+                    addr_type(want, addr, *limit, packet, context)
+                })
+            };
+            of(source, packet.source()).and(of(destination, packet.destination()))
+        }
+        Match::State { states, .. } => {
+            Likelihood::sure(state(states.value, packet) != states.inverted)
+        }
+        Match::Mark(mark) => Likelihood::sure(packet.mark().matches(mark.value) != mark.inverted),
+        Match::Connmark(mark) => {
+            Likelihood::sure(mark.value.matches(packet.ct_mark) != mark.inverted)
+        }
+        Match::Random(chance) => {
+            Likelihood::chance(f64::from(chance.value) / f64::from(1u32 << 31)).not(chance.inverted)
+        }
+        Match::Nth { every, .. } => {
+            Likelihood::chance(1.0 / f64::from(every.value.max(1))).not(every.inverted)
+        }
+        Match::Set { name, sides } => match &context.sets {
+            Err(gap) => {
+                Likelihood::unknown(format!("whether set {} contains it: {gap}", name.value))
+            }
+            Ok(sets) => match sets.set(&name.value) {
+                None => Likelihood::unknown(format!(
+                    "whether set {} contains it: the set was not read",
+                    name.value
+                )),
+                Some(set) if context.lasting && set.has_timeouts() => {
+                    Likelihood::unknown(format!("whether set {} has it at the time", name.value))
+                }
+                Some(set) => sets::holds(set, sides, packet, context.index).not(name.inverted),
+            },
+        },
+        Match::Recent(recent) => self::recent(recent),
+        Match::TcpFlags(_) if !packet.is(Proto::Tcp) => Likelihood::NO,
+        Match::TcpFlags(flags) => {
+            let now = if packet.established { ACK } else { SYN };
+            Likelihood::sure((now & flags.value.mask == flags.value.set) != flags.inverted)
+        }
+        Match::Physdev(physdev) => {
+            let Physdev {
+                input,
+                output,
+                is_in,
+                is_out,
+                is_bridged,
+            } = physdev.as_ref();
+            // A routed packet has a bridge port only on its way in, a bridged one has two; which ones is unknown.
+            let bridged = packet.bridged;
+            let enters = bridged
+                || matches!(&packet.input, Link::Named(name) if context.bridges.iter().any(|of| **of == **name));
+            let flag = |want: &Option<Invertible<()>>, holds: bool| {
+                want.map_or(Likelihood::YES, |want| {
+                    Likelihood::sure(holds != want.inverted)
+                })
+            };
+            let port = |want: &Option<Invertible<Text<'_>>>, here: bool| match want {
+                None => Likelihood::YES,
+                Some(want) if here => {
+                    Likelihood::unknown(format!("whether the bridge port is {}", want.value))
+                }
+                Some(want) => Likelihood::sure(want.inverted),
+            };
+            flag(is_in, enters)
+                .and(flag(is_out, bridged))
+                .and(flag(is_bridged, bridged))
+                .and(port(input, enters))
+                .and(port(output, bridged))
+        }
+        Match::Ipvs(options) => ipvs(options, packet),
+        // Only protocols with ports are traced.
+        Match::Icmp { .. } if !packet.has_ports() => {
+            Likelihood::unknown("which type of ICMP it is")
+        }
+        // The packets of a connection have no routing header; without one, even an inverted option does not match (`rt_mt6`).
+        Match::Icmp { .. } | Match::Rt(_) => Likelihood::NO,
+        Match::Limit { options, .. } => {
+            Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
+        }
+        Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack {
+            text: format!(
+                "whether `-m rpfilter {options}` finds the return route by the same link"
+            ),
+            inverted: options.split(' ').any(|word| word == "--invert"),
+        }),
+        Match::Socket(options) => Likelihood::unknown(format!(
+            "whether `-m socket {options}` finds a local socket"
+        )),
+        Match::PktType(kind) => Likelihood::sure((kind.value == "unicast") != kind.inverted),
+        Match::IpRange(range) => {
+            let IpRange {
+                source,
+                destination,
+            } = range.as_ref();
+            let of = |want: &Option<Invertible<(IpAddr, IpAddr)>>, addr: Asked<'_, IpAddr>| {
+                want.map_or(Likelihood::YES, |want| {
+                    let (first, last) = want.value;
+                    Likelihood::sure(addr.is_between(first, last) != want.inverted)
+                })
+            };
+            of(source, packet.source()).and(of(destination, packet.destination()))
+        }
+        // Only a packet of a local process has an owner; without one, `owner_mt` takes a rule whose options are all inverted.
+        Match::Owner(options) if packet.input != Link::None => {
+            let words: Vec<_> = options.split_ascii_whitespace().collect();
+            let mut options = words
+                .iter()
+                .enumerate()
+                .filter(|(_, word)| word.starts_with("--"));
+            Likelihood::sure(options.all(|(at, _)| at > 0 && words[at - 1] == "!"))
+        }
+        Match::Owner(options) => Likelihood::unknown(format!("whether the sender is {options}")),
+        Match::Unknown(text) => Likelihood::unknown(format!("whether `{text}` holds")),
+    }
+}
+
+/// Compares an interface name with the one a packet passes.
+fn link(name: &Invertible<Text<'_>>, link: &Link) -> Likelihood {
+    match link {
+        Link::None => Likelihood::sure(name.inverted),
+        Link::Unknown => Likelihood::unknown(format!("whether the link is {}", name.value)),
+        Link::Named(have) => Likelihood::sure(fits(&name.value, have) != name.inverted),
+    }
+}
+
+/// Returns whether the link `name` fits `pattern`, whose trailing `+` matches any rest.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('+') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern,
+    }
+}
+
+/// The source port of a first packet is ephemeral, so unknown beforehand.
+fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
+    if let Some(port) = packet.source_port {
+        let mut ranges = ranges.iter();
+        return Likelihood::sure(ranges.any(|of| (of.first..=of.last).contains(&port)) != inverted);
+    }
+    let all = ranges.iter().any(|r| r.first == 0 && r.last == u16::MAX);
+    if all || ranges.is_empty() {
+        return Likelihood::sure(all != inverted);
+    }
+    let text: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+    Likelihood::unknown(format!("whether the source port is {}", text.join(",")))
+}
+
+fn multiport(side: Side, ports: &Invertible<Vec<PortRange>>, packet: &Packet) -> Likelihood {
+    let has = || ports.value.iter().any(|range| holds(*range, packet));
+    match side {
+        Side::Destination => Likelihood::sure(has() != ports.inverted),
+        Side::Either if has() => Likelihood::sure(!ports.inverted),
+        Side::Source | Side::Either => source_port(&ports.value, ports.inverted, packet),
+    }
+}
+
+/// Returns whether the destination port is in `range`.
+fn holds(range: PortRange, packet: &Packet) -> bool {
+    packet.port().between(range.first, range.last)
+}
+
+fn addr_type(
+    want: Invertible<AddrType>,
+    addr: Asked<'_, IpAddr>,
+    limit: Option<Direction>,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Likelihood {
+    let passed = match limit {
+        None => None,
+        Some(Direction::In) => Some(&packet.input),
+        Some(Direction::Out) => Some(&packet.output),
+    };
+    let kind = match context.router.address_type(addr, passed) {
+        Ok(kind) => kind,
+        Err(what) => return Likelihood::unknown(what),
+    };
+    let wants = |kind: &str| {
+        let named = |name: &&str| name.eq_ignore_ascii_case(kind);
+        let bit = AddrType::NAMES.iter().position(named);
+        bit.is_some_and(|bit| want.value.0 & (1 << bit) != 0)
+    };
+    let is = match addr.shown() {
+        IpAddr::V4(_) => wants(kind),
+        // As in `match_type6`: an address of this host is UNICAST, too. A rule that names several types asks for all of them, and
+        // for one of those that routes decide.
+        IpAddr::V6(_) => {
+            let mut routed = ["local", "anycast", "unreachable"].into_iter();
+            (!wants("multicast") || kind == "multicast")
+                && (!wants("unicast") || kind != "multicast")
+                && (!wants("unspec") || addr.is_unspecified())
+                && (!routed.clone().any(wants) || routed.any(|of| of == kind && wants(of)))
+        }
+    };
+    Likelihood::sure(is != want.inverted)
+}
+
+/// Returns whether the packet is in one of `states`.
+pub(crate) fn state(states: States, packet: &Packet) -> bool {
+    let now = match (packet.untracked, packet.established) {
+        (true, _) => States::UNTRACKED,
+        (false, true) => States::ESTABLISHED,
+        (false, false) => States::NEW,
+    };
+    let translated = |bit, holds| if holds { bit } else { 0 };
+    let now = now | translated(States::DNAT, packet.dnat) | translated(States::SNAT, packet.snat);
+    states.0 & now != 0
+}
+
+/// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.
+fn recent(recent: &Recent<'_>) -> Likelihood {
+    let holds = match recent.action.value {
+        RecentAction::Set => true,
+        RecentAction::Check | RecentAction::Update | RecentAction::Remove => false,
+    };
+    Likelihood::sure(holds != recent.action.inverted)
+}
+
+/// `-m ipvs`: looks at the virtual server that took the packet.
+fn ipvs(options: &str, packet: &Packet) -> Likelihood {
+    let mut words = options.split_ascii_whitespace();
+    let mut likelihood = Likelihood::YES;
+    let mut inverted = false;
+    while let Some(word) = words.next() {
+        let server = packet.virtual_server;
+        let mut value = || words.next().unwrap_or("");
+        let holds = match word {
+            "!" => {
+                inverted = true;
+                continue;
+            }
+            "--ipvs" => server.is_some(),
+            "--vproto" => {
+                let want = value();
+                server.is_some_and(|(proto, ..)| want.parse() == Ok(proto))
+            }
+            "--vaddr" => {
+                let want = value().parse::<kpx_node::net::Cidr>();
+                server.is_some_and(|(_, addr, _)| want.is_ok_and(|net| net.contains(addr)))
+            }
+            "--vport" => {
+                let want = value();
+                server.is_some_and(|(.., port)| want.parse() == Ok(port))
+            }
+            other => return Likelihood::unknown(format!("whether `-m ipvs {other} …` holds")),
+        };
+        likelihood = likelihood.and(Likelihood::sure(holds != inverted));
+        inverted = false;
+    }
+    likelihood
+}

@@ -1,0 +1,363 @@
+//! The path of one packet through the node, computed from the parsed state.
+//!
+//! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it returns the
+//! chain it needs next, and is repeated once that is read. Repeating it costs less than starting a process.
+
+mod assume;
+mod ending;
+mod enter;
+mod forwarding;
+mod home;
+pub(crate) mod hop;
+mod index;
+mod iptables;
+mod ipvs;
+pub(crate) mod link_hooks;
+pub mod mismatch;
+pub mod nearby;
+pub(crate) mod nftables;
+mod notes;
+pub mod observed;
+mod order;
+pub(crate) mod packet;
+pub mod question;
+pub mod region;
+pub(crate) mod route;
+mod routing;
+mod rule;
+pub mod sources;
+mod stage;
+mod tail;
+pub mod target;
+mod ttl;
+pub(crate) mod userspace;
+pub(crate) mod walk;
+pub mod why;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use kpx_node::backend::iptables::model::Chain;
+use kpx_node::backend::iptables::parse::Saved;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use region::{Region, Seen};
+use walk::Follows;
+
+pub use assume::Assumed;
+pub use ending::overall;
+pub use forwarding::{forwarded, forwarding_off};
+pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
+pub use ipvs::choose;
+pub use notes::{Tracked, end_tracked, notes, tracked, unread};
+pub use packet::{Entry, Flow, Reply};
+pub use rule::{PODS, Rule};
+pub use why::why;
+
+/// Items that decide the path of a packet, beside the rules of iptables.
+pub const NEEDS: &[Item] = &[
+    Item::Nft,
+    Item::NftText,
+    Item::Ipset,
+    Item::Ipvs,
+    Item::IpvsSave,
+    Item::IpvsStats,
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::Sysctl,
+    Item::ProxyConfig,
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::Pods,
+    Item::ServiceCidrs,
+];
+
+/// Further items that the notes of a trace use.
+pub const NOTES_NEEDS: &[Item] = &[
+    Item::IptablesVersion,
+    Item::Sockets,
+    Item::Tcp4,
+    Item::Tcp6,
+    Item::Udp4,
+    Item::Udp6,
+    Item::Conntrack,
+    Item::NeighbourTable,
+    Item::XfrmPolicies,
+    Item::Tc,
+    Item::PodNetworks,
+    Item::IpvsConnections,
+    Item::ProxyMode,
+];
+
+/// A chain the walk needs and does not have.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Need {
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+}
+
+/// The state that a walk reads.
+#[derive(Debug)]
+pub struct World<'n, 'r> {
+    /// The node: routes, addresses, sets, virtual servers, nftables, settings.
+    pub node: &'n NodeSnapshot<'n>,
+    /// The iptables rules, the back end in use first.
+    pub chains: Vec<Chains<'r>>,
+    /// Whether the answer is to last: it is left open what sets with timeouts have, apart from those of session affinity.
+    pub lasting: bool,
+}
+
+/// The iptables rules of one back end and family.
+#[derive(Debug)]
+pub struct Chains<'a> {
+    /// The back end.
+    pub store: IptablesBackend,
+    /// The rules.
+    pub rules: Rules<'a>,
+}
+
+/// The rules, as far as they are read.
+#[derive(Debug)]
+pub enum Rules<'a> {
+    /// All of them, as they were saved.
+    Saved(&'a Saved<'a>),
+    /// All of them, some of which are other chains than those saved; `None` for a chain that does not exist.
+    Edited(&'a Saved<'a>, BTreeMap<Need, Option<Chain<'a>>>),
+    /// The chains read so far, by table and chain; `None` for a chain that does not exist.
+    Parts(BTreeMap<Need, Option<Chain<'a>>>),
+    /// Unknown.
+    Unknown(Gap),
+}
+
+/// Returns the built-in chains: every walk begins with some of them.
+pub fn base_chains() -> BTreeSet<Need> {
+    let hooks = [
+        Hook::Prerouting,
+        Hook::Input,
+        Hook::Forward,
+        Hook::Output,
+        Hook::Postrouting,
+    ];
+    let of = |hook: Hook| {
+        let tables = stage::tables(hook);
+        tables.map(move |table| Need {
+            table: table.to_owned(),
+            chain: hook.chain().to_owned(),
+        })
+    };
+    hooks.into_iter().flat_map(of).collect()
+}
+
+/// The reason why a walk stops.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A chain is not read yet.
+    Need(Need),
+    /// A chain cannot be parsed.
+    Broken(Gap),
+}
+
+impl<'n> World<'n, 'n> {
+    /// Returns the world of a snapshot that holds all rules of `family`.
+    pub fn whole(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
+        let of = |store| match node.saved(store, family) {
+            Ok(saved) => Some(Rules::Saved(saved)),
+            // A back end that is not there has no rules; only the one in use has to be known.
+            Err(Gap::NotCollected(_) | Gap::Absent(..) | Gap::NotApplicable(_)) => None,
+            Err(gap) => Some(Rules::Unknown(gap)),
+        };
+        let stores = [
+            IptablesBackend::InUse,
+            IptablesBackend::Legacy,
+            IptablesBackend::Nft,
+        ];
+        let chains = stores.into_iter().filter_map(|store| {
+            let rules = of(store)?;
+            Some(Chains { store, rules })
+        });
+        Self {
+            node,
+            chains: chains.collect(),
+            lasting: false,
+        }
+    }
+}
+
+impl World<'_, '_> {
+    /// Follows the first packet of `flow` to every end it may have, the likeliest first.
+    ///
+    /// Probabilities add up to 1. A path that depends on something unknown names it in `when`, and shares the
+    /// probability evenly with its alternative.
+    ///
+    /// # Errors
+    ///
+    /// The chain to read next, where rules are read in parts.
+    pub fn walk(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
+        self.relayed(flow, self.walk_once(flow)?)
+    }
+
+    /// Follows a reply to every end it may have.
+    ///
+    /// # Errors
+    ///
+    /// The chain to read next, where rules are read in parts.
+    pub(crate) fn reply(&self, reply: &Reply) -> Result<Vec<Outcome>, Need> {
+        let walker = walk::Walker::new(self, Family::of(reply.flow.destination));
+        match walker.answer(reply, Follows::Hops) {
+            Ok(outcomes) => Ok(outcomes),
+            Err(Stop::Need(need)) => Err(need),
+            // The outcomes of the first packet say that they are unknown.
+            Err(Stop::Broken(_)) => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the region of all packets that arrive as the reply does, if it arrives whatever is unknown.
+    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<Region> {
+        let walker = walk::Walker::recording(self, Family::of(reply.flow.destination));
+        let seen = Rc::new(Seen::new(Region::whole()));
+        let follows = Follows::Questions(Rc::clone(&seen));
+        let outcomes = walker.answer(reply, follows).ok()?;
+        let arrives = |of: &Outcome| {
+            matches!(
+                of.verdict,
+                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
+            )
+        };
+        outcomes.iter().all(arrives).then(|| seen.region())
+    }
+
+    /// Follows the packet to the ports of kube-proxy's process, and no further.
+    fn walk_once(&self, flow: &Flow) -> Result<Vec<Outcome>, Need> {
+        match walk::Walker::new(self, Family::of(flow.destination)).walk(flow) {
+            Ok(outcomes) => Ok(outcomes),
+            Err(Stop::Need(need)) => Err(need),
+            Err(Stop::Broken(gap)) => {
+                let store = IptablesBackend::InUse;
+                let rules = Rules::Unknown(gap);
+                let unknown = World {
+                    node: self.node,
+                    chains: vec![Chains { store, rules }],
+                    lasting: self.lasting,
+                };
+                unknown.walk_once(flow)
+            }
+        }
+    }
+}
+
+/// A walker of many packets through one world: what it looks up once, it keeps.
+#[derive(Debug)]
+pub struct Walks<'w, 'n, 'r> {
+    world: &'w World<'n, 'r>,
+    walker: walk::Walker<'w, 'n, 'r>,
+}
+
+impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
+    /// Returns a walker of packets of `family`.
+    pub fn new(world: &'w World<'n, 'r>, family: Family) -> Self {
+        let walker = walk::Walker::recording(world, family);
+        Self { world, walker }
+    }
+
+    /// Follows the first packet of `flow`, as [`World::walk`] does over rules that are read whole.
+    pub fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+        self.of(flow, self.walker.walk(flow))
+    }
+
+    /// Follows the first packet of `flow` to the same ends, without its hops unless it fails to arrive on some way, or leaves with
+    /// its last hop.
+    pub fn brief(&self, flow: &Flow) -> Vec<Outcome> {
+        let ends = self.of(flow, self.walker.ends(flow));
+        let arrives = |end: &Outcome| match end.verdict {
+            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => end.ttl > 1,
+            Verdict::Drop | Verdict::Reject | Verdict::Unknown | Verdict::Mixed => false,
+        };
+        if ends.iter().all(arrives) {
+            ends
+        } else {
+            self.walk(flow)
+        }
+    }
+
+    fn of(&self, flow: &Flow, walked: Result<Vec<Outcome>, Stop>) -> Vec<Outcome> {
+        match walked {
+            Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
+            // A chain that cannot be parsed makes all rules unknown.
+            Err(_) => self.world.walk(flow).unwrap_or_default(),
+        }
+    }
+}
+
+/// A walker of many packets that owns its world.
+#[derive(Debug)]
+pub(crate) struct Kept<'n> {
+    world: World<'n, 'n>,
+    family: Family,
+    index: RefCell<Option<index::Index>>,
+}
+
+impl<'n> Kept<'n> {
+    /// Returns a walker of packets of `family` through `node`.
+    pub(crate) fn new(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
+        Self {
+            world: World::whole(node, family),
+            family,
+            index: RefCell::new(Some(index::Index::default())),
+        }
+    }
+
+    /// Follows the first packet of `flow`, as [`World::walk`] does.
+    pub(crate) fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+        let mut walker = walk::Walker::new(&self.world, self.family);
+        walker.index = self.index.take();
+        let ends = walker.walk(flow);
+        self.index.replace(walker.index.take());
+        match ends {
+            Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
+            // A chain that cannot be parsed makes all rules unknown.
+            Err(_) => self.world.walk(flow).unwrap_or_default(),
+        }
+    }
+
+    /// Follows a reply, as [`World::reply`] does.
+    pub(crate) fn reply(&self, reply: &Reply) -> Vec<Outcome> {
+        self.world.reply(reply).unwrap_or_default()
+    }
+}
+
+impl<'a> Chains<'a> {
+    /// Returns `chain` of `table`; `None` where there is none.
+    fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
+        match &self.rules {
+            Rules::Saved(saved) => saved.chain(table, chain).map_err(Stop::Broken),
+            Rules::Edited(saved, chains) => {
+                let need = Need {
+                    table: table.to_owned(),
+                    chain: chain.to_owned(),
+                };
+                match chains.get(&need) {
+                    Some(found) => Ok(found.as_ref()),
+                    None => saved.chain(table, chain).map_err(Stop::Broken),
+                }
+            }
+            Rules::Parts(parts) => {
+                let need = Need {
+                    table: table.to_owned(),
+                    chain: chain.to_owned(),
+                };
+                match parts.get(&need) {
+                    Some(found) => Ok(found.as_ref()),
+                    None => Err(Stop::Need(need)),
+                }
+            }
+            Rules::Unknown(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The packet being traced, and the likelihood of a match.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+
+use super::hop::Question;
+use super::region::{Asked, AskedMark, Field, Seen};
+use kpx_node::net::{Family, Mark, Proto};
+
+/// The time to live with which Linux sends packets (`IPDEFTTL`).
+const SENT_TTL: u8 = 64;
+
+/// Where a packet enters the node.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Entry {
+    /// Sent by a pod of this node: comes in through the pod's link.
+    Pod,
+    /// Sent by a process in the node's own network.
+    Host,
+    /// Comes in through the uplink.
+    Outside,
+}
+
+/// The first packet of a flow, as it is sent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Flow {
+    /// Where it enters.
+    pub entry: Entry,
+    /// The source address; `None` lets the node choose, for [`Entry::Host`].
+    pub source: Option<IpAddr>,
+    /// The destination address.
+    pub destination: IpAddr,
+    /// The destination port.
+    pub port: u16,
+    /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
+    pub mark: u32,
+    /// TCP, UDP or SCTP, or ICMP for an echo request.
+    pub proto: Proto,
+    /// Whether the connection is already there.
+    pub established: bool,
+}
+
+/// A reply on its way back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reply {
+    /// The packet; its sender is the source.
+    pub flow: Flow,
+    /// The port that it is sent from.
+    pub from: u16,
+    /// The client to which nat translates it back, if the first packet had another source when it left.
+    pub back: Option<IpAddr>,
+}
+
+/// A packet on its way, with what the kernel keeps beside it.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the kernel keeps each of these separately"
+)]
+pub(crate) struct Packet {
+    source: IpAddr,
+    destination: IpAddr,
+    /// The destination port.
+    port: u16,
+    /// The source port of a reply; that of any other packet is some ephemeral one.
+    pub(crate) source_port: Option<u16>,
+    proto: Proto,
+    /// The address to which nat is to translate a reply back.
+    pub(crate) back: Option<IpAddr>,
+    /// Which of its fields it was sent with.
+    pub(crate) as_sent: AsSent,
+    /// Where the answers about it are recorded, if they are.
+    pub(crate) seen: Option<Rc<Seen>>,
+    /// Where the answers about its present destination are recorded, if the rest of its way is walked for others that differ
+    /// from it in nothing else.
+    pub(super) alike: Option<Rc<Seen>>,
+    pub(crate) mark: SentMark,
+    /// The mark it was sent with.
+    original_mark: u32,
+    pub(crate) ct_mark: u32,
+    /// The mark that nat chains left on the first packet, where this is a later one.
+    pub(crate) first_mark: Option<SentMark>,
+    /// The link it came in by; `None` for packets of the node itself, and where IPVS sends it again.
+    pub(crate) input: Link,
+    /// The link it goes out by, once routed.
+    pub(crate) output: Link,
+    /// The gateway it is sent to there, if its route has one.
+    pub(crate) gateway: Option<IpAddr>,
+    /// The link it goes out by after `OUTPUT`, if it was rerouted there: the rules of `OUTPUT` still see the first.
+    pub(crate) rerouted: Option<Link>,
+    /// Whether it goes from port to port of one bridge, so that only `br_netfilter` shows it to the rules of IP.
+    pub(crate) bridged: bool,
+    /// Whether the destination was translated by a nat rule.
+    pub(crate) dnat: bool,
+    /// Whether the source was translated.
+    pub(crate) snat: bool,
+    /// Its time to live or hop limit.
+    pub(crate) ttl: u8,
+    /// Whether its client is bound to the backend from now on.
+    pub(crate) sticky: bool,
+    /// Whether it is not tracked.
+    pub(crate) untracked: bool,
+    /// Whether the connection is already there.
+    pub(crate) established: bool,
+    /// Whether it goes from the server to the client.
+    pub(crate) reply: bool,
+    /// Whether nat decided on the destination, and on the source: once per connection.
+    pub(crate) bound: [bool; 2],
+    /// The virtual server that accepted it: protocol, address, port.
+    pub(crate) virtual_server: Option<(Proto, IpAddr, u16)>,
+    /// The address and port it was sent to.
+    original: (IpAddr, u16),
+    /// The address it was sent from.
+    original_source: IpAddr,
+    /// Whether the sender chose that address, and not the node.
+    source_is_given: bool,
+}
+
+/// Which fields of a packet are as they were sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AsSent {
+    /// The destination address.
+    pub destination: bool,
+    /// The destination port.
+    pub port: bool,
+    /// The source address; not if the node chose it.
+    pub source: bool,
+}
+
+/// A mark, and which of its bits follow from the one that the packet was sent with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SentMark {
+    pub(super) value: u32,
+    pub(super) kept: u32,
+}
+
+impl SentMark {
+    /// Returns the mark for texts.
+    pub(crate) const fn shown(self) -> u32 {
+        self.value
+    }
+
+    /// Clears the bits of the mask, then inverts those of the value, as `--set-xmark` does.
+    pub(crate) const fn change(&mut self, by: Mark) {
+        self.value = (self.value & !by.mask) ^ by.value;
+        self.kept &= !by.mask;
+    }
+}
+
+/// A link a packet passes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Link {
+    /// None.
+    None,
+    /// This one.
+    Named(Rc<str>),
+    /// An unknown link.
+    Unknown,
+}
+
+impl Packet {
+    /// Returns the first packet of `flow`, before it is routed.
+    pub(crate) fn of(flow: &Flow) -> Self {
+        let unspecified = match Family::of(flow.destination) {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        Self {
+            source: flow.source.unwrap_or(unspecified),
+            destination: flow.destination,
+            port: flow.port,
+            proto: flow.proto,
+            as_sent: AsSent {
+                destination: true,
+                port: true,
+                source: flow.source.is_some(),
+            },
+            seen: None,
+            alike: None,
+            mark: SentMark {
+                value: flow.mark,
+                kept: u32::MAX,
+            },
+            original_mark: flow.mark,
+            ct_mark: 0,
+            first_mark: None,
+            input: Link::None,
+            output: Link::None,
+            gateway: None,
+            rerouted: None,
+            bridged: false,
+            dnat: false,
+            snat: false,
+            source_port: None,
+            back: None,
+            ttl: SENT_TTL,
+            sticky: false,
+            untracked: false,
+            established: flow.established,
+            reply: false,
+            bound: [false; 2],
+            virtual_server: None,
+            original: (flow.destination, flow.port),
+            original_source: flow.source.unwrap_or(flow.destination),
+            source_is_given: flow.source.is_some(),
+        }
+    }
+
+    /// Translates a reply back to the client, if that is to be done.
+    pub(crate) fn translate_back(&mut self) {
+        if let Some(client) = self.back.take() {
+            self.set_destination(client);
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.destination)
+    }
+
+    fn asked<T>(&self, value: T, field: Field, as_sent: bool) -> Asked<'_, T>
+    where
+        T: super::region::Coordinate,
+    {
+        let seen = self.seen.as_deref().filter(|_| as_sent);
+        Asked::new(value, seen.map(|seen| (seen, field)))
+    }
+
+    pub(crate) fn source(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.source, Field::Source, self.as_sent.source)
+    }
+
+    pub(crate) fn destination(&self) -> Asked<'_, IpAddr> {
+        match &self.alike {
+            Some(seen) => Asked::new(self.destination, Some((seen, Field::Destination))),
+            None => self.asked(
+                self.destination,
+                Field::Destination,
+                self.as_sent.destination,
+            ),
+        }
+    }
+
+    pub(crate) fn port(&self) -> Asked<'_, u16> {
+        self.asked(self.port, Field::Port, self.as_sent.port)
+    }
+
+    /// Returns the number of the protocol.
+    pub(crate) fn proto(&self) -> Asked<'_, u8> {
+        self.asked(self.proto.number(), Field::Proto, true)
+    }
+
+    pub(crate) fn is(&self, proto: Proto) -> bool {
+        self.proto().is(proto.number())
+    }
+
+    /// Returns the mark, of which questions are recorded.
+    pub(crate) fn mark(&self) -> AskedMark<'_> {
+        AskedMark {
+            of: self.mark,
+            sent: self.seen.as_deref().map(|seen| (seen, self.original_mark)),
+        }
+    }
+
+    /// Returns the protocol for texts and for what follows from a recorded answer.
+    pub(crate) const fn shown_proto(&self) -> Proto {
+        self.proto
+    }
+
+    /// Returns whether its protocol has ports that nat and IPVS look at.
+    pub(crate) fn has_ports(&self) -> bool {
+        [Proto::Tcp, Proto::Udp, Proto::Sctp]
+            .into_iter()
+            .any(|proto| self.is(proto))
+    }
+
+    /// Returns the address it was sent to.
+    pub(crate) fn original_destination(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.original.0, Field::Destination, true)
+    }
+
+    /// Returns the port it was sent to.
+    pub(crate) fn original_port(&self) -> Asked<'_, u16> {
+        self.asked(self.original.1, Field::Port, true)
+    }
+
+    /// Returns the address it was sent from.
+    pub(crate) fn original_source(&self) -> Asked<'_, IpAddr> {
+        self.asked(self.original_source, Field::Source, self.source_is_given)
+    }
+
+    /// Sets the source that the node chooses for its own packet.
+    pub(crate) const fn choose_source(&mut self, addr: IpAddr) {
+        self.source = addr;
+        self.original_source = addr;
+    }
+
+    /// Rewrites the source.
+    pub(crate) const fn set_source(&mut self, addr: IpAddr) {
+        self.source = addr;
+        self.as_sent.source = false;
+    }
+
+    /// Rewrites the destination.
+    pub(crate) fn set_destination(&mut self, addr: IpAddr) {
+        if self.alike.is_some() {
+            self.destination().exact();
+            self.alike = None;
+        }
+        self.destination = addr;
+        self.as_sent.destination = false;
+    }
+
+    /// Rewrites the destination port.
+    pub(crate) const fn set_port(&mut self, port: u16) {
+        self.port = port;
+        self.as_sent.port = false;
+    }
+
+    /// Returns whether `other` differs in nothing but the destination address.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let destination = self.destination;
+        *self
+            == Self {
+                destination,
+                ..other.clone()
+            }
+    }
+
+    /// Returns the destination for texts.
+    pub(crate) const fn target(&self) -> (IpAddr, u16) {
+        (self.destination, self.port)
+    }
+}
+
+/// The likelihood that a rule matches.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Likelihood {
+    /// The probability that it does, apart from unknown facts: 0 to 1.
+    pub(crate) chance: f64,
+    /// The unknown facts that decide it; empty when it is decided.
+    pub(crate) undecided: Vec<Question>,
+}
+
+impl Likelihood {
+    pub(crate) const NO: Self = Self {
+        chance: 0.0,
+        undecided: Vec::new(),
+    };
+    pub(crate) const YES: Self = Self {
+        chance: 1.0,
+        undecided: Vec::new(),
+    };
+
+    pub(crate) fn sure(holds: bool) -> Self {
+        if holds { Self::YES } else { Self::NO }
+    }
+
+    pub(crate) fn chance(chance: f64) -> Self {
+        Self {
+            chance,
+            undecided: Vec::new(),
+        }
+    }
+
+    pub(crate) fn unknown(what: impl Into<String>) -> Self {
+        Self::undecided(Question::Other(what.into()))
+    }
+
+    pub(crate) fn undecided(question: Question) -> Self {
+        Self {
+            chance: 1.0,
+            undecided: vec![question],
+        }
+    }
+
+    pub(crate) fn is_no(&self) -> bool {
+        self.chance == 0.0
+    }
+
+    /// Returns the likelihood that this does not hold, if `not`.
+    pub(crate) fn not(self, not: bool) -> Self {
+        match (not, self.undecided.is_empty()) {
+            (false, _) | (true, false) => self,
+            (true, true) => Self::chance(1.0 - self.chance),
+        }
+    }
+
+    /// Returns the likelihood that both hold.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        if self.is_no() || other.is_no() {
+            return Self::NO;
+        }
+        self.undecided.extend(other.undecided);
+        Self {
+            chance: self.chance * other.chance,
+            undecided: self.undecided,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a trace asks: the flows to a target, whose target it is, and their paths.
+
+use std::rc::Rc;
+
+use super::sources::Source;
+use super::target::{Found, Target};
+use super::why::owner as owner_of;
+use super::{Chains, Flow, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Reply, Verdict, World, unread};
+use kpx_node::cluster::Service;
+use kpx_node::evidence::{IPTABLES, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::{Owner, Owners, Port};
+
+/// Returns the items that a trace reads, beside the rules of iptables.
+pub fn needs() -> impl Iterator<Item = Item> {
+    NEEDS.iter().chain(NOTES_NEEDS).copied()
+}
+
+/// Returns the items that a trace over completely read rules reads.
+pub fn whole_needs() -> impl Iterator<Item = Item> {
+    let more = [Item::Modules];
+    needs().chain(IPTABLES.iter().copied()).chain(more)
+}
+
+/// Returns the ports of the Service `target`, if it has several and the target names none.
+pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<String>> {
+    let Target::Service {
+        namespace,
+        name,
+        port: None,
+    } = target
+    else {
+        return None;
+    };
+    let mut services = node.services().ok()?.iter();
+    let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
+    let ports = &services.find(is_it)?.spec.ports;
+    (ports.len() > 1).then(|| ports.iter().map(|port| port.name.clone()).collect())
+}
+
+/// Returns the default protocol of a target: that of the Service at its address and port, else TCP.
+pub fn protocol(owners: &Owners, found: Found) -> Proto {
+    let all = [Proto::Tcp, Proto::Udp, Proto::Sctp];
+    let at = |proto: &Proto| owners.at(found.addr, found.port, *proto).is_some();
+    let node_port = |proto: &Proto| owners.node_port(found.port, *proto).is_some();
+    all.iter()
+        .find(|proto| at(proto))
+        .or_else(|| all.iter().find(|proto| node_port(proto)))
+        .copied()
+        .unwrap_or(Proto::Tcp)
+}
+
+/// Returns the Service port behind the target.
+pub fn service<'o>(
+    node: &NodeSnapshot<'_>,
+    owners: &'o Owners,
+    found: Found,
+    proto: Proto,
+) -> Option<&'o Port> {
+    let local = || {
+        found.addr.is_loopback()
+            || node
+                .addresses()
+                .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == found.addr))
+    };
+    let at = owners
+        .at(found.addr, found.port, proto)
+        .map(|(port, _)| port);
+    at.or_else(|| owners.node_port(found.port, proto).filter(|_| local()))
+}
+
+/// Returns the packet of `source` to the target.
+pub fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> Flow {
+    Flow {
+        entry: source.entry,
+        source: source.addr,
+        destination: found.addr,
+        port: found.port,
+        mark: 0,
+        proto,
+        established,
+    }
+}
+
+/// The paths of some flows.
+pub struct Walked {
+    /// The outcomes of each flow.
+    pub walks: Vec<Vec<Outcome>>,
+    /// Their replies with their outcomes.
+    pub replies: Vec<(Reply, Vec<Outcome>)>,
+    /// Notes on rules that could not be read.
+    pub unread: Vec<String>,
+    /// Whether the nft back end of iptables has rules and is not the one in use.
+    pub nft_is_other: bool,
+}
+
+/// Returns the replies to the packets of a flow with these outcomes.
+pub type Answers<'a> = dyn Fn(&Flow, &[Outcome]) -> Vec<Reply> + 'a;
+
+impl Walked {
+    /// Follows `flows` and the `answers` to them. Fails with a chain that was not read.
+    pub fn over(
+        world: &World<'_, '_>,
+        flows: &[Flow],
+        answers: &Answers<'_>,
+    ) -> Result<Self, Need> {
+        let nft = |chains: &Chains<'_>| chains.store == IptablesBackend::Nft;
+        let families = flows.first().map(|flow| Family::of(flow.destination));
+        let walks = flows.iter().map(|flow| world.walk(flow));
+        let walks: Vec<_> = walks.collect::<Result<_, _>>()?;
+        let replies = flows.iter().zip(&walks);
+        let replies = replies.flat_map(|(flow, walk)| answers(flow, walk));
+        let replies = replies.map(|reply| Ok((reply.clone(), world.reply(&reply)?)));
+        Ok(Self {
+            replies: replies.collect::<Result<_, _>>()?,
+            walks,
+            unread: families.map_or_else(Vec::new, |family| unread(world.node, family)),
+            nft_is_other: world.chains.iter().any(nft),
+        })
+    }
+}
+
+/// Returns whether `owners` has every chain and backend on the paths.
+pub fn are_named(owners: &Owners, proto: Proto, walks: &[Vec<Outcome>]) -> bool {
+    walks.iter().flatten().all(|outcome| {
+        let gone = |hop: &Rc<Hop>| matches!(owner_of(owners, hop), Owner::Gone(_));
+        let backend = || owners.endpoint(outcome.destination.into(), proto);
+        !outcome.hops.iter().any(gone)
+            && (outcome.verdict != Verdict::Deliver || backend().is_some())
+    })
+}

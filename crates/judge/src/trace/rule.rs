@@ -1,0 +1,296 @@
+//! One rule of a node, by its place.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Hop, Subsystem, mismatch, why};
+use kpx_node::backend::iptables::model::Target;
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::software::{self, Maker};
+
+/// The range of the pods in a command, where it is not known.
+pub const PODS: &str = "PODS";
+
+/// Firewalls whose last rule or policy has no name of theirs, and whether they set policies alone.
+const FIREWALLS: &[(&str, bool)] = &[("firewalld", false), ("ufw", false), ("Docker", true)];
+
+/// A rule, by its place.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// Its IP family; IPv4 for a table of both.
+    pub family: Family,
+    /// Where it is.
+    pub subsystem: Subsystem,
+    /// Its table; in nftables with its family.
+    pub table: String,
+    /// Its chain.
+    pub chain: String,
+    /// The number in the chain, from 1; 0 for the chain's policy.
+    pub number: usize,
+    /// The rule in full; empty for a policy.
+    pub rule: String,
+}
+
+impl Rule {
+    /// Returns the rule of `hop`, whose packet is of `family`.
+    pub fn of(hop: &Hop, family: Family) -> Self {
+        // A table of family inet covers both.
+        let covers_both = hop.subsystem == Subsystem::Nftables && hop.table.starts_with("inet ");
+        Self {
+            family: if covers_both { Family::V4 } else { family },
+            subsystem: hop.subsystem,
+            table: hop.table.clone(),
+            chain: hop.chain.clone(),
+            number: hop.number,
+            rule: hop.rule.clone(),
+        }
+    }
+
+    /// Returns whether it is the rule of `hop`.
+    pub fn is(&self, hop: &Hop) -> bool {
+        let place = (self.subsystem, &self.table, &self.chain, self.number);
+        place == (hop.subsystem, &hop.table, &hop.chain, hop.number) && self.rule == hop.rule
+    }
+
+    /// Returns whether it matches packets by destination.
+    pub fn is_particular(&self) -> bool {
+        mismatch::is_particular(self.number, &self.rule)
+    }
+
+    /// Returns whether it is one of nftables.
+    pub fn is_nft(&self) -> bool {
+        self.subsystem == Subsystem::Nftables
+    }
+
+    /// Returns the program that lists and changes it.
+    fn program(&self, node: &NodeSnapshot<'_>) -> String {
+        let holds = |store| node.saved(store, self.family).is_ok();
+        let other = self.subsystem == Subsystem::IptablesOther;
+        // The other backend's items show which one is in use.
+        let back_end = match (
+            other,
+            holds(IptablesBackend::Legacy),
+            holds(IptablesBackend::Nft),
+        ) {
+            (true, true, _) | (false, _, true) => "-legacy",
+            (true, false, true) | (false, true, false) => "-nft",
+            (_, false, false) => "",
+        };
+        match (self.is_nft(), self.family) {
+            (true, _) => "nft".to_owned(),
+            (false, Family::V4) => format!("iptables{back_end}"),
+            (false, Family::V6) => format!("ip6tables{back_end}"),
+        }
+    }
+
+    /// Returns its name in the output of the tools: `iptables filter FORWARD rule 2`.
+    pub fn name(&self, node: &NodeSnapshot<'_>) -> String {
+        let which = match self.number {
+            0 => "policy".to_owned(),
+            number => format!("rule {number}"),
+        };
+        let program = self.program(node);
+        format!("{program} {} {} {which}", self.table, self.chain)
+    }
+
+    /// Returns who made it, if `known` is what its own name and signs show: the last rule or the policy of a built-in chain is
+    /// that of the firewall whose chains it enters.
+    pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
+        let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
+        if !is_open || self.is_nft() || !self.is_last() {
+            return known;
+        }
+        let stores = match self.subsystem {
+            Subsystem::IptablesOther => &[IptablesBackend::Legacy, IptablesBackend::Nft][..],
+            _ => &[IptablesBackend::InUse],
+        };
+        let rules = stores
+            .iter()
+            .filter_map(|store| node.iptables(*store, self.family).ok());
+        let tables = rules.filter_map(|rules| rules.table(&self.table));
+        let chains = tables.filter_map(|table| table.chain(&self.chain));
+        let targets = chains.flat_map(|chain| chain.rules.iter().map(|rule| &rule.target));
+        let makers: Vec<Maker> = targets
+            .filter_map(|target| match target {
+                Some(Target::Jump(to) | Target::Goto(to)) => {
+                    Some(software::maker_of_chain(&self.table, to))
+                }
+                _ => None,
+            })
+            .collect();
+        let mut firewalls = FIREWALLS.iter();
+        let found = firewalls.find(|(name, only_policy)| {
+            makers.contains(&Maker::Other(name)) && (self.number == 0 || !only_policy)
+        });
+        found.map_or(known, |(name, _)| Maker::Other(name))
+    }
+
+    /// Returns whether it ends packets.
+    fn blocks(&self) -> bool {
+        let ends = ["DROP", "REJECT", "drop", "reject"];
+        self.number == 0 || self.rule.split(' ').any(|word| ends.contains(&word))
+    }
+
+    /// Returns whether it ends all packets that reach it: only a comment, a counter or the state of connections restrict it.
+    pub fn is_last(&self) -> bool {
+        let mut text = self.rule.clone();
+        if let Some(comment) = why::comment(&self.rule) {
+            text = text
+                .replace(&format!("\"{comment}\""), "")
+                .replace(comment, "");
+        }
+        let known = [
+            "-m",
+            "comment",
+            "--comment",
+            "conntrack",
+            "state",
+            "--ctstate",
+            "--state",
+            "counter",
+            "packets",
+            "bytes",
+            "ct",
+            "-j",
+            "NEW",
+            "new",
+            "DROP",
+            "drop",
+        ];
+        let (matches, _) = text
+            .split_once("REJECT")
+            .or_else(|| text.split_once("reject"))
+            .unwrap_or((&text, ""));
+        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let mut words = matches.split_whitespace();
+        self.blocks() && words.all(|word| known.contains(&word) || is_number(word))
+    }
+
+    /// Returns whether packets to the node itself pass its chain.
+    pub fn is_of_input(&self, node: &NodeSnapshot<'_>) -> bool {
+        if !self.is_nft() {
+            return self.chain == "INPUT";
+        }
+        let parts = self.table.split_once(' ');
+        let table = parts.and_then(|(family, name)| node.nft().ok()?.table(family, name));
+        let chain = table.and_then(|table| table.chain(&self.chain));
+        let base = chain.and_then(|chain| chain.base.as_ref());
+        base.is_some_and(|base| base.hook == "input")
+    }
+
+    /// Returns the command that accepts packets of pods before it.
+    pub fn before(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        let number = match self.number {
+            0 => String::new(),
+            number => format!(" {number}"),
+        };
+        if self.is_nft() {
+            let ip = self.family.nft_name();
+            format!("nft insert rule {table} {chain} {ip} saddr {PODS} accept")
+        } else {
+            format!("{program} -t {table} -I {chain}{number} -s {PODS} -j ACCEPT")
+        }
+    }
+
+    /// Returns the command that deletes it; of a policy, the one that makes it accept.
+    pub fn undo(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        match self.number {
+            0 => Some(self.accepting(node)),
+            _ => self.deletion(node),
+        }
+    }
+
+    /// Returns the command that makes the policy of its chain accept.
+    fn accepting(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        if self.is_nft() {
+            format!("nft 'chain {table} {chain} {{ policy accept; }}'")
+        } else {
+            format!("{program} -t {table} -P {chain} ACCEPT")
+        }
+    }
+
+    /// Returns the command that lists its chain.
+    pub fn listing(&self, node: &NodeSnapshot<'_>) -> String {
+        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
+        if self.is_nft() {
+            format!("nft -a list chain {table} {chain}")
+        } else {
+            format!("{program} -t {table} -S {chain}")
+        }
+    }
+
+    /// Returns the command that deletes it.
+    fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        let at = self.number.checked_sub(1)?;
+        if self.is_nft() {
+            let (family, name) = self.table.split_once(' ')?;
+            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
+            let handle = chain.rules.get(at)?.handle?;
+            return Some(format!(
+                "nft delete rule {family} {name} {} handle {handle}",
+                self.chain
+            ));
+        }
+        let program = self.program(node);
+        Some(format!(
+            "{program} -t {} -D {} {}",
+            self.table, self.chain, self.rule
+        ))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = match (self.subsystem, self.family) {
+            (Subsystem::Nftables, _) => "nft",
+            (_, Family::V4) => "iptables",
+            (_, Family::V6) => "ip6tables",
+        };
+        write!(f, "{program} {} {} ", self.table, self.chain)?;
+        match self.number {
+            0 => f.write_str("policy"),
+            number => write!(f, "rule {number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_rule_ends_all_packets() {
+        let rule = |chain: &str, rule: &str| Rule {
+            family: Family::V4,
+            subsystem: Subsystem::Iptables,
+            table: "filter".to_owned(),
+            chain: chain.to_owned(),
+            number: usize::from(!rule.is_empty()),
+            rule: rule.to_owned(),
+        };
+        for text in [
+            "",
+            "-j DROP",
+            "-j REJECT --reject-with icmp-host-prohibited",
+            "-m comment --comment \"the rest\" -j DROP",
+            "-m conntrack --ctstate NEW -j REJECT",
+        ] {
+            assert!(rule("INPUT", text).is_last(), "{text}");
+        }
+        for text in [
+            "-s 10.244.1.0/24 -j DROP",
+            "-i eth0 -j DROP",
+            "-p tcp --dport 80 -j REJECT",
+            "-m mark --mark 0x8000 -j DROP",
+            "-j ACCEPT",
+        ] {
+            assert!(!rule("INPUT", text).is_last(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The sources of packets, each with a typical address.
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use super::packet::Entry;
+use super::region::{self, Ranges};
+use super::target;
+use kpx_node::cluster::{EndpointSlice, Node, Pod};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
+
+/// A source to trace from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Source {
+    /// The place where it enters.
+    pub entry: Entry,
+    /// Its address; `None` lets the node choose.
+    pub addr: Option<IpAddr>,
+    /// Its name: `a pod (10.244.1.5, default/web-0)`.
+    pub name: String,
+}
+
+/// An invalid source.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum SourceError {
+    /// Not one of the forms, and no such pod.
+    #[error(
+        "{0:?} is not a source: an address, host, external, or a pod of this node as NAME or NAMESPACE/NAME"
+    )]
+    Form(String),
+    /// The address is of the other family.
+    #[error("source {0} and target {1} are of different IP families")]
+    Family(IpAddr, IpAddr),
+    /// More than one pod has that name.
+    #[error("pod name {0} is ambiguous: {1}")]
+    Several(String, String),
+    /// The pod runs elsewhere.
+    #[error(
+        "pod {0} runs on {1}: trace it there, or give its address to trace it as an outside client"
+    )]
+    Elsewhere(String, String),
+}
+
+/// The known pods and prefixes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pods<'a> {
+    /// The examined node, if the API knows it.
+    pub node: Option<&'a Node>,
+    /// Pods, as far as they were read.
+    pub all: &'a [Pod],
+    /// `EndpointSlices`, which name pods too.
+    pub slices: &'a [EndpointSlice],
+}
+
+/// One pod with an address of its own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct PodAddress {
+    namespace: String,
+    name: String,
+    addr: IpAddr,
+    node: Option<String>,
+}
+
+impl<'a> Pods<'a> {
+    /// Returns the known pods and prefixes of `node`; `slices` are EndpointSlices, which name pods too.
+    pub fn of(node: &'a NodeSnapshot<'_>, slices: &'a [EndpointSlice]) -> Self {
+        Self {
+            node: own_object(node),
+            all: node.pods().map_or(&[], Vec::as_slice),
+            slices,
+        }
+    }
+}
+
+/// Returns the Node object of `node`, if the API has it.
+fn own_object<'a>(node: &'a NodeSnapshot<'_>) -> Option<&'a Node> {
+    let name = node.name().ok()?;
+    let mut nodes = node.nodes().ok()?.iter();
+    nodes.find(|of| of.metadata.name == name)
+}
+
+/// Returns the node's own address of `family`: its Node object's, or else the one on the link of its default route.
+pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+    let of_object = own_object(node).and_then(|of| target::node_address(of, family));
+    of_object.or_else(|| uplink(node, family))
+}
+
+impl Pods<'_> {
+    fn name(&self) -> &str {
+        self.node.map_or("", |node| node.metadata.name.as_str())
+    }
+
+    /// Pods of the cluster's network with an address of `family`, from pods and from endpoints.
+    fn pod_addresses(&self, family: Family) -> Vec<PodAddress> {
+        let mut addresses = Vec::new();
+        for pod in self.all.iter().filter(|pod| !pod.spec.host_network) {
+            let addrs = pod
+                .status
+                .pod_ips
+                .iter()
+                .map(|ip| ip.ip.as_str())
+                .chain(pod.status.pod_ip.as_deref());
+            let addr = addrs
+                .filter_map(|ip| ip.parse().ok())
+                .find(|ip| Family::of(*ip) == family);
+            addresses.extend(addr.map(|addr| PodAddress {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                addr,
+                node: pod.spec.node_name.clone(),
+            }));
+        }
+        for endpoint in self.slices.iter().flat_map(|slice| &slice.endpoints) {
+            let addr = endpoint.addresses.first().and_then(|ip| ip.parse().ok());
+            let Some(addr) = addr.filter(|ip: &IpAddr| Family::of(*ip) == family) else {
+                continue;
+            };
+            let Some(target) = endpoint
+                .target_ref
+                .as_ref()
+                .filter(|target| target.kind == "Pod")
+            else {
+                continue;
+            };
+            if self.is_node(addr) {
+                continue;
+            }
+            addresses.push(PodAddress {
+                namespace: target.namespace.clone(),
+                name: target.name.clone(),
+                addr,
+                node: endpoint.node_name.clone(),
+            });
+        }
+        addresses
+            .sort_by(|a, b| (&a.namespace, &a.name, a.addr).cmp(&(&b.namespace, &b.name, b.addr)));
+        addresses
+            .dedup_by(|a, b| (&a.namespace, &a.name, a.addr) == (&b.namespace, &b.name, b.addr));
+        addresses
+    }
+
+    /// Returns the addresses of this node's pods: its prefixes, or else those of the pods that are known.
+    pub(crate) fn here(&self, family: Family) -> Ranges {
+        let prefixes = self.prefixes(family);
+        if !prefixes.is_empty() {
+            let ends = prefixes.into_iter().map(region::ends);
+            return Ranges::of(ends.collect());
+        }
+        let all = self.pod_addresses(family);
+        let here = all
+            .iter()
+            .filter(|pod| pod.node.as_deref() == Some(self.name()));
+        let ends = here.map(|pod| region::ends(Cidr::host(pod.addr)));
+        Ranges::of(ends.collect())
+    }
+
+    /// Returns the pods of this node with an address of their own, by name.
+    pub(crate) fn running_here(&self) -> Vec<Source> {
+        let all = Family::BOTH.map(|family| self.pod_addresses(family));
+        let here = |pod: &&PodAddress| pod.node.as_deref() == Some(self.name());
+        all.iter().flatten().filter(here).map(from_pod).collect()
+    }
+
+    fn is_node(&self, addr: IpAddr) -> bool {
+        let addresses = self.node.iter().flat_map(|node| &node.status.addresses);
+        addresses
+            .filter_map(|a| a.address.parse().ok())
+            .any(|ip: IpAddr| ip == addr)
+    }
+
+    /// Pod prefixes of this node.
+    fn prefixes(&self, family: Family) -> Vec<Cidr> {
+        let of = |node: &Node| {
+            let all = node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr);
+            all.filter_map(|text| text.parse().ok())
+                .collect::<Vec<Cidr>>()
+        };
+        let mut prefixes = self.node.map(of).unwrap_or_default();
+        prefixes.retain(|prefix| prefix.family() == family);
+        prefixes
+    }
+}
+
+/// Reads `--source`.
+pub fn named(
+    text: &str,
+    target: IpAddr,
+    node: &NodeSnapshot<'_>,
+    pods: Pods<'_>,
+) -> Result<Source, SourceError> {
+    let family = Family::of(target);
+    match text {
+        "host" => return Ok(host()),
+        "external" | "outside" => return Ok(outside(family, node)),
+        _ => {}
+    }
+    if let Ok(addr) = text.parse::<IpAddr>() {
+        if Family::of(addr) != family {
+            return Err(SourceError::Family(addr, target));
+        }
+        return Ok(from(addr, node, pods));
+    }
+    let found: Vec<_> = pods
+        .pod_addresses(family)
+        .into_iter()
+        .filter(|pod| match text.split_once('/') {
+            Some((namespace, name)) => pod.namespace == namespace && pod.name == name,
+            None => pod.name == text,
+        })
+        .collect();
+    match found.as_slice() {
+        [] => Err(SourceError::Form(text.to_owned())),
+        [pod] => match &pod.node {
+            Some(elsewhere) if !pods.name().is_empty() && elsewhere != pods.name() => {
+                Err(SourceError::Elsewhere(text.to_owned(), elsewhere.clone()))
+            }
+            _ => Ok(from_pod(pod)),
+        },
+        several => {
+            let names: Vec<_> = several
+                .iter()
+                .map(|p| format!("{}/{} ({})", p.namespace, p.name, p.addr))
+                .collect();
+            Err(SourceError::Several(text.to_owned(), names.join(", ")))
+        }
+    }
+}
+
+/// The three usual sources: a pod of this node that is not a backend of the target, the host, and a client outside.
+pub(crate) fn usual(
+    target: IpAddr,
+    backends: &[IpAddr],
+    node: &NodeSnapshot<'_>,
+    pods: Pods<'_>,
+) -> Vec<Source> {
+    let family = Family::of(target);
+    let mut sources = Vec::new();
+    let local = |pod: &PodAddress| pod.node.as_deref().is_some_and(|name| name == pods.name());
+    let addresses = pods.pod_addresses(family);
+    let real = addresses
+        .iter()
+        .filter(|p| local(p))
+        .find(|p| !backends.contains(&p.addr) && p.addr != target);
+    match real {
+        Some(pod) => sources.push(from_pod(pod)),
+        None => sources.extend(
+            pods.prefixes(family)
+                .first()
+                .and_then(|prefix| some_pod(*prefix, backends)),
+        ),
+    }
+    sources.push(host());
+    sources.push(outside(family, node));
+    sources
+}
+
+/// A packet from `addr`: from the node itself, from a pod of it, or from outside.
+fn from(addr: IpAddr, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Source {
+    let own = node
+        .addresses()
+        .is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == addr))
+        || addr.is_loopback();
+    if own {
+        return Source {
+            entry: Entry::Host,
+            addr: Some(addr),
+            name: format!("the host ({addr})"),
+        };
+    }
+    let family = Family::of(addr);
+    let pod = pods
+        .pod_addresses(family)
+        .into_iter()
+        .find(|pod| pod.addr == addr);
+    let here = pod
+        .as_ref()
+        .is_some_and(|pod| pod.node.as_deref() == Some(pods.name()))
+        || pods
+            .prefixes(family)
+            .iter()
+            .any(|prefix| prefix.contains(addr));
+    match (here, pod) {
+        (true, Some(pod)) => from_pod(&pod),
+        (true, None) => Source {
+            entry: Entry::Pod,
+            addr: Some(addr),
+            name: format!("a pod ({addr})"),
+        },
+        (false, _) => Source {
+            entry: Entry::Outside,
+            addr: Some(addr),
+            name: format!("outside ({addr})"),
+        },
+    }
+}
+
+/// Returns the node's address of `family` on the link of its default route.
+pub(crate) fn uplink(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+    let routes = node.routes().ok()?;
+    let default = routes
+        .all
+        .iter()
+        .find(|route| route.family == family && route.destination.prefix == 0)?;
+    let addresses = node.addresses().ok()?;
+    let mut on_it = addresses
+        .all
+        .iter()
+        .filter(|at| Some(&at.link) == default.device.as_ref());
+    on_it
+        .find(|at| at.addr.family() == family && at.scope == "global")
+        .map(|at| at.addr.addr)
+}
+
+fn from_pod(pod: &PodAddress) -> Source {
+    Source {
+        entry: Entry::Pod,
+        addr: Some(pod.addr),
+        name: format!("a pod ({}, {}/{})", pod.addr, pod.namespace, pod.name),
+    }
+}
+
+fn host() -> Source {
+    Source {
+        entry: Entry::Host,
+        addr: None,
+        name: "the host".to_owned(),
+    }
+}
+
+/// Returns the address of `prefix` that is `before` its last one.
+pub(crate) fn near_the_end(prefix: Cidr, before: u8) -> Option<IpAddr> {
+    Some(match prefix.normal().addr {
+        IpAddr::V4(a) => IpAddr::V4(
+            (a.to_bits() | u32::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
+                .checked_sub(before.into())?
+                .into(),
+        ),
+        IpAddr::V6(a) => IpAddr::V6(
+            (a.to_bits() | u128::MAX.checked_shr(u32::from(prefix.prefix)).unwrap_or(0))
+                .checked_sub(before.into())?
+                .into(),
+        ),
+    })
+}
+
+/// A free address of a pod prefix: near its end, where addresses are assigned last.
+fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
+    let mut near = (1..=u8::MAX).filter_map(|before| near_the_end(prefix, before));
+    let free = near.find(|addr| !backends.contains(addr))?;
+    Some(Source {
+        entry: Entry::Pod,
+        addr: Some(free),
+        name: format!("a pod ({free})"),
+    })
+}
+
+/// A client outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
+fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
+    let candidates: [IpAddr; 2] = match family {
+        Family::V4 => [
+            IpAddr::from([198, 18, 0, 1]),
+            IpAddr::from([198, 19, 255, 254]),
+        ],
+        Family::V6 => [
+            IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, 1]),
+            IpAddr::from([0x2001, 2, 0, 0xffff, 0, 0, 0, 1]),
+        ],
+    };
+    let taken = |addr: &IpAddr| {
+        node.addresses()
+            .is_ok_and(|all| all.all.iter().any(|a| a.addr.contains(*addr)))
+    };
+    let addr = candidates
+        .into_iter()
+        .find(|addr| !taken(addr))
+        .unwrap_or(candidates[0]);
+    Source {
+        entry: Entry::Outside,
+        addr: Some(addr),
+        name: format!("outside ({addr})"),
+    }
+}

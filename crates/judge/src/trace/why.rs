@@ -1,0 +1,205 @@
+//! Why a packet ended as it did, in words, from the rule that ended it.
+
+use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
+use super::userspace;
+use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::{Endpoint, EndpointState, Owner, Owners, Port};
+
+/// Returns why `outcome` ended as it did; `service` is the Service port it was sent to.
+pub fn why(outcome: &Outcome, service: Option<&Port>) -> String {
+    let reason = match outcome.verdict {
+        Verdict::Drop | Verdict::Reject => {
+            decisive(outcome).and_then(|hop| by_rule(outcome, hop, service))
+        }
+        _ => None,
+    };
+    reason.unwrap_or_else(|| outcome.reason.clone())
+}
+
+/// The reason for which a rule or virtual server of kube-proxy refuses a packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// The virtual server has no real server that accepts connections.
+    NoRealServer,
+    /// The source is outside `loadBalancerSourceRanges`.
+    SourceRanges,
+    /// The Service has no endpoints.
+    NoEndpoints,
+    /// The Service has no endpoint on this node, and its traffic policy is Local.
+    NoLocalEndpoints,
+    /// No Service has this address of the Service range.
+    NoService,
+    /// The Service with this address does not have this port.
+    NoPort,
+}
+
+/// Returns the hop that ends `outcome`: its rule or virtual server drops or rejects the packet.
+pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
+    let ends = |hop: &&Hop| {
+        matches!(
+            hop.effect,
+            Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }
+        )
+    };
+    outcome.hops.iter().rev().map(AsRef::as_ref).find(ends)
+}
+
+/// Returns why kube-proxy refuses a packet at `hop`, the decisive one of `outcome`; `None` for other software and other
+/// reasons.
+pub(crate) fn refusal(outcome: &Outcome, hop: &Hop) -> Option<Refusal> {
+    let chain = hop.chain.as_str();
+    let nft = is_nft(hop);
+    if hop.subsystem == Subsystem::Process {
+        return userspace::is_closed(hop).then_some(Refusal::NoEndpoints);
+    }
+    if let Effect::NoServer { .. } = hop.effect {
+        return Some(Refusal::NoRealServer);
+    }
+    let ranges = match hop.subsystem {
+        Subsystem::Nftables => nft && chain.starts_with("firewall-"),
+        _ => {
+            // The last one guards the addresses of such Services from the node itself.
+            matches!(
+                chain,
+                "KUBE-PROXY-FIREWALL" | "KUBE-SOURCE-RANGES-FIREWALL" | "KUBE-IPVS-OUT-FILTER"
+            ) || chain.starts_with("KUBE-FW-")
+        }
+    };
+    if ranges {
+        return Some(Refusal::SourceRanges);
+    }
+    let dropped = hop.effect == Effect::Drop;
+    let asked = |what: &str| {
+        let mut hops = outcome.hops.iter();
+        nft && hops.any(|hop| hop.rule.contains(what))
+    };
+    if asked("@no-endpoint-") && chain != "cluster-ips-check" {
+        return Some(if dropped {
+            Refusal::NoLocalEndpoints
+        } else {
+            Refusal::NoEndpoints
+        });
+    }
+    if nft && chain == "cluster-ips-check" {
+        return Some(if dropped {
+            Refusal::NoService
+        } else {
+            Refusal::NoPort
+        });
+    }
+    if chain == "KUBE-IPVS-FILTER" {
+        return Some(Refusal::NoPort);
+    }
+    let comment = comment(&hop.rule)?;
+    match maker(hop) {
+        Maker::KubeProxy | Maker::Both if comment.ends_with("has no local endpoints") => {
+            Some(Refusal::NoLocalEndpoints)
+        }
+        Maker::KubeProxy | Maker::Both if comment.ends_with("has no endpoints") => {
+            Some(Refusal::NoEndpoints)
+        }
+        _ => None,
+    }
+}
+
+fn is_nft(hop: &Hop) -> bool {
+    hop.subsystem == Subsystem::Nftables && hop.table.ends_with(" kube-proxy")
+}
+
+fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<String> {
+    if hop.subsystem == Subsystem::Process {
+        return None;
+    }
+    let name = service.map_or("the Service".to_owned(), |port| port.name.to_string());
+    // kube-proxy's rules of iptables have the sentence as their comment.
+    let comment = comment(&hop.rule).filter(|_| !is_nft(hop));
+    let sentence = |what: &str| comment.map_or_else(|| format!("{name} {what}"), str::to_owned);
+    Some(match refusal(outcome, hop) {
+        Some(Refusal::NoRealServer) => no_server(&name, service),
+        Some(Refusal::SourceRanges) => {
+            format!("the source is outside loadBalancerSourceRanges of {name}")
+        }
+        Some(Refusal::NoLocalEndpoints) => format!(
+            "{}, and its traffic policy is Local",
+            sentence("has no local endpoints")
+        ),
+        Some(Refusal::NoEndpoints) => sentence("has no endpoints"),
+        Some(Refusal::NoService) => {
+            "the address is in the Service range, but no Service has it".to_owned()
+        }
+        Some(Refusal::NoPort) if hop.chain == "KUBE-IPVS-FILTER" => {
+            "the address is on kube-ipvs0, but its Service does not have this port".to_owned()
+        }
+        Some(Refusal::NoPort) => "the Service with this address does not have this port".to_owned(),
+        None => format!("{} ({:?})", outcome.reason, self::comment(&hop.rule)?),
+    })
+}
+
+/// Returns why the virtual server of `name` has no real server that accepts connections.
+fn no_server(name: &str, service: Option<&Port>) -> String {
+    let ready = |e: &&Endpoint| e.state == Some(EndpointState::Ready);
+    let mut ready = service
+        .iter()
+        .flat_map(|port| &port.endpoints)
+        .filter(ready);
+    let first = ready.next();
+    let here =
+        first.is_none_or(|e| e.local != Some(false)) || ready.any(|e| e.local != Some(false));
+    if first.is_some() && !here {
+        format!(
+            "{name} has no endpoint on this node, and its traffic policy is Local: its virtual server has no real server"
+        )
+    } else {
+        format!(
+            "{name} has no endpoints: its virtual server has no real server that accepts connections"
+        )
+    }
+}
+
+/// Returns the comment of a rule as iptables or nft prints it.
+pub(crate) fn comment(rule: &str) -> Option<&str> {
+    let (_, rest) = rule
+        .split_once("--comment ")
+        .or_else(|| rule.split_once(" comment "))?;
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').map(|(text, _)| text),
+        None => rest.split(' ').next(),
+    }
+}
+
+/// Returns the owner of a hop's chain.
+pub fn owner<'o>(owners: &'o Owners, hop: &Hop) -> Owner<'o> {
+    match hop.subsystem {
+        Subsystem::Routing | Subsystem::Ipvs | Subsystem::Process => Owner::General,
+        Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => owners.nft_chain(&hop.chain),
+        Subsystem::Iptables | Subsystem::IptablesOther | Subsystem::Nftables => {
+            owners.chain(&hop.chain)
+        }
+    }
+}
+
+/// Returns the software that wrote the rule of a hop: judged by its target in a built-in chain, else by its chain or table.
+pub fn maker(hop: &Hop) -> Maker {
+    if hop.subsystem == Subsystem::Process {
+        return Maker::KubeProxy;
+    }
+    let mut table = hop.table.as_str();
+    if hop.subsystem == Subsystem::Nftables {
+        (_, table) = table.split_once(' ').unwrap_or_default();
+        match software::maker_of_table(table) {
+            // It may be one of iptables-nft's.
+            Maker::Unknown => {}
+            maker => return maker,
+        }
+    }
+    match software::maker_of_chain(table, &hop.chain) {
+        // Not a rule, but the kernel's own policy.
+        Maker::Kernel if hop.number == 0 => Maker::Kernel,
+        Maker::Kernel => match &hop.effect {
+            Effect::Jump { to } | Effect::Goto { to } => software::maker_of_chain(table, to),
+            _ => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
+        },
+        Maker::Unknown => software::maker_of_rule(&hop.rule, comment(&hop.rule)),
+        maker => maker,
+    }
+}

@@ -1,0 +1,101 @@
+//! Barriers: what stops connections on a node beside the rules of kube-proxy and the settings of the Services.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Cell, Fault, Obstacle};
+use crate::trace::{Effect, Hop, Outcome, Subsystem, Walks, why};
+use kpx_node::net::Family;
+use kpx_node::owner::software::Maker;
+
+/// What stops connections beside the rules of kube-proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Barrier {
+    /// A setting, a link or an address.
+    Obstacle(Box<Obstacle>),
+    /// A rule of other software that is not among those of IP, or that changes packets so that they are lost behind it.
+    Rule {
+        /// Its hop.
+        hop: Box<Hop>,
+        /// The family of the packets.
+        family: Family,
+        /// How the packets end, in words.
+        reason: String,
+    },
+    /// The routes: none leads to the endpoint, or the wrong one.
+    Routes {
+        /// The destination of the packets.
+        to: SocketAddr,
+        /// Their source when they are routed.
+        source: IpAddr,
+        /// What happens to them.
+        fault: Box<Fault>,
+    },
+}
+
+impl Barrier {
+    /// Returns what stops the connections of `cell` on this node, each once; `walks` are those of its family.
+    pub(super) fn all_of(cell: &Cell, walks: &Walks<'_, '_, '_>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (outcome, way) in cell.outcomes.iter().zip(&cell.verdict.ways) {
+            let found = way
+                .fault
+                .as_ref()
+                .and_then(|of| Self::of(cell, walks, outcome, of));
+            all.extend(found.filter(|of| !all.contains(of)));
+        }
+        all
+    }
+
+    fn of(
+        cell: &Cell,
+        walks: &Walks<'_, '_, '_>,
+        outcome: &Outcome,
+        fault: &Fault,
+    ) -> Option<Self> {
+        let rule = |hop: &Hop| Self::Rule {
+            hop: Box::new(hop.clone()),
+            family: Family::of(outcome.destination.0),
+            reason: fault.to_string(),
+        };
+        match fault {
+            Fault::Obstacle(what) => Some(Self::Obstacle(what.clone())),
+            Fault::Stopped { hop, .. } => {
+                let hop = outcome.hops.get(*hop)?;
+                (is_foreign(hop) && is_beside_ip(hop)).then(|| rule(hop))
+            }
+            Fault::ForeignSource { source } => {
+                // Of packets that arrive, a brief walk keeps no hops.
+                let outcomes = walks.walk(&cell.flow);
+                let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+                let sets = Effect::Snat {
+                    address: Some(*source),
+                };
+                let hop = hops.find(|hop| hop.effect == sets && is_foreign(hop))?;
+                Some(rule(hop))
+            }
+            Fault::NoRoute { to, .. } | Fault::WrongWay { address: to, .. } => Some(Self::Routes {
+                to: *to,
+                source: outcome.sent_from,
+                fault: Box::new(fault.clone()),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether the rule of `hop` is of other software.
+fn is_foreign(hop: &Hop) -> bool {
+    match why::maker(hop) {
+        Maker::Other(_) | Maker::Unknown => true,
+        Maker::Kernel => hop.number == 0,
+        Maker::Kubelet | Maker::KubeProxy | Maker::Both => false,
+    }
+}
+
+/// Returns whether the rule of `hop` is on links or bridges, or sets the TTL: packets that it stops are not dropped by a rule of
+/// IP.
+fn is_beside_ip(hop: &Hop) -> bool {
+    let family = hop.table.split(' ').next();
+    hop.subsystem == Subsystem::Nftables && matches!(family, Some("bridge" | "netdev"))
+        || matches!(hop.effect, Effect::Ttl { .. })
+}

@@ -1,0 +1,164 @@
+//! Diversions: routes and routing policy rules that may end packets or send them elsewhere.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup, Router};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::{PolicyRule, Route};
+
+/// A route or routing policy rule that may end packets or send them elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diversion {
+    /// The route or rule.
+    pub by: Diverter,
+    /// The same in words.
+    pub words: String,
+    /// The destination of a packet that it may keep from its endpoint.
+    pub end: SocketAddr,
+}
+
+/// A route or routing policy rule.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Diverter {
+    /// A route.
+    Route(Box<Route>),
+    /// A routing policy rule.
+    Rule(Box<PolicyRule>),
+}
+
+impl Diverter {
+    /// Returns the command that removes it.
+    pub fn removal(&self) -> String {
+        match self {
+            Self::Route(route) => route.removal(),
+            Self::Rule(rule) => rule.removal(),
+        }
+    }
+}
+
+impl Diversion {
+    /// Returns those of `node` that packets to one of `ends` may meet.
+    pub fn all_of(node: &NodeSnapshot<'_>, ends: &[SocketAddr]) -> Vec<Self> {
+        let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
+        let mut found = Vec::new();
+        for rule in node.rules().into_iter().flat_map(|all| &all.all) {
+            let is_default = matches!(
+                rule.table.as_deref(),
+                Some("local" | "main" | "default" | "255" | "254" | "253")
+            );
+            let of_family = ends.iter().find(|at| Family::of(at.ip()) == rule.family);
+            let end = rule.to.map_or(of_family.copied(), end_in);
+            if let Some(end) = end
+                && (!rule.action.is_empty() || !is_default)
+            {
+                found.push(Self {
+                    by: Diverter::Rule(Box::new(rule.clone())),
+                    words: policy_rule(node, rule),
+                    end,
+                });
+            }
+        }
+        for route in node.routes().into_iter().flat_map(|all| &all.all) {
+            if matches!(
+                route.kind.as_str(),
+                "blackhole" | "unreachable" | "prohibit"
+            ) && let Some(end) = end_in(route.destination)
+            {
+                let words = format!("the {} route to {}", route.kind, route.destination);
+                let words = match route.table.as_str() {
+                    "main" => words,
+                    table => format!("{words} in table {table}"),
+                };
+                found.push(Self {
+                    by: Diverter::Route(Box::new(route.clone())),
+                    words: words + &made_by(route),
+                    end,
+                });
+            }
+        }
+        found
+    }
+}
+
+/// The routes of a node as they are, and without each of the diversions.
+#[derive(Debug)]
+pub struct Ways<'n> {
+    node: &'n NodeSnapshot<'n>,
+    router: Router<'n>,
+    /// The routes without a route or rule, once asked for.
+    without: RefCell<Vec<(Diverter, Rc<Router<'n>>)>>,
+}
+
+impl<'n> Ways<'n> {
+    /// Returns the routes of `node`.
+    pub fn of(node: &'n NodeSnapshot<'n>) -> Self {
+        Self {
+            node,
+            router: Router::new(node),
+            without: RefCell::default(),
+        }
+    }
+
+    /// Returns what keeps packets from `source` from leaving the node to `to`, if that is one route or rule: without it they leave;
+    /// directly by a link, if `directly`.
+    pub fn diverted(&self, to: SocketAddr, source: IpAddr, directly: bool) -> Option<Diversion> {
+        let leaves = |router: &Router<'n>| {
+            let lookup = Lookup {
+                destination: Asked::new(to.ip(), None),
+                source: Some(Asked::new(source, None)),
+                mark: None,
+                input: None,
+            };
+            match router.decide(lookup) {
+                Decision::Out { gateway, .. } => !directly || gateway.is_none(),
+                Decision::Local { .. } | Decision::Nowhere(_) | Decision::Unknown(_) => false,
+            }
+        };
+        if leaves(&self.router) {
+            return None;
+        }
+        let mut all = Diversion::all_of(self.node, &[to]).into_iter();
+        all.find(|of| leaves(&self.without(&of.by)))
+    }
+
+    fn without(&self, by: &Diverter) -> Rc<Router<'n>> {
+        let mut known = self.without.borrow_mut();
+        if let Some((_, router)) = known.iter().find(|(of, _)| of == by) {
+            return Rc::clone(router);
+        }
+        let router = Rc::new(match by {
+            Diverter::Route(route) => Router::without(self.node, Some(route), None),
+            Diverter::Rule(rule) => Router::without(self.node, None, Some(rule)),
+        });
+        known.push((by.clone(), Rc::clone(&router)));
+        router
+    }
+}
+
+/// Returns a routing policy rule in words, with what its table does with all other packets.
+fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
+    let words = format!("routing policy rule {} ({rule})", rule.priority);
+    let Some(table) = rule.table.as_ref().filter(|_| rule.action.is_empty()) else {
+        return words;
+    };
+    let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+    let mut own = routes
+        .iter()
+        .filter(|of| of.family == rule.family && of.table == *table);
+    match (own.next(), own.next()) {
+        (Some(only), None) => format!("{words}, whose table {table} has only \"{only}\","),
+        _ => words,
+    }
+}
+
+/// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
+fn made_by(route: &Route) -> String {
+    match route.protocol.as_deref() {
+        None | Some("boot" | "static" | "kernel" | "unspec") => String::new(),
+        Some(who) => format!(" (made by {who})"),
+    }
+}

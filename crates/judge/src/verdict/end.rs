@@ -1,0 +1,345 @@
+//! Who has the destination of a packet in the end.
+
+use std::net::SocketAddr;
+
+use super::judge::{Judge, Question};
+use super::place::Holder;
+use super::{Fault, Missing, Obstacle};
+use crate::trace::{Outcome, Verdict};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::owner::{Endpoint, EndpointState, Port};
+
+impl Judge<'_> {
+    /// Returns why the packet does not end at a live endpoint, unless it does.
+    pub(super) fn end(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let (addr, number) = outcome.destination;
+        let at = SocketAddr::new(addr, number);
+        if let Some(port) = question.port {
+            if let Some(who) = &port.left_to {
+                let why = format!(
+                    "kube-proxy does not serve {}: its label assigns it to {who}",
+                    port.name
+                );
+                return Some(Fault::Unknown(Missing::Other(why)));
+            }
+            if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
+                return match endpoint.state {
+                    Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
+                        .taken_endpoint(question, outcome, endpoint)
+                        .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
+                        .or_else(|| self.vacant(endpoint))
+                        .or_else(|| self.stray(endpoint, outcome))
+                        .or_else(|| self.undeclared(endpoint))
+                        .or_else(|| self.unready(endpoint)),
+                    Some(state) => Some(Fault::NotReady { address: at, state }),
+                    None => Some(self.without_objects(question)),
+                };
+            }
+        }
+        if self.ends_here(outcome) {
+            return self.at_the_node(question, outcome, at);
+        }
+        if let Some(fault) = self.service_address(question, outcome, at) {
+            return Some(fault);
+        }
+        if question.port.is_some_and(|port| port.endpoints.is_empty())
+            || self.node.slices().is_err()
+        {
+            let known = self
+                .node
+                .services()
+                .err()
+                .or_else(|| self.node.slices().err());
+            if known.is_some() {
+                return Some(self.without_objects(question));
+            }
+        }
+        self.somewhere(question, at, outcome)
+    }
+
+    /// Returns the fault of a packet to an endpoint whose address the node itself has, although a pod with a network of its own
+    /// has it.
+    fn taken_endpoint(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        endpoint: &Endpoint,
+    ) -> Option<Fault> {
+        let at = endpoint.addr;
+        let link = self.places.own(at.ip())?;
+        let is_elsewhere =
+            endpoint.node.is_some() && endpoint.local == Some(false) && self.places.is_pod(at.ip());
+        if !is_elsewhere && self.taken(at.ip()).is_none() {
+            return None;
+        }
+        let program = match self.at_the_node(question, outcome, at) {
+            Some(Fault::OtherProgram { program, .. }) => Some(program),
+            Some(Fault::NothingListens { .. }) => None,
+            other => return other,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::Taken {
+            address: at.ip(),
+            link: link.to_owned(),
+            end: Some((at, program)),
+        })))
+    }
+
+    /// Returns the fault of an endpoint in a range of pods whose slice names no pod: has any pod the address?
+    fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let (address, addr) = (endpoint.addr, endpoint.addr.ip());
+        if endpoint.pod.is_some()
+            || matches!(self.places.holder(addr), Some(Holder::Pod(_)))
+            || !self.places.knows_pods()
+        {
+            return None;
+        }
+        let pods = self.node.pods();
+        match (self.places.is_pod_here(addr), pods) {
+            (Some(true), Ok(_)) => Some(Fault::NoPod { address }),
+            (Some(true), Err(gap)) => Some(Fault::Unknown(Missing::Gap {
+                what: "the pods of the node are unknown",
+                gap,
+            })),
+            _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
+            _ => None,
+        }
+    }
+
+    /// Returns the doubt about an endpoint that gets connections although its pod is not ready.
+    fn unready(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let pod = endpoint.pod.as_deref()?;
+        let is_unready =
+            endpoint.state == Some(EndpointState::Ready) && self.places.is_unready(pod);
+        is_unready.then(|| {
+            Fault::Unknown(Missing::Unready {
+                pod: pod.to_owned(),
+                address: endpoint.addr,
+            })
+        })
+    }
+
+    /// Returns the pod of `endpoint`: the one that its slice names, else the one that has its address.
+    fn pod_of<'s>(&'s self, endpoint: &'s Endpoint) -> Option<&'s str> {
+        let by_address = || match self.places.holder(endpoint.addr.ip()) {
+            Some(Holder::Pod(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        endpoint.pod.as_deref().or_else(by_address)
+    }
+
+    /// Returns the doubt about an endpoint whose pod declares other ports alone.
+    fn undeclared(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let pod = self.pod_of(endpoint)?;
+        let declared = self.places.declared_ports(pod)?;
+        let number = endpoint.addr.port();
+        if declared.is_empty() || declared.contains(&number) {
+            return None;
+        }
+        Some(Fault::Unknown(Missing::Undeclared {
+            pod: pod.to_owned(),
+            port: number,
+            declared: declared.into_iter().collect(),
+        }))
+    }
+
+    /// Returns the fault of a packet whose Service or endpoints are not known.
+    fn without_objects(&self, question: Question<'_>) -> Fault {
+        let gap = self
+            .node
+            .services()
+            .err()
+            .or_else(|| self.node.slices().err());
+        let name = question
+            .port
+            .map(|port| port.name.to_string())
+            .unwrap_or_default();
+        Fault::Unknown(match gap {
+            Some(gap) => Missing::Gap {
+                what: "the endpoints are unknown",
+                gap,
+            },
+            None => Missing::Other(format!("the endpoints of {name} are unknown")),
+        })
+    }
+
+    /// Returns the fault of a packet that leaves the node although its endpoint runs on it.
+    fn wrong_way(&self, is_local: bool, outcome: &Outcome) -> Option<Fault> {
+        if !is_local || !self.pod_network || self.ends_here(outcome) {
+            return None;
+        }
+        let gateway = outcome.gateway?;
+        if self.places.own(gateway).is_some() {
+            return None;
+        }
+        let device = outcome.leaves_by().unwrap_or("a link");
+        Some(Fault::WrongWay {
+            address: outcome.destination.into(),
+            way: format!("{device} via {gateway}"),
+            home: self
+                .places
+                .home_elsewhere(outcome.destination.0)
+                .map(Box::new),
+        })
+    }
+
+    /// Returns the fault of a packet that ends at the node itself, not at an endpoint.
+    fn at_the_node(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        at: SocketAddr,
+    ) -> Option<Fault> {
+        // Without its virtual servers, a packet to an address of kube-ipvs0 seems to end here.
+        if self.places.own(at.ip()).is_none()
+            && let Err(gap) = self.node.ipvs_or_none()
+            && !gap.is_absence()
+        {
+            return Some(Fault::Unknown(Missing::Gap {
+                what: "the virtual servers are unknown",
+                gap,
+            }));
+        }
+        let proto = question.flow.proto;
+        let unknown = |gap: Gap| {
+            let what = "whether something listens on the node is unknown";
+            Some(Fault::Unknown(Missing::Gap { what, gap }))
+        };
+        if !matches!(proto, Proto::Tcp | Proto::Udp) {
+            return unknown(Gap::Unsupported(
+                Item::Sockets,
+                format!("it has no {proto} sockets"),
+            ));
+        }
+        let sockets = match self.node.sockets() {
+            Ok(sockets) => sockets,
+            Err(gap) => return unknown(gap),
+        };
+        let Some(socket) = sockets.taking(proto, at.ip(), at.port()).next() else {
+            return match sockets.gaps.first() {
+                Some(gap) => unknown(gap.clone()),
+                None => Some(match self.not_on_loopback(question, at) {
+                    Some(why) => Fault::NotOnLoopback { address: at, why },
+                    None => Fault::NothingListens { address: at },
+                }),
+            };
+        };
+        let is_service = question.port.is_some()
+            || !outcome.as_sent.destination
+            || self.places.service(at.ip()).is_some();
+        is_service.then(|| Fault::OtherProgram {
+            address: at,
+            program: socket.processes.first().map_or_else(
+                || "an unknown process".to_owned(),
+                |process| format!("{} (pid {})", process.name, process.pid),
+            ),
+        })
+    }
+
+    /// Returns why kube-proxy does not serve the NodePort that is asked for at the loopback address `at`.
+    fn not_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> Option<&'static str> {
+        let port = question.port?;
+        if !at.ip().is_loopback() || port.node_port != Some(at.port()) {
+            return None;
+        }
+        let config = self.node.proxy_config().ok()?;
+        match (Family::of(at.ip()), self.node.configured_mode().ok()?) {
+            (Family::V6, _) => {
+                Some("IPv6 has no route_localnet, so such packets cannot leave the node")
+            }
+            (Family::V4, Mode::Nftables) => Some("mode nftables has no NodePorts on localhost"),
+            (Family::V4, Mode::Ipvs) => Some("mode ipvs has no NodePorts on localhost"),
+            (Family::V4, Mode::Iptables) => (config.iptables.localhost_node_ports == Some(false))
+                .then_some("iptables.localhostNodePorts is false"),
+            (Family::V4, Mode::Userspace) => None,
+        }
+    }
+
+    /// Returns the fault of a packet that leaves the node for an address of a Service.
+    fn service_address(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        at: SocketAddr,
+    ) -> Option<Fault> {
+        let service = self.places.service(at.ip());
+        if service.is_none() && !self.places.is_cluster_ip(at.ip()) {
+            return None;
+        }
+        // Without the virtual servers, it is unknown what translates it.
+        if let Err(gap) = self.node.ipvs_or_none()
+            && !gap.is_absence()
+            && self.node.configured_mode().ok() == Some(Mode::Ipvs)
+        {
+            return Some(Fault::Unknown(Missing::Gap {
+                what: "the virtual servers are unknown",
+                gap,
+            }));
+        }
+        let own = question.port.map(|port| port.name.to_string());
+        Some(Fault::Untranslated {
+            address: at,
+            service: service.map(str::to_owned).or(own),
+            again: !outcome.as_sent.destination,
+        })
+    }
+
+    /// Returns the fault of a packet to an address that no endpoint of the Service has; without a Service, to one
+    /// without a known owner.
+    fn somewhere(
+        &self,
+        question: Question<'_>,
+        at: SocketAddr,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let holder = self.places.holder(at.ip());
+        let is_pod = self.places.is_pod(at.ip());
+        let beyond = || {
+            let out = outcome.leaves_by().map(str::to_owned);
+            Some(Fault::Unknown(Missing::Beyond { address: at, out }))
+        };
+        if let Some(holder) = holder {
+            return match question.port {
+                // It was an endpoint of this port, or is one of another port.
+                Some(port) if is_of(holder, port) => Some(Fault::NoEndpoint {
+                    address: at,
+                    holder: None,
+                }),
+                Some(_) => Some(Fault::NoEndpoint {
+                    address: at,
+                    holder: Some(holder.clone()),
+                }),
+                None if matches!(holder, Holder::Node(_)) => {
+                    Some(Fault::Unknown(Missing::OtherMachine(holder.clone())))
+                }
+                None => None,
+            };
+        }
+        if self.places.is_pod_here(at.ip()) == Some(true) {
+            return Some(match self.node.pods() {
+                Ok(_) => Fault::NoPod { address: at },
+                Err(gap) => Fault::Unknown(Missing::Gap {
+                    what: "the pods of the node are unknown",
+                    gap,
+                }),
+            });
+        }
+        match question.port {
+            None => beyond(),
+            Some(_) if outcome.verdict == Verdict::Unmatched && outcome.as_sent.destination => {
+                beyond()
+            }
+            Some(_) => Some(Fault::NoEndpoint {
+                address: at,
+                holder: (!is_pod).then(|| Holder::Outside(Family::of(at.ip()))),
+            }),
+        }
+    }
+}
+
+/// Returns whether `holder` is an endpoint of the Service that has `port`.
+fn is_of(holder: &Holder, port: &Port) -> bool {
+    let own = &port.name;
+    matches!(holder, Holder::EndpointOf(namespace, name) if *namespace == *own.namespace && *name == *own.name)
+}

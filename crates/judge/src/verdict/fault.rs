@@ -1,0 +1,490 @@
+//! Why a connection does not work.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::place::{Holder, Home};
+use super::{Fate, Obstacle};
+use kpx_node::evidence::Gap;
+use kpx_node::net::Cidr;
+use kpx_node::owner::EndpointState;
+
+/// Why packets with one outcome do not work.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// A rule, a policy or a virtual server stops the packet.
+    Stopped {
+        /// The position of its hop in the outcome.
+        hop: usize,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// How it ends, in words.
+        reason: String,
+    },
+    /// There is no route.
+    NoRoute {
+        /// The destination.
+        to: SocketAddr,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The node does not forward packets.
+    NotForwarded {
+        /// The sysctl.
+        key: &'static str,
+    },
+    /// Nothing translates the packet, although its destination is a Service address that no machine has.
+    Untranslated {
+        /// The Service address.
+        address: SocketAddr,
+        /// The Service, as `NAMESPACE/NAME`; `None` for an address of the Service range that no Service has.
+        service: Option<String>,
+        /// Whether another rule translated it to that address: a connection is translated once.
+        again: bool,
+    },
+    /// The destination is in the node's pod range, and no pod has it.
+    NoPod {
+        /// The destination.
+        address: SocketAddr,
+    },
+    /// The destination is no endpoint of the Service.
+    NoEndpoint {
+        /// The destination.
+        address: SocketAddr,
+        /// The pod, node or Service that has it, in words; `None` if unknown.
+        holder: Option<Holder>,
+    },
+    /// The endpoint does not take connections.
+    NotReady {
+        /// The endpoint.
+        address: SocketAddr,
+        /// Its state.
+        state: EndpointState,
+    },
+    /// The packet ends at the node itself, where nothing listens.
+    NothingListens {
+        /// The destination.
+        address: SocketAddr,
+    },
+    /// kube-proxy serves no NodePort at this loopback address.
+    NotOnLoopback {
+        /// The destination.
+        address: SocketAddr,
+        /// Why, in words.
+        why: &'static str,
+    },
+    /// The packet ends at the node itself, where another program listens.
+    OtherProgram {
+        /// The destination.
+        address: SocketAddr,
+        /// The program.
+        program: String,
+    },
+    /// A setting, a link or an address blocks the packets.
+    Obstacle(Box<Obstacle>),
+    /// The endpoint runs on this node, but the route leads off the node.
+    WrongWay {
+        /// The endpoint.
+        address: SocketAddr,
+        /// The link and the gateway.
+        way: String,
+        /// The Node to which the address belongs, if that is another one.
+        home: Option<Box<Home>>,
+    },
+    /// The client is the endpoint, and its own address stays the source: it answers itself.
+    Hairpin {
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// The client is the endpoint, and its bridge port does not send a packet back.
+    HairpinPort {
+        /// The bridge.
+        bridge: String,
+    },
+    /// The reply goes from port to port of a bridge, past the rules that would translate it back.
+    BypassedReply {
+        /// The bridge.
+        bridge: String,
+        /// The sysctl that makes bridged packets pass the rules.
+        key: &'static str,
+    },
+    /// The endpoint runs elsewhere and sees the client's own address: it answers the client directly.
+    DirectReply {
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// Several nodes have the source of the packet: the reply goes to the endpoint's own node.
+    SharedSource {
+        /// The source.
+        source: IpAddr,
+    },
+    /// The source of the packet is no address of this node: the reply goes elsewhere.
+    ForeignSource {
+        /// The source.
+        source: IpAddr,
+    },
+    /// The packet leaves with the address of another link, to which the network beyond has no route.
+    OtherLink {
+        /// The source.
+        source: IpAddr,
+        /// Its link.
+        link: String,
+        /// The link by which the packet leaves.
+        out: String,
+    },
+    /// Tracked connections of the client still go to addresses that are no endpoints.
+    Stale {
+        /// The number of connections.
+        count: usize,
+        /// The addresses.
+        backends: Vec<SocketAddr>,
+    },
+    /// The table of tracked connections is full: the kernel drops the first packets of new ones.
+    TableFull {
+        /// The number of entries.
+        count: u64,
+        /// The most that there may be.
+        most: u64,
+    },
+    /// It happens on another node.
+    There {
+        /// The node.
+        node: String,
+        /// What happens to the packets there.
+        fate: Fate,
+        /// The share of them that certainly fail: 0 to 1.
+        failing: f64,
+        /// The reason.
+        fault: Box<Fault>,
+    },
+    /// It is unknown.
+    Unknown(Missing),
+}
+
+/// What keeps a verdict open.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Missing {
+    /// Evidence that is missing.
+    Gap {
+        /// What it would show.
+        what: &'static str,
+        /// Why it is missing.
+        gap: Gap,
+    },
+    /// The packet leaves the node for an address that the cluster's objects do not have.
+    Beyond {
+        /// The address.
+        address: SocketAddr,
+        /// The link by which it leaves.
+        out: Option<String>,
+    },
+    /// The packet leaves for another node.
+    OtherMachine(Holder),
+    /// The slice of an endpoint on another node names no pod.
+    Vacant {
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// The pod of the endpoint declares other ports alone.
+    Undeclared {
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// The port of the endpoint.
+        port: u16,
+        /// The ports that it declares.
+        declared: Vec<u16>,
+    },
+    /// The pod of the endpoint is not ready, and gets connections all the same: `publishNotReadyAddresses`.
+    Unready {
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// The endpoint.
+        address: SocketAddr,
+    },
+    /// The packet to a pod of another node leaves otherwise than by that node's address: it is unknown whether that is a way.
+    PodRoute {
+        /// The endpoint.
+        address: SocketAddr,
+        /// The range of the node's pods.
+        range: Cidr,
+        /// The other node.
+        node: String,
+        /// Its address.
+        by: IpAddr,
+        /// The link to it.
+        link: String,
+        /// The way that the packet takes.
+        way: String,
+    },
+    /// The endpoint runs on another node, and it is unknown whether it knows a way back to the source.
+    WayBack {
+        /// The source.
+        source: IpAddr,
+        /// The link by which the packet leaves.
+        out: String,
+    },
+    /// Something on the way that kpx does not model, in words.
+    Unmodelled(String),
+    /// Another reason, in words.
+    Other(String),
+}
+
+impl Fault {
+    /// Returns what happens to a packet with this fault.
+    pub const fn fate(&self) -> Fate {
+        match self {
+            Self::Obstacle(obstacle) => obstacle.fate(),
+            Self::There { fate, .. } => *fate,
+            Self::Stopped { refused, .. } | Self::NoRoute { refused, .. } => {
+                if *refused {
+                    Fate::Refused
+                } else {
+                    Fate::Lost
+                }
+            }
+            Self::NothingListens { .. } | Self::NotOnLoopback { .. } => Fate::Refused,
+            Self::OtherProgram { .. }
+            | Self::NoEndpoint {
+                holder: Some(_), ..
+            } => Fate::Misled,
+            Self::NotForwarded { .. }
+            | Self::Untranslated { .. }
+            | Self::NoPod { .. }
+            | Self::NoEndpoint { .. }
+            | Self::NotReady { .. }
+            | Self::WrongWay { .. }
+            | Self::Hairpin { .. }
+            | Self::HairpinPort { .. }
+            | Self::BypassedReply { .. }
+            | Self::DirectReply { .. }
+            | Self::SharedSource { .. }
+            | Self::ForeignSource { .. }
+            | Self::OtherLink { .. }
+            | Self::Stale { .. }
+            | Self::TableFull { .. } => Fate::Lost,
+            Self::Unknown(_) => Fate::Unknown,
+        }
+    }
+
+    /// Returns the share of the packets with this fault that certainly fail, if any do: 0 to 1.
+    pub(super) const fn failing(&self) -> f64 {
+        match self {
+            Self::There { failing, .. } => *failing,
+            _ => 1.0,
+        }
+    }
+
+    /// Returns whether it rests on a rule that does not exist: one that is not read may.
+    pub const fn may_be_unread(&self) -> bool {
+        matches!(
+            self,
+            Self::Untranslated { again: false, .. }
+                | Self::NothingListens { .. }
+                | Self::OtherProgram { .. }
+                | Self::Hairpin { .. }
+                | Self::BypassedReply { .. }
+                | Self::DirectReply { .. }
+                | Self::SharedSource { .. }
+                | Self::OtherLink { .. }
+        )
+    }
+}
+
+impl fmt::Display for Fault {
+    /// Writes a sentence without its subject's name and without a full stop.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped { reason, .. } | Self::NoRoute { reason, .. } => f.write_str(reason),
+            Self::NotForwarded { key } => write!(f, "{key} is 0, so the node forwards no packets"),
+            Self::Untranslated {
+                address,
+                service,
+                again,
+            } => {
+                let owner = match service {
+                    Some(name) => format!("{address} is an address of Service {name}"),
+                    None => format!("{address} is in the Service range, but no Service has it"),
+                };
+                if *again {
+                    write!(
+                        f,
+                        "another rule translates the packet to {address}; a connection is translated once, so no rule of \
+                         kube-proxy applies any more ({owner})"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "no rule translates the packet, and {owner}: it leaves the node unchanged"
+                    )
+                }
+            }
+            Self::NoPod { address } => {
+                write!(
+                    f,
+                    "the rules lead to {address}, which is in this node's pod range, but no pod has the address"
+                )
+            }
+            Self::NoEndpoint {
+                address,
+                holder: Some(holder),
+            } => write!(
+                f,
+                "the rules lead to {address}, which is no endpoint of the Service but {holder}"
+            ),
+            Self::NoEndpoint {
+                address,
+                holder: None,
+            } => {
+                write!(
+                    f,
+                    "the rules lead to {address}, which is no endpoint of the Service"
+                )
+            }
+            Self::NotReady { address, state } => {
+                write!(f, "the rules lead to endpoint {address}, which is {state}")
+            }
+            Self::NothingListens { address } => {
+                write!(
+                    f,
+                    "the packet ends at the node itself, where nothing listens on {address}"
+                )
+            }
+            Self::NotOnLoopback { address, why } => write!(
+                f,
+                "kube-proxy serves no NodePort on {}, by design ({why}): use another address of the node with port {}",
+                address.ip(),
+                address.port()
+            ),
+            Self::OtherProgram { address, program } => {
+                write!(
+                    f,
+                    "the packet ends at the node itself, where {program} listens on {address}"
+                )
+            }
+            Self::WrongWay {
+                address,
+                home: Some(home),
+                ..
+            } => write!(f, "endpoint {address} runs on this node, but {home}"),
+            Self::WrongWay { address, way, .. } => {
+                write!(
+                    f,
+                    "endpoint {address} runs on this node, but the route leads off the node, by {way}"
+                )
+            }
+            Self::Hairpin { address } => write!(
+                f,
+                "the reply is lost: the client is endpoint {address} itself, and its own address stays the source"
+            ),
+            Self::HairpinPort { bridge } => write!(
+                f,
+                "the client is the endpoint, and hairpin mode is off on its port of bridge {bridge}"
+            ),
+            Self::BypassedReply { bridge, key } => write!(
+                f,
+                "the reply is lost: it stays on bridge {bridge}, and {key} is not 1, so no rule translates it back"
+            ),
+            Self::DirectReply { address } => write!(
+                f,
+                "the reply is lost: endpoint {address} runs elsewhere and sees the client's own address, so it answers \
+                 the client directly, which discards the reply"
+            ),
+            Self::SharedSource { source } => write!(
+                f,
+                "the reply is lost: the packet leaves with source {source}, which every node has"
+            ),
+            Self::ForeignSource { source } => write!(
+                f,
+                "the reply is lost: the packet leaves with source {source}, which is no address of this node"
+            ),
+            Self::OtherLink { source, link, out } => write!(
+                f,
+                "the reply is lost: the packet leaves by {out} with {source}, which is the address of {link} and of no \
+                 Node, and nothing masquerades it"
+            ),
+            Self::Stale { count, backends } => {
+                let all: Vec<_> = backends.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "{} still {} to {}, which {} no longer an endpoint",
+                    kpx_node::words::number_of(*count, "tracked connection"),
+                    if *count == 1 { "goes" } else { "go" },
+                    crate::trace::mismatch::listed(&all),
+                    if all.len() == 1 { "is" } else { "are" },
+                )
+            }
+            Self::TableFull { count, most } => write!(
+                f,
+                "the table of tracked connections is full ({count} of {most}), so the kernel drops new ones"
+            ),
+            Self::Obstacle(obstacle) => obstacle.fmt(f),
+            Self::There { node, fault, .. } => write!(f, "on node {node}, {fault}"),
+            Self::Unknown(missing) => missing.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gap { what, gap } => write!(f, "{what}: {gap}"),
+            Self::Beyond { address, out } => {
+                let by = out
+                    .as_ref()
+                    .map_or_else(String::new, |out| format!(" by {out}"));
+                write!(
+                    f,
+                    "the packet leaves the node{by} for {address}, which no object of the cluster has"
+                )
+            }
+            Self::OtherMachine(holder) => {
+                write!(
+                    f,
+                    "the packet leaves for {holder}, which is another machine"
+                )
+            }
+            Self::Vacant { address } => write!(
+                f,
+                "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
+                 nodes are not read"
+            ),
+            Self::Undeclared {
+                pod,
+                port,
+                declared,
+            } => {
+                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
+                write!(
+                    f,
+                    "whether pod {pod} listens on port {port} is unknown: it declares {}",
+                    crate::trace::mismatch::listed(&declared)
+                )
+            }
+            Self::Unready { pod, address } => write!(
+                f,
+                "whether endpoint {address} answers is unknown: pod {pod} is not ready, and gets connections all the \
+                 same (publishNotReadyAddresses, or an EndpointSlice that is behind)"
+            ),
+            Self::PodRoute {
+                address,
+                range,
+                node,
+                by,
+                way,
+                ..
+            } => write!(
+                f,
+                "the packets to endpoint {address} on {node} leave by {way}, not by {by}: no route leads to the pods of \
+                 {node} ({range}) by its address, as to those of other nodes"
+            ),
+            Self::WayBack { source, out } => write!(
+                f,
+                "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \
+                 the reply returns"
+            ),
+            Self::Unmodelled(reason) | Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Ingress: whether the kernel takes a packet in at its link, and forwards it from there; and the same for the reply.
+//!
+//! Sources: `ip_route_input_slow`, `ip_error` and `__fib_validate_source` of Linux 5.10 to 6.18. IPv6 has no filter of reverse
+//! paths, and forwards by one setting of all links.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use foldhash::{HashMap, HashSet};
+
+use super::judge::{Judge, Question};
+use super::place::Holder;
+use super::{Fault, Missing, Obstacle};
+use crate::trace::region::Asked;
+use crate::trace::route::Lookup;
+use crate::trace::{Entry, Outcome};
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::{Address, Link};
+use kpx_node::node::routes::{PolicyRule, Route};
+
+/// Settings and links that decide which packets come in, of one node.
+#[derive(Debug, Default)]
+pub(super) struct Ingress<'n> {
+    /// Whether IPv4 is forwarded from each link.
+    forwarding: HashMap<String, bool>,
+    /// The links with a strict filter of reverse paths.
+    strict: HashSet<String>,
+    links: HashMap<&'n str, &'n Link>,
+    /// The links of pods by their addresses, once asked for.
+    entered: RefCell<HashMap<IpAddr, Rc<Entered>>>,
+}
+
+/// Where packets of a pod come in.
+#[derive(Debug, Default)]
+struct Entered {
+    /// The link.
+    link: Option<Rc<str>>,
+    /// Why replies to the pod do not return by it.
+    astray: Option<Obstacle>,
+}
+
+impl<'n> Ingress<'n> {
+    pub(super) fn new(node: &'n NodeSnapshot<'n>) -> Self {
+        let links = node.links().map_or(&[][..], |all| all.all.as_slice());
+        let mut this = Self {
+            links: links
+                .iter()
+                .map(|link| (link.name.as_str(), link))
+                .collect(),
+            ..Self::default()
+        };
+        let Ok(sysctl) = node.sysctl() else {
+            return this;
+        };
+        let of_all = |name: &str| sysctl.get(&format!("net.ipv4.conf.all.{name}"));
+        // Both are one variable of the kernel: evidence in which they differ was edited.
+        let forwards = sysctl.get("net.ipv4.ip_forward");
+        let is_sound = forwards.is_some() && forwards == of_all("forwarding");
+        let filter_of_all = of_all("rp_filter").unwrap_or("0");
+        // Marks that take part in the filter's look-up are not known.
+        let has_marks = of_all("src_valid_mark") == Some("1");
+        for (key, value) in sysctl.iter() {
+            let Some((link, name)) = key
+                .strip_prefix("net.ipv4.conf.")
+                .and_then(|rest| rest.rsplit_once('.'))
+            else {
+                continue;
+            };
+            let link = || link.replace('/', ".");
+            match name {
+                "forwarding" if is_sound => {
+                    this.forwarding.insert(link(), value != "0");
+                }
+                // The greater of both values applies.
+                "rp_filter" if !has_marks && value.max(filter_of_all) == "1" => {
+                    this.strict.insert(link());
+                }
+                _ => {}
+            }
+        }
+        this
+    }
+
+    /// Returns whether IPv4 is forwarded from `link`, if known.
+    fn forwards(&self, link: &str) -> Option<bool> {
+        self.forwarding.get(link).copied()
+    }
+}
+
+impl Judge<'_> {
+    /// Returns why the kernel does not take in or forward the packet or its reply.
+    pub(super) fn ingress(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let entry = question.flow.entry;
+        if entry == Entry::Host {
+            return self.reply_astray(outcome).map(fault);
+        }
+        let source = outcome.sent_from;
+        if let Some(link) = self.taken(source) {
+            return Some(fault(Obstacle::Taken {
+                address: source,
+                link,
+                end: None,
+            }));
+        }
+        if let (Entry::Pod, Err(gap)) = (entry, self.node.links())
+            && self.leads_away(source)
+        {
+            let what = "the link of the client's packets is unknown, and the route back leads off the node";
+            return Some(Fault::Unknown(Missing::Gap { what, gap }));
+        }
+        let entered = self.entered(entry, source);
+        if let Some(obstacle) = self.on_own_link(question, source, entered.link.as_deref()) {
+            return Some(fault(obstacle));
+        }
+        if let Some(astray) = &entered.astray
+            && (!outcome.bridged || self.filters(entered.link.as_deref()))
+        {
+            return Some(fault(astray.clone()));
+        }
+        if let Some(link) = &entered.link
+            && let Some(obstacle) = self.astray(link, source, outcome.destination.0)
+        {
+            return Some(fault(obstacle));
+        }
+        self.link_forwarding(question, outcome, entered.link.as_deref())
+            .or_else(|| self.reply_astray(outcome).map(fault))
+            .or_else(|| self.by_other_link(question, outcome))
+    }
+
+    /// Returns the link by which the packet comes in, if one is known.
+    pub(super) fn came_in_by(&self, question: Question<'_>, outcome: &Outcome) -> Option<Rc<str>> {
+        let entry = question.flow.entry;
+        let entered = (entry != Entry::Host).then(|| self.entered(entry, outcome.sent_from));
+        entered.and_then(|entered| entered.link.clone())
+    }
+
+    /// Returns whether both links of a forwarded packet are known to forward.
+    pub(super) fn links_forward(&self, question: Question<'_>, outcome: &Outcome) -> bool {
+        let forwards = |link: Option<&str>| link.and_then(|link| self.ingress.forwards(link));
+        let entered = self.entered(question.flow.entry, outcome.sent_from);
+        Family::of(question.flow.destination) == Family::V4
+            && forwards(entered.link.as_deref()) == Some(true)
+            && forwards(outcome.leaves_by()) == Some(true)
+    }
+
+    /// Returns the link without forwarding by which the packet or its reply comes in, unless the node forwards nothing at all.
+    fn link_forwarding(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        input: Option<&str>,
+    ) -> Option<Fault> {
+        let family = Family::of(question.flow.destination);
+        if family == Family::V6
+            || !self.is_forwarded(question, outcome)
+            || self.forwarding_off(family).is_some() && !self.any_forwards()
+        {
+            return None;
+        }
+        let both = [input, outcome.leaves_by()];
+        let mut off = both
+            .into_iter()
+            .flatten()
+            .filter(|link| self.ingress.forwards(link) == Some(false));
+        let link = off.next()?.to_owned();
+        Some(fault(Obstacle::LinkForwarding { link }))
+    }
+
+    fn any_forwards(&self) -> bool {
+        let mut all = self.ingress.forwarding.iter();
+        all.any(|(link, on)| *on && self.ingress.links.contains_key(link.as_str()) && link != "lo")
+    }
+
+    /// Returns why the filter of the link by which the packet leaves drops the reply.
+    fn reply_astray(&self, outcome: &Outcome) -> Option<Obstacle> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        // Translated back, the reply goes to where the packet was sent from.
+        self.astray(
+            outcome.leaves_by()?,
+            outcome.destination.0,
+            outcome.sent_from,
+        )
+    }
+
+    /// Returns why the filter of `link` drops packets from `source`.
+    fn astray(&self, link: &str, source: IpAddr, destination: IpAddr) -> Option<Obstacle> {
+        if !source.is_ipv4() || !self.ingress.strict.contains(link) {
+            return None;
+        }
+        let lookup = Lookup {
+            destination: Asked::new(source, None),
+            source: Some(Asked::new(destination, None)),
+            mark: None,
+            input: None,
+        };
+        let back = self.router.found(lookup).ok()?;
+        let devices = back.map_or_else(Vec::new, Route::devices);
+        if devices.contains(&link) || back.is_some() && devices.is_empty() {
+            return None;
+        }
+        Some(Obstacle::ReversePath {
+            link: link.to_owned(),
+            source,
+            back: devices.first().map(|device| (*device).to_owned()),
+        })
+    }
+
+    /// Returns whether the filter of `link` is strict.
+    fn filters(&self, link: Option<&str>) -> bool {
+        link.is_some_and(|link| self.ingress.strict.contains(link))
+    }
+
+    /// Returns the link of the node that has the address of a pod with a network of its own.
+    pub(super) fn taken(&self, address: IpAddr) -> Option<String> {
+        let link = self.places.own(address)?;
+        let is_pod = matches!(self.places.holder(address), Some(Holder::Pod(_)));
+        is_pod.then(|| link.to_owned())
+    }
+
+    /// Returns whether the route to `pod` has a gateway.
+    fn leads_away(&self, pod: IpAddr) -> bool {
+        let lookup = Lookup::to(Asked::new(pod, None));
+        let route = self.router.found(lookup).ok().flatten();
+        route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some())
+    }
+
+    /// Returns why a pod of `link` does not send its packet to the node: the link's own network has its destination. The node
+    /// answers for its own addresses, those of kube-ipvs0 among them.
+    fn on_own_link(
+        &self,
+        question: Question<'_>,
+        source: IpAddr,
+        link: Option<&str>,
+    ) -> Option<Obstacle> {
+        let (link, address) = (link?, question.flow.destination);
+        let is_of_service =
+            self.places.service(address).is_some() || self.places.is_cluster_ip(address);
+        if question.flow.entry != Entry::Pod || !is_of_service {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let mut own = all
+            .iter()
+            .filter(|at| at.link == link && at.addr.contains(source));
+        let network = own.find(|at| at.addr.contains(address))?.addr.normal();
+        let is_taken = all.iter().any(|at| at.addr.addr == address);
+        (!is_taken).then(|| Obstacle::OnLink {
+            address,
+            link: link.to_owned(),
+            network,
+        })
+    }
+
+    /// Returns why packets from outside to an address of a link do not come in there, or what may become of their replies.
+    fn by_other_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let address = question.flow.destination;
+        let client = outcome.sent_from;
+        let is_asked = self.places.service(address).is_some() || self.places.own(address).is_some();
+        if question.flow.entry != Entry::Outside || !is_asked || self.places.is_pod(client) {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let has = |at: &&Address| at.scope == "global" && at.addr.contains(address);
+        let link = all
+            .iter()
+            .filter(has)
+            .find(|at| at.link != DUMMY && !at.addr.is_host());
+        let link = link?.link.as_str();
+        let (back, _) = self.way_to(client)?;
+        // A mark may lead the replies back.
+        let has_marks = self.node.rules().map_or(true, |rules| {
+            let is_own = |of: &PolicyRule| of.mark.is_some();
+            rules.all.iter().any(is_own)
+        });
+        if back == link || has_marks {
+            return None;
+        }
+        if self.filters(Some(link)) {
+            return Some(fault(Obstacle::ReversePath {
+                link: link.to_owned(),
+                source: client,
+                back: Some(back),
+            }));
+        }
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
+             drop them"
+        ))))
+    }
+
+    /// Returns whether replies to the pod `address` do not return by its link, or that link forwards nothing while others do.
+    pub(super) fn is_cut_off(&self, address: IpAddr) -> bool {
+        let entered = self.entered(Entry::Pod, address);
+        let link = entered.link.as_deref();
+        entered.astray.is_some()
+            || link.and_then(|link| self.ingress.forwards(link)) == Some(false)
+                && self.any_forwards()
+    }
+
+    /// Says that packets from `source` come in by `link`, whatever route leads back.
+    pub(super) fn enters_by(&self, source: IpAddr, link: &str) {
+        let entered = Entered {
+            link: Some(Rc::from(link)),
+            astray: None,
+        };
+        let mut all = self.ingress.entered.borrow_mut();
+        all.insert(source, Rc::new(entered));
+    }
+
+    /// Returns where packets from `source` come in: for pods of this node by the link that has the network of their addresses.
+    fn entered(&self, entry: Entry, source: IpAddr) -> Rc<Entered> {
+        if let Some(known) = self.ingress.entered.borrow().get(&source) {
+            return Rc::clone(known);
+        }
+        let found = Rc::new(self.enters(entry, source));
+        let mut all = self.ingress.entered.borrow_mut();
+        all.insert(source, Rc::clone(&found));
+        found
+    }
+
+    fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
+        let lookup = Lookup::to(Asked::new(source, None));
+        let Ok(route) = self.router.found(lookup) else {
+            return Entered::default();
+        };
+        let devices = route.map_or_else(Vec::new, Route::devices);
+        let by_route = devices.first().copied();
+        let home = (entry == Entry::Pod)
+            .then(|| self.router.home(Asked::new(source, None), &devices))
+            .flatten();
+        match home {
+            Some(home) => Entered {
+                link: Some(Rc::from(home)),
+                astray: Some(Obstacle::RouteBack {
+                    pod: source,
+                    link: home.to_owned(),
+                    route: route.map(|route| Box::new(route.clone())),
+                    home: self.places.home_elsewhere(source).map(Box::new),
+                }),
+            },
+            None => Entered {
+                link: by_route.map(Rc::from),
+                astray: None,
+            },
+        }
+    }
+}
+
+fn fault(obstacle: Obstacle) -> Fault {
+    Fault::Obstacle(Box::new(obstacle))
+}

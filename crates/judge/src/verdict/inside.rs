@@ -1,0 +1,228 @@
+//! Inside the network of a pod: its own rules, and whether something listens at the endpoint.
+//!
+//! Without the item, which older bundles do not have, nothing is said of them.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::HashMap;
+
+use super::judge::{Judge, Question, is_of_old};
+use super::{By, Fault, Missing, Obstacle};
+use crate::trace::why::{decisive, maker};
+use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Link;
+use kpx_node::node::pod_networks::PodNetwork;
+
+/// Most ports that are named of those at which a pod listens.
+const MOST_NAMED: usize = 4;
+
+/// The networks of pods by their addresses, and what was found out about them.
+#[derive(Debug, Default)]
+pub(super) struct Insides<'n> {
+    /// `None` for an address that several have.
+    by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
+    /// Why packets to an address and port, from another address, are not answered.
+    known: RefCell<HashMap<Asked, Option<Fault>>>,
+}
+
+type Asked = (SocketAddr, Proto, IpAddr);
+
+impl Judge<'_> {
+    /// Returns why the network of the pod at the end of the way does not take the packet, or does not answer it.
+    pub(super) fn inside(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let at = SocketAddr::from(outcome.destination);
+        let network = match self.network_of(at.ip()) {
+            Ok(network) => network?,
+            Err(gap) if is_of_old(gap) => return None,
+            Err(gap) => {
+                let is_here = self.places.is_pod_here(at.ip()) == Some(true);
+                let what = "the networks of the node's pods are unknown";
+                let gap = gap.clone();
+                return is_here.then_some(Fault::Unknown(Missing::Gap { what, gap }));
+            }
+        };
+        let asked = (at, question.flow.proto, outcome.source);
+        if let Some(known) = self.insides.known.borrow().get(&asked) {
+            return known.clone();
+        }
+        let comes = Flow {
+            entry: Entry::Outside,
+            source: Some(outcome.source),
+            destination: at.ip(),
+            port: at.port(),
+            mark: 0,
+            ..question.flow.clone()
+        };
+        let found = Inside::of(network, at.ip()).end(&comes);
+        self.insides.known.borrow_mut().insert(asked, found.clone());
+        found
+    }
+
+    /// Returns why the client's own network does not let its packet out.
+    pub(super) fn inside_client(&self, question: Question<'_>) -> Option<Fault> {
+        let flow = question.flow;
+        let address = flow.source.filter(|_| flow.entry == Entry::Pod)?;
+        let network = self.network_of(address).ok().flatten()?;
+        let leaves = Flow {
+            entry: Entry::Host,
+            ..flow.clone()
+        };
+        let inside = Inside::of(network, address);
+        network
+            .has_rules()
+            .then(|| inside.stopped(&leaves, false))?
+    }
+
+    /// Returns whether the network of the pod with `address` has rules of its own.
+    pub(super) fn has_rules_inside(&self, address: IpAddr) -> bool {
+        self.network_of(address)
+            .ok()
+            .flatten()
+            .is_some_and(PodNetwork::has_rules)
+    }
+
+    /// Returns whether a link of the node leads to the network: others on the machine may have the same addresses. Files of a
+    /// process do not tell.
+    fn has_link_to(&self, network: &PodNetwork) -> bool {
+        let (Some(inside), Ok(node)) = (&network.links, self.node.links()) else {
+            return false;
+        };
+        let is_end = |own: &Link, far: &Link| {
+            own.peer == Some(far.index) && (far.peer == Some(own.index) || far.kind != "veth")
+        };
+        let mut all = inside.all.iter();
+        inside.all.iter().all(|own| own.index == 0)
+            || all.any(|own| node.all.iter().any(|far| is_end(own, far)))
+    }
+
+    /// Returns the network of the pod with `address`.
+    pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, &Gap> {
+        let by_address = self.insides.by_address.get_or_init(|| {
+            let all = self.node.pod_networks()?.iter();
+            let mut by_address = HashMap::default();
+            for network in all.filter(|of| self.has_link_to(of)) {
+                for own in &network.addresses {
+                    let same = by_address.entry(*own).or_insert(Some(network));
+                    // Which of two is the pod is not known.
+                    *same = same.filter(|other| std::ptr::eq(*other, network));
+                }
+            }
+            Ok(by_address)
+        });
+        let by_address = by_address.as_ref()?;
+        Ok(by_address.get(&address).copied().flatten())
+    }
+}
+
+/// The network of a pod, as a node of its own.
+struct Inside<'p> {
+    address: IpAddr,
+    network: &'p PodNetwork,
+}
+
+impl<'p> Inside<'p> {
+    const fn of(network: &'p PodNetwork, address: IpAddr) -> Self {
+        Self { address, network }
+    }
+
+    /// Returns why a packet that comes in does not end at a program, or is not answered.
+    fn end(&self, comes: &Flow) -> Option<Fault> {
+        let at = SocketAddr::new(comes.destination, comes.port);
+        if !self.network.has_rules() {
+            return self.deaf(comes.proto, at, at);
+        }
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let family = Family::of(comes.destination);
+        let world = World::whole(&node, family);
+        let outcomes = Walks::new(&world, family).walk(comes);
+        let mut faults = outcomes.iter().map(|outcome| {
+            let end = SocketAddr::from(outcome.destination);
+            let fault = self.fault(&node, outcome, false);
+            // Rules may send it to another port, as those of service meshes do.
+            let is_here = self.network.addresses.contains(&end.ip());
+            fault.or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
+        });
+        let answers = Flow {
+            entry: Entry::Host,
+            source: Some(comes.destination),
+            destination: comes.source?,
+            established: true,
+            ..comes.clone()
+        };
+        faults
+            .find_map(|fault| fault)
+            .or_else(|| self.stopped(&answers, true))
+    }
+
+    /// Returns why the pod's own packet does not leave its network.
+    fn stopped(&self, leaves: &Flow, reply: bool) -> Option<Fault> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let family = Family::of(leaves.destination);
+        let world = World::whole(&node, family);
+        let outcomes = Walks::new(&world, family).walk(leaves);
+        outcomes
+            .iter()
+            .find_map(|outcome| self.fault(&node, outcome, reply))
+    }
+
+    /// Returns the fault of a packet that a rule of the pod's network stops, or may stop.
+    fn fault(&self, node: &NodeSnapshot<'_>, outcome: &Outcome, reply: bool) -> Option<Fault> {
+        match outcome.verdict {
+            Verdict::Drop | Verdict::Reject => {
+                let hop = decisive(outcome)?;
+                let rule = Rule::of(hop, Family::of(outcome.destination.0));
+                let by = By::new(rule, maker(hop), node);
+                Some(Fault::Obstacle(Box::new(Obstacle::Inside {
+                    pod: self.address,
+                    pid: self.network.pid,
+                    reason: why(outcome, None),
+                    by: Box::new(by),
+                    refused: outcome.verdict == Verdict::Reject,
+                    reply,
+                })))
+            }
+            Verdict::Unknown | Verdict::Mixed => {
+                let what = format!("in the network of pod {}: {}", self.address, outcome.reason);
+                Some(Fault::Unknown(Missing::Other(what)))
+            }
+            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => None,
+        }
+    }
+
+    /// Returns the fault of a packet to endpoint `at` that ends at address and port `end`, where nothing listens.
+    fn deaf(&self, proto: Proto, at: SocketAddr, end: SocketAddr) -> Option<Fault> {
+        // Sockets of SCTP need a module, and those of a virtual machine are behind its tap.
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let is_vm = |link: &Link| {
+            matches!(link.kind.as_str(), "tun" | "tap" | "macvtap") || link.name.starts_with("tap")
+        };
+        let has_sockets = matches!(proto, Proto::Tcp | Proto::Udp)
+            && self
+                .network
+                .links
+                .as_ref()
+                .is_some_and(|links| !links.all.iter().any(is_vm));
+        let sockets = node.sockets().ok().filter(|_| has_sockets)?;
+        if sockets.taking(proto, end.ip(), end.port()).next().is_some() {
+            return None;
+        }
+        let others = sockets.listening.iter().filter(|of| of.proto == proto);
+        let mut listens: Vec<SocketAddr> = others.map(|of| of.local).collect();
+        // The same port at another address says most.
+        listens.sort_by_key(|of| (of.port() != end.port(), *of));
+        listens.dedup();
+        listens.truncate(MOST_NAMED);
+        Some(Fault::Obstacle(Box::new(Obstacle::Deaf {
+            at,
+            end,
+            listens,
+        })))
+    }
+}

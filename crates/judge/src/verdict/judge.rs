@@ -1,0 +1,496 @@
+//! The judge: it follows each outcome of a walk to its end, and the reply back.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use super::across::Beyond;
+use super::ingress::Ingress;
+use super::inside::Insides;
+use super::peers::Peers;
+use super::place::Places;
+use super::replies::Replies;
+use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
+use crate::trace::route::Router;
+use crate::trace::sources::Source;
+use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Outcome};
+use kpx_node::backend::Mode;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::owner::Port;
+
+/// The sysctl with the number of tracked connections.
+pub const TRACKED: &str = "net.netfilter.nf_conntrack_count";
+
+/// The sysctl with the most tracked connections that there may be.
+pub const MOST_TRACKED: &str = "net.netfilter.nf_conntrack_max";
+
+/// A connection that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q> {
+    /// Its first packet.
+    pub flow: &'q Flow,
+    /// The Service port that it is for; `None` if it is for no Service.
+    pub port: Option<&'q Port>,
+}
+
+/// Judges connections through one node.
+#[derive(Debug)]
+pub struct Judge<'n> {
+    pub(super) node: &'n NodeSnapshot<'n>,
+    pub(super) places: Places<'n>,
+    pub(super) router: Router<'n>,
+    pub(super) ingress: Ingress<'n>,
+    peers: OnceCell<Peers>,
+    pub(super) insides: Insides<'n>,
+    /// Pods that something tells apart.
+    pub(super) single: OnceCell<Vec<Source>>,
+    /// Replies that arrive, and those that were followed.
+    pub(super) replies: RefCell<Replies>,
+    /// Follows packets to other nodes, if their states are given.
+    pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
+    /// Whether chains of nftables are on links or bridges.
+    pub(super) has_link_hooks: bool,
+    /// Whether the node has a pod network: before, routes to pods prove nothing.
+    pub(super) pod_network: bool,
+    /// By family, the sysctl that turns forwarding off, if one does.
+    forwarding: [Result<Option<&'static str>, Gap>; 2],
+    /// What is not read of the rules, by family.
+    pub(super) unread: [Option<Missing>; 2],
+    /// Whether that may be rules of kube-proxy, by family.
+    lacks_own: [bool; 2],
+}
+
+impl<'n> Judge<'n> {
+    /// Reads what all connections through `node` have in common.
+    pub fn new(node: &'n NodeSnapshot<'n>) -> Self {
+        Self {
+            node,
+            places: Places::new(node),
+            router: Router::new(node),
+            ingress: Ingress::new(node),
+            peers: OnceCell::new(),
+            insides: Insides::default(),
+            single: OnceCell::new(),
+            replies: RefCell::default(),
+            beyond: None,
+            has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
+            pod_network: node.has_pod_network(),
+            forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
+            unread: Family::BOTH.map(|family| unread(node, family)),
+            lacks_own: Family::BOTH.map(|family| match node.configured_mode() {
+                Ok(Mode::Nftables) => node.nft().is_err(),
+                Ok(Mode::Iptables | Mode::Ipvs | Mode::Userspace) => {
+                    node.saved(IptablesBackend::InUse, family).is_err()
+                }
+                Err(_) => true,
+            }),
+        }
+    }
+
+    /// Says that the rules of `family` are read in parts, of which those that `unread` names could not be read.
+    pub fn reads_parts(&mut self, family: Family, unread: Option<&String>) {
+        let at = usize::from(family == Family::V6);
+        self.lacks_own[at] = unread.is_some();
+        let of = &mut self.unread[at];
+        let is_of_iptables = |missing: &Missing| matches!(missing, Missing::Gap { gap: Gap::NotCollected(item), .. } if kpx_node::evidence::IPTABLES.contains(item));
+        if of.as_ref().is_some_and(is_of_iptables) {
+            *of = None;
+        }
+        if let Some(unread) = unread {
+            *of = Some(Missing::Other(unread.clone()));
+        }
+    }
+
+    pub(super) fn peers(&self) -> &Peers {
+        self.peers.get_or_init(|| Peers::new(self.node))
+    }
+
+    /// Returns whether the node has a pod network.
+    pub const fn has_pod_network(&self) -> bool {
+        self.pod_network
+    }
+
+    /// Returns the sysctl that turns forwarding off in `family`, if one does.
+    pub fn forwarding_off(&self, family: Family) -> Option<&'static str> {
+        let of = &self.forwarding[usize::from(family == Family::V6)];
+        of.as_ref().ok().copied().flatten()
+    }
+
+    /// Returns what happens to the connection, whose first packet has these `outcomes`.
+    pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
+        let kept = self.inside_client(question);
+        let judged = outcomes.iter().map(|outcome| {
+            let here = kept.clone().or_else(|| self.fault(question, outcome));
+            let way = match &self.beyond {
+                Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
+                None => Way::of(here, None),
+            };
+            self.with_reply(question, outcome, way)
+        });
+        let mut verdict = Verdict::joined(outcomes, judged.collect());
+        let beside = self
+            .table_full(question)
+            .or_else(|| self.tracked(question, outcomes))
+            .or_else(|| self.bound(question));
+        if let Some(fault) = beside {
+            let fate = match fault.fate() {
+                Fate::Unknown => Fate::Unknown,
+                // Other clients are not affected, or other connections.
+                _ => Fate::Partly,
+            };
+            if verdict.fate == Fate::Works {
+                verdict.fate = fate;
+            }
+            verdict.beside = Some(fault);
+        }
+        verdict
+    }
+
+    pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        match outcome.verdict {
+            trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
+            trace::Verdict::Unknown | trace::Verdict::Mixed => {
+                Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
+            }
+            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
+                let fault = self
+                    .ingress(question, outcome)
+                    .or_else(|| self.end(question, outcome))
+                    .or_else(|| self.not_forwarded(question, outcome))
+                    .or_else(|| self.ttl(question, outcome))
+                    .or_else(|| self.blocked_by_ipsec(question, outcome))
+                    .or_else(|| self.dropped_by_tc(question, outcome))
+                    .or_else(|| self.isolated(question, outcome))
+                    .or_else(|| self.unanswered(question, outcome))
+                    .or_else(|| self.reply(question, outcome))
+                    .or_else(|| self.reply_at_links(question, outcome))
+                    .or_else(|| self.same_tunnel_end(outcome));
+                let fault = match fault {
+                    Some(certain) if certain.fate() != Fate::Unknown => Some(certain),
+                    doubt => {
+                        let inside = self.inside(question, outcome);
+                        let is_certain = |of: &Fault| of.fate() != Fate::Unknown;
+                        match inside {
+                            Some(fault) if is_certain(&fault) => Some(fault),
+                            inside => doubt.or(inside),
+                        }
+                    }
+                };
+                match fault {
+                    // A rule of kube-proxy that was not read may translate the packet, or its source.
+                    Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {
+                        self.unread(question).map(Fault::Unknown).or(Some(fault))
+                    }
+                    Some(fault) => Some(fault),
+                    None => self.unread(question).map(Fault::Unknown),
+                }
+                .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
+                .or_else(|| self.unsure_ipsec(question, outcome))
+                .or_else(|| self.unsure_neighbour(question, outcome))
+                .or_else(|| self.unsure_tc(question, outcome))
+                .or_else(|| self.unmodelled(question, outcome))
+            }
+        }
+    }
+
+    /// Returns which rules may exist and are not read.
+    fn unread(&self, question: Question<'_>) -> Option<Missing> {
+        self.unread[index(question)].clone()
+    }
+
+    /// Returns whether `outcome` ends at this node itself.
+    pub(super) fn ends_here(&self, outcome: &Outcome) -> bool {
+        outcome.verdict == trace::Verdict::Local || self.places.own(outcome.destination.0).is_some()
+    }
+
+    pub(super) fn is_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> bool {
+        // Translated on a bridge, IPv4 is routed once more, as if it were forwarded (`br_nf_pre_routing_finish`).
+        let is_routed =
+            !outcome.bridged || !outcome.as_sent.destination && question.flow.destination.is_ipv4();
+        question.flow.entry != Entry::Host && is_routed && !self.ends_here(outcome)
+    }
+
+    fn not_forwarded(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if !self.is_forwarded(question, outcome) {
+            return None;
+        }
+        let key = self.forwarding_off(Family::of(question.flow.destination))?;
+        if self.links_forward(question, outcome) {
+            return None;
+        }
+        Some(Fault::NotForwarded { key })
+    }
+
+    /// Returns the evidence that is missing for a packet that works as far as it is read.
+    fn gap(&self, question: Question<'_>, outcome: &Outcome) -> Option<Missing> {
+        let gap = |what, gap: &Gap| Missing::Gap {
+            what,
+            gap: gap.clone(),
+        };
+        if let Err(missing) = self.node.addresses() {
+            return Some(gap("the node's addresses are unknown", &missing));
+        }
+        if let Err(missing) = self.node.routes() {
+            return Some(gap("the routes are unknown", &missing));
+        }
+        let is_relayed = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
+        if outcome.hops.iter().any(is_relayed) {
+            let what = "whether kube-proxy listens on the ports of its portals is unknown";
+            let sockets = self.node.sockets();
+            let missing = sockets.map_or_else(Some, |all| all.gaps.first().cloned());
+            if let Some(missing) = missing {
+                return Some(gap(what, &missing));
+            }
+        }
+        if self.is_forwarded(question, outcome)
+            && let Err(missing) = &self.forwarding[index(question)]
+        {
+            return Some(gap("whether the node forwards packets is unknown", missing));
+        }
+        None
+    }
+
+    /// Returns the fault of new connections while the table of tracked ones is full. The kernel makes room for some: it drops
+    /// others that have seen no reply.
+    fn table_full(&self, question: Question<'_>) -> Option<Fault> {
+        let sysctl = self.node.sysctl().ok()?;
+        let number = |key| sysctl.get(key)?.trim().parse::<u64>().ok();
+        let (count, most) = (number(TRACKED)?, number(MOST_TRACKED)?);
+        // 0 is no limit.
+        let is_full = most > 0 && count >= most && !question.flow.established;
+        is_full.then_some(Fault::TableFull { count, most })
+    }
+
+    /// Returns tracked connections that take packets of the client past the rules to addresses that are no endpoints. A UDP
+    /// client that keeps sending never gets another entry.
+    fn tracked(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
+        let (flow, port) = (question.flow, question.port?);
+        if flow.proto != Proto::Udp || flow.established {
+            return None;
+        }
+        let at = SocketAddr::new(flow.destination, flow.port);
+        let is_endpoint = port.endpoints.iter().any(|of| of.addr == at);
+        if is_endpoint {
+            return None;
+        }
+        let source = outcomes.first().map(|outcome| outcome.sent_from);
+        let is_of_client = |entry: &kpx_node::node::conntrack::Entry| {
+            let from = entry.original.source.ip();
+            entry.reply.source != at
+                && (Some(from) == source || self.entry_of(from) == flow.entry)
+                && port
+                    .endpoints
+                    .iter()
+                    .all(|of| of.addr != entry.reply.source)
+        };
+        match trace::tracked(self.node, flow, None, Some(port), is_of_client) {
+            Ok(tracked) if tracked.stale.is_empty() => None,
+            Ok(tracked) => Some(Fault::Stale {
+                count: tracked.count,
+                backends: tracked.stale,
+            }),
+            Err(gap) if gap.is_absence() => None,
+            Err(gap) => Some(Fault::Unknown(Missing::Gap {
+                what: "the tracked connections are unknown, and UDP packets follow them",
+                gap,
+            })),
+        }
+    }
+
+    /// Returns the entry of IPVS that binds a client to a real server that is no endpoint any more. The kernel ignores it if the
+    /// server has gone, or if it takes no new connections and such entries end with it.
+    fn bound(&self, question: Question<'_>) -> Option<Fault> {
+        const ENDS: &str = "net.ipv4.vs.expire_quiescent_template";
+        let (flow, port) = (question.flow, question.port?);
+        if flow.established {
+            return None;
+        }
+        let at = SocketAddr::new(flow.destination, flow.port);
+        let mut servers = self.node.ipvs().ok()?.servers.iter();
+        let server =
+            servers.find(|of| of.key.socket() == Some(at) && of.key.proto() == Some(flow.proto))?;
+        if server.timeout == 0 {
+            return None;
+        }
+        let is_endpoint = |addr| port.endpoints.iter().any(|of| of.addr == addr);
+        let gone = server.reals.iter().filter(|of| !is_endpoint(of.socket()));
+        let gone: Vec<_> = gone.collect();
+        if gone.is_empty() {
+            return None;
+        }
+        let unknown = |gap: Gap| {
+            let what = "whether session affinity binds clients to a server that is gone is unknown";
+            (!gap.is_absence()).then_some(Fault::Unknown(Missing::Gap { what, gap }))
+        };
+        let ends = match self.node.sysctl() {
+            Ok(sysctl) => sysctl.get(ENDS)?.trim() != "0",
+            Err(gap) => return unknown(gap),
+        };
+        let binds = |real: SocketAddr| {
+            let mut gone = gone.iter();
+            gone.any(|of| of.socket() == real && (of.weight > 0 || !ends))
+        };
+        let mut entries = match self.node.ipvs_connections() {
+            Ok(connections) => connections.all.iter(),
+            Err(gap) => return unknown(gap),
+        };
+        let entry = entries.find(|of| {
+            of.client.port() == 0
+                && of.proto == flow.proto
+                && of.server == at
+                && self.entry_of(of.client.ip()) == flow.entry
+                && binds(of.real)
+        })?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Bound {
+            client: entry.client.ip(),
+            server: at,
+            real: entry.real,
+            proto: flow.proto,
+            seconds: entry.expires,
+            ends,
+        })))
+    }
+
+    /// Returns whether `missing` is missing for every connection of `family`.
+    pub fn lacks(&self, missing: &Missing, family: Family) -> bool {
+        let at = usize::from(family == Family::V6);
+        if self.unread[at].as_ref() == Some(missing) {
+            return true;
+        }
+        let Missing::Gap { gap, .. } = missing else {
+            return false;
+        };
+        let node = self.node;
+        let gaps = [
+            node.addresses().err(),
+            node.routes().err(),
+            node.links().err(),
+            node.sysctl().err(),
+            node.conntrack().err(),
+            node.neighbour_table().err(),
+            node.xfrm().err(),
+            node.tc().err(),
+            node.pod_networks().err(),
+            node.pods().err(),
+            self.forwarding[at].as_ref().err().cloned(),
+        ];
+        gaps.iter().flatten().any(|of| of == gap)
+    }
+
+    /// Returns where packets from `addr` enter.
+    fn entry_of(&self, addr: IpAddr) -> Entry {
+        if self.places.own(addr).is_some() {
+            Entry::Host
+        } else if self.places.is_pod_here(addr) == Some(true) {
+            Entry::Pod
+        } else {
+            Entry::Outside
+        }
+    }
+}
+
+/// Returns whether an item is missing that a bundle may be too old for, or the node has nothing of.
+pub(super) const fn is_of_old(gap: &Gap) -> bool {
+    gap.is_absence() || matches!(gap, Gap::NotCollected(_))
+}
+
+pub(super) fn index(question: Question<'_>) -> usize {
+    usize::from(Family::of(question.flow.destination) == Family::V6)
+}
+
+/// Returns the fault of a packet that a rule, a virtual server or the routing ends.
+fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
+    let refused = outcome.verdict == trace::Verdict::Reject;
+    let reason = trace::why(outcome, question.port);
+    let ends = |hop: &Rc<Hop>| {
+        matches!(
+            hop.effect,
+            Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }
+        )
+    };
+    match outcome.hops.iter().rposition(ends) {
+        Some(at) => {
+            // A program that sends a datagram gets EPERM for its own packet; TCP does not look, and tries again.
+            let is_own = question.flow.entry == Entry::Host
+                && matches!(outcome.hops[at].hook, Hook::Output | Hook::Postrouting);
+            Fault::Stopped {
+                hop: at,
+                refused: refused || is_own && question.flow.proto == Proto::Udp,
+                reason,
+            }
+        }
+        None => Fault::NoRoute {
+            to: outcome.destination.into(),
+            refused,
+            reason,
+        },
+    }
+}
+
+/// Returns the sysctl that turns forwarding off in `family`, if one does.
+fn forwarding_off(node: &NodeSnapshot<'_>, family: Family) -> Result<Option<&'static str>, Gap> {
+    let keys: &[&'static str] = match family {
+        Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
+        Family::V6 => &["net.ipv6.conf.all.forwarding"],
+    };
+    let sysctl = node.sysctl()?;
+    let found = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)));
+    match found {
+        Some((key, "0")) => Ok(Some(key)),
+        Some(_) => Ok(None),
+        None => {
+            let what = format!("it has no {}", keys[0]);
+            Err(Gap::Absent(Item::Sysctl, what))
+        }
+    }
+}
+
+/// Returns which rules of `family` may exist and are not read.
+fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
+    let missing = |what, gap: Gap| Some(Missing::Gap { what, gap });
+    let modules = node.modules().ok();
+    let loaded = modules.and_then(|all| all.loaded.as_ref());
+    let lacks = |name: &str| {
+        let builtin = modules.and_then(|all| all.builtin.as_ref());
+        loaded.is_some_and(|all| !all.contains_key(name))
+            && !builtin.is_some_and(|all| all.contains(name))
+    };
+    match node.nft() {
+        Ok(_) | Err(Gap::NotApplicable(_) | Gap::Absent(..)) => {}
+        Err(Gap::NotCollected(_)) if lacks("nf_tables") => {}
+        Err(gap) => return missing("the nftables rules are unknown", gap),
+    }
+    // Legacy tables exist once their module is loaded.
+    let tables = match family {
+        Family::V4 => [
+            "iptable_raw",
+            "iptable_mangle",
+            "iptable_nat",
+            "iptable_filter",
+        ],
+        Family::V6 => [
+            "ip6table_raw",
+            "ip6table_mangle",
+            "ip6table_nat",
+            "ip6table_filter",
+        ],
+    };
+    let has_legacy = loaded.is_some_and(|all| tables.iter().any(|name| all.contains_key(*name)));
+    match node.saved(IptablesBackend::InUse, family) {
+        Ok(_) => {}
+        Err(gap) if gap.is_absence() => {}
+        Err(gap) => return missing("the iptables rules are unknown", gap),
+    }
+    let version = node.evidence().text(Item::IptablesVersion);
+    let uses_nft = version.is_ok_and(|text| text.contains("nf_tables"));
+    match node.saved(IptablesBackend::Legacy, family) {
+        Ok(_) => None,
+        Err(gap @ Gap::NotCollected(_)) if has_legacy && uses_nft => {
+            missing("the legacy iptables rules are unknown", gap)
+        }
+        Err(gap) if gap.is_absence() || matches!(gap, Gap::NotCollected(_)) => None,
+        Err(gap) => missing("the legacy iptables rules are unknown", gap),
+    }
+}

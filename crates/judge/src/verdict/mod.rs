@@ -1,0 +1,257 @@
+//! What happens to a connection, from the client to a live endpoint and back: one function decides it for every command.
+//!
+//! The walk of [`crate::trace`] gives the ways of the first packet. [`Judge`] follows each of them to its end: who has the
+//! address, and does the reply come back? What is not read, or not modelled, never counts as working.
+
+mod across;
+mod barrier;
+mod cell;
+mod diversion;
+mod end;
+mod fault;
+mod ingress;
+mod inside;
+mod judge;
+mod neighbours;
+mod obstacle;
+mod outlook;
+mod peers;
+mod place;
+mod ports;
+mod replies;
+mod reply;
+mod single;
+mod survey;
+mod tc;
+mod ttl;
+mod tunnel;
+mod xfrm;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use across::{Across, Arrival, Far, Onward};
+pub use barrier::Barrier;
+pub use cell::{Cell, Client, Kind, Target, client_names, targets};
+pub use diversion::{Diversion, Diverter, Ways};
+pub use fault::{Fault, Missing};
+pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
+pub use obstacle::{By, Obstacle, route_words, sysctl_of};
+pub use outlook::{Outlook, Worse};
+pub use place::Home;
+pub use ports::REPLY_PORT;
+pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
+
+use crate::trace::{Assumption, Outcome, Question as Condition};
+
+/// What happens to a connection; a greater one is worse.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// It reaches a live endpoint of the Service, and the reply returns.
+    Works,
+    /// Something on the way is not read or not modelled.
+    Unknown,
+    /// Some of its ways fail.
+    Partly,
+    /// Another program, Service or pod answers.
+    Misled,
+    /// The client gets an error at once.
+    Refused,
+    /// The packet or its reply disappears: the client times out.
+    Lost,
+}
+
+impl Fate {
+    /// Every fate, the best first.
+    pub const ALL: [Self; 6] = [
+        Self::Works,
+        Self::Unknown,
+        Self::Partly,
+        Self::Misled,
+        Self::Refused,
+        Self::Lost,
+    ];
+
+    /// Returns the name, as in JSON and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Unknown => "unknown",
+            Self::Partly => "partly",
+            Self::Misled => "misled",
+            Self::Refused => "refused",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// Returns whether connections certainly fail, all or some of them.
+    pub const fn fails(self) -> bool {
+        matches!(
+            self,
+            Self::Partly | Self::Misled | Self::Refused | Self::Lost
+        )
+    }
+
+    /// Returns the fate of several connections as one: theirs if they agree, and [`Fate::Partly`] if some of them fail.
+    /// A gap beside connections that work is a gap of the whole.
+    pub fn of_all(fates: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = fates.into_iter();
+        let Some(first) = all.next() else {
+            return Self::Unknown;
+        };
+        all.fold(first, |one, other| match (one, other) {
+            (a, b) if a == b => a,
+            (Self::Works | Self::Unknown, Self::Works | Self::Unknown) => Self::Unknown,
+            // All of them fail, each in its own way.
+            (a, b) if a.fails() && b.fails() && a != Self::Partly && b != Self::Partly => a.max(b),
+            _ => Self::Partly,
+        })
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The verdict on the connections of one client to one address.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// What happens to them.
+    pub fate: Fate,
+    /// What happens to each outcome of the walk, in their order.
+    pub ways: Vec<Way>,
+    /// What keeps other packets of the client from the rules, or leaves open whether something does.
+    pub beside: Option<Fault>,
+}
+
+/// What happens to the packets with one outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    /// The share of the packets: 0 to 1.
+    pub share: f64,
+    /// Why they do not work; `None` if they do.
+    pub fault: Option<Fault>,
+    /// Their way behind the node, if they go on at another one and states of other nodes are given.
+    pub onward: Option<Onward>,
+    /// The reply, if this node stops it.
+    pub lost: Option<Box<Outcome>>,
+}
+
+impl Way {
+    /// Returns a way of unknown share.
+    fn of(fault: Option<Fault>, onward: Option<Onward>) -> Self {
+        Self {
+            share: 0.0,
+            fault,
+            onward,
+            lost: None,
+        }
+    }
+
+    /// Returns what happens to the packets; [`Fate::Partly`] only on another node.
+    pub fn fate(&self) -> Fate {
+        self.fault.as_ref().map_or(Fate::Works, Fault::fate)
+    }
+}
+
+impl Verdict {
+    /// Returns the verdict on packets with `outcomes`, each with its way.
+    fn joined(outcomes: &[Outcome], judged: Vec<Way>) -> Self {
+        let is_possible = |outcome: &&Outcome| !outcome.when.iter().any(Assumption::is_astray);
+        let pairs = outcomes.iter().zip(judged);
+        let ways: Vec<Way> = pairs
+            .map(|(outcome, way)| Way {
+                share: outcome.probability,
+                fault: way.fault.filter(|_| is_possible(&outcome)),
+                ..way
+            })
+            .collect();
+        let possible: Vec<_> = outcomes
+            .iter()
+            .zip(&ways)
+            .filter(|(outcome, _)| is_possible(outcome))
+            .collect();
+        let fates = || possible.iter().map(|(_, way)| way.fate());
+        let differ = fates().any(|fate| Some(fate) != fates().next());
+        let is_open = possible
+            .iter()
+            .any(|(outcome, _)| !outcome.when.iter().all(is_decided));
+        Self {
+            // Which of the ways a packet takes depends on an unknown condition.
+            fate: if differ && is_open {
+                Fate::Unknown
+            } else {
+                Fate::of_all(fates())
+            },
+            ways,
+            beside: None,
+        }
+    }
+
+    /// Returns the share of the packets that certainly fail: 0 to 1.
+    pub fn failing(&self) -> f64 {
+        let failing = self.ways.iter().filter(|way| way.fate().fails());
+        // The sum of no floats is -0.
+        failing.fold(0.0, |sum, way| {
+            let part = way.fault.as_ref().map_or(1.0, Fault::failing);
+            sum + way.share * part
+        })
+    }
+
+    /// Returns the faults, each once, those of the most packets first.
+    pub fn faults(&self) -> Vec<&Fault> {
+        let mut faults: Vec<&Fault> = Vec::new();
+        let mut ways: Vec<&Way> = self.ways.iter().collect();
+        ways.sort_by_key(|way| std::cmp::Reverse(way.fate()));
+        let of_ways = ways.into_iter().filter_map(|way| way.fault.as_ref());
+        for fault in of_ways.chain(&self.beside) {
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+        faults
+    }
+}
+
+/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another, and the
+/// walk puts packets where their return route is.
+const fn is_decided(when: &Assumption) -> bool {
+    matches!(
+        when,
+        Assumption::Address { .. }
+            | Assumption::Answer {
+                question: Condition::RouteBack { .. },
+                ..
+            }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fate::{Lost, Misled, Partly, Refused, Unknown, Works};
+    use super::*;
+
+    #[test]
+    fn the_fate_of_several_connections() {
+        for (fates, wanted) in [
+            (&[][..], Unknown),
+            (&[Works, Works], Works),
+            (&[Works, Unknown], Unknown),
+            (&[Unknown, Works, Unknown], Unknown),
+            (&[Lost, Lost], Lost),
+            (&[Lost, Refused], Lost),
+            (&[Refused, Misled], Refused),
+            (&[Works, Lost], Partly),
+            (&[Unknown, Lost], Partly),
+            (&[Lost, Refused, Works], Partly),
+            (&[Partly, Lost], Partly),
+        ] {
+            assert_eq!(Fate::of_all(fates.iter().copied()), wanted, "{fates:?}");
+        }
+    }
+}

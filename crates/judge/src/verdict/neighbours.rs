@@ -1,0 +1,152 @@
+//! Neighbours on the way: entries that failed, and those that were set by hand.
+//!
+//! Without the item, which older bundles do not have, nothing is said of them.
+
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question, is_of_old};
+use super::peers::TUNNELS;
+use super::{Fault, Missing, Obstacle};
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup};
+use crate::trace::{Entry, Outcome};
+use kpx_node::node::links::Link;
+use kpx_node::node::neighbours::{Neighbour, Neighbours};
+
+/// Beginnings of names of links, each of a network plugin that sets neighbours itself. Those of tunnels (Flannel, Calico) are known by
+/// the kind of their link.
+const WRITERS: &[&str] = &[
+    // Cilium: its own gateway.
+    "cilium", "lxc",   // Calico: 169.254.1.1.
+    "cali",  // Azure: every pod.
+    "azure", // Antrea, OVN-Kubernetes and Kube-OVN: the gateways of other nodes.
+    "antrea", "ovn",
+];
+
+/// A next hop of a packet or its reply, on a link.
+type Step<'s> = (IpAddr, &'s str);
+
+impl Judge<'_> {
+    /// Returns the fault of a packet whose next hop, or whose reply's, does not answer.
+    pub(super) fn unanswered(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let all = self.node.neighbour_table().ok()?;
+        let found = self.on_the_way(question, outcome, |address, link| {
+            all.on(address, link).filter(|of| of.failed)
+        })?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
+            address: found.address,
+            link: found.link.clone(),
+        })))
+    }
+
+    /// Returns the doubt about a packet whose next hop, or whose reply's, has an entry that is not resolved yet, or was set by hand.
+    pub(super) fn unsure_neighbour(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let all = match self.node.neighbour_table() {
+            Ok(all) => all,
+            Err(gap) if self.ends_here(outcome) || is_of_old(&gap) => return None,
+            Err(gap) => {
+                let what = "the neighbours are unknown";
+                return Some(Fault::Unknown(Missing::Gap { what, gap }));
+            }
+        };
+        let found = self.on_the_way(question, outcome, |address, link| {
+            let entry = all.on(address, link)?;
+            let is_open = entry.incomplete || entry.permanent && self.is_foreign(all, entry);
+            is_open.then_some(entry)
+        })?;
+        let (address, link) = (found.address, &found.link);
+        let mac = found.mac.as_deref().unwrap_or("no address");
+        Some(Fault::Unknown(Missing::Unmodelled(if found.incomplete {
+            format!(
+                "{address} has not answered on {link} yet: the node is asking for its link-layer address (its neighbour \
+                 entry is INCOMPLETE)"
+            )
+        } else {
+            format!(
+                "a static neighbour entry sends packets for {address} on {link} to {mac}: whether that is its address is \
+                 unknown (`ip neigh del {address} dev {link}` removes the entry)"
+            )
+        })))
+    }
+
+    /// Returns whether a neighbour entry for `address` was set by hand.
+    pub(super) fn is_set_by_hand(&self, address: IpAddr) -> bool {
+        let Ok(all) = self.node.neighbour_table() else {
+            return false;
+        };
+        let mut of = all.all.iter().filter(|of| of.address == address);
+        of.any(|of| of.permanent && self.is_foreign(all, of))
+    }
+
+    /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
+    fn on_the_way<'l>(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        find: impl Fn(IpAddr, &str) -> Option<&'l Neighbour>,
+    ) -> Option<&'l Neighbour> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let next = outcome.gateway.unwrap_or(outcome.destination.0);
+        let there: Option<Step<'_>> = outcome.leaves_by().map(|link| (next, link));
+        if let Some(found) = there.and_then(|(address, link)| find(address, link)) {
+            return Some(found);
+        }
+        let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
+        // A bridge carries a reply to the client's own address from port to port.
+        if question.flow.entry == Entry::Host || outcome.bridged && !is_translated {
+            return None;
+        }
+        let client = outcome.sent_from;
+        let back = self.router.decide(Lookup::to(Asked::new(client, None)));
+        match back {
+            Decision::Out {
+                device: Some(link),
+                gateway,
+                ..
+            } => find(gateway.unwrap_or(client), &link),
+            _ => None,
+        }
+    }
+
+    /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
+    fn is_foreign(&self, all: &Neighbours, entry: &Neighbour) -> bool {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let Some(link) = links.iter().find(|of| of.name == entry.link) else {
+            return false;
+        };
+        let is_written = |name: &str| WRITERS.iter().any(|of| name.starts_with(of));
+        let has_cilium = links.iter().any(|of| of.name == "cilium_host");
+        if is_written(&link.name)
+            || has_cilium
+            || TUNNELS.contains(&link.kind.as_str())
+            || is_link_local(entry.address)
+        {
+            return false;
+        }
+        // Each pod may have a link of its own.
+        let is_alike = |name: &str| {
+            let of_kind = |of: &Link| of.name == name && of.kind == "veth";
+            name == link.name || link.kind == "veth" && links.iter().any(of_kind)
+        };
+        let beside = || {
+            let alike = all.all.iter().filter(|of| is_alike(&of.link));
+            alike.filter(|of| of.address != entry.address && of.mac.is_some())
+        };
+        let is_only = beside().all(|of| !of.permanent);
+        link.kind == "bridge" && self.places.is_pod_here(entry.address) == Some(true)
+            || is_only && beside().next().is_some()
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

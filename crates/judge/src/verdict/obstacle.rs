@@ -1,0 +1,411 @@
+//! Obstacles: settings, links and addresses that stop packets or their replies, whatever the rules say.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Fate;
+use super::place::Home;
+use crate::trace::mismatch::listed;
+use crate::trace::{Hop, Rule, why};
+use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::Route;
+use kpx_node::node::tc::Filter;
+use kpx_node::node::xfrm::Policy;
+use kpx_node::owner::software::Maker;
+
+/// What stops packets or their replies beside rules.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Obstacle {
+    /// Forwarding is off at a link, so that nothing that comes in by it is forwarded.
+    LinkForwarding {
+        /// The link.
+        link: String,
+    },
+    /// The strict reverse path filter of a link drops packets whose way back uses another link.
+    ReversePath {
+        /// The link by which they come in.
+        link: String,
+        /// Their source.
+        source: IpAddr,
+        /// The link that leads back; `None` if no route does.
+        back: Option<String>,
+    },
+    /// The route to a pod of this node leads elsewhere than to the link of its packets.
+    RouteBack {
+        /// The pod's address.
+        pod: IpAddr,
+        /// The link of its packets.
+        link: String,
+        /// The route, if one exists.
+        route: Option<Box<Route>>,
+        /// The Node to which the address belongs, if that is another one: it needs the route.
+        home: Option<Box<Home>>,
+    },
+    /// The ports of a bridge are isolated from each other.
+    Isolated {
+        /// The bridge.
+        bridge: String,
+    },
+    /// Policies of IPsec drop the packets or their replies.
+    Xfrm {
+        /// The policies.
+        policies: Vec<Policy>,
+        /// Whether the client gets an error.
+        refused: bool,
+    },
+    /// A filter of traffic control drops the packets or their replies, or the qdisc of the link loses them.
+    Tc {
+        /// The link.
+        link: String,
+        /// The filter; `None` for the qdisc.
+        filter: Option<Box<Filter>>,
+        /// Whether it drops the replies.
+        reply: bool,
+    },
+    /// Nothing answers for the next hop on a link.
+    Unanswered {
+        /// The next hop of the packets or of their replies.
+        address: IpAddr,
+        /// The link.
+        link: String,
+    },
+    /// A chain on a link or a bridge stops the replies.
+    Reply {
+        /// How they end, in words.
+        reason: String,
+    },
+    /// Replies to a client end at this node, by a rule or for want of a route.
+    ReplyHere {
+        /// The endpoint.
+        from: IpAddr,
+        /// The client.
+        to: IpAddr,
+        /// How they end, in words.
+        reason: String,
+        /// The route that is missing, if no route leads to the pods of the client's node: their range, that node's address, and the
+        /// link to it.
+        missing: Option<(Cidr, IpAddr, String)>,
+        /// The rule of other software that ends them.
+        by: Option<Box<By>>,
+    },
+    /// A Service address is in the network of the pods' own link: pods look for it there, and send nothing to the node.
+    OnLink {
+        /// The Service address.
+        address: IpAddr,
+        /// The link.
+        link: String,
+        /// Its network.
+        network: Cidr,
+    },
+    /// The Node of the packet's destination announces the same address for its tunnels as this one.
+    SameTunnelEnd {
+        /// The other Node.
+        node: String,
+        /// The address.
+        address: IpAddr,
+        /// The annotation that has it.
+        annotation: &'static str,
+    },
+    /// An entry of IPVS binds a client to a real server that is no endpoint any more.
+    Bound {
+        /// The client.
+        client: IpAddr,
+        /// The virtual server.
+        server: SocketAddr,
+        /// The real server.
+        real: SocketAddr,
+        /// The protocol.
+        proto: Proto,
+        /// Seconds until the entry ends; each connection of the client renews it.
+        seconds: u32,
+        /// Whether such entries end with the weight of their server.
+        ends: bool,
+    },
+    /// In the network of the endpoint's pod, nothing listens at the port.
+    Deaf {
+        /// The endpoint.
+        at: SocketAddr,
+        /// The address and port to which rules in the pod send its packets.
+        end: SocketAddr,
+        /// Where else in the pod something listens, by address and port.
+        listens: Vec<SocketAddr>,
+    },
+    /// A rule in the network of a pod stops the packets or the replies.
+    Inside {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// How they end, in words.
+        reason: String,
+        /// The rule.
+        by: Box<By>,
+        /// Whether the client gets an error.
+        refused: bool,
+        /// Whether it stops the replies.
+        reply: bool,
+    },
+    /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
+    Taken {
+        /// The pod's address.
+        address: IpAddr,
+        /// The link of the node that has it.
+        link: String,
+        /// The endpoint, if the packets are sent to it, and the program that gets them.
+        end: Option<(SocketAddr, Option<String>)>,
+    },
+}
+
+/// A rule that stops packets.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct By {
+    /// The rule.
+    pub rule: Rule,
+    /// Who made it.
+    pub maker: Maker,
+    /// The command that removes it; of a policy, the one that makes it accept.
+    pub undo: Option<String>,
+    /// The command that lists its chain.
+    pub listing: String,
+    /// Whether it ends all packets that reach it.
+    pub closes: bool,
+    /// Whether packets to the node itself pass its chain.
+    pub is_of_input: bool,
+    /// The command that accepts packets of [pods](crate::trace::PODS) before it.
+    pub before: String,
+    /// The range of the pods, if kube-proxy's configuration has it.
+    pub pods: Option<Cidr>,
+}
+
+impl By {
+    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
+    pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+        let ranges = node
+            .proxy_config()
+            .map_or("", |config| &config.cluster_cidr);
+        let ranges = ranges.split(',');
+        let mut ranges = ranges.filter_map(|text| text.trim().parse::<Cidr>().ok());
+        Self {
+            undo: rule.undo(node),
+            listing: rule.listing(node),
+            closes: rule.is_last(),
+            is_of_input: rule.is_of_input(node),
+            before: rule.before(node),
+            pods: ranges.find(|range| range.family() == rule.family),
+            maker: rule.maker(node, maker),
+            rule,
+        }
+    }
+
+    /// Returns the rule of `hop`, if it is not kube-proxy's.
+    pub(super) fn foreign(hop: &Hop, family: Family, node: &NodeSnapshot<'_>) -> Option<Box<Self>> {
+        let maker = why::maker(hop);
+        let is_foreign = !matches!(maker, Maker::KubeProxy | Maker::Both);
+        is_foreign.then(|| Box::new(Self::new(Rule::of(hop, family), maker, node)))
+    }
+}
+
+impl Obstacle {
+    /// Returns what happens to a packet.
+    pub const fn fate(&self) -> Fate {
+        match self {
+            Self::Taken {
+                end: Some((_, Some(_))),
+                ..
+            } => Fate::Misled,
+            Self::Taken {
+                end: Some((_, None)),
+                ..
+            }
+            | Self::Deaf { .. }
+            | Self::Inside { refused: true, .. }
+            | Self::Xfrm { refused: true, .. } => Fate::Refused,
+            Self::LinkForwarding { .. }
+            | Self::OnLink { .. }
+            | Self::SameTunnelEnd { .. }
+            | Self::ReversePath { .. }
+            | Self::RouteBack { .. }
+            | Self::Isolated { .. }
+            | Self::Unanswered { .. }
+            | Self::Tc { .. }
+            | Self::Bound { .. }
+            | Self::Xfrm { refused: false, .. }
+            | Self::Inside { refused: false, .. }
+            | Self::Reply { .. }
+            | Self::ReplyHere { .. }
+            | Self::Taken { end: None, .. } => Fate::Lost,
+        }
+    }
+}
+
+/// Returns the sysctl `name` of IPv4 of `link`, as `sysctl` names it: with slashes for the dots of the link.
+pub fn sysctl_of(link: &str, name: &str) -> String {
+    format!("net.ipv4.conf.{}.{name}", link.replace('.', "/"))
+}
+
+impl fmt::Display for Obstacle {
+    /// Writes a sentence without its subject's name and without a full stop.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkForwarding { link } => write!(
+                f,
+                "{} is 0, so the node forwards no packets that come in by {link}",
+                sysctl_of(link, "forwarding")
+            ),
+            Self::ReversePath { link, source, back } => {
+                write!(
+                    f,
+                    "the strict rp_filter of {link} drops packets from {source}: "
+                )?;
+                match back {
+                    Some(back) => write!(f, "the route back leads by {back}"),
+                    None => f.write_str("no route leads back"),
+                }
+            }
+            Self::RouteBack {
+                pod,
+                home: Some(home),
+                ..
+            } => write!(f, "pod {pod} runs on this node, but {home}"),
+            Self::RouteBack {
+                pod, link, route, ..
+            } => {
+                write!(f, "packets from pod {pod} come in by {link}, but ")?;
+                match route {
+                    Some(route) => write!(
+                        f,
+                        "the {} leads elsewhere: replies to the pod are lost",
+                        route_words(route)
+                    ),
+                    None => f.write_str("no route leads back to it: replies are lost"),
+                }
+            }
+            Self::Xfrm { policies, .. } => {
+                let all: Vec<_> = policies.iter().map(|of| format!("`{of}`")).collect();
+                let (noun, verb) = match all.len() {
+                    1 => ("the xfrm policy", "blocks"),
+                    _ => ("the xfrm policies", "block"),
+                };
+                write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
+            }
+            Self::Tc {
+                link,
+                filter,
+                reply,
+            } => {
+                let what = if *reply { "the replies" } else { "the packets" };
+                match filter {
+                    Some(filter) => write!(f, "the tc filter `{filter}` of {link} drops {what}"),
+                    None => write!(f, "the tc qdisc of {link} loses {what}"),
+                }
+            }
+            Self::OnLink {
+                address,
+                link,
+                network,
+            } => write!(
+                f,
+                "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
+                 do not reach the rules of the node"
+            ),
+            Self::SameTunnelEnd {
+                node,
+                address,
+                annotation,
+            } => write!(
+                f,
+                "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
+                 packets to its pods do not leave this node"
+            ),
+            Self::Bound {
+                client,
+                server,
+                real,
+                seconds,
+                ..
+            } => write!(
+                f,
+                "session affinity binds client {client} of {server} to {real}, which is no endpoint any more, for another {seconds} s, \
+                 and each new connection renews that"
+            ),
+            Self::Deaf { at, end, listens } => {
+                if at == end {
+                    write!(f, "nothing in the pod listens at {at}")?;
+                } else {
+                    write!(
+                        f,
+                        "rules in the pod send packets for {at} to {end}, and nothing listens there"
+                    )?;
+                }
+                match listens.as_slice() {
+                    [] => f.write_str(": no port is open in it"),
+                    all => {
+                        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+                        write!(f, ": it listens at {}", listed(&all))
+                    }
+                }
+            }
+            Self::Inside {
+                pod, reason, reply, ..
+            } => {
+                let what = if *reply {
+                    "the reply is"
+                } else {
+                    "the packet is"
+                };
+                write!(f, "in the network of pod {pod}, {what} {reason}")
+            }
+            Self::Unanswered { address, link } => write!(
+                f,
+                "{address} did not answer on {link} when the node last asked for its link-layer address (its neighbour \
+                 entry is FAILED)"
+            ),
+            Self::ReplyHere { to, reason, .. } => {
+                write!(f, "the reply to {to} is lost: {reason}")
+            }
+            Self::Reply { reason } => write!(f, "the reply is lost: {reason}"),
+            Self::Isolated { bridge } => write!(
+                f,
+                "the ports of bridge {bridge} are isolated, so its pods do not reach each other"
+            ),
+            Self::Taken {
+                address,
+                link,
+                end: None,
+            } => write!(
+                f,
+                "{link} of the node itself has the address {address} of the client, so the kernel discards the client's \
+                 packets"
+            ),
+            Self::Taken {
+                link,
+                end: Some((at, program)),
+                ..
+            } => {
+                write!(
+                    f,
+                    "{link} of the node itself has the address of endpoint {at}, so the packets end at the node, where "
+                )?;
+                match program {
+                    Some(program) => write!(f, "{program} listens"),
+                    None => f.write_str("nothing listens"),
+                }
+            }
+        }
+    }
+}
+
+/// Returns a route in words: `route to 10.244.1.5/32 by eth0`.
+pub fn route_words(route: &Route) -> String {
+    let kind = match route.kind.as_str() {
+        "unicast" | "" => String::new(),
+        other => format!("{other} "),
+    };
+    let device = route.device.as_ref();
+    let by = device.map_or_else(String::new, |device| format!(" by {device}"));
+    let via = route
+        .gateway
+        .map_or_else(String::new, |via| format!(" via {via}"));
+    format!("{kind}route to {}{by}{via}", route.destination)
+}

@@ -1,0 +1,166 @@
+//! The way to pods of other nodes, where routes by the Nodes' own addresses lead to them: a Node without such a route stands out.
+
+use std::net::IpAddr;
+
+use foldhash::{HashMap, HashSet};
+
+use super::judge::Judge;
+use super::place::pod_ranges;
+use super::{Fault, Missing};
+use crate::trace::Outcome;
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup};
+use kpx_node::cluster::Node;
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Endpoint;
+
+/// Kinds of links that carry packets to other nodes whatever the route's gateway is.
+pub(super) const TUNNELS: &[&str] = &[
+    "vxlan",
+    "geneve",
+    "ipip",
+    "sit",
+    "ip6tnl",
+    "gre",
+    "ip6gre",
+    "wireguard",
+    "tun",
+    "xfrm",
+];
+
+/// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
+#[derive(Debug)]
+struct Peer {
+    addrs: Vec<IpAddr>,
+    ranges: Vec<Cidr>,
+}
+
+/// The other Nodes by their names.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    by_name: HashMap<String, Peer>,
+    /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
+    lengths: [Option<u8>; 2],
+    /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
+    gateways: HashSet<IpAddr>,
+}
+
+impl Peers {
+    pub(super) fn new(node: &NodeSnapshot<'_>) -> Self {
+        let mut peers = Self::default();
+        let name = node.name().ok();
+        let mut gateways: HashMap<IpAddr, Option<Vec<Cidr>>> = HashMap::default();
+        for of in node.nodes().into_iter().flatten() {
+            if Some(&of.metadata.name) == name.as_ref() {
+                continue;
+            }
+            let (addrs, ranges) = (addresses(of), pod_ranges(of));
+            let known = (!ranges.is_empty()).then(|| ranges.clone());
+            gateways.extend(addrs.iter().map(|addr| (*addr, known.clone())));
+            peers
+                .by_name
+                .insert(of.metadata.name.clone(), Peer { addrs, ranges });
+        }
+        let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let defaults = routes.iter().filter(|of| of.destination.prefix == 0);
+        peers.gateways = defaults.filter_map(|of| of.gateway).collect();
+        peers.gateways.extend(gateways.keys());
+        for route in routes.iter().filter(|of| of.destination.prefix > 0) {
+            let Some(ranges) = route.gateway.and_then(|gateway| gateways.get(&gateway)) else {
+                continue;
+            };
+            let to = route.destination.normal();
+            let is_its = ranges
+                .as_ref()
+                .is_none_or(|all| all.iter().any(|of| of.normal() == to));
+            if is_its {
+                let at = usize::from(to.family() == Family::V6);
+                peers.lengths[at] = Some(to.prefix);
+            }
+        }
+        peers
+    }
+}
+
+impl Judge<'_> {
+    /// Returns the doubt about a packet to a pod of another node next to this one that does not leave by that node's address,
+    /// although packets to pods of other nodes do.
+    pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
+        let (address, addr) = (endpoint.addr, endpoint.addr.ip());
+        let family = Family::of(addr);
+        let peers = self.peers();
+        let length = peers.lengths[usize::from(family == Family::V6)]?;
+        let name = endpoint.node.as_deref()?;
+        let peer = peers.by_name.get(name)?;
+        let mut own = peer.addrs.iter().copied();
+        let by = own.find(|of| Family::of(*of) == family)?;
+        if by == addr || !self.places.is_pod(addr) {
+            return None;
+        }
+        let device = outcome.leaves_by().filter(|link| *link != "lo")?;
+        // Whose a gateway is that only this way has, no evidence says: it may be another address of that node.
+        let is_open = |gateway| gateway != by && peers.gateways.contains(&gateway);
+        if !outcome.gateway.is_none_or(is_open) || self.is_tunnel(device) {
+            return None;
+        }
+        let known = peer.ranges.iter().find(|range| range.contains(addr));
+        let around = Cidr {
+            addr,
+            prefix: length,
+        };
+        let range = known.copied().unwrap_or(around).normal();
+        let direct = self.router.decide(Lookup::to(Asked::new(by, None)));
+        let Decision::Out {
+            device: Some(link),
+            gateway: None,
+            ..
+        } = direct
+        else {
+            return None;
+        };
+        Some(Fault::Unknown(Missing::PodRoute {
+            address,
+            range,
+            node: name.to_owned(),
+            by,
+            link: link.to_string(),
+            way: match outcome.gateway {
+                Some(gateway) => format!("{device} via {gateway}"),
+                None => device.to_owned(),
+            },
+        }))
+    }
+
+    /// Returns the route that would lead to the pods of another node with `addr`: their range, that node's address, and the link.
+    pub(super) fn route_to_pods_there(&self, addr: IpAddr) -> Option<(Cidr, IpAddr, String)> {
+        let family = Family::of(addr);
+        let mut peers = self.peers().by_name.values();
+        let (peer, range) = peers.find_map(|peer| {
+            let range = peer.ranges.iter().find(|range| range.contains(addr))?;
+            Some((peer, *range))
+        })?;
+        let mut own = peer.addrs.iter().copied();
+        let by = own.find(|of| Family::of(*of) == family)?;
+        let (link, _) = self.way_to(by)?;
+        Some((range, by, link))
+    }
+
+    /// Returns whether the link called `name` may lead to other nodes whatever the gateway is.
+    pub(super) fn is_tunnel(&self, name: &str) -> bool {
+        match self.node.links() {
+            Ok(links) => {
+                let mut all = links.all.iter();
+                all.any(|link| link.name == name && TUNNELS.contains(&link.kind.as_str()))
+            }
+            Err(_) => true,
+        }
+    }
+}
+
+/// Returns the addresses of `node` in the cluster's network.
+fn addresses(node: &Node) -> Vec<IpAddr> {
+    let all = node.status.addresses.iter();
+    let own = all.filter(|of| of.kind == "InternalIP");
+    own.filter_map(|of| of.address.parse().ok()).collect()
+}

@@ -1,0 +1,392 @@
+//! Who has an address: this node, another one, a pod, a Service, or none of them.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use foldhash::HashMap;
+
+use crate::trace::sources::near_the_end;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::{Node, NodeAddress, Pod};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Link;
+use kpx_node::node::routes::Route;
+use kpx_node::owner;
+use kpx_node::words::listed;
+
+/// Who has an address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Holder {
+    /// A pod, as `NAMESPACE/NAME`.
+    Pod(String),
+    /// The Node with this name.
+    Node(String),
+    /// An endpoint of a Service: its namespace and name.
+    EndpointOf(String, String),
+    /// A machine outside the cluster.
+    Outside(Family),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::EndpointOf(namespace, name) => write!(f, "an endpoint of {namespace}/{name}"),
+            Self::Outside(family) => write!(f, "an {family} address outside the cluster"),
+        }
+    }
+}
+
+/// The Node in whose range of pods an address lies, although a pod of this node has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Home {
+    /// The other Node.
+    pub node: String,
+    /// Its range of pods.
+    pub range: Cidr,
+    /// The ranges of this node's pods.
+    pub own: Vec<Cidr>,
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own: Vec<_> = self.own.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "its address is in the podCIDR {} of node {} and not in that of this node ({}), so packets to it leave the node: \
+             another network configuration than the network plugin's made the pod",
+            self.range,
+            self.node,
+            listed(&own)
+        )
+    }
+}
+
+/// The addresses of the cluster, as seen from one node.
+#[derive(Debug)]
+pub(super) struct Places<'n> {
+    node: &'n NodeSnapshot<'n>,
+    /// The Node object of this node.
+    object: Option<&'n Node>,
+    /// The links of the node's own addresses, apart from those of kube-ipvs0.
+    own: HashMap<IpAddr, &'n str>,
+    /// The Services by their addresses.
+    services: HashMap<IpAddr, String>,
+    /// The ranges of cluster IPs.
+    service_ranges: Vec<Cidr>,
+    /// The ranges of this node's pods: those of its Node; without any, those that routes and the pods' addresses show.
+    pub(super) pods_here: Vec<Cidr>,
+    /// Whether that are all of them.
+    is_whole: bool,
+    /// The ranges of all pods.
+    pods_anywhere: Vec<Cidr>,
+    /// The pods and endpoints by their addresses.
+    holders: OnceCell<HashMap<IpAddr, Holder>>,
+    /// The ports that pods declare, by their names.
+    declared: OnceCell<HashMap<String, BTreeSet<u16>>>,
+    knows_pods: OnceCell<bool>,
+    /// The pods that are not ready.
+    unready: OnceCell<BTreeSet<String>>,
+}
+
+impl<'n> Places<'n> {
+    pub(super) fn new(node: &'n NodeSnapshot<'n>) -> Self {
+        let name = node.name().ok();
+        let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
+        let object = nodes
+            .iter()
+            .find(|of| Some(&of.metadata.name) == name.as_ref());
+        let addresses = node.addresses().map_or(&[][..], |all| all.all.as_slice());
+        let own = addresses.iter().filter(|at| at.link != DUMMY);
+        let mut services = HashMap::default();
+        for service in node.services().into_iter().flatten() {
+            let meta = &service.metadata;
+            for (_, addr) in owner::addresses(service) {
+                let name = || format!("{}/{}", meta.namespace, meta.name);
+                services.entry(addr).or_insert_with(name);
+            }
+        }
+        let config = node.proxy_config().ok();
+        let of_cluster = config
+            .into_iter()
+            .flat_map(|config| config.cluster_cidr.split(','));
+        let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+        let pods_anywhere: Vec<Cidr> = nodes
+            .iter()
+            .flat_map(pod_ranges)
+            .chain(of_cluster)
+            .collect();
+        let mut pods_here = object.map_or_else(Vec::new, pod_ranges);
+        let is_whole = !pods_here.is_empty();
+        if !is_whole {
+            pods_here = seen_here(node, name.as_deref(), &pods_anywhere);
+        }
+        Self {
+            node,
+            object,
+            own: own.map(|at| (at.addr.addr, at.link.as_str())).collect(),
+            services,
+            service_ranges: crate::diff::service_cidrs(node),
+            pods_here,
+            is_whole,
+            pods_anywhere,
+            holders: OnceCell::new(),
+            declared: OnceCell::new(),
+            knows_pods: OnceCell::new(),
+            unready: OnceCell::new(),
+        }
+    }
+
+    /// Returns the link that has `addr`, if it is an address of this node and not one of kube-ipvs0.
+    pub(super) fn own(&self, addr: IpAddr) -> Option<&'n str> {
+        if addr.is_loopback() {
+            return Some("lo");
+        }
+        self.own.get(&addr).copied()
+    }
+
+    /// Returns the Service with `addr`, as `NAMESPACE/NAME`.
+    pub(super) fn service(&self, addr: IpAddr) -> Option<&str> {
+        self.services.get(&addr).map(String::as_str)
+    }
+
+    /// Returns whether `addr` is in a range of cluster IPs.
+    pub(super) fn is_cluster_ip(&self, addr: IpAddr) -> bool {
+        self.service_ranges.iter().any(|range| range.contains(addr))
+    }
+
+    /// Returns whether `addr` is in a range of this node's pods; `None` if it may be in one that is not known.
+    pub(super) fn is_pod_here(&self, addr: IpAddr) -> Option<bool> {
+        let mut ranges = self
+            .pods_here
+            .iter()
+            .filter(|range| range.family() == Family::of(addr))
+            .peekable();
+        ranges.peek()?;
+        let is_here = ranges.any(|range| range.contains(addr));
+        (is_here || self.is_whole).then_some(is_here)
+    }
+
+    /// Returns whether `addr` is in the range of any node's pods.
+    pub(super) fn is_pod(&self, addr: IpAddr) -> bool {
+        self.pods_anywhere.iter().any(|range| range.contains(addr))
+    }
+
+    /// Returns the Node in whose range of pods `addr` is.
+    pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&str> {
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let node = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))?;
+        Some(&node.metadata.name)
+    }
+
+    /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route
+    /// to that range by a gateway: the route is needed to reach the pods there.
+    pub(super) fn home_elsewhere(&self, addr: IpAddr) -> Option<Home> {
+        let own: Vec<Cidr> = self.object.map(pod_ranges)?;
+        let of_family = |range: &Cidr| range.family() == Family::of(addr);
+        let own: Vec<Cidr> = own.into_iter().filter(of_family).collect();
+        if own.is_empty() || own.iter().any(|range| range.contains(addr)) {
+            return None;
+        }
+        let name = self.node_of_pod(addr)?;
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let node = nodes.find(|of| of.metadata.name == name)?;
+        let mut ranges = pod_ranges(node).into_iter();
+        let range = ranges.find(|range| range.contains(addr))?;
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let leads_there = |route: &Route| {
+            route.kind == "unicast" && route.destination == range && route.gateway.is_some()
+        };
+        routes.any(leads_there).then(|| Home {
+            node: name.to_owned(),
+            range,
+            own,
+        })
+    }
+
+    /// Returns the Node object of this node.
+    pub(super) const fn object(&self) -> Option<&'n Node> {
+        self.object
+    }
+
+    /// Returns the name of another node, and the address of a pod there, or of the node itself unless `is_pod`.
+    pub(super) fn client_elsewhere(&self, family: Family, is_pod: bool) -> Option<(&str, IpAddr)> {
+        let own = &self.object?.metadata.name;
+        let nodes = self.node.nodes().ok()?;
+        let mut others = nodes.iter().filter(|of| of.metadata.name != *own);
+        others.find_map(|other| {
+            let addr = if is_pod {
+                let mut ranges = pod_ranges(other).into_iter();
+                let range = ranges.find(|range| range.family() == family)?;
+                near_the_end(range, 1)
+            } else {
+                let mut all = other.status.addresses.iter();
+                let internal = |of: &&NodeAddress| of.kind == "InternalIP";
+                let all = all
+                    .by_ref()
+                    .filter(internal)
+                    .filter_map(|of| of.address.parse().ok());
+                all.into_iter().find(|addr| Family::of(*addr) == family)
+            };
+            Some((other.metadata.name.as_str(), addr?))
+        })
+    }
+
+    /// Returns whether `addr` is an address of this node's Node object.
+    ///
+    /// # Errors
+    ///
+    /// The Node object is not known.
+    pub(super) fn is_of_node_object(&self, addr: IpAddr) -> Result<bool, Gap> {
+        let Some(object) = self.object else {
+            self.node.nodes()?;
+            return Err(Gap::Absent(
+                kpx_node::evidence::Item::Nodes,
+                "no Node object for this node".to_owned(),
+            ));
+        };
+        let mut all = object.status.addresses.iter();
+        Ok(all.any(|at| at.address.parse() == Ok(addr)))
+    }
+
+    /// Returns the links with an address of this node's Node object: those that lead to other nodes.
+    pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
+        let all = self.object.iter().flat_map(|of| &of.status.addresses);
+        let all = all.filter_map(|at| self.own(at.address.parse().ok()?));
+        all.collect()
+    }
+
+    /// Returns the ports that the containers of `pod`, as `NAMESPACE/NAME`, declare; `None` if the pod is not known.
+    pub(super) fn declared_ports(&self, pod: &str) -> Option<BTreeSet<u16>> {
+        let declared = self.declared.get_or_init(|| {
+            let pods = self.node.pods().into_iter().flatten();
+            let of = |pod: &Pod| {
+                let meta = &pod.metadata;
+                let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
+                let numbers =
+                    ports.filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok());
+                (
+                    format!("{}/{}", meta.namespace, meta.name),
+                    numbers.collect(),
+                )
+            };
+            pods.map(of).collect()
+        });
+        declared.get(pod).cloned()
+    }
+
+    /// Returns whether the pods of the node are known: it has one with an address of its own.
+    pub(super) fn knows_pods(&self) -> bool {
+        let holders = self.holders.get_or_init(|| self.all_holders());
+        *self
+            .knows_pods
+            .get_or_init(|| holders.values().any(|of| matches!(of, Holder::Pod(_))))
+    }
+
+    /// Returns whether `pod`, as `NAMESPACE/NAME`, is certainly not ready.
+    pub(super) fn is_unready(&self, pod: &str) -> bool {
+        let unready = self.unready.get_or_init(|| {
+            let pods = self.node.pods().into_iter().flatten();
+            let unready = pods.filter(|pod| {
+                let mut conditions = pod.status.conditions.iter();
+                conditions.any(|of| of.kind == "Ready" && of.status == "False")
+            });
+            let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
+            unready.map(name).collect()
+        });
+        unready.contains(pod)
+    }
+
+    /// Returns who has `addr`: a pod, an endpoint of a Service, or a node.
+    pub(super) fn holder(&self, addr: IpAddr) -> Option<&Holder> {
+        self.holders.get_or_init(|| self.all_holders()).get(&addr)
+    }
+
+    fn all_holders(&self) -> HashMap<IpAddr, Holder> {
+        let mut holders = HashMap::default();
+        for pod in self.node.pods().into_iter().flatten() {
+            if !has_own_address(pod) {
+                continue;
+            }
+            let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+            for addr in all
+                .chain(pod.status.pod_ip.as_deref())
+                .filter_map(|ip| ip.parse().ok())
+            {
+                let meta = &pod.metadata;
+                let pod = || Holder::Pod(format!("{}/{}", meta.namespace, meta.name));
+                holders.entry(addr).or_insert_with(pod);
+            }
+        }
+        for node in self.node.nodes().into_iter().flatten() {
+            let addresses = node
+                .status
+                .addresses
+                .iter()
+                .filter_map(|at| at.address.parse().ok());
+            for addr in addresses {
+                let name = || Holder::Node(node.metadata.name.clone());
+                holders.entry(addr).or_insert_with(name);
+            }
+        }
+        for slice in self.node.slices().into_iter().flatten() {
+            let Some((namespace, name)) = slice.service() else {
+                continue;
+            };
+            let all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            for addr in all.filter_map(|text| text.parse().ok()) {
+                let endpoint = || Holder::EndpointOf(namespace.to_owned(), name.to_owned());
+                holders.entry(addr).or_insert_with(endpoint);
+            }
+        }
+        holders
+    }
+}
+
+/// Returns the addresses of pods on `node`, called `name`, and the ranges in `pods` to which a link of pods leads directly.
+fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<Cidr> {
+    let links = node.links().map_or(&[][..], |all| all.all.as_slice());
+    let is_of_pods = |device: &str| {
+        let link = links.iter().find(|link| link.name == device);
+        link.is_some_and(Link::carries_pods)
+    };
+    let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
+    let direct = routes.iter().filter(|route| {
+        route.kind == "unicast"
+            && route.gateway.is_none()
+            && route.device.as_deref().is_some_and(is_of_pods)
+            && pods
+                .iter()
+                .any(|range| range.contains(route.destination.addr))
+    });
+    let here = node.pods().into_iter().flatten().filter(|pod| {
+        let is_here = name.is_some() && pod.spec.node_name.as_deref() == name;
+        is_here && has_own_address(pod)
+    });
+    let addresses = here.flat_map(|pod| {
+        let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+        all.chain(pod.status.pod_ip.as_deref())
+    });
+    let addresses = addresses.filter_map(|text| text.parse().ok());
+    let mut all: Vec<Cidr> = direct.map(|route| route.destination).collect();
+    all.extend(addresses.map(Cidr::host));
+    all.dedup();
+    all
+}
+
+fn has_own_address(pod: &Pod) -> bool {
+    !pod.spec.host_network && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
+}
+
+pub(super) fn pod_ranges(node: &Node) -> Vec<Cidr> {
+    let spec = &node.spec;
+    let all = spec.pod_cidrs.iter().chain(&spec.pod_cidr);
+    let mut ranges: Vec<Cidr> = all.filter_map(|text| text.parse().ok()).collect();
+    ranges.dedup();
+    ranges
+}

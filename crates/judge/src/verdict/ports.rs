@@ -1,0 +1,124 @@
+//! Ports of bridges, and programs on links.
+
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question};
+use super::{Fault, Missing, Obstacle};
+use crate::trace::{Entry, Flow, Outcome, link_hooks};
+use kpx_node::node::links::Link;
+
+/// A port that a client may send from: replies go to it.
+pub const REPLY_PORT: u16 = 40_000;
+
+impl Judge<'_> {
+    /// Returns the fault of a packet that would have to go from one isolated port of a bridge to another.
+    pub(super) fn isolated(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let end = outcome.destination.0;
+        if question.flow.entry != Entry::Pod || end == outcome.sent_from {
+            return None;
+        }
+        let bridge = outcome.leaves_by()?;
+        let ports: Vec<&Link> = self.ports(bridge).collect();
+        let isolated = ports.iter().filter(|port| port.isolated == Some(true));
+        let isolated: Vec<&str> = isolated.map(|port| port.name.as_str()).collect();
+        if isolated.len() < 2 {
+            return None;
+        }
+        // A packet that is routed leaves by the bridge itself, but its reply goes from port to port unless it is masqueraded.
+        let keeps_source = outcome.source == outcome.sent_from && !outcome.masquerade;
+        let (back, _) = self.way_to(outcome.sent_from)?;
+        if back != bridge || !outcome.bridged && !keeps_source {
+            return None;
+        }
+        let both = [end, outcome.sent_from].map(|pod| self.port_of(pod, &ports));
+        if let [Some(one), Some(other)] = both {
+            return [one, other]
+                .iter()
+                .all(|of| of.isolated == Some(true))
+                .then(|| {
+                    Fault::Obstacle(Box::new(Obstacle::Isolated {
+                        bridge: bridge.to_owned(),
+                    }))
+                });
+        }
+        Some(if isolated.len() == ports.len() {
+            Fault::Obstacle(Box::new(Obstacle::Isolated {
+                bridge: bridge.to_owned(),
+            }))
+        } else {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "whether the ports of both pods on bridge {bridge} are isolated is unknown: {} of {} are",
+                isolated.len(),
+                ports.len()
+            )))
+        })
+    }
+
+    /// Returns the port of a bridge that `pod` has, if its network is read.
+    fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
+        let network = self.network_of(pod).ok().flatten()?;
+        let links = network.links.as_ref()?;
+        let mut peers = links.all.iter().filter_map(|link| link.peer);
+        let peer = peers.next().filter(|_| peers.next().is_none())?;
+        ports.iter().copied().find(|port| port.index == peer)
+    }
+
+    /// Returns the fault of replies that chains on links or bridges stop.
+    pub(super) fn reply_at_links(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        if !self.has_link_hooks || self.ends_here(outcome) {
+            return None;
+        }
+        let flow = Flow {
+            entry: Entry::Outside,
+            source: Some(outcome.destination.0),
+            destination: outcome.source,
+            port: REPLY_PORT,
+            mark: 0,
+            proto: question.flow.proto,
+            established: true,
+        };
+        let entered = self.came_in_by(question, outcome);
+        let back = outcome.leaves_by()?;
+        let stopped = link_hooks::reply(self.node, &flow, back, entered.as_deref())?;
+        Some(if stopped.certainly {
+            Fault::Obstacle(Box::new(Obstacle::Reply {
+                reason: stopped.reason,
+            }))
+        } else {
+            let why = format!("whether the reply returns is unknown: {}", stopped.reason);
+            Fault::Unknown(Missing::Unmodelled(why))
+        })
+    }
+
+    /// Returns the doubt about a packet that works as far as kpx models its way: a program on a link may stop it.
+    pub(super) fn unmodelled(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let links = self.node.links().ok()?;
+        if links.all.iter().all(|link| link.xdp.is_empty()) {
+            return None;
+        }
+        let entered = self.came_in_by(question, outcome);
+        let passed = [entered.as_deref(), outcome.leaves_by()];
+        let found = passed.into_iter().flatten().find_map(|name| {
+            let own = links.all.iter().find(|link| link.name == name);
+            let mut all = own.into_iter().chain(self.ports(name));
+            all.find(|link| !link.xdp.is_empty())
+        })?;
+        let programs: Vec<_> = found.xdp.iter().map(ToString::to_string).collect();
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "XDP program {} on {} may drop or redirect packets: kpx does not read its code",
+            programs.join(" and "),
+            found.name
+        ))))
+    }
+
+    pub(super) fn ports<'j>(&'j self, bridge: &'j str) -> impl Iterator<Item = &'j Link> {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        links
+            .iter()
+            .filter(move |link| link.master.as_deref() == Some(bridge))
+    }
+}

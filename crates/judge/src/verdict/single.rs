@@ -1,0 +1,162 @@
+//! Single pods: clients that routes, rules or addresses of the node tell apart from its other pods.
+//!
+//! A typical pod stands for all others; these are judged beside it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use foldhash::HashMap;
+
+use super::cell::Target;
+use super::judge::Judge;
+use crate::trace::sources::{Pods, Source};
+use kpx_node::backend::iptables::model::{Match, Target as Goal};
+use kpx_node::backend::nftables::expect::TABLE as OWN_TABLE;
+use kpx_node::backend::nftables::model::{Expr, Statement};
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+
+/// The most of them that are judged for one address.
+const MOST: usize = 2;
+
+impl Judge<'_> {
+    /// Returns pods of this node that something tells apart, but for endpoints of `target` and the pod `typical`.
+    pub(super) fn single_pods(
+        &self,
+        target: Target<'_>,
+        typical: Option<IpAddr>,
+    ) -> impl Iterator<Item = Source> {
+        let all = self.all_single();
+        let is_typical = all.iter().any(|of| of.addr == typical);
+        let is_other = move |source: &&Source| {
+            source.addr.is_some_and(|addr| {
+                Some(addr) != typical
+                    && Family::of(addr) == target.family()
+                    && target.port.endpoints.iter().all(|of| of.addr.ip() != addr)
+            })
+        };
+        // Then it is so of all pods.
+        let most = if is_typical { 0 } else { MOST };
+        all.iter().filter(is_other).take(most).cloned()
+    }
+
+    /// Returns all such pods of this node.
+    pub(super) fn all_single(&self) -> &[Source] {
+        self.single.get_or_init(|| self.all_single_pods())
+    }
+
+    fn all_single_pods(&self) -> Vec<Source> {
+        let mut pods = Pods::of(self.node, &[]).running_here();
+        if pods.is_empty() {
+            return pods;
+        }
+        let signs = signs(self.node);
+        let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
+        // What rules say of most pods, such as those of a network plugin for each of its pods, tells none apart.
+        let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
+        for pod in &pods {
+            *counts.entry(of(pod)).or_default() += 1;
+        }
+        let usual = counts
+            .into_iter()
+            .max_by_key(|(signs, count)| (*count, signs.is_none()));
+        let usual = usual.and_then(|(signs, _)| signs.cloned());
+        pods.retain(|pod| {
+            pod.addr.is_some_and(|addr| {
+                signs.get(&addr) != usual.as_ref()
+                    || self.taken(addr).is_some()
+                    || self.is_cut_off(addr)
+                    || self.is_set_by_hand(addr)
+                    || self.has_rules_inside(addr)
+            })
+        });
+        pods
+    }
+}
+
+/// The rules that name an address, but for what they do with it.
+type Signs = BTreeSet<String>;
+
+/// Returns the single addresses in rules that are not kube-proxy's, and in policy rules, with the places of these rules.
+fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
+    let mut signs: HashMap<IpAddr, Signs> = HashMap::default();
+    let mut add = |range: &Cidr, place: String| {
+        if range.is_host() {
+            signs.entry(range.addr).or_default().insert(place);
+        }
+    };
+    for backend in [IptablesBackend::InUse, IptablesBackend::Legacy] {
+        for saved in Family::BOTH.map(|family| node.saved(backend, family)) {
+            let chains = saved.into_iter().flat_map(|saved| saved.chains(is_foreign));
+            for chain in chains {
+                for rule in &chain.rules {
+                    // The chains of a network plugin have the hash of a pod in their names.
+                    let does = match &rule.target {
+                        Some(Goal::Jump(_) | Goal::Goto(_)) => "goes on".to_owned(),
+                        other => format!("{other:?}"),
+                    };
+                    for of in &rule.matches {
+                        match of {
+                            Match::Source(range) => {
+                                add(&range.value, format!("{} from {does}", chain.name));
+                            }
+                            Match::Destination(range) => {
+                                add(&range.value, format!("{} to {does}", chain.name));
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for rule in node.rules().into_iter().flat_map(|rules| &rules.all) {
+        let does = format!("{} {:?}", rule.action, rule.table);
+        rule.from
+            .iter()
+            .for_each(|range| add(range, format!("from {does}")));
+        rule.to
+            .iter()
+            .for_each(|range| add(range, format!("to {does}")));
+    }
+    let tables = node.nft().into_iter().flat_map(|rules| &rules.tables);
+    for table in tables.filter(|table| table.name != OWN_TABLE) {
+        let place = |name: &str| format!("{} {} {name}", table.family, table.name);
+        let chains = table.chains.iter().filter(|chain| is_foreign(&chain.name));
+        for chain in chains {
+            let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
+            for statement in statements {
+                if let Statement::Match { right, .. } = statement {
+                    add_words(right, &place(&chain.name), &mut signs);
+                }
+            }
+        }
+        for set in &table.sets {
+            for element in &set.elements {
+                add_words(&element.key, &place(&set.name), &mut signs);
+            }
+        }
+    }
+    signs
+}
+
+fn is_foreign(chain: &str) -> bool {
+    !chain.starts_with("KUBE-")
+}
+
+/// Adds the addresses in `expr`.
+fn add_words(expr: &Expr, place: &str, signs: &mut HashMap<IpAddr, Signs>) {
+    match expr {
+        Expr::Word(word) => {
+            if let Ok(addr) = word.parse() {
+                signs.entry(addr).or_default().insert(place.to_owned());
+            }
+        }
+        Expr::Set(all) | Expr::Concat(all) => {
+            for of in all {
+                add_words(of, place, signs);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,402 @@
+//! The verdict on all Services of a node, in one pass.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+
+use foldhash::HashMap;
+use serde::Serialize;
+
+use super::across::{Across, Onward};
+use super::cell::{Cell, Client, Kind, client_names, targets};
+use super::judge::Judge;
+use super::{Barrier, Fate, Fault};
+use crate::trace::mismatch::usable;
+use crate::trace::why::{Refusal, refusal};
+use crate::trace::{Walks, World};
+use kpx_node::cluster::Service;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{Port, PortName};
+
+/// The verdict on one Service port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Surveyed {
+    /// The Service port.
+    pub name: PortName,
+    /// Its protocol.
+    pub proto: Proto,
+    /// The verdicts on connections to each of its addresses from each kind of client.
+    pub cells: Vec<Brief>,
+    /// Whether any endpoint may get connections.
+    pub has_endpoints: bool,
+    /// The proxy that serves it instead of kube-proxy.
+    pub left_to: Option<Box<str>>,
+}
+
+/// The verdict on connections from one kind of client to one address, without the packets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    /// The kind of the client.
+    pub client: Client,
+    /// The role of the address.
+    pub kind: Kind,
+    /// The address and port.
+    pub to: SocketAddr,
+    /// What happens to the connections.
+    pub fate: Fate,
+    /// The share of them that certainly fail: 0 to 1.
+    pub failing: f64,
+    /// Why they fail, or why that is unknown.
+    pub fault: Option<Fault>,
+    /// Whether the Service's own settings keep the client out.
+    pub by_design: bool,
+    /// What stops them on this node beside the rules of kube-proxy.
+    pub barriers: Vec<Barrier>,
+}
+
+/// How a Service stands as a whole.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Standing {
+    /// All connections work.
+    Works,
+    /// Its own settings keep some clients out; all others work.
+    Restricted,
+    /// Another proxy serves it.
+    NotServed,
+    /// Something is not known.
+    Unknown,
+    /// No endpoint may get connections.
+    NoEndpoints,
+    /// Connections fail.
+    Fails,
+}
+
+impl Surveyed {
+    /// Returns what happens to the connections as a whole.
+    pub fn fate(&self) -> Fate {
+        Fate::of_all(self.cells.iter().map(|cell| cell.fate))
+    }
+
+    /// Returns how the Service port stands.
+    pub fn standing(&self) -> Standing {
+        let any = |is: &dyn Fn(&Brief) -> bool| self.cells.iter().any(is);
+        if self.left_to.is_some() {
+            Standing::NotServed
+        } else if !self.has_endpoints {
+            Standing::NoEndpoints
+        } else if any(&|cell| cell.fate.fails() && !cell.by_design) {
+            Standing::Fails
+        } else if self.cells.is_empty() || any(&|cell| cell.fate == Fate::Unknown) {
+            Standing::Unknown
+        } else if any(&|cell| cell.by_design) {
+            Standing::Restricted
+        } else {
+            Standing::Works
+        }
+    }
+}
+
+/// How many ports a thread takes at once.
+const STRIDE: usize = 32;
+
+/// Judges connections to every address of `ports` in `families`, from each kind of client, side by side on all processors; with the
+/// states `across` of other nodes, to endpoints there and back.
+pub fn survey<'n, 's: 'n>(
+    node: &'n NodeSnapshot<'n>,
+    ports: &[Port],
+    families: &[Family],
+    across: Option<&'s Across<'s>>,
+) -> Vec<Surveyed> {
+    let mut services: HashMap<(&str, &str), &Service> = HashMap::default();
+    for service in node.services().into_iter().flatten() {
+        let meta = &service.metadata;
+        services.insert((&meta.namespace, &meta.name), service);
+    }
+    let worlds = families
+        .iter()
+        .map(|family| (*family, World::whole(node, *family)));
+    let worlds: Vec<_> = worlds.collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let judge = across.map_or_else(|| Judge::new(node), |across| across.judge(node));
+        let walks = worlds
+            .iter()
+            .map(|(family, world)| (*family, Walks::new(world, *family)));
+        let walks: Vec<_> = walks.collect();
+        let mut done = Vec::new();
+        loop {
+            let from = next.fetch_add(STRIDE, Ordering::Relaxed);
+            let Some(some) = ports.get(from..).filter(|some| !some.is_empty()) else {
+                return done;
+            };
+            for (at, port) in some.iter().enumerate().take(STRIDE) {
+                let name = (&*port.name.namespace, &*port.name.name);
+                let service = services.get(&name).copied();
+                done.push((from + at, one(&judge, &walks, service, port)));
+            }
+        }
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    let mut done = thread::scope(|scope| {
+        let more = (1..threads.min(ports.len().div_ceil(STRIDE))).map(|_| scope.spawn(work));
+        let more: Vec<_> = more.collect();
+        let mut done = work();
+        for thread in more {
+            match thread.join() {
+                Ok(others) => done.extend(others),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, surveyed)| surveyed).collect()
+}
+
+fn one(
+    judge: &Judge<'_>,
+    walks: &[(Family, Walks<'_, '_, '_>)],
+    service: Option<&Service>,
+    port: &Port,
+) -> Surveyed {
+    let mut cells = Vec::new();
+    let mut has_endpoints = false;
+    for (family, walks) in walks {
+        has_endpoints |= usable(port, *family).next().is_some();
+        if port.left_to.is_some() {
+            continue;
+        }
+        for target in targets(judge.node, port, *family) {
+            let judged = judge.brief_cells(walks, target);
+            cells.extend(judged.map(|cell| brief(service, port, walks, &cell)));
+        }
+        let arrivals = judge.failing_arrivals(walks, port, *family);
+        cells.extend(
+            arrivals
+                .iter()
+                .map(|cell| brief(service, port, walks, cell)),
+        );
+    }
+    Surveyed {
+        name: port.name.clone(),
+        proto: port.proto,
+        cells,
+        has_endpoints,
+        left_to: port.left_to.clone(),
+    }
+}
+
+fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell: &Cell) -> Brief {
+    let by_design = cell.fate().fails() && is_by_design(service, port, cell);
+    Brief {
+        client: cell.client,
+        kind: cell.kind,
+        to: cell.to(),
+        fate: cell.fate(),
+        failing: cell.verdict.failing(),
+        fault: cell.verdict.faults().first().map(|fault| (*fault).clone()),
+        by_design,
+        barriers: if cell.fate().fails() && !by_design {
+            Barrier::all_of(cell, walks)
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source
+/// ranges, or a Local policy.
+fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
+    let Some(spec) = service.map(|service| &service.spec) else {
+        return false;
+    };
+    let policy = if cell.kind.is_internal() {
+        &spec.internal_traffic_policy
+    } else {
+        &spec.external_traffic_policy
+    };
+    let is_local = policy.as_deref() == Some("Local");
+    let family = Family::of(cell.flow.destination);
+    let is_here = usable(port, family).any(|of| of.local == Some(true));
+    // A full table, or an entry of the client, fails whatever the settings ask for.
+    let beside = cell.verdict.beside.as_ref();
+    if beside.is_some_and(|fault| fault.fate().fails()) {
+        return false;
+    }
+    let mut failing = cell
+        .outcomes
+        .iter()
+        .zip(&cell.verdict.ways)
+        .filter(|(_, way)| way.fate().fails());
+    failing.all(|(outcome, way)| match &way.fault {
+        Some(Fault::Stopped { hop, .. }) => match refusal(outcome, &outcome.hops[*hop]) {
+            Some(Refusal::SourceRanges) => true,
+            Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => is_local && !is_here,
+            _ => false,
+        },
+        Some(Fault::There { .. }) => match &way.onward {
+            Some(Onward::Far(far)) => is_by_design(service, port, &far.cell),
+            _ => false,
+        },
+        // Mode ipvs sends such packets on; and traffic from pods bypasses the policy.
+        Some(Fault::DirectReply { .. } | Fault::SharedSource { .. }) => is_local,
+        _ => false,
+    })
+}
+
+/// The Services of a node by how they stand, each by its worst port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Tally {
+    /// The number of all Services that kube-proxy serves or should serve.
+    pub total: usize,
+    /// The number of those of which all connections work.
+    pub works: usize,
+    /// The Services whose connections fail.
+    pub failing: Vec<Failing>,
+    /// The Services without an endpoint that may get connections, as `NAMESPACE/NAME`.
+    pub without_endpoints: Vec<String>,
+    /// The Services whose own settings keep some clients out; everybody else is served.
+    pub restricted: Vec<String>,
+    /// The Services of which something is not known.
+    pub unknown: Vec<String>,
+    /// The first reason why something is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A Service whose connections fail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Failing {
+    /// The Service, as `NAMESPACE/NAME`.
+    pub service: String,
+    /// What happens to its connections.
+    pub fate: Fate,
+    /// The clients whose connections fail.
+    pub clients: Vec<Client>,
+}
+
+/// Services named in the sentence before the rest is counted.
+const MOST_NAMED: usize = 3;
+
+impl Tally {
+    /// Returns how the Services of `ports` stand.
+    pub fn of(ports: &[Surveyed]) -> Self {
+        let mut by_name: BTreeMap<String, Vec<&Surveyed>> = BTreeMap::new();
+        for port in ports.iter().filter(|port| port.left_to.is_none()) {
+            let name = format!("{}/{}", port.name.namespace, port.name.name);
+            by_name.entry(name).or_default().push(port);
+        }
+        let mut tally = Self {
+            total: by_name.len(),
+            ..Self::default()
+        };
+        for (service, ports) in by_name {
+            let standing = ports.iter().map(|port| port.standing()).max();
+            match standing.unwrap_or(Standing::Unknown) {
+                Standing::Works | Standing::NotServed => tally.works += 1,
+                Standing::Restricted => tally.restricted.push(service),
+                Standing::Unknown => {
+                    let cells = ports.iter().flat_map(|port| &port.cells);
+                    let open = cells.filter(|cell| cell.fate == Fate::Unknown);
+                    let reasons = open.filter_map(|cell| cell.fault.as_ref());
+                    let reason = reasons.map(ToString::to_string).min();
+                    // Of several reasons, the first in the alphabet: names do not decide.
+                    tally.reason = tally.reason.into_iter().chain(reason).min();
+                    tally.unknown.push(service);
+                }
+                Standing::NoEndpoints => tally.without_endpoints.push(service),
+                Standing::Fails => {
+                    let cells = ports.iter().flat_map(|port| &port.cells);
+                    let failing = cells.filter(|cell| cell.fate.fails() && !cell.by_design);
+                    let mut clients: Vec<Client> = failing.map(|cell| cell.client).collect();
+                    clients.sort_unstable();
+                    clients.dedup();
+                    tally.failing.push(Failing {
+                        service,
+                        fate: Fate::of_all(ports.iter().map(|port| port.fate())),
+                        clients,
+                    });
+                }
+            }
+        }
+        tally
+    }
+
+    /// Returns the parts of the sentence behind the number of Services: `24 work`, `3 fail from pods (a, b, c)`.
+    fn parts(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        let verb = |count: usize, one: &str, many: &str| {
+            format!("{count} {}", if count == 1 { one } else { many })
+        };
+        if !self.failing.is_empty() {
+            let clients: Vec<Client> = self
+                .failing
+                .iter()
+                .flat_map(|of| of.clients.clone())
+                .collect();
+            let names: Vec<String> = self.failing.iter().map(|of| of.service.clone()).collect();
+            parts.push(format!(
+                "{}{} ({})",
+                verb(self.failing.len(), "fails", "fail"),
+                client_names(&clients),
+                named(&names)
+            ));
+        }
+        if !self.unknown.is_empty() {
+            let reason = self
+                .reason
+                .as_ref()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
+            parts.push(format!("{} unknown{reason}", self.unknown.len()));
+        }
+        if !self.without_endpoints.is_empty() {
+            let count = self.without_endpoints.len();
+            let has = verb(count, "has", "have");
+            parts.push(format!(
+                "{has} no ready endpoint ({})",
+                named(&self.without_endpoints)
+            ));
+        }
+        if !self.restricted.is_empty() {
+            parts.push(verb(
+                self.restricted.len(),
+                "is restricted by its own settings",
+                "are restricted by their own settings",
+            ));
+        }
+        parts
+    }
+}
+
+/// Returns the first names, and how many more there are.
+fn named(names: &[String]) -> String {
+    let shown = names[..names.len().min(MOST_NAMED)].join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+impl fmt::Display for Tally {
+    /// Writes the verdict on all Services in one sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.parts();
+        match (self.total, parts.as_slice()) {
+            (0, _) => f.write_str("no Services"),
+            (1, []) => f.write_str("the only Service works"),
+            (total, []) => write!(f, "all {total} Services work"),
+            (total, parts) => {
+                let all = kpx_node::words::number_of(total, "Service");
+                let works = if self.works == 1 { "works" } else { "work" };
+                write!(f, "{all}: {} {works}; {}", self.works, parts.join("; "))
+            }
+        }
+    }
+}

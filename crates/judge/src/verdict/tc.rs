@@ -1,0 +1,269 @@
+//! Traffic control: filters and queueing disciplines of the links that a packet and its reply pass.
+//!
+//! A program that a filter runs (BPF) is never known to leave packets alone: those of network plugins enforce policies, translate
+//! addresses or redirect. Limits of rates are no doubt, as a queue without room is none. Programs that are attached without a qdisc
+//! (tcx) are not read.
+//!
+//! Without the item, which older bundles do not have, nothing is said of them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question, is_of_old};
+use super::peers::TUNNELS;
+use super::{Fault, Missing, Obstacle};
+use crate::trace::{Entry, Outcome};
+use kpx_node::net::Proto;
+use kpx_node::node::tc::{Does, Filter, Keys, Loss, Side, Tc};
+
+/// A packet at one side of a link.
+#[derive(Clone, Copy, Debug)]
+struct Passage<'o> {
+    link: &'o str,
+    side: Side,
+    /// The port of a client is one of many.
+    source: (IpAddr, Option<u16>),
+    destination: (IpAddr, Option<u16>),
+    proto: Proto,
+    /// Whether it is the reply.
+    reply: bool,
+    /// Whether it certainly passes the link.
+    certain: bool,
+    /// Whether it is inside of another packet there, of which the filters see the outside.
+    inside: bool,
+}
+
+/// What keeps a packet.
+enum Met {
+    /// It is dropped.
+    Dropped(Obstacle),
+    /// It may be, in words.
+    Unsure(String),
+}
+
+impl Judge<'_> {
+    /// Returns the fault of a packet that traffic control drops, or its reply.
+    pub(super) fn dropped_by_tc(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let tc = self.node.tc().ok()?;
+        match self.meets(tc, question, outcome)? {
+            Met::Dropped(obstacle) => Some(Fault::Obstacle(Box::new(obstacle))),
+            Met::Unsure(_) => None,
+        }
+    }
+
+    /// Returns the doubt about a packet that meets something of traffic control that kpx does not model.
+    pub(super) fn unsure_tc(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let tc = match self.node.tc() {
+            Ok(tc) => tc,
+            Err(gap) if is_of_old(&gap) => return None,
+            Err(gap) => {
+                let what = "the filters of links are unknown";
+                return Some(Fault::Unknown(Missing::Gap { what, gap }));
+            }
+        };
+        match self.meets(tc, question, outcome)? {
+            Met::Unsure(why) => Some(Fault::Unknown(Missing::Unmodelled(why))),
+            Met::Dropped(_) => None,
+        }
+    }
+
+    /// Returns the first that keeps the packet or its reply.
+    fn meets(&self, tc: &Tc, question: Question<'_>, outcome: &Outcome) -> Option<Met> {
+        if tc.filters.is_empty() && tc.losses.is_empty() {
+            return None;
+        }
+        let came_by = self.came_in_by(question, outcome);
+        let passages = self.passages(question, outcome, came_by.as_deref());
+        let mut unsure = None;
+        for passage in passages {
+            match self.meets_at(tc, passage) {
+                Some(Met::Dropped(obstacle)) => return Some(Met::Dropped(obstacle)),
+                met => unsure = unsure.or(met),
+            }
+        }
+        unsure
+    }
+
+    /// Returns the sides of links that the packet passes, then its reply.
+    fn passages<'o>(
+        &'o self,
+        question: Question<'_>,
+        outcome: &'o Outcome,
+        came_by: Option<&'o str>,
+    ) -> Vec<Passage<'o>> {
+        let flow = question.flow;
+        let service = (flow.destination, Some(flow.port));
+        let client = (outcome.sent_from, None);
+        let source = (outcome.source, None);
+        let end = (outcome.destination.0, Some(outcome.destination.1));
+        let input = came_by.filter(|_| flow.entry != Entry::Host);
+        let output = outcome.leaves_by().filter(|_| !self.ends_here(outcome));
+        let mut all = Vec::new();
+        let mut add = |link: Option<&'o str>, side, source, destination, reply| {
+            let Some(link) = link.filter(|link| *link != "lo") else {
+                return;
+            };
+            let passage = Passage {
+                link,
+                side,
+                source,
+                destination,
+                proto: flow.proto,
+                reply,
+                certain: true,
+                inside: false,
+            };
+            // From port to port, a packet does not pass the bridge's own sides.
+            if !outcome.bridged {
+                all.push(passage);
+            }
+            // Which port is the pod's is not known.
+            for port in self.ports(link) {
+                all.push(Passage {
+                    link: &port.name,
+                    certain: false,
+                    ..passage
+                });
+            }
+            for carrier in self.carriers(link) {
+                all.push(Passage {
+                    link: carrier,
+                    certain: false,
+                    inside: true,
+                    ..passage
+                });
+            }
+        };
+        add(input, Side::Ingress, client, service, false);
+        add(output, Side::Egress, source, end, false);
+        let answers = if self.ends_here(outcome) {
+            service
+        } else {
+            end
+        };
+        add(output, Side::Ingress, answers, source, true);
+        add(input, Side::Egress, service, client, true);
+        all
+    }
+
+    fn meets_at(&self, tc: &Tc, passage: Passage<'_>) -> Option<Met> {
+        let link = passage.link;
+        let mut unsure = None;
+        let mut may_pass = false;
+        let all = tc.filters.get(link).map_or(&[][..], Vec::as_slice);
+        for filter in all.iter().filter(|of| of.side == passage.side) {
+            let Some(matched) = matches(filter, passage) else {
+                continue;
+            };
+            match &filter.does {
+                Does::Nothing => {}
+                Does::Pass if matched => break,
+                Does::Pass => may_pass = true,
+                // What passes it comes back to where it was.
+                Does::Redirect(to) if self.is_ifb(to) => {
+                    if matched {
+                        break;
+                    }
+                    may_pass = true;
+                }
+                Does::Drop if matched && passage.certain && !may_pass && unsure.is_none() => {
+                    return Some(Met::Dropped(Obstacle::Tc {
+                        link: link.to_owned(),
+                        filter: Some(Box::new(filter.clone())),
+                        reply: passage.reply,
+                    }));
+                }
+                does => unsure = unsure.or_else(|| Some(doubt(filter, does, link))),
+            }
+        }
+        let unsure = unsure.map(Met::Unsure);
+        let loss = tc.losses.get(link);
+        let share = match loss.filter(|_| passage.side == Side::Egress) {
+            None => return unsure,
+            Some(Loss::All) if passage.certain => {
+                return Some(Met::Dropped(Obstacle::Tc {
+                    link: link.to_owned(),
+                    filter: None,
+                    reply: passage.reply,
+                }));
+            }
+            Some(Loss::All) => "all".to_owned(),
+            Some(Loss::Share(share)) => format!("{} %", (share * 1000.0).round() / 10.0),
+            Some(Loss::Some) => "some".to_owned(),
+        };
+        unsure.or_else(|| {
+            let why = format!("the tc qdisc of {link} loses {share} of its packets on purpose");
+            Some(Met::Unsure(why))
+        })
+    }
+
+    /// Returns the links that carry the packets of a tunnel to other nodes.
+    fn carriers(&self, tunnel: &str) -> BTreeSet<&str> {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let mut links = links.iter().filter(|of| of.name == tunnel);
+        if links.any(|of| TUNNELS.contains(&of.kind.as_str())) {
+            self.places.links_of_node()
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    fn is_ifb(&self, name: &str) -> bool {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        links.iter().any(|of| of.name == name && of.kind == "ifb")
+    }
+}
+
+/// Returns why a filter leaves the way of a packet open.
+fn doubt(filter: &Filter, does: &Does, link: &str) -> String {
+    match does {
+        Does::Other(program) if filter.kind == "bpf" => format!(
+            "{program} on {link} (`{filter}`) may drop or redirect packets: kpx does not read its code"
+        ),
+        Does::Other(action) => format!(
+            "the tc filter `{filter}` of {link} ({action}) may drop or change packets: kpx does not model it"
+        ),
+        Does::Redirect(to) => {
+            format!("the tc filter `{filter}` of {link} may redirect packets to {to}")
+        }
+        Does::Drop | Does::Nothing | Does::Pass => {
+            format!("the tc filter `{filter}` of {link} may drop packets")
+        }
+    }
+}
+
+/// Returns whether `filter` certainly matches a packet; `None` if it certainly does not.
+fn matches(filter: &Filter, passage: Passage<'_>) -> Option<bool> {
+    let family = match passage.source.0 {
+        IpAddr::V4(_) => "ip",
+        IpAddr::V6(_) => "ipv6",
+    };
+    let is_ip = matches!(filter.protocol.as_str(), "ip" | "ipv6");
+    if filter.protocol != "all" && filter.protocol != family && !(passage.inside && is_ip) {
+        return None;
+    }
+    let keys = &filter.keys;
+    if passage.inside {
+        return Some(*keys == Keys::default());
+    }
+    let port = |key: Option<u16>, packet: Option<u16>| match (key, packet) {
+        (None, _) => Some(true),
+        (Some(key), Some(port)) => Some(key == port),
+        (Some(_), None) => None,
+    };
+    let parts = [
+        Some(keys.source.is_none_or(|of| of.contains(passage.source.0))),
+        Some(
+            keys.destination
+                .is_none_or(|of| of.contains(passage.destination.0)),
+        ),
+        Some(keys.proto.is_none_or(|of| of == passage.proto)),
+        port(keys.source_port, passage.source.1),
+        port(keys.destination_port, passage.destination.1),
+        (!keys.others).then_some(true),
+    ];
+    if parts.contains(&Some(false)) {
+        return None;
+    }
+    Some(parts.iter().all(Option::is_some))
+}

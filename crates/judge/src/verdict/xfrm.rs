@@ -1,0 +1,233 @@
+//! Policies of IPsec: each packet asks them when it is routed out, forwarded or taken in, and so does its reply.
+//!
+//! Sources: `xfrm_policy.c`, `ip_forward.c`, `nf_nat_core.c` and `nf_nat_proto.c` of Linux 5.10 to 6.18. What a packet is asked for
+//! before it is forwarded or taken in are its addresses as it came; before it goes out, those that it has by then.
+//!
+//! Without the item, which older bundles do not have, nothing is said of them.
+
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question, is_of_old};
+use super::{Fault, Missing, Obstacle};
+use crate::trace::{Entry, Outcome};
+use kpx_node::net::Proto;
+use kpx_node::node::xfrm::{Direction, Policy};
+
+/// A packet that asks for a policy.
+#[derive(Clone, Copy, Debug)]
+struct Asks<'o> {
+    direction: Direction,
+    /// The port of a client is one of many.
+    source: (IpAddr, Option<u16>),
+    destination: (IpAddr, Option<u16>),
+    /// The link by which it came.
+    input: Option<&'o str>,
+    /// The link by which it leaves.
+    output: Option<&'o str>,
+}
+
+/// What the policies do to a packet.
+#[derive(Debug, Default)]
+struct Answer<'n> {
+    /// The policies that drop it, each once those before are removed.
+    blocked: Vec<&'n Policy>,
+    /// The first policy of which it is not known what it does.
+    unsure: Option<&'n Policy>,
+}
+
+impl Judge<'_> {
+    /// Returns the fault of a packet that policies of IPsec drop, or its reply.
+    pub(super) fn blocked_by_ipsec(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        if self.node.xfrm().ok()?.all.is_empty() {
+            return None;
+        }
+        let mut policies: Vec<Policy> = Vec::new();
+        let mut refused = false;
+        let came_by = self.came_in_by(question, outcome);
+        let asks = self.asks(question, outcome, came_by.as_deref());
+        for (at, asks) in asks.into_iter().enumerate() {
+            let answer = self.answer(question.flow.proto, asks);
+            // A program's own first packet fails before it is sent.
+            if at == 0 && question.flow.entry == Entry::Host && !answer.blocked.is_empty() {
+                refused = true;
+            }
+            for policy in answer.blocked {
+                if !policies.contains(policy) {
+                    policies.push(policy.clone());
+                }
+            }
+        }
+        (!policies.is_empty())
+            .then(|| Fault::Obstacle(Box::new(Obstacle::Xfrm { policies, refused })))
+    }
+
+    /// Returns the doubt about a packet for which a policy asks for IPsec, or may drop it.
+    pub(super) fn unsure_ipsec(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        match self.node.xfrm() {
+            Ok(policies) if policies.all.is_empty() => return None,
+            Ok(_) => {}
+            Err(gap) if is_of_old(&gap) => return None,
+            Err(gap) => {
+                let what = "the policies of IPsec are unknown";
+                return Some(Fault::Unknown(Missing::Gap { what, gap }));
+            }
+        }
+        let came_by = self.came_in_by(question, outcome);
+        let mut all = self.asks(question, outcome, came_by.as_deref()).into_iter();
+        let policy = all.find_map(|asks| self.answer(question.flow.proto, asks).unsure)?;
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "the xfrm policy `{policy}` {}",
+            if policy.templates > 0 {
+                "sends the packets through IPsec, which kpx does not model"
+            } else {
+                "may block the packets"
+            }
+        ))))
+    }
+
+    /// Returns what the packet and its reply ask for, in their order.
+    fn asks<'o>(
+        &self,
+        question: Question<'_>,
+        outcome: &'o Outcome,
+        came_by: Option<&'o str>,
+    ) -> Vec<Asks<'o>> {
+        use Direction::{Forward, In, Out};
+        let flow = question.flow;
+        let client = (outcome.sent_from, None);
+        let source = (outcome.source, None);
+        let service = (flow.destination, Some(flow.port));
+        let end = (outcome.destination.0, Some(outcome.destination.1));
+        let leaves_by = outcome.leaves_by();
+        let there = |direction, source, destination| Asks {
+            direction,
+            source,
+            destination,
+            input: came_by,
+            output: leaves_by,
+        };
+        let back = |direction, source, destination| Asks {
+            direction,
+            source,
+            destination,
+            input: leaves_by,
+            output: came_by,
+        };
+        let is_own = flow.entry == Entry::Host;
+        // lo is outside of IPsec, and a bridge passes packets on without asking.
+        if outcome.bridged || is_own && self.ends_here(outcome) {
+            return Vec::new();
+        }
+        if self.ends_here(outcome) {
+            return vec![
+                there(In, client, service),
+                back(Out, end, client),
+                back(Out, service, client),
+            ];
+        }
+        if is_own {
+            return vec![
+                // The link of the address that is translated is not known.
+                Asks {
+                    output: None,
+                    ..there(Out, client, service)
+                },
+                there(Out, client, end),
+                there(Out, source, end),
+                back(In, end, source),
+            ];
+        }
+        vec![
+            there(Forward, client, service),
+            there(Out, client, end),
+            there(Out, source, end),
+            back(Forward, end, source),
+            back(Out, end, client),
+            back(Out, service, client),
+        ]
+    }
+
+    fn answer(&self, proto: Proto, asks: Asks<'_>) -> Answer<'_> {
+        let mut answer = Answer::default();
+        if self.asks_nothing(asks) {
+            return answer;
+        }
+        let all = self.node.xfrm().map_or(&[][..], |all| all.all.as_slice());
+        let mut may_pass = false;
+        for policy in all.iter().filter(|of| of.direction == asks.direction) {
+            let passes = policy.templates == 0 && !policy.blocks;
+            match matches(policy, proto, asks) {
+                Some(false) => {}
+                Some(true) if passes => break,
+                None if passes => may_pass = true,
+                Some(true) if policy.blocks && !may_pass && answer.unsure.is_none() => {
+                    answer.blocked.push(policy);
+                }
+                Some(true) => {
+                    answer.unsure = answer.unsure.or(Some(policy));
+                    break;
+                }
+                None => answer.unsure = answer.unsure.or(Some(policy)),
+            }
+        }
+        answer
+    }
+
+    /// Returns whether a setting of the link takes packets out of IPsec.
+    fn asks_nothing(&self, asks: Asks<'_>) -> bool {
+        let (link, name) = match asks.direction {
+            Direction::Out => (asks.output, "disable_xfrm"),
+            Direction::In | Direction::Forward => (asks.input, "disable_policy"),
+        };
+        let (Some(link), Ok(sysctl)) = (link, self.node.sysctl()) else {
+            return false;
+        };
+        let family = match asks.source.0 {
+            IpAddr::V4(_) => "ipv4",
+            IpAddr::V6(_) => "ipv6",
+        };
+        let is_on = |of: &str| {
+            let key = format!("net.{family}.conf.{of}.{name}");
+            sysctl.get(&key) == Some("1")
+        };
+        is_on("all") || is_on(&link.replace('.', "/"))
+    }
+}
+
+/// Returns whether `policy` is for a packet; `None` if that is not known.
+fn matches(policy: &Policy, proto: Proto, asks: Asks<'_>) -> Option<bool> {
+    let known = |policy: Option<u16>, packet: Option<u16>| match (policy, packet) {
+        (None, _) => Some(true),
+        (Some(of), Some(port)) => Some(of == port),
+        (Some(_), None) => None,
+    };
+    let link = match (&policy.link, asks.output) {
+        (None, _) => Some(true),
+        (Some(of), Some(link)) => Some(of == link),
+        (Some(_), None) => None,
+    };
+    // Of a mark that only some packets have, kpx does not know whether these are among them.
+    let mark = match policy.mark {
+        None | Some((_, 0)) => Some(true),
+        Some(_) => None,
+    };
+    let parts = [
+        Some(policy.if_id == 0),
+        Some(policy.source.contains(asks.source.0)),
+        Some(policy.destination.contains(asks.destination.0)),
+        Some(policy.proto.is_none_or(|of| of == proto)),
+        known(policy.source_port, asks.source.1),
+        known(policy.destination_port, asks.destination.1),
+        link,
+        mark,
+        policy.unknown.is_empty().then_some(true),
+    ];
+    if parts.contains(&Some(false)) {
+        return Some(false);
+    }
+    parts.iter().all(Option::is_some).then_some(true)
+}

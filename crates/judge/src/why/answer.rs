@@ -1,0 +1,289 @@
+//! The answer: its fate, sentence and fix, derived from the verdicts and the causes.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::cause::{At, Cause, Degree};
+use super::endpoints::EndpointRow;
+use super::findings::Related;
+use super::paths::Path;
+use crate::check::{Fix, ServiceRef};
+use crate::trace::mismatch::listed;
+use crate::verdict::{Cell, Client, Fate, Onward, client_names};
+use kpx_node::evidence::Time;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::pod_networks::PodNetwork;
+use kpx_node::owner::EndpointState;
+use kpx_node::words::number_of;
+
+/// What no evidence of a node shows.
+const UNSEEN: &[&str] = &[
+    "MTU",
+    "the network plugin's own path",
+    "NetworkPolicies",
+    "the application",
+];
+
+/// What else is not seen unless connections are followed to other nodes.
+const OTHER_NODES: &str = "other nodes";
+
+/// Returns what the evidence of `node` does not show.
+pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
+    let mut unseen = UNSEEN.to_vec();
+    unseen.push(OTHER_NODES);
+    match node.pod_networks() {
+        Ok(all) if all.iter().all(PodNetwork::knows_rules) => {}
+        Ok(_) => unseen.push("rules inside pods"),
+        Err(_) => unseen.push("sockets and rules inside pods"),
+    }
+    unseen
+}
+
+/// The answer to why a Service does not work, seen from one node.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// Name of the node, if known.
+    pub node: Option<String>,
+    /// The Service, as `NAMESPACE/NAME`; `None` if there is none.
+    pub service: Option<String>,
+    /// The same, as a type.
+    #[serde(skip)]
+    pub found: Option<ServiceRef>,
+    /// What happens to the connections that were asked about.
+    pub fate: Fate,
+    /// The answer in one sentence, without a full stop.
+    pub sentence: String,
+    /// The fix of the first cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+    /// The causes, in the order in which a packet meets them.
+    pub causes: Vec<Broken>,
+    /// Connections from each client to each address.
+    pub paths: Vec<Path>,
+    /// Endpoints of the Service.
+    pub endpoints: Vec<EndpointRow>,
+    /// Findings of the doctor that concern the Service.
+    pub findings: Vec<Related>,
+    /// The other nodes to which connections go, if states of other nodes are given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Beside>,
+    /// Data that is missing.
+    pub unknown: Vec<String>,
+    /// What no evidence of a node shows.
+    pub unseen: Vec<&'static str>,
+}
+
+/// Another node to which connections go.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Beside {
+    /// The node.
+    pub node: String,
+    /// Why connections were not followed to it, if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
+}
+
+/// A cause, with the connections that it breaks.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Broken {
+    /// The cause.
+    #[serde(flatten)]
+    pub cause: Cause,
+    /// How sure it is.
+    pub degree: Degree,
+    /// Whether the Service's own settings ask for it.
+    pub by_design: bool,
+    /// The Service port, or the Service if several ports are affected.
+    pub subject: String,
+    /// The node on which it is, if that is another one than the node that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The clients whose connections fail.
+    pub from: Vec<Client>,
+    /// The addresses at which they fail.
+    pub to: Vec<String>,
+    /// Time since when it is so, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Owner of the rules at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The cause as one sentence.
+    pub sentence: String,
+    /// The fix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Fix>,
+    /// What helps until the fix is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meanwhile: Option<Fix>,
+}
+
+impl Answer {
+    /// Returns every fix.
+    pub fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
+        let broken = self.causes.iter_mut();
+        let broken = broken.flat_map(|of| of.fix.iter_mut().chain(&mut of.meanwhile));
+        let related = self.findings.iter_mut().filter_map(|of| of.fix.as_mut());
+        self.fix.iter_mut().chain(broken).chain(related)
+    }
+}
+
+impl Broken {
+    pub(super) fn new(cause: Cause, degree: Degree, at: At) -> Self {
+        let there = |fix: Option<Fix>| match &at.there {
+            Some(node) => fix.map(|fix| fix.at(node)),
+            None => fix,
+        };
+        Self {
+            degree,
+            by_design: cause.is_by_design(),
+            owner: cause.owner().map(str::to_owned),
+            sentence: match &at.open {
+                Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
+                None => cause.sentence(&at),
+            },
+            fix: there(cause.fix(&at)),
+            meanwhile: there(cause.meanwhile()),
+            node: at.there,
+            subject: at.subject,
+            from: at.from,
+            to: at.to,
+            since: at.since,
+            cause,
+        }
+    }
+
+    /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
+    /// the earliest.
+    pub(super) fn rank(&self) -> (Degree, bool, u8) {
+        (self.degree, self.by_design, self.cause.stage())
+    }
+}
+
+impl Answer {
+    /// Adds the cause of a real connection that failed, although the evidence shows nothing.
+    pub fn add(&mut self, cause: Cause, fate: Fate) {
+        let subject = match self.paths.first() {
+            Some(first) if self.paths.iter().all(|path| path.service == first.service) => {
+                first.service.clone()
+            }
+            _ => self.service.clone().unwrap_or_default(),
+        };
+        let at = At {
+            subject: subject.clone(),
+            service: self.found.clone(),
+            node: self.node.clone(),
+            ..At::default()
+        };
+        self.causes.push(Broken::new(cause, Degree::Breaks, at));
+        self.settle_as(&subject);
+        self.fate = fate;
+        if let Some(first) = self.causes.first() {
+            self.sentence.clone_from(&first.sentence);
+            self.fix.clone_from(&first.fix);
+        }
+    }
+
+    /// Derives the fate, the sentence and the fix from the connections and the causes.
+    pub(super) fn settle_as(&mut self, subject: &str) {
+        self.nodes = beside(&self.paths);
+        if !self.nodes.is_empty() && self.nodes.iter().all(|of| of.unread.is_none()) {
+            self.unseen.retain(|of| *of != OTHER_NODES);
+        }
+        self.causes.sort_by_key(Broken::rank);
+        let first = self.causes.first();
+        self.fate = if self.paths.is_empty() {
+            match first.map(|of| of.degree) {
+                Some(Degree::Breaks) => Fate::Refused,
+                Some(Degree::NotServed | Degree::Suspect) | None => Fate::Unknown,
+            }
+        } else {
+            Fate::of_all(self.paths.iter().map(|path| path.fate))
+        };
+        let is_unseen = |of: &Broken| matches!(of.cause, Cause::Balancer { .. });
+        if self.fate == Fate::Works && self.causes.iter().any(is_unseen) {
+            self.fate = Fate::Unknown;
+        }
+        let told = first.filter(|_| self.fate != Fate::Works);
+        self.fix = told.and_then(|of| of.fix.clone());
+        self.sentence = match told {
+            Some(first) => first.sentence.clone(),
+            None => self.without_cause(subject),
+        };
+    }
+
+    /// Returns the sentence for a Service without a cause.
+    fn without_cause(&self, subject: &str) -> String {
+        let node = self.node.as_deref().unwrap_or("this node");
+        if self.fate != Fate::Works {
+            let reason = self
+                .unknown
+                .first()
+                .map_or("there is nothing to judge", String::as_str);
+            return format!("kpx cannot tell whether {subject} works on {node}: {reason}");
+        }
+        let ready = self.endpoints.iter().filter(|of| {
+            matches!(
+                of.state,
+                Some(EndpointState::Ready | EndpointState::ServingTerminating)
+            )
+        });
+        let mut ready: Vec<SocketAddr> = ready.map(|of| of.address).collect();
+        ready.sort_unstable();
+        ready.dedup();
+        let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
+        let endpoints = number_of(ready.len(), "endpoint");
+        let from = client_names(&from);
+        let unread: Vec<String> = self.nodes.iter().filter_map(Beside::reason).collect();
+        let until = match unread.as_slice() {
+            [] => String::new(),
+            reasons => format!(", as far as node {node} ({})", listed(reasons)),
+        };
+        format!(
+            "{subject} works on {node}: connections{from} reach {endpoints}, and replies return{until}"
+        )
+    }
+}
+
+impl Beside {
+    fn reason(&self) -> Option<String> {
+        let reason = self.unread.as_ref()?;
+        Some(format!("{} was not read: {reason}", self.node))
+    }
+}
+
+/// Returns the other nodes to which the connections of `paths` go, as far as states of other nodes are given.
+fn beside(paths: &[Path]) -> Vec<Beside> {
+    let mut all = BTreeSet::new();
+    let mut left: Vec<&Cell> = paths.iter().map(|path| &path.cell).collect();
+    while let Some(cell) = left.pop() {
+        for onward in cell
+            .verdict
+            .ways
+            .iter()
+            .filter_map(|way| way.onward.as_ref())
+        {
+            all.insert(match onward {
+                Onward::Far(far) => {
+                    left.push(&far.cell);
+                    Beside {
+                        node: far.node.clone(),
+                        unread: None,
+                    }
+                }
+                Onward::Unread { node, reason } => Beside {
+                    node: node.clone(),
+                    unread: Some(reason.clone()),
+                },
+            });
+        }
+    }
+    all.into_iter().collect()
+}

@@ -1,0 +1,57 @@
+//! Load balancers that kube-proxy does not serve: their way begins outside of the node.
+
+use super::cause::Cause;
+use kpx_node::cluster::Service;
+
+/// The annotation with the settings of an NLB's targets.
+pub(super) const TARGET_ATTRIBUTES: &str =
+    "service.beta.kubernetes.io/aws-load-balancer-target-group-attributes";
+
+/// The annotation with the kind of AWS load balancer, and its values for an NLB.
+const AWS_TYPE: (&str, &[&str]) = (
+    "service.beta.kubernetes.io/aws-load-balancer-type",
+    &["nlb", "external", "nlb-ip"],
+);
+
+/// The annotation with the kind of an NLB's targets.
+const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
+
+/// The class of Services with an NLB.
+const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
+
+/// Returns the load balancer of `service` that no node shows; `None` if it has none.
+pub(super) fn unseen(service: &Service) -> Option<Cause> {
+    let spec = &service.spec;
+    if spec.kind != "LoadBalancer" {
+        return None;
+    }
+    let ingress = service.status.load_balancer.ingress.iter();
+    let names = ingress.filter_map(|of| match (&of.ip, &of.hostname) {
+        (Some(ip), _) if of.ip_mode.as_deref() == Some("Proxy") => Some(ip.clone()),
+        (None, Some(name)) => Some(name.clone()),
+        _ => None,
+    });
+    let names: Vec<String> = names.collect();
+    if names.is_empty() {
+        return None;
+    }
+    let annotation = |key: &str| service.metadata.annotations.get(key).map(String::as_str);
+    let has_pods =
+        annotation(TARGET_TYPE) == Some("ip") || annotation(AWS_TYPE.0) == Some("nlb-ip");
+    let class = spec.load_balancer_class.as_deref();
+    let is_nlb = annotation(AWS_TYPE.0).is_some_and(|of| AWS_TYPE.1.contains(&of))
+        || class.is_some_and(|of| NLB_CLASSES.contains(&of));
+    let is_off = annotation(TARGET_ATTRIBUTES)
+        .is_some_and(|of| of.contains("preserve_client_ip.enabled=false"));
+    let ports = spec.ports.iter().filter_map(|port| port.node_port);
+    Some(Cause::Balancer {
+        names,
+        node_ports: if has_pods {
+            Vec::new()
+        } else {
+            ports.filter(|port| *port != 0).collect()
+        },
+        // Targets by address do not get them unless that is asked for.
+        preserves: is_nlb && !has_pods && !is_off,
+    })
+}

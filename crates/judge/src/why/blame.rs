@@ -1,0 +1,627 @@
+//! The causes of connections that fail: from the sets of repairs that make them work.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::candidates::{Candidate, What, failing};
+use super::endpoints::{Objects, lack, last_change, usable};
+use super::paths::Path;
+use super::search::Sets;
+use super::there::{failing_there, fails_here};
+use super::{Cause, Degree, Idle, Look};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, room_fix, rule_fix};
+use crate::diff::Change;
+use crate::repair::{Edit, Repair};
+use crate::trace::userspace::CLOSED;
+use crate::trace::why;
+use crate::trace::{Effect, Hop, Outcome, Rule, Subsystem, mismatch};
+use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
+use kpx_node::evidence::Time;
+use kpx_node::evidence::proxy_log;
+use kpx_node::net::Family;
+use kpx_node::owner::software::Maker;
+use kpx_node::owner::{self, Port};
+
+/// A cause on one path.
+#[derive(Clone, Debug)]
+pub(super) struct Blame {
+    pub(super) cause: Cause,
+    pub(super) degree: Degree,
+    pub(super) since: Option<Time>,
+    /// The node on which it is, if that is not the node that is asked.
+    pub(super) there: Option<String>,
+}
+
+impl Blame {
+    pub(super) fn breaks(cause: Cause) -> Self {
+        Self {
+            cause,
+            degree: Degree::Breaks,
+            since: None,
+            there: None,
+        }
+    }
+
+    pub(super) fn suspects(cause: Cause) -> Self {
+        Self {
+            degree: Degree::Suspect,
+            ..Self::breaks(cause)
+        }
+    }
+}
+
+impl Look<'_> {
+    /// Returns why the connections of `cell` fail, in path order, and the repairs of this node; `known` are the repairs found for
+    /// other connections.
+    pub(super) fn causes(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        known: &mut Vec<Sets>,
+    ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
+        let (mut blames, repairs) = if fails_here(cell) {
+            self.causes_here(service, target, cell, known)
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        for far in failing_there(cell) {
+            let of_node = self.there.iter().flat_map(|there| there.causes(far));
+            for blame in of_node {
+                let is_same = |of: &Blame| of.cause == blame.cause && of.there == blame.there;
+                if !blames.iter().any(is_same) {
+                    blames.push(blame);
+                }
+            }
+        }
+        (blames, repairs)
+    }
+
+    /// Returns why the connections of `cell` fail on this node.
+    fn causes_here(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        known: &mut Vec<Sets>,
+    ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
+        let sets = self.search(service, target.port, cell, known);
+        if sets.is_empty() {
+            return (self.without_repair(service, target, cell), Vec::new());
+        }
+        let repairs = sets
+            .iter()
+            .map(|set| set.iter().flat_map(|of| of.repairs.clone()).collect());
+        let repairs = repairs.collect();
+        let mut blames = Vec::new();
+        for set in &sets {
+            for blame in self.of_set(service, target, cell, set) {
+                if blames
+                    .iter()
+                    .all(|other: &Blame| other.cause != blame.cause)
+                {
+                    blames.push(blame);
+                }
+            }
+        }
+        if !known.iter().any(|other| same(other, &sets)) {
+            known.push(sets);
+        }
+        (blames, repairs)
+    }
+
+    /// Returns why the connections of `cell` fail, which no repair in a simulation helps: what kube-proxy's process does with
+    /// connections, and on which ports it listens, is not programmed.
+    fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
+        let (port, family) = (target.port, target.family());
+        if let Some(cause) = self.shared(service, target) {
+            return vec![Blame::breaks(cause)];
+        }
+        if let Some(cause) = self.left_out(target) {
+            return vec![Blame::breaks(cause)];
+        }
+        let is_lacking = usable(port, family).next().is_none();
+        let lacking = || self.lacking(service, port, family);
+        let ends = ends_at_process(cell);
+        if is_lacking && ends.iter().all(|end| *end == Some(AtProcess::Closed)) {
+            return vec![lacking()];
+        }
+        if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
+            return vec![Blame::breaks(unexplained(cell))];
+        }
+        let drift = self.drift(port, family);
+        let changes = drift.iter().flat_map(|of| &of.repairs);
+        let changes: Vec<&Change> = changes
+            .filter_map(|repair| match repair {
+                Repair::Program(change) => Some(change.as_ref()),
+                _ => None,
+            })
+            .collect();
+        let rules = self.rules(&changes, family);
+        let rules = rules.unwrap_or_else(|| unexplained(cell));
+        let mut blames = vec![Blame::breaks(rules)];
+        blames.extend(is_lacking.then(lacking));
+        blames
+    }
+
+    /// Returns that another Service has the address and port of `target`, too: kube-proxy's rules serve one of them.
+    fn shared(&self, service: &Service, target: Target<'_>) -> Option<Cause> {
+        let Kind::Address(own) = target.kind else {
+            return None;
+        };
+        let meta = &service.metadata;
+        let is_other = |of: &&Service| {
+            of.metadata.name != meta.name || of.metadata.namespace != meta.namespace
+        };
+        let others = self.services.iter().filter(is_other);
+        let mut ports = others.flat_map(|of| owner::ports_of(of, &[], None));
+        ports.find_map(|of| {
+            let has_port = of.port == Some(target.at.port()) && of.proto == target.port.proto;
+            let mut addresses = of.addresses.iter().filter(|_| has_port);
+            let (role, _) = addresses.find(|(_, at)| *at == target.at.ip())?;
+            Some(Cause::SharedAddress {
+                address: target.at,
+                role: own,
+                other: format!("{}/{}", of.name.namespace, of.name.name),
+                other_role: *role,
+            })
+        })
+    }
+
+    /// Returns that kube-proxy's configuration omits the address of the NodePort.
+    fn left_out(&self, target: Target<'_>) -> Option<Cause> {
+        let ranges = &self.node.proxy_config().ok()?.node_port_addresses;
+        let mode = self.node.configured_mode().ok()?;
+        let desired = self.node.desired(mode).ok()?;
+        let listed = desired
+            .family(target.family())?
+            .node_port_addresses(&desired.facts, true);
+        let is_out = target.kind == Kind::NodePort
+            && !ranges.is_empty()
+            && !listed.ok()?.contains(&target.at.ip());
+        is_out.then(|| Cause::NodePortAddresses {
+            ranges: ranges.clone(),
+            address: target.at.ip(),
+        })
+    }
+
+    /// Returns the causes that a set of repairs removes.
+    fn of_set(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        set: &[Candidate],
+    ) -> Vec<Blame> {
+        let mut blames = Vec::new();
+        let changes: Vec<&Change> = set
+            .iter()
+            .filter(|of| of.what == What::Rules)
+            .flat_map(|of| &of.repairs)
+            .filter_map(|repair| match repair {
+                Repair::Program(change) => Some(change.as_ref()),
+                _ => None,
+            })
+            .collect();
+        blames.extend(self.rules(&changes, target.family()).map(Blame::breaks));
+        for candidate in set {
+            blames.extend(self.of_candidate(service, target, cell, candidate));
+        }
+        blames.sort_by_key(|blame| blame.cause.stage());
+        blames
+    }
+
+    fn of_candidate(
+        &self,
+        service: &Service,
+        target: Target<'_>,
+        cell: &Cell,
+        candidate: &Candidate,
+    ) -> Option<Blame> {
+        let faults = cell.verdict.faults();
+        Some(match &candidate.what {
+            // They are one cause.
+            What::Rules => return None,
+            What::Foreign(hop) => Blame::breaks(self.foreign(hop, cell)),
+            What::Leftover(hop, mode) => Blame::breaks(Cause::Leftover {
+                mode: *mode,
+                object: format!(
+                    "rule {} of chain {} in table {}",
+                    hop.number, hop.chain, hop.table
+                ),
+            }),
+            What::LeftAddress(addr) => Blame::breaks(Cause::Leftover {
+                mode: Mode::Ipvs,
+                object: format!("address {addr} of kube-ipvs0"),
+            }),
+            What::Sysctl(key) => {
+                let bridge = faults.iter().find_map(|fault| match fault {
+                    Fault::BypassedReply { bridge, key: of } if of == key => Some(bridge.clone()),
+                    _ => None,
+                });
+                Blame::breaks(match bridge {
+                    Some(bridge) => Cause::BypassedReply { bridge, key },
+                    None => Cause::ForwardingOff { key },
+                })
+            }
+            What::Dormant(table) => Blame::breaks(Cause::Dormant {
+                table: table.clone(),
+            }),
+            What::Route(route, backend, removal) => Blame::breaks(Cause::Route {
+                route: route.clone(),
+                backend: *backend,
+                removal: removal.clone(),
+            }),
+            What::RouteThere(missing) => match missing {
+                Missing::PodRoute {
+                    address,
+                    range,
+                    node,
+                    by,
+                    way,
+                    ..
+                } => Blame::breaks(Cause::PodRoute {
+                    backend: *address,
+                    range: *range,
+                    other: node.clone(),
+                    by: *by,
+                    way: way.clone(),
+                }),
+                _ => return None,
+            },
+            What::PodRoute(fault) => {
+                let cause = pod_route(fault)?;
+                // The way to an endpoint that is only assumed is no cause to report: there is none to reach.
+                let assumed = self.new_endpoint(target.family());
+                let is_assumed = |backend: &SocketAddr| backend.ip() == assumed;
+                match &cause {
+                    Cause::NoRoute { backend, .. } | Cause::WrongNode { backend, .. }
+                        if is_assumed(backend) =>
+                    {
+                        return None;
+                    }
+                    _ => Blame::breaks(cause),
+                }
+            }
+            What::Table(count, most) => {
+                let crowd = self.node.crowd();
+                Blame::breaks(Cause::TableFull {
+                    count: *count,
+                    most: *most,
+                    mostly: crowd.as_ref().map(ToString::to_string),
+                    fix: room_fix(*most, crowd.as_ref()),
+                })
+            }
+            What::Tracked => {
+                let (count, backends) = faults.iter().find_map(|fault| match fault {
+                    Fault::Stale { count, backends } => Some((*count, backends.clone())),
+                    _ => None,
+                })?;
+                Blame::breaks(Cause::StaleConnections {
+                    count,
+                    address: cell.to(),
+                    protocol: cell.flow.proto.to_string(),
+                    backends,
+                    end: crate::trace::end_tracked(&cell.flow),
+                })
+            }
+            What::Obstacle(what) => Blame::breaks(obstacle_cause(what)),
+            What::Hairpin(bridge) => Blame::breaks(Cause::HairpinPort {
+                bridge: bridge.clone(),
+            }),
+            What::Edit(Edit::Endpoint) => self.lacking(service, target.port, target.family()),
+            What::Edit(Edit::Policies) => self.not_local(service, target),
+            What::Edit(Edit::SourceRanges) => Blame {
+                since: service.metadata.unedited_since(),
+                ..Blame::breaks(Cause::SourceRanges {
+                    ranges: service.spec.load_balancer_source_ranges.clone(),
+                })
+            },
+            What::Edit(Edit::ClusterCidr) => Blame::breaks(Cause::NotMasqueraded {
+                reply: faults.first()?.to_string(),
+            }),
+        })
+    }
+
+    /// Returns why connections to an address of no Service fail.
+    pub(super) fn plain_causes(&self, path: &Path) -> Vec<Blame> {
+        let port = Port::nobody(path.to.port(), path.protocol);
+        let sets = self.search(&Service::default(), &port, &path.cell, &[]);
+        let foreign = sets.iter().flatten().filter_map(|of| match &of.what {
+            What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
+            What::Obstacle(what) => Some(Blame::breaks(obstacle_cause(what))),
+            _ => None,
+        });
+        let found: Vec<_> = foreign.collect();
+        // A translation to an address that cannot answer fails with the rule and is a question without it.
+        let translation = path
+            .cell
+            .outcomes
+            .iter()
+            .flat_map(|of| &of.hops)
+            .find(|hop| {
+                matches!(hop.effect, Effect::Dnat { .. })
+                    && matches!(why::maker(hop), Maker::Other(_) | Maker::Unknown)
+            });
+        match (found.is_empty(), translation) {
+            (false, _) => found,
+            (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
+            (true, None) => vec![Blame::breaks(unexplained(&path.cell))],
+        }
+    }
+
+    fn not_local(&self, service: &Service, target: Target<'_>) -> Blame {
+        let family = target.family();
+        // The endpoints may have moved since.
+        let moved = last_change(service, family, self.slices);
+        let since = service.metadata.unedited_since().zip(moved);
+        let policy = if target.kind.is_internal() {
+            "internalTrafficPolicy"
+        } else {
+            "externalTrafficPolicy"
+        };
+        let nodes: BTreeSet<String> = usable(target.port, family)
+            .filter_map(|of| of.node.as_deref().map(str::to_owned))
+            .collect();
+        Blame {
+            since: since.map(|(service, moved)| service.max(moved)),
+            ..Blame::breaks(Cause::NoLocalEndpoints {
+                policy,
+                here: usable(target.port, family).any(|of| of.local == Some(true)),
+                fields: local_fields(service),
+                nodes: nodes.into_iter().collect(),
+                unnamed: self.unnamed(target),
+            })
+        }
+    }
+
+    /// Returns the pods of this node among the endpoints of `target` whose EndpointSlice names no node.
+    fn unnamed(&self, target: Target<'_>) -> Vec<String> {
+        let endpoints = usable(target.port, target.family()).filter(|of| of.node.is_none());
+        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
+        let is_here = |name: &str| {
+            let mut all = pods.iter().filter(|pod| pod.spec.node_name == self.name);
+            self.name.is_some()
+                && all.any(|pod| {
+                    name.split_once('/') == Some((&pod.metadata.namespace, &pod.metadata.name))
+                })
+        };
+        let names = endpoints.filter_map(|of| of.pod.as_deref());
+        names
+            .filter(|name| is_here(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Returns why `port` has no usable endpoint of `family`.
+    pub(super) fn lacking(&self, service: &Service, port: &Port, family: Family) -> Blame {
+        let mut ports = service.spec.ports.iter();
+        let of_service = ports.find(|of| of.name == *port.name.port);
+        let target = of_service.and_then(|of| of.target_port.as_ref());
+        let objects = Objects {
+            services: self.services,
+            slices: self.slices,
+            pods: self.node.pods().ok().map(Vec::as_slice),
+        };
+        let (lack, since) = lack(service, &port.name.port, target, family, objects);
+        Blame {
+            since,
+            ..Blame::breaks(Cause::NoEndpoints { lack })
+        }
+    }
+
+    fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {
+        let first = changes.first()?;
+        let health = self.node.health().ok();
+        let synced = health.and_then(|health| health.last_updated.as_deref()?.parse().ok());
+        Some(Cause::Rules {
+            difference: mismatch::in_words(first),
+            more: changes.len() - 1,
+            common: first.service.is_none(),
+            synced,
+            proxy: self.idle(family),
+            fix: self.portal_fix(first),
+        })
+    }
+
+    /// Returns why kube-proxy does not write rules of `family`, if the doctor found that.
+    pub(super) fn idle(&self, family: Family) -> Option<Idle> {
+        let (check, reason, fix) = idle_proxy(self.outcomes, family)?;
+        // It writes what it knows of Services again and again, or rules of another mode.
+        let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
+        let log = self.node.proxy_log();
+        Some(Idle {
+            check: check.id,
+            reason,
+            lasts: !log.is_ok_and(|log| log.has(&takes_back)),
+            fix,
+        })
+    }
+
+    /// Returns the fix of the doctor's finding on a portal: kpx cannot compute its rule.
+    fn portal_fix(&self, change: &Change) -> Option<Fix> {
+        let mut findings = self
+            .outcomes
+            .iter()
+            .filter(|(check, _)| check.id == "IR17")
+            .filter_map(|(_, outcome)| match outcome {
+                CheckOutcome::Fail(findings) => Some(findings),
+                _ => None,
+            });
+        let is_it = |of: &&Finding| {
+            change
+                .service
+                .as_ref()
+                .is_none_or(|name| of.subject == *name)
+        };
+        findings.find_map(|all| all.iter().find(is_it)?.fix.clone())
+    }
+
+    fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
+        let faults = cell.verdict.faults();
+        let family = Family::of(cell.flow.destination);
+        let rule_of = Rule::of(hop, family);
+        let software = match rule_of.maker(self.node, why::maker(hop)) {
+            Maker::Other(who) => Some(who.to_owned()),
+            Maker::Kubelet => Some("the kubelet".to_owned()),
+            _ => None,
+        };
+        let rule = mismatch::short(&hop.rule);
+        let is_on = |of: &Outcome| of.hops.iter().any(|other| **other == *hop);
+        let there = cell.arrival.iter().flat_map(|of| &of.replies);
+        let here = cell
+            .verdict
+            .ways
+            .iter()
+            .filter_map(|way| way.lost.as_deref());
+        Cause::ForeignRule {
+            table: hop.table.clone(),
+            chain: hop.chain.clone(),
+            number: hop.number,
+            rule,
+            effect: hop.effect.verb(),
+            software,
+            other_back_end: hop.subsystem == Subsystem::IptablesOther,
+            reply: here.chain(there).any(is_on) && !cell.outcomes.iter().any(is_on),
+            then: faults.iter().find_map(|fault| follows(hop, fault)),
+            fix: rule_fix(&By::new(rule_of, why::maker(hop), self.node)),
+        }
+    }
+}
+
+/// Returns whether the traffic policy of an address of this kind is Local.
+pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
+    let spec = &service.spec;
+    let policy = if kind.is_internal() {
+        &spec.internal_traffic_policy
+    } else {
+        &spec.external_traffic_policy
+    };
+    policy.as_deref() == Some("Local")
+}
+
+/// Returns what happens to packets behind `hop`, which lets them pass.
+fn follows(hop: &Hop, fault: &Fault) -> Option<String> {
+    if matches!(hop.effect, Effect::Drop | Effect::Reject { .. }) {
+        return None;
+    }
+    if let (Effect::Ttl { .. }, Fault::Stopped { reason, .. }) = (&hop.effect, fault) {
+        return Some(format!("({reason})"));
+    }
+    match fault {
+        Fault::Stopped { .. } | Fault::Untranslated { again: false, .. } => None,
+        Fault::Untranslated {
+            address,
+            service,
+            again: true,
+        } => {
+            let owner = service.as_ref().map_or_else(
+                || "in the Service range".to_owned(),
+                |name| format!("an address of Service {name}"),
+            );
+            Some(format!(
+                "to {address}, {owner}: a connection is translated once, so kube-proxy's rules no longer apply"
+            ))
+        }
+        Fault::NoEndpoint { address, .. } => {
+            Some(format!("to {address}, which is no endpoint of the Service"))
+        }
+        other => Some(format!("({other})")),
+    }
+}
+
+/// Returns the fields of `service` that are Local.
+fn local_fields(service: &Service) -> Vec<&'static str> {
+    let spec = &service.spec;
+    let fields = [
+        ("internalTrafficPolicy", &spec.internal_traffic_policy),
+        ("externalTrafficPolicy", &spec.external_traffic_policy),
+    ];
+    let local = fields
+        .into_iter()
+        .filter(|(_, of)| of.as_deref() == Some("Local"));
+    local.map(|(name, _)| name).collect()
+}
+
+fn obstacle_cause(what: &Obstacle) -> Cause {
+    Cause::Obstacle {
+        text: what.to_string(),
+        what: Box::new(what.clone()),
+    }
+}
+
+/// Returns the cause of a wrong or missing route to this node's pods.
+fn pod_route(fault: &Fault) -> Option<Cause> {
+    match fault {
+        Fault::WrongWay { address, way, home } => Some(Cause::WrongNode {
+            backend: *address,
+            way: way.clone(),
+            home: home.clone(),
+        }),
+        Fault::NoRoute { to, reason, .. } => Some(Cause::NoRoute {
+            backend: *to,
+            reason: reason.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the cause of connections that no known repair helps: their worst fault.
+fn unexplained(cell: &Cell) -> Cause {
+    let faults = cell.verdict.faults();
+    // Nothing on this node removes it.
+    if let Some(Fault::Obstacle(what)) = faults.first() {
+        return obstacle_cause(what);
+    }
+    let no_route = faults.iter().find_map(|fault| match fault {
+        Fault::NoRoute { to, reason, .. } => Some((*to, reason.clone())),
+        _ => None,
+    });
+    match no_route {
+        Some((backend, reason)) => Cause::NoRoute { backend, reason },
+        None => Cause::Unexplained {
+            reason: faults.first().map_or_else(String::new, ToString::to_string),
+            backend: SocketAddr::from(
+                cell.outcomes
+                    .first()
+                    .map_or((cell.flow.destination, cell.flow.port), |of| of.destination),
+            ),
+        },
+    }
+}
+
+/// How a connection ends at kube-proxy's process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AtProcess {
+    /// The process has no endpoint for it.
+    Closed,
+    /// The process does not listen on the port.
+    Unheard,
+}
+
+/// Returns how each way of `cell` that fails ends at kube-proxy's process; `None` for one that ends elsewhere.
+fn ends_at_process(cell: &Cell) -> Vec<Option<AtProcess>> {
+    let end = |outcome: &&Outcome| {
+        let hop = outcome.hops.last()?;
+        match &hop.effect {
+            _ if hop.subsystem != Subsystem::Process => None,
+            Effect::Reject { with } if with != CLOSED => Some(AtProcess::Unheard),
+            Effect::Reject { .. } | Effect::Drop => Some(AtProcess::Closed),
+            _ => None,
+        }
+    };
+    failing(cell).iter().map(end).collect()
+}
+
+/// Returns whether two lists of sets repair the same.
+fn same(a: &Sets, b: &Sets) -> bool {
+    let repairs = |sets: &Sets| -> Vec<Repair> {
+        sets.iter()
+            .flatten()
+            .flat_map(|of| of.repairs.clone())
+            .collect()
+    };
+    a.len() == b.len() && repairs(a) == repairs(b)
+}

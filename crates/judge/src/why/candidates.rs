@@ -1,0 +1,525 @@
+//! What may keep a connection from working, each with the repairs that take it away.
+//!
+//! That is what differs from what kube-proxy would program, what of other software is on the way, a setting, a route, or a field
+//! of the Service.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Look;
+use super::blame::is_local;
+use super::endpoints::{self, usable};
+use crate::diff::{self, Change, ChangeKind};
+use crate::repair::{Edit, Edited, Repair, RulePlace};
+use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
+use crate::verdict::{Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT};
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::backend::{Mode, nftables};
+use kpx_node::cluster::Service;
+use kpx_node::desired::DesiredState;
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::IptablesBackend;
+use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::{Endpoint, EndpointState, Port, Role};
+
+/// Differences that are tried one by one; the rest is tried together.
+const MOST_SINGLE: usize = 24;
+
+/// One thing to repair: a repair, or several that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// What it is about.
+    pub(super) what: What,
+    pub(super) repairs: Vec<Repair>,
+}
+
+/// What a candidate is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    /// Objects of kube-proxy that differ from what it would program.
+    Rules,
+    /// A rule or policy of other software.
+    Foreign(Box<Hop>),
+    /// A rule of a mode that kube-proxy no longer runs in.
+    Leftover(Box<Hop>, Mode),
+    /// An address of kube-ipvs0, which mode ipvs left behind.
+    LeftAddress(IpAddr),
+    /// A table of nftables is dormant, in words of nft: `ip nat`.
+    Dormant(String),
+    /// A sysctl is off.
+    Sysctl(&'static str),
+    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and the command
+    /// that removes it.
+    Route(String, SocketAddr, String),
+    /// The route to the pods of another node, with what is said of a packet without it.
+    RouteThere(Missing),
+    /// The route to this node's pods, and the fault of a packet without it.
+    PodRoute(Fault),
+    /// Tracked connections.
+    Tracked,
+    /// The table of tracked connections, with the number of entries and the most that there may be.
+    Table(u64, u64),
+    /// Hairpin mode of a bridge.
+    Hairpin(String),
+    /// A setting, a link or an address that blocks the packets.
+    Obstacle(Box<Obstacle>),
+    /// A field of the Service, its endpoints, or kube-proxy's configuration.
+    Edit(Edit),
+}
+
+impl Look<'_> {
+    /// Returns everything that may keep the connections of `cell` from working: what of the Service's rules, endpoints and
+    /// settings differs, and what is on the way.
+    pub(super) fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
+        let faults = cell.verdict.faults();
+        let mut programmed = self.drift(port, Family::of(cell.flow.destination));
+        programmed.extend(self.edits(service, port, cell, &faults));
+        self.on_the_way(cell, programmed)
+    }
+
+    /// Returns what is on the way of the connections of `cell` and may keep them from working, in the order in which a packet
+    /// meets it; `programmed` is what concerns kube-proxy's own objects.
+    pub(super) fn on_the_way(&self, cell: &Cell, programmed: Vec<Candidate>) -> Vec<Candidate> {
+        let failing = failing(cell);
+        let faults = cell.verdict.faults();
+        let mut all = Vec::new();
+        all.extend(tracked(cell, &faults));
+        all.extend(self.dormant(Family::of(cell.flow.destination)));
+        all.extend(self.foreign_rules(cell, &failing, is_decisive));
+        all.extend(programmed);
+        all.extend(self.left_addresses(&faults));
+        all.extend(self.routes(&failing, &faults));
+        all.extend(self.settings(cell, &faults));
+        all
+    }
+
+    /// Returns the dormant tables of iptables: kube-proxy's own table is compared with what it should be.
+    fn dormant(&self, family: Family) -> Vec<Candidate> {
+        let tables = self.node.nft().map_or(&[][..], |rules| &rules.tables);
+        let of = tables.iter().filter(|of| {
+            of.dormant && of.family == family.nft_name() && of.name != nftables::expect::TABLE
+        });
+        let candidate = |of: &nftables::model::Table| Candidate {
+            what: What::Dormant(format!("{} {}", of.family, of.name)),
+            repairs: vec![Repair::Wake(of.family.clone(), of.name.clone())],
+        };
+        of.map(candidate).collect()
+    }
+
+    /// Returns the rules of other software on the ways `failing` that have such an effect, and the policies.
+    pub(super) fn foreign_rules(
+        &self,
+        cell: &Cell,
+        failing: &[&Outcome],
+        has_effect: impl Fn(&Effect) -> bool,
+    ) -> Vec<Candidate> {
+        let family = Family::of(cell.flow.destination);
+        let mut found: Vec<Candidate> = Vec::new();
+        for hop in failing.iter().flat_map(|outcome| &outcome.hops) {
+            let left = self.left_by(hop);
+            let is_foreign = match why::maker(hop) {
+                Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,
+                Maker::Kernel => hop.number == 0,
+                Maker::KubeProxy | Maker::Both => left.is_some(),
+            };
+            let store = match hop.subsystem {
+                Subsystem::Iptables => Some(Some(IptablesBackend::InUse)),
+                Subsystem::IptablesOther => self.other_store(family).map(Some),
+                Subsystem::Nftables => Some(None),
+                Subsystem::Ipvs | Subsystem::Routing | Subsystem::Process => None,
+            };
+            let Some(store) = store.filter(|_| has_effect(&hop.effect) && is_foreign) else {
+                continue;
+            };
+            let place = RulePlace {
+                store,
+                family,
+                table: hop.table.clone(),
+                chain: hop.chain.clone(),
+                number: hop.number,
+            };
+            let repair = Repair::Pass(place);
+            if found.iter().all(|of| of.repairs[0] != repair) {
+                found.push(Candidate {
+                    what: match left {
+                        Some(mode) => What::Leftover(Box::new(hop.as_ref().clone()), mode),
+                        None => What::Foreign(Box::new(hop.as_ref().clone())),
+                    },
+                    repairs: vec![repair],
+                });
+            }
+        }
+        found
+    }
+
+    /// Returns the mode that left the rule of `hop` behind, if kube-proxy wrote it in another mode than its own.
+    fn left_by(&self, hop: &Hop) -> Option<Mode> {
+        let current = self.node.configured_mode().ok()?;
+        let modes = match hop.subsystem {
+            Subsystem::Iptables | Subsystem::IptablesOther => {
+                software::modes_of(&hop.table, &hop.chain)
+            }
+            Subsystem::Nftables if hop.table.ends_with(" kube-proxy") => &[Mode::Nftables],
+            _ => &[],
+        };
+        modes.first().copied().filter(|_| !modes.contains(&current))
+    }
+
+    /// Returns the back end of iptables that is not in use and has rules.
+    fn other_store(&self, family: Family) -> Option<IptablesBackend> {
+        let others = [IptablesBackend::Legacy, IptablesBackend::Nft];
+        others
+            .into_iter()
+            .find(|store| self.node.saved(*store, family).is_ok())
+    }
+
+    /// Returns the differences of kube-proxy's objects that may concern `port`: its own and those that serve all Services.
+    pub(super) fn drift(&self, port: &Port, family: Family) -> Vec<Candidate> {
+        let all = self.changes(family);
+        let name = port.name.to_string();
+        let concerns = |change: &&Change| {
+            let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
+            change.family.is_none_or(|of| of == family)
+                && change.service.as_deref().is_none_or(is_own)
+        };
+        let (own, common): (Vec<&Change>, Vec<&Change>) = all
+            .iter()
+            .filter(concerns)
+            .partition(|change| change.service.is_some());
+        let candidate = |changes: &[&Change]| Candidate {
+            what: What::Rules,
+            repairs: changes
+                .iter()
+                .map(|of| Repair::Program(Box::new((*of).clone())))
+                .collect(),
+        };
+        let mut found = Vec::new();
+        for of in [own, common] {
+            // Missing objects come before what is extra.
+            let mut of = of;
+            of.sort_by_key(|change| change.kind() == ChangeKind::Extra);
+            if of.len() <= MOST_SINGLE {
+                found.extend(of.iter().map(|change| candidate(&[change])));
+            } else {
+                found.push(candidate(&of));
+            }
+        }
+        found
+    }
+
+    /// Returns what differs from the desired state. Of a kube-proxy that is older than the known releases, the rules that kpx
+    /// would expect are tried as well.
+    fn changes(&self, family: Family) -> Cow<'_, [Change]> {
+        let Ok(diff) = &self.diff else {
+            return Cow::Borrowed(&[]);
+        };
+        let mode = self.node.configured_mode().ok();
+        let older = mode
+            .and_then(|mode| self.node.desired(mode).ok())
+            .filter(|desired| desired.is_older());
+        match older.and_then(|desired| Some((desired, desired.family(family)?))) {
+            Some((desired, state)) => Cow::Owned(diff::changes_to(self.node, desired, state)),
+            None => Cow::Borrowed(&diff.changes),
+        }
+    }
+
+    /// Returns the edits of the Service, of its endpoints and of kube-proxy's configuration that may help.
+    fn edits(
+        &self,
+        service: &Service,
+        port: &Port,
+        cell: &Cell,
+        faults: &[&Fault],
+    ) -> Vec<Candidate> {
+        let family = Family::of(cell.flow.destination);
+        let mut edits = Vec::new();
+        if usable(port, family).next().is_none() {
+            edits.push(Edit::Endpoint);
+        } else if is_local(service, cell.kind) {
+            edits.push(Edit::Policies);
+        }
+        let is_balancer = matches!(
+            cell.kind,
+            Kind::Address(Role::LoadBalancerIp | Role::ExternalIp)
+        );
+        if is_balancer && !service.spec.load_balancer_source_ranges.is_empty() {
+            edits.push(Edit::SourceRanges);
+        }
+        if faults.iter().any(|fault| {
+            matches!(
+                fault,
+                Fault::OtherLink { .. } | Fault::DirectReply { .. } | Fault::SharedSource { .. }
+            )
+        }) {
+            edits.push(Edit::ClusterCidr);
+        }
+        let candidates = edits.into_iter().filter_map(|what| {
+            let changes = self.programmed(what, service, port, family)?;
+            Some(Candidate {
+                what: What::Edit(what),
+                repairs: vec![Repair::Edit(Box::new(Edited { what, changes }))],
+            })
+        });
+        candidates.collect()
+    }
+
+    /// Returns what kube-proxy changes after an edit.
+    fn programmed(
+        &self,
+        what: Edit,
+        service: &Service,
+        port: &Port,
+        family: Family,
+    ) -> Option<Vec<Change>> {
+        let mode = self
+            .node
+            .configured_mode()
+            .ok()
+            .filter(|mode| *mode != Mode::Userspace)?;
+        let wanted = self.desired_after(what, service, port, family, mode)?;
+        let name = port.name.to_string();
+        let mut changes = diff::changes_to(self.node, &wanted, wanted.family(family)?);
+        let is_whole = what == Edit::ClusterCidr;
+        changes.retain(|change| {
+            is_whole
+                || change
+                    .service
+                    .as_deref()
+                    .is_none_or(|of| of == name || mismatch::is_service_of(of, &port.name))
+        });
+        Some(changes)
+    }
+
+    fn desired_after(
+        &self,
+        what: Edit,
+        service: &Service,
+        port: &Port,
+        family: Family,
+        mode: Mode,
+    ) -> Option<DesiredState> {
+        let mut services = self.services.to_vec();
+        let mut slices = self.slices.to_vec();
+        let is_it = |of: &&mut Service| {
+            of.metadata.name == service.metadata.name
+                && of.metadata.namespace == service.metadata.namespace
+        };
+        if let Some(of) = services.iter_mut().find(is_it) {
+            match what {
+                Edit::SourceRanges => of.spec.load_balancer_source_ranges.clear(),
+                Edit::Policies => {
+                    of.spec.internal_traffic_policy = None;
+                    of.spec.external_traffic_policy = Some("Cluster".to_owned());
+                }
+                Edit::Endpoint | Edit::ClusterCidr => {}
+            }
+        }
+        if what == Edit::Endpoint {
+            slices.push(endpoints::slice(
+                service,
+                port,
+                self.new_endpoint(family),
+                self.name.as_deref(),
+            ));
+        }
+        let copy = self.node.fork().with_services(services, slices);
+        let copy = match what {
+            Edit::ClusterCidr => {
+                let mut config = self.node.proxy_config().ok()?.clone();
+                let nodes = self.node.nodes().ok()?.iter();
+                let ranges =
+                    nodes.flat_map(|node| node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr));
+                let own = ranges
+                    .filter(|text| text.parse::<Cidr>().is_ok_and(|net| net.family() == family));
+                config.cluster_cidr = own.take(1).cloned().collect();
+                copy.with_proxy_config(config)
+            }
+            _ => copy,
+        };
+        copy.desired(mode).ok().cloned()
+    }
+
+    /// Returns the address that an endpoint on this node could have.
+    pub(super) fn new_endpoint(&self, family: Family) -> IpAddr {
+        let ranges = self.judge.pod_ranges().iter();
+        let range = ranges
+            .filter(|range| range.family() == family)
+            .find_map(|range| {
+                let last = crate::trace::sources::near_the_end(*range, 2);
+                last.filter(|addr| range.contains(*addr))
+            });
+        range.unwrap_or(match family {
+            Family::V4 => IpAddr::from([10, 255, 255, 254]),
+            Family::V6 => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0xffff, 0xfffe]),
+        })
+    }
+
+    /// Returns `port` with a ready endpoint on this node.
+    pub(super) fn with_endpoint(&self, port: &Port, family: Family) -> Port {
+        let addr = SocketAddr::new(self.new_endpoint(family), endpoints::NEW_PORT);
+        let mut port = port.clone();
+        port.endpoints.push(Endpoint {
+            addr,
+            // It stands for a pod that will be there.
+            pod: Some("a new pod".into()),
+            node: self.name.as_deref().map(Into::into),
+            state: Some(EndpointState::Ready),
+            local: Some(true),
+        });
+        port
+    }
+
+    /// Returns the addresses of kube-ipvs0 that become sources of packets although kube-proxy does not run in mode ipvs.
+    fn left_addresses(&self, faults: &[&Fault]) -> Vec<Candidate> {
+        if self.node.configured_mode().ok() == Some(Mode::Ipvs) {
+            return Vec::new();
+        }
+        let of = |fault: &&Fault| match fault {
+            Fault::SharedSource { source } => Some(Candidate {
+                what: What::LeftAddress(*source),
+                repairs: vec![Repair::RemoveAddress(*source, DUMMY.to_owned())],
+            }),
+            _ => None,
+        };
+        faults.iter().filter_map(of).collect()
+    }
+
+    /// Returns the settings of the kernel and of bridges that the faults name, and forwarding, which is needed behind them.
+    fn settings(&self, cell: &Cell, faults: &[&Fault]) -> Vec<Candidate> {
+        let sysctl = |key| Candidate {
+            what: What::Sysctl(key),
+            repairs: vec![Repair::TurnOn(key)],
+        };
+        let of = |fault: &&Fault| match fault {
+            Fault::BypassedReply { key, .. } => Some(sysctl(key)),
+            Fault::Obstacle(what) => {
+                let repairs = super::obstacle::repairs(what);
+                (!repairs.is_empty()).then(|| Candidate {
+                    what: What::Obstacle(what.clone()),
+                    repairs,
+                })
+            }
+            Fault::HairpinPort { bridge } => Some(Candidate {
+                what: What::Hairpin(bridge.clone()),
+                repairs: vec![Repair::Hairpin(bridge.clone())],
+            }),
+            _ => None,
+        };
+        let forwarding = self.judge.forwarding_off(Family::of(cell.flow.destination));
+        let forwarding = forwarding
+            .filter(|_| cell.flow.entry != Entry::Host)
+            .map(sysctl);
+        faults.iter().filter_map(of).chain(forwarding).collect()
+    }
+
+    /// Returns the routes and routing policy rules that may end packets or send them elsewhere.
+    fn routes(&self, failing: &[&Outcome], faults: &[&Fault]) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        let is_routing = |fault: &&&Fault| {
+            matches!(
+                fault,
+                Fault::NoRoute { .. }
+                    | Fault::WrongWay { .. }
+                    | Fault::Unknown(Missing::PodRoute { .. })
+            )
+        };
+        let is_reply = |fault: &&&Fault| {
+            let Fault::Obstacle(what) = fault else {
+                return false;
+            };
+            matches!(**what, Obstacle::ReplyHere { .. })
+        };
+        let mut all = faults.iter();
+        let Some(fault) = all.find(|fault| is_routing(fault) || is_reply(fault)) else {
+            return found;
+        };
+        let ends: Vec<SocketAddr> = failing
+            .iter()
+            .map(|outcome| match outcome.destination {
+                // The port of a client is not known.
+                (addr, REPLY_PORT) => SocketAddr::new(addr, 0),
+                end => end.into(),
+            })
+            .collect();
+        let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
+        for of in Diversion::all_of(self.node, &ends) {
+            found.push(Candidate {
+                what: What::Route(of.words, of.end, of.by.removal()),
+                repairs: vec![match of.by {
+                    Diverter::Route(route) => Repair::RemoveRoute(route),
+                    Diverter::Rule(rule) => Repair::RemovePolicyRule(rule),
+                }],
+            });
+        }
+        let there = faults.iter().filter_map(|fault| match fault {
+            Fault::Unknown(
+                missing @ Missing::PodRoute {
+                    range, by, link, ..
+                },
+            ) => Some(Candidate {
+                what: What::RouteThere(missing.clone()),
+                repairs: vec![Repair::RoutePodsThere(*range, *by, link.clone())],
+            }),
+            _ => None,
+        });
+        found.extend(there);
+        for range in self
+            .judge
+            .pod_ranges()
+            .iter()
+            .filter(|range| end_in(**range))
+        {
+            found.push(Candidate {
+                what: What::PodRoute((*fault).clone()),
+                repairs: vec![Repair::RoutePodsHere(*range)],
+            });
+        }
+        found
+    }
+}
+
+/// Returns the ways of `cell` that fail, or do so unless the network knows more routes than the node; and replies that are lost.
+pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
+    let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+    let failing = ways.filter(|(_, way)| {
+        let is_stray = matches!(way.fault, Some(Fault::Unknown(Missing::PodRoute { .. })));
+        way.fate().fails() || is_stray
+    });
+    let failing =
+        failing.flat_map(|(outcome, way)| std::iter::once(outcome).chain(way.lost.as_deref()));
+    let replies = cell.arrival.iter().flat_map(|of| &of.replies);
+    let lost = replies.filter(|of| matches!(of.verdict, Verdict::Drop | Verdict::Reject));
+    failing.chain(lost).collect()
+}
+
+/// Returns whether a rule with `effect` may decide what happens to a packet.
+const fn is_decisive(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Drop
+            | Effect::Reject { .. }
+            | Effect::Accept
+            | Effect::Return
+            | Effect::Dnat { .. }
+            | Effect::Snat { .. }
+            | Effect::Masquerade { .. }
+            | Effect::Mark { .. }
+            | Effect::Ttl { .. }
+            | Effect::Untrack
+    )
+}
+
+/// Returns the tracked connections of a fault, or their table.
+fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
+    faults.iter().find_map(|fault| match fault {
+        Fault::Stale { .. } => Some(Candidate {
+            what: What::Tracked,
+            repairs: vec![Repair::EndTracked(cell.to(), cell.flow.proto)],
+        }),
+        Fault::TableFull { count, most } => Some(Candidate {
+            what: What::Table(*count, *most),
+            repairs: vec![Repair::MakeRoom],
+        }),
+        _ => None,
+    })
+}

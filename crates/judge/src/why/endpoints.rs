@@ -1,0 +1,409 @@
+//! Endpoints of a Service port: their states, and why there are none.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub(super) use crate::trace::mismatch::usable;
+use kpx_node::cluster::{
+    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, makes_none,
+};
+use kpx_node::evidence::Time;
+use kpx_node::net::Family;
+use kpx_node::owner::{EndpointState, Port};
+
+/// Why a Service port has no usable endpoint.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(
+    tag = "lack",
+    rename_all = "kebab-case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Lack {
+    /// The selector matches no pod that has an address.
+    NoPods {
+        /// The selector, as `kubectl -l` takes it.
+        selector: String,
+        /// What was compared with it.
+        compared: Compared,
+    },
+    /// Pods match the selector, but no EndpointSlice of the Service exists.
+    NoSlice {
+        /// The pods: the ready ones, if any are.
+        pods: Vec<String>,
+        /// Whether they are ready.
+        ready: bool,
+        /// Whether no Service with a selector has a slice.
+        all: bool,
+    },
+    /// Ready pods match the selector, but the slices of the Service do not list them.
+    Unlisted {
+        /// The pods.
+        pods: Vec<String>,
+        /// The slices.
+        slices: Vec<String>,
+    },
+    /// The Service has no selector, and nothing else created endpoints.
+    NoSelector,
+    /// The endpoints exist, but none is ready.
+    NotReady {
+        /// Pods or addresses.
+        endpoints: Vec<String>,
+    },
+    /// All endpoints are terminating.
+    Terminating {
+        /// Pods or addresses.
+        endpoints: Vec<String>,
+    },
+    /// The endpoints are ready, but lack this port: `targetPort` is a name that no container port has.
+    TargetPort {
+        /// The `targetPort`.
+        target: String,
+    },
+    /// The endpoints are ready, but no port of their slices has the name of the Service's port.
+    PortName {
+        /// The name that is wanted; empty if the Service's port has none.
+        wanted: String,
+        /// The names of the slices' ports.
+        names: Vec<String>,
+        /// The slices.
+        slices: Vec<String>,
+    },
+}
+
+/// What a selector was compared with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// All pods, by the control plane: it has written a slice without endpoints.
+    All,
+    /// The pods of this node: no slice exists.
+    Here,
+    /// Nothing: no slice exists, and the pods were not read.
+    Nothing,
+}
+
+/// The objects that tell why a Service has no endpoints.
+#[derive(Clone, Copy)]
+pub(super) struct Objects<'s> {
+    /// All Services.
+    pub(super) services: &'s [Service],
+    /// All slices.
+    pub(super) slices: &'s [EndpointSlice],
+    /// The pods of this node; `None` if they were not read.
+    pub(super) pods: Option<&'s [Pod]>,
+}
+
+/// An endpoint of a Service port.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointRow {
+    /// Service port, as `NAMESPACE/NAME:PORT`.
+    pub service: String,
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Pod, as `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Node it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Conditions.
+    pub state: Option<EndpointState>,
+}
+
+/// Returns the endpoints of `port`.
+pub(super) fn rows(port: &Port) -> impl Iterator<Item = EndpointRow> {
+    port.endpoints.iter().map(|of| EndpointRow {
+        service: port.name.to_string(),
+        address: of.addr,
+        pod: of.pod.as_deref().map(str::to_owned),
+        node: of.node.as_deref().map(str::to_owned),
+        state: of.state,
+    })
+}
+
+/// Returns the slices of `service`.
+pub(super) fn slices_of<'s>(
+    service: &Service,
+    slices: &'s [EndpointSlice],
+) -> impl Iterator<Item = &'s EndpointSlice> {
+    let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
+    slices
+        .iter()
+        .filter(move |slice| slice.service() == Some((namespace, name)))
+}
+
+/// The port of an endpoint that is only assumed.
+pub(super) const NEW_PORT: u16 = 8080;
+
+/// Returns a slice with a ready endpoint of `port` at `addr` on the node called `here`.
+pub(super) fn slice(
+    service: &Service,
+    port: &Port,
+    addr: IpAddr,
+    here: Option<&str>,
+) -> EndpointSlice {
+    let meta = &service.metadata;
+    let label = "kubernetes.io/service-name".to_owned();
+    EndpointSlice {
+        metadata: Metadata {
+            name: format!("{}-assumed", meta.name),
+            namespace: meta.namespace.clone(),
+            labels: [(label, meta.name.clone())].into_iter().collect(),
+            ..Metadata::default()
+        },
+        address_type: Family::of(addr).to_string(),
+        endpoints: vec![Endpoint {
+            addresses: vec![addr.to_string()],
+            node_name: here.map(str::to_owned),
+            ..Endpoint::default()
+        }],
+        ports: vec![EndpointPort {
+            name: Some(port.name.port.to_string()),
+            protocol: Some(port.proto.to_string().to_ascii_uppercase()),
+            port: Some(NEW_PORT),
+        }],
+    }
+}
+
+/// Returns why a port of `service` with this `targetPort` has no usable endpoint of `family`, and since when.
+pub(super) fn lack(
+    service: &Service,
+    port: &str,
+    target: Option<&Value>,
+    family: Family,
+    objects: Objects<'_>,
+) -> (Lack, Option<Time>) {
+    let slices = objects.slices;
+    let pods = objects.pods.unwrap_or_default();
+    let edited = last_change(service, family, slices);
+    let ours = of_family(service, family, slices);
+    let all: Vec<&Endpoint> = ours.flat_map(|slice| &slice.endpoints).collect();
+    if all.is_empty() {
+        let lack = match service.selector() {
+            None => Lack::NoSelector,
+            Some(labels) => none_listed(service, labels, family, objects),
+        };
+        return (lack, edited);
+    }
+    if all.iter().any(|of| of.conditions.ready.unwrap_or(true)) {
+        let lack = match target {
+            // The number of the port is no matter of the containers.
+            Some(Value::String(name)) if name.parse::<u16>().is_err() => Lack::TargetPort {
+                target: name.clone(),
+            },
+            _ => port_name(service, port, family, slices),
+        };
+        return (lack, edited);
+    }
+    let names: BTreeSet<String> = all.iter().filter_map(|of| name(of)).collect();
+    // The last one that was ready decides.
+    let unready: Option<Vec<Time>> = all.iter().map(|of| unready_since(of, pods)).collect();
+    let since = unready.and_then(|times| times.into_iter().max());
+    let endpoints = names.into_iter().collect();
+    let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
+    let lack = if all.iter().all(is_ending) {
+        Lack::Terminating { endpoints }
+    } else {
+        Lack::NotReady { endpoints }
+    };
+    (lack, since.or(edited))
+}
+
+/// Returns why the slices of `service` list no endpoint, by the pods that its selector `labels` matches.
+fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Objects<'_>) -> Lack {
+    let matching = Matching::of(service, Some(family), objects.pods.unwrap_or_default());
+    let ours = of_family(service, family, objects.slices);
+    let slices: Vec<String> = ours.map(|of| of.metadata.name.clone()).collect();
+    let ready = !matching.ready.is_empty();
+    if slices.is_empty() && !matching.is_empty() {
+        return Lack::NoSlice {
+            pods: matching.shown(),
+            ready,
+            all: makes_none(objects.services, objects.slices),
+        };
+    }
+    if ready {
+        let pods = matching.ready;
+        return Lack::Unlisted { pods, slices };
+    }
+    let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    Lack::NoPods {
+        selector: words.join(","),
+        compared: match (slices.as_slice(), objects.pods) {
+            ([_, ..], _) => Compared::All,
+            ([], Some(_)) => Compared::Here,
+            ([], None) => Compared::Nothing,
+        },
+    }
+}
+
+/// Returns that no slice of `service` has a port called `port`; protocols are named where the names are the same.
+fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSlice]) -> Lack {
+    let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
+    let with = |name: &str, protocol: Option<&str>| {
+        let protocol = protocol.filter(|text| !text.is_empty()).unwrap_or("TCP");
+        format!("{name} ({protocol})")
+    };
+    let all = || ours.iter().flat_map(|slice| &slice.ports);
+    let is_same = all().any(|of| of.name.as_deref().unwrap_or_default() == port);
+    let mut ports = service.spec.ports.iter();
+    let own = ports.find(|of| of.name == port);
+    let names: BTreeSet<String> = all()
+        .map(|of| {
+            let name = of.name.as_deref().unwrap_or_default();
+            if name == port {
+                with(name, of.protocol.as_deref())
+            } else {
+                name.to_owned()
+            }
+        })
+        .collect();
+    Lack::PortName {
+        wanted: if is_same {
+            with(port, own.map(|of| of.protocol.as_str()))
+        } else {
+            port.to_owned()
+        },
+        names: names.into_iter().collect(),
+        slices: ours.iter().map(|of| of.metadata.name.clone()).collect(),
+    }
+}
+
+/// Returns the slices of `service` with addresses of `family`.
+fn of_family<'s>(
+    service: &Service,
+    family: Family,
+    slices: &'s [EndpointSlice],
+) -> impl Iterator<Item = &'s EndpointSlice> {
+    let kind = family.to_string();
+    slices_of(service, slices).filter(move |slice| slice.address_type == kind)
+}
+
+/// Returns when the endpoints of `service` last changed.
+pub(super) fn last_change(
+    service: &Service,
+    family: Family,
+    slices: &[EndpointSlice],
+) -> Option<Time> {
+    let ours = of_family(service, family, slices);
+    let times: Option<Vec<Time>> = ours.map(|of| of.metadata.last_write()).collect();
+    times?.into_iter().max()
+}
+
+fn name(endpoint: &Endpoint) -> Option<String> {
+    let pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+    pod.map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .or_else(|| endpoint.addresses.first().cloned())
+}
+
+fn pod_of<'p>(endpoint: &Endpoint, pods: &'p [Pod]) -> Option<&'p Pod> {
+    let target = endpoint.target_ref.as_ref()?;
+    let is_it =
+        |pod: &&Pod| pod.metadata.name == target.name && pod.metadata.namespace == target.namespace;
+    pods.iter().find(is_it)
+}
+
+/// Returns since when the pod of `endpoint` is not ready.
+fn unready_since(endpoint: &Endpoint, pods: &[Pod]) -> Option<Time> {
+    let pod = pod_of(endpoint, pods)?;
+    let mut conditions = pod.status.conditions.iter();
+    let ready = conditions.find(|of| of.kind == "Ready" && of.status != "True")?;
+    ready.since.as_deref()?.parse().ok()
+}
+
+/// Returns the container ports that the known pods of `port` declare, if its endpoints use none of them.
+pub(super) fn undeclared(port: &Port, family: Family, pods: &[Pod]) -> Option<(u16, Vec<u16>)> {
+    let of_pod = |name: &str| {
+        let (namespace, name) = name.split_once('/')?;
+        let is_it = |pod: &&Pod| pod.metadata.namespace == namespace && pod.metadata.name == name;
+        pods.iter().find(is_it)
+    };
+    for endpoint in usable(port, family) {
+        let Some(pod) = endpoint.pod.as_deref().and_then(of_pod) else {
+            continue;
+        };
+        let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
+        let declared: BTreeSet<u16> = ports
+            .filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok())
+            .collect();
+        let number = endpoint.addr.port();
+        if !declared.is_empty() && !declared.contains(&number) {
+            return Some((number, declared.into_iter().collect()));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const fn objects(slices: &[EndpointSlice]) -> Objects<'_> {
+        Objects {
+            services: &[],
+            slices,
+            pods: Some(&[]),
+        }
+    }
+
+    /// The name of a slice's port counts where targetPort is a number; only a name is looked up in containers.
+    #[test]
+    fn a_port_without_endpoints_lacks_a_name_of_its_slices_or_of_its_containers() {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "demo"},
+            "spec": {"ports": [{"name": "http", "port": 80}]},
+        }))
+        .unwrap();
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "metadata": {
+                "name": "web-1",
+                "namespace": "demo",
+                "labels": {"kubernetes.io/service-name": "web"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.244.1.5"], "conditions": {"ready": true}}],
+            "ports": [{"name": "web", "port": 8080, "protocol": "TCP"}],
+        }))
+        .unwrap();
+        let slices = [slice];
+        let of = |target: Option<Value>| {
+            let target = target.as_ref();
+            lack(&service, "http", target, Family::V4, objects(&slices)).0
+        };
+        let by_name = Lack::PortName {
+            wanted: "http".to_owned(),
+            names: vec!["web".to_owned()],
+            slices: vec!["web-1".to_owned()],
+        };
+        for number in [None, Some(json!(8080)), Some(json!("8080"))] {
+            assert_eq!(of(number), by_name);
+        }
+        let udp = |slice: &EndpointSlice| {
+            let mut slice = slice.clone();
+            slice.ports[0].name = Some("http".to_owned());
+            slice.ports[0].protocol = Some("UDP".to_owned());
+            slice
+        };
+        let other = [udp(&slices[0])];
+        let by_protocol = Lack::PortName {
+            wanted: "http (TCP)".to_owned(),
+            names: vec!["http (UDP)".to_owned()],
+            slices: vec!["web-1".to_owned()],
+        };
+        let found = lack(&service, "http", None, Family::V4, objects(&other)).0;
+        assert_eq!(found, by_protocol);
+        let by_container = Lack::TargetPort {
+            target: "web".to_owned(),
+        };
+        assert_eq!(of(Some(json!("web"))), by_container);
+    }
+}

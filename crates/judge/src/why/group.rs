@@ -1,0 +1,88 @@
+//! Causes of many paths, joined where they are the same.
+
+use super::blame::Blame;
+use super::cause::{Cause, Degree};
+use crate::verdict::Client;
+use kpx_node::evidence::Time;
+
+/// A cause on one path of one port.
+pub(super) struct Blamed {
+    pub(super) port: String,
+    pub(super) partly: bool,
+    pub(super) client: Option<Client>,
+    pub(super) to: Option<String>,
+    /// What decides whether it breaks anything: `whether …`.
+    pub(super) open: Option<String>,
+    pub(super) blame: Blame,
+}
+
+impl Blamed {
+    pub(super) fn of(port: &str, blame: Blame) -> Self {
+        Self {
+            port: port.to_owned(),
+            partly: false,
+            client: None,
+            to: None,
+            open: None,
+            blame,
+        }
+    }
+}
+
+/// A cause with all its paths.
+pub(super) struct Group {
+    pub(super) cause: Cause,
+    pub(super) degree: Degree,
+    pub(super) since: Option<Time>,
+    /// The node on which it is, if that is another one.
+    pub(super) there: Option<String>,
+    pub(super) partly: bool,
+    pub(super) open: Option<String>,
+    pub(super) ports: Vec<String>,
+    pub(super) from: Vec<Client>,
+    pub(super) to: Vec<String>,
+}
+
+/// Joins the paths with the same cause.
+pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for of in blames {
+        let Blame {
+            cause,
+            degree,
+            since,
+            there,
+        } = of.blame;
+        let at = groups
+            .iter_mut()
+            .position(|group| group.there == there && group.cause.joins(&cause));
+        let at = at.unwrap_or_else(|| {
+            groups.push(Group {
+                cause,
+                degree,
+                since,
+                there,
+                partly: of.partly,
+                open: of.open.clone(),
+                ports: Vec::new(),
+                from: Vec::new(),
+                to: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        let group = &mut groups[at];
+        group.degree = group.degree.min(degree);
+        group.partly &= of.partly;
+        if of.open.is_none() {
+            group.open = None;
+        }
+        add(&mut group.ports, Some(of.port));
+        add(&mut group.from, of.client);
+        add(&mut group.to, of.to);
+    }
+    groups
+}
+
+fn add<T: PartialEq>(list: &mut Vec<T>, value: Option<T>) {
+    list.extend(value.filter(|value| !list.contains(value)));
+}

@@ -1,0 +1,714 @@
+//! Why a Service does not work: its name, addresses, rules, endpoints, policies and connections, seen from one node.
+//!
+//! [`crate::verdict`] judges the connections to every address of the Service from every kind of client. The cause of those that
+//! fail is what, repaired, makes them work; it is typed, and has its owner and its fix.
+
+mod answer;
+mod asked;
+mod balancer;
+mod blame;
+mod candidates;
+mod cause;
+mod endpoints;
+mod findings;
+mod fix;
+mod group;
+mod merge;
+mod obstacle;
+mod paths;
+mod search;
+mod there;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use thiserror::Error;
+
+pub use answer::{Answer, Beside, Broken};
+pub use asked::{Asked, NotATarget};
+pub use cause::{Cause, Degree, Idle};
+pub use endpoints::{EndpointRow, Lack};
+pub use findings::Related;
+pub use merge::{Merged, OnNodes, merge};
+pub use paths::Path;
+
+use asked::{At as AskedAt, Found};
+use blame::Blame;
+use cause::At;
+use group::{Blamed, groups};
+use search::Sets;
+use there::{Elsewhere, There};
+
+use crate::check::{Check, Outcome};
+use crate::diff::{self, Diff};
+use crate::trace::sources::SourceError;
+use crate::trace::{self, Entry, Flow, Walks, World};
+use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
+use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::{self, Port};
+
+/// A question that cannot be answered.
+#[derive(Debug, Error)]
+pub enum Unanswered {
+    /// The cluster's objects are unknown.
+    #[error("cannot look up Services and their endpoints: {0}")]
+    Objects(Gap),
+    /// The source is invalid.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+/// One node, read once for any number of questions.
+#[derive(Debug)]
+pub struct Look<'n> {
+    node: &'n NodeSnapshot<'n>,
+    name: Option<String>,
+    families: Vec<Family>,
+    services: &'n [Service],
+    slices: &'n [EndpointSlice],
+    worlds: [World<'n, 'n>; 2],
+    judge: Judge<'n>,
+    diff: Result<Diff, Gap>,
+    outcomes: &'n [(&'static Check, Outcome)],
+    /// The other nodes, if their states are given.
+    there: Option<Rc<dyn Elsewhere + 'n>>,
+}
+
+/// Returns the items that an answer reads, beside those of the doctor's checks.
+pub fn needs() -> Vec<Item> {
+    let modes = kpx_node::backend::Mode::ALL;
+    let mut items: Vec<Item> = modes.into_iter().flat_map(diff::needs).collect();
+    items.extend(trace::NEEDS);
+    items.extend(trace::NOTES_NEEDS);
+    items.extend(kpx_node::evidence::IPTABLES);
+    items
+}
+
+/// Returns the nodes that have the endpoints of `asked`, or an address that it names, from the objects of the cluster.
+pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<String> {
+    let (Ok(services), Ok(slices)) = (cluster.services(), cluster.slices()) else {
+        return BTreeSet::new();
+    };
+    let judge = Judge::new(cluster);
+    let of = |addr: IpAddr| judge.node_of(addr);
+    let mut touched = BTreeSet::new();
+    if let Asked::Address(addr, _) = asked {
+        touched.extend(of(*addr));
+    }
+    let found = asked::find(asked, services, slices, |addr| of(addr).is_some());
+    let Ok(found) = found else {
+        return touched;
+    };
+    for endpoint in endpoints::slices_of(found.service, slices).flat_map(|of| &of.endpoints) {
+        if let Some(name) = &endpoint.node_name {
+            touched.insert(name.clone());
+        } else {
+            let addresses = endpoint.addresses.iter().filter_map(|at| at.parse().ok());
+            touched.extend(addresses.filter_map(of));
+        }
+    }
+    touched
+}
+
+/// Explains `asked` on one node; `outcomes` are those of the doctor's checks, and `source` limits the clients.
+pub fn why<'n>(
+    node: &'n NodeSnapshot<'n>,
+    asked: &Asked,
+    families: &[Family],
+    source: Option<&str>,
+    outcomes: &'n [(&'static Check, Outcome)],
+) -> Result<Answer, Unanswered> {
+    Look::new(node, families, outcomes)?.why(asked, source)
+}
+
+impl<'n> Look<'n> {
+    /// Reads `node`, with the outcomes of the doctor's checks on it.
+    pub fn new(
+        node: &'n NodeSnapshot<'n>,
+        families: &[Family],
+        outcomes: &'n [(&'static Check, Outcome)],
+    ) -> Result<Self, Unanswered> {
+        let services = node.services().map_err(Unanswered::Objects)?;
+        let slices = node.slices().map_err(Unanswered::Objects)?;
+        let mode = node.configured_mode();
+        let diff = mode.and_then(|mode| diff::compare(node, mode, families));
+        Ok(Self {
+            node,
+            name: node.name().ok(),
+            families: families.to_vec(),
+            services,
+            slices,
+            worlds: Family::BOTH.map(|family| World::whole(node, family)),
+            judge: Judge::new(node),
+            diff,
+            outcomes,
+            there: None,
+        })
+    }
+
+    /// Returns the same look, which follows connections to the other nodes in `across`.
+    #[must_use]
+    pub fn beside<'s: 'n>(self, across: &'s Across<'s>) -> Self {
+        Self {
+            judge: across.judge(self.node),
+            there: Some(Rc::new(There::new(across, &self.families))),
+            ..self
+        }
+    }
+
+    /// Returns the differences between the live and the desired state of the node.
+    pub const fn diff(&self) -> Result<&Diff, &Gap> {
+        self.diff.as_ref()
+    }
+
+    /// Explains `asked`; `source` limits the clients, as that of `kpx trace` does.
+    pub fn why(&self, asked: &Asked, source: Option<&str>) -> Result<Answer, Unanswered> {
+        let local = |addr| self.is_own(addr);
+        match asked::find(asked, self.services, self.slices, local) {
+            Ok(found) => self.explain(&found, source),
+            Err(cause) => self.without_service(asked, cause, source),
+        }
+    }
+
+    fn is_own(&self, addr: IpAddr) -> bool {
+        let known = self.node.addresses();
+        addr.is_loopback() || known.is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == addr))
+    }
+
+    /// Returns a walker of packets of `family`.
+    fn walks(&self, family: Family) -> Walks<'_, 'n, 'n> {
+        Walks::new(&self.worlds[usize::from(family == Family::V6)], family)
+    }
+
+    fn at(&self, subject: String) -> At {
+        At {
+            subject,
+            node: self.name.clone(),
+            ..At::default()
+        }
+    }
+
+    /// Explains a target that no Service has: what happens to a connection to it is still a question.
+    fn without_service(
+        &self,
+        asked: &Asked,
+        cause: Cause,
+        source: Option<&str>,
+    ) -> Result<Answer, Unanswered> {
+        let mut answer = self.empty();
+        let name = match asked {
+            Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
+            _ => String::new(),
+        };
+        if let Some(at) = self.address(asked) {
+            let explain = !matches!(cause, Cause::NoPort { .. });
+            self.plain(at, source, &name, explain, &mut answer)?;
+            unknown_ends(&mut answer);
+        }
+        let degree = match cause {
+            Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
+            _ => Degree::Breaks,
+        };
+        answer
+            .causes
+            .push(Broken::new(cause, degree, self.at(name.clone())));
+        answer.settle_as(&name);
+        Ok(answer)
+    }
+
+    /// Returns the address and port that are asked about, if they are given or are those of a Service.
+    fn address(&self, asked: &Asked) -> Option<SocketAddr> {
+        match asked {
+            Asked::Address(addr, port) => Some(SocketAddr::new(*addr, (*port)?)),
+            Asked::Service {
+                namespace,
+                name,
+                port,
+            } => {
+                let mut services = self.services.iter();
+                let service = services
+                    .find(|of| of.metadata.namespace == *namespace && of.metadata.name == *name)?;
+                let all = owner::addresses(service);
+                let mut ours = all.iter().map(|(_, addr)| *addr);
+                let addr = ours.find(|addr| self.families.contains(&Family::of(*addr)))?;
+                Some(SocketAddr::new(addr, port.as_deref()?.parse().ok()?))
+            }
+            Asked::NodePort(_) => None,
+        }
+    }
+
+    /// Judges connections to an address and port that no Service has, and adds why they fail if `explain`.
+    fn plain(
+        &self,
+        at: SocketAddr,
+        source: Option<&str>,
+        name: &str,
+        explain: bool,
+        answer: &mut Answer,
+    ) -> Result<(), Unanswered> {
+        let nobody = Port::nobody(at.port(), Proto::Tcp);
+        let mut addresses = self.services.iter().flat_map(owner::addresses);
+        let role = addresses.find(|(_, addr)| *addr == at.ip());
+        let target = Target {
+            port: &nobody,
+            kind: role.map_or(Kind::Endpoint, |(role, _)| Kind::Address(role)),
+            at,
+        };
+        for (client, source) in self.judge.clients(target, source)? {
+            let cell = self
+                .judge
+                .cell(&self.walks(Family::of(at.ip())), target, client, &source);
+            let path = Path::new(name.to_owned(), cell);
+            if explain && path.fate.fails() && !is_free(&path) {
+                for blame in self.plain_causes(&path) {
+                    let place = At {
+                        from: vec![path.client],
+                        ..self.at(name.to_owned())
+                    };
+                    answer
+                        .causes
+                        .push(Broken::new(blame.cause, blame.degree, place));
+                }
+            }
+            answer.paths.push(path);
+        }
+        Ok(())
+    }
+
+    fn at_service(&self, service: &Service, subject: String) -> At {
+        At {
+            service: Some(service.into()),
+            ..self.at(subject)
+        }
+    }
+
+    fn empty(&self) -> Answer {
+        Answer {
+            found: None,
+            node: self.name.clone(),
+            service: None,
+            fate: Fate::Unknown,
+            sentence: String::new(),
+            fix: None,
+            causes: Vec::new(),
+            paths: Vec::new(),
+            endpoints: Vec::new(),
+            findings: Vec::new(),
+            unknown: Vec::new(),
+            nodes: Vec::new(),
+            unseen: answer::unseen(self.node),
+        }
+    }
+
+    fn explain(&self, found: &Found<'_>, source: Option<&str>) -> Result<Answer, Unanswered> {
+        let service = found.service;
+        let name = asked::full(service);
+        let mut answer = self.empty();
+        answer.service = Some(name.clone());
+        answer.found = Some(service.into());
+        answer.findings = findings::related(self.outcomes, service);
+        if let Some(cause) = not_served(service) {
+            let degree = match cause {
+                Cause::NoClusterIp => Degree::Breaks,
+                _ => Degree::NotServed,
+            };
+            answer.causes.push(Broken::new(
+                cause,
+                degree,
+                self.at_service(service, name.clone()),
+            ));
+            answer.settle_as(&name);
+            return Ok(answer);
+        }
+        let ports = self.ports(found);
+        let mut blames = Vec::new();
+        let mut known: Vec<Sets> = Vec::new();
+        let families = self.families_of(service);
+        let families: Vec<_> = families
+            .into_iter()
+            .map(|family| (family, self.walks(family)))
+            .collect();
+        for port in &ports {
+            answer.endpoints.extend(endpoints::rows(port));
+            for (family, walks) in &families {
+                let family = *family;
+                let targets = self.targets(port, family, found);
+                let mut paths = Vec::new();
+                for target in &targets {
+                    let cells = self.judge.cells(walks, *target, source)?;
+                    paths.extend(cells.into_iter().map(|cell| (*target, cell)));
+                }
+                if found.at == AskedAt::All {
+                    keep_ways(&mut paths);
+                    if source.is_none() {
+                        for cell in self.judge.failing_arrivals(walks, port, family) {
+                            let target = Target {
+                                port,
+                                kind: cell.kind,
+                                at: cell.to(),
+                            };
+                            paths.push((target, cell));
+                        }
+                    }
+                }
+                blames.extend(self.port(service, port, family, paths, &mut known, &mut answer));
+            }
+        }
+        self.unknown(&mut answer);
+        for group in groups(blames) {
+            let subject = match group.ports.as_slice() {
+                [only] => only.clone(),
+                _ => name.clone(),
+            };
+            let at = At {
+                from: group.from,
+                to: group.to,
+                partly: group.partly,
+                open: group.open,
+                since: group.since,
+                there: group.there,
+                ..self.at_service(service, subject)
+            };
+            answer
+                .causes
+                .push(Broken::new(group.cause, group.degree, at));
+        }
+        self.idle_causes(service, &mut answer);
+        if found.at == AskedAt::All
+            && let Some(cause) = balancer::unseen(service)
+        {
+            let paths = answer.paths.iter();
+            if Fate::of_all(paths.map(|path| path.fate)) == Fate::Works {
+                let at = self.at_service(service, name.clone());
+                answer.causes.push(Broken::new(cause, Degree::Suspect, at));
+            } else if let Cause::Balancer { names, .. } = cause {
+                let names = trace::mismatch::listed(&names);
+                answer.unknown.push(format!(
+                    "the load balancer {names}: kube-proxy does not serve it, and no evidence of a node shows it"
+                ));
+            }
+        }
+        let subject = match ports.as_slice() {
+            [only] => only.name.to_string(),
+            _ => name,
+        };
+        answer.settle_as(&subject);
+        Ok(answer)
+    }
+
+    /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
+    fn idle_causes(&self, service: &Service, answer: &mut Answer) {
+        if answer.paths.iter().any(|path| path.fate.fails()) {
+            return;
+        }
+        for family in Family::BOTH {
+            let unread = answer.paths.iter().filter_map(|path| {
+                let faults = path.cell.verdict.faults();
+                let gap = faults
+                    .iter()
+                    .find(|fault| matches!(fault, Fault::Unknown(Missing::Gap { .. })))?;
+                (Family::of(path.to.ip()) == family).then(|| (path, gap.to_string()))
+            });
+            let unread: Vec<_> = unread.collect();
+            let Some(((first, question), idle)) = unread.first().zip(self.idle(family)) else {
+                continue;
+            };
+            let mut at = At {
+                open: Some(question.clone()),
+                ..self.at_service(service, first.service.clone())
+            };
+            for (path, _) in &unread {
+                if !at.from.contains(&path.client) {
+                    at.from.push(path.client);
+                }
+                if !at.to.contains(&path.target()) {
+                    at.to.push(path.target());
+                }
+            }
+            let broken = Broken::new(Cause::Idle(idle), Degree::Suspect, at);
+            answer.causes.push(broken);
+        }
+    }
+
+    /// Returns the ports that are asked for.
+    fn ports(&self, found: &Found<'_>) -> Vec<Port> {
+        let slices: Vec<_> = endpoints::slices_of(found.service, self.slices).collect();
+        let mut ports = owner::ports_of(found.service, &slices, self.name.as_deref());
+        ports.retain(|port| {
+            found.only.as_ref().is_none_or(|only| {
+                let number = port.port.unwrap_or_default();
+                let endpoints = port.endpoints.iter().map(|of| of.addr);
+                only.selects(&port.name.port, number, port.node_port, endpoints)
+            })
+        });
+        ports
+    }
+
+    /// Returns the addresses that are asked for.
+    fn targets<'p>(&self, port: &'p Port, family: Family, found: &Found<'_>) -> Vec<Target<'p>> {
+        let mut all = verdict::targets(self.node, port, family);
+        match found.at {
+            AskedAt::All => {}
+            AskedAt::Address(addr) => {
+                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort);
+            }
+            AskedAt::NodePort(addr) => {
+                all.retain(|of| of.kind == Kind::NodePort);
+                if let Some(addr) = addr {
+                    for of in &mut all {
+                        of.at.set_ip(addr);
+                    }
+                }
+                all.retain(|of| Family::of(of.at.ip()) == family);
+            }
+            AskedAt::Endpoint(addr) => {
+                let its = endpoints::usable(port, family).filter(|of| of.addr.ip() == addr);
+                all = its
+                    .map(|of| Target {
+                        port,
+                        kind: Kind::Endpoint,
+                        at: of.addr,
+                    })
+                    .collect();
+            }
+        }
+        all
+    }
+
+    /// Returns the families in which `service` has addresses or, if it is headless, endpoints.
+    fn families_of(&self, service: &Service) -> Vec<Family> {
+        let spec = &service.spec;
+        let mut found: Vec<Family> = owner::addresses(service)
+            .iter()
+            .map(|(_, addr)| Family::of(*addr))
+            .collect();
+        found.extend(spec.ip_families.iter().filter_map(|text| {
+            let mut both = Family::BOTH.into_iter();
+            both.find(|family| family.to_string() == *text)
+        }));
+        if found.is_empty() {
+            let slices = endpoints::slices_of(service, self.slices);
+            let kinds: Vec<_> = slices.map(|of| of.address_type.clone()).collect();
+            let both = Family::BOTH.into_iter();
+            found = both
+                .filter(|family| kinds.contains(&family.to_string()))
+                .collect();
+        }
+        if found.is_empty() {
+            found.push(Family::V4);
+        }
+        let mut families = self.families.clone();
+        families.retain(|family| found.contains(family));
+        families
+    }
+
+    /// Adds the connections to one port in one family, and returns the causes of those that fail.
+    fn port(
+        &self,
+        service: &Service,
+        port: &Port,
+        family: Family,
+        cells: Vec<(Target<'_>, Cell)>,
+        known: &mut Vec<Sets>,
+        answer: &mut Answer,
+    ) -> Vec<Blamed> {
+        let name = port.name.to_string();
+        let mut blames: Vec<Blamed> = Vec::new();
+        for blame in self.stale(port, family) {
+            blames.push(Blamed::of(&name, blame));
+        }
+        // Without addresses there is nothing to judge: a headless Service without endpoints.
+        if cells.is_empty() && endpoints::usable(port, family).next().is_none() {
+            blames.push(Blamed::of(&name, self.lacking(service, port, family)));
+        }
+        for (target, cell) in cells {
+            let mut path = Path::new(name.clone(), cell);
+            let open = open(&path);
+            if path.fate.fails() || open.is_some() {
+                let (causes, repairs) = self.causes(service, target, &path.cell, known);
+                path.by_design = open.is_none() && causes.iter().all(|of| of.cause.is_by_design());
+                path.repairs = repairs;
+                for mut blame in causes {
+                    if open.is_some() {
+                        blame.degree = Degree::Suspect;
+                    }
+                    blames.push(Blamed {
+                        port: name.clone(),
+                        partly: path.fate == Fate::Partly,
+                        client: Some(path.client),
+                        to: Some(path.target()),
+                        open: open.clone(),
+                        blame,
+                    });
+                }
+            }
+            answer.paths.push(path);
+        }
+        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
+        if let Some((port, declared)) = endpoints::undeclared(port, family, pods) {
+            let cause = Cause::UndeclaredPort { port, declared };
+            blames.push(Blamed::of(&name, Blame::suspects(cause)));
+        }
+        blames
+    }
+
+    /// Adds the data that is missing.
+    fn unknown(&self, answer: &mut Answer) {
+        unknown_ends(answer);
+        match &self.diff {
+            Ok(diff) => {
+                let gaps = diff.unknown.iter();
+                let gaps = gaps.map(|of| format!("{} were not compared: {}", of.what, of.gap));
+                answer.unknown.extend(gaps);
+            }
+            Err(gap) => answer.unknown.push(format!(
+                "the rules were not compared with the cluster's Services: {gap}"
+            )),
+        }
+        if !self.judge.has_pod_network() {
+            answer.unknown.push(
+                "no pod network is set up on this node: routes to pods were not checked".to_owned(),
+            );
+        }
+        if let Err(gap) = self.node.conntrack() {
+            answer.unknown.push(format!("tracked connections: {gap}"));
+        }
+    }
+
+    /// Returns the tracked connections of TCP and SCTP to the addresses of `port` that go to addresses which are no endpoints:
+    /// new connections are not affected.
+    fn stale(&self, port: &Port, family: Family) -> Vec<Blame> {
+        let mut blames = Vec::new();
+        if port.proto == Proto::Udp {
+            return blames;
+        }
+        for target in verdict::targets(self.node, port, family) {
+            let flow = Flow {
+                entry: Entry::Host,
+                source: None,
+                destination: target.at.ip(),
+                port: target.at.port(),
+                mark: 0,
+                proto: port.proto,
+                established: true,
+            };
+            let is_open = |entry: &kpx_node::node::conntrack::Entry| {
+                entry.state.as_deref() == Some("ESTABLISHED")
+                    && entry.reply.source != target.at
+                    && port
+                        .endpoints
+                        .iter()
+                        .all(|of| of.addr != entry.reply.source)
+            };
+            let Ok(tracked) = trace::tracked(self.node, &flow, None, Some(port), is_open) else {
+                return blames;
+            };
+            if target.kind == Kind::Endpoint || tracked.stale.is_empty() {
+                continue;
+            }
+            blames.push(Blame::suspects(Cause::StaleConnections {
+                count: tracked.count,
+                address: target.at,
+                protocol: port.proto.to_string(),
+                backends: tracked.stale,
+                end: trace::end_tracked(&flow),
+            }));
+        }
+        blames
+    }
+}
+
+/// Returns what decides whether the connections of `path` fail, if that is the order of nat chains, or routes beyond the node.
+fn open(path: &Path) -> Option<String> {
+    if path.fate != Fate::Unknown {
+        return None;
+    }
+    let faults = path.cell.verdict.faults();
+    let beyond = faults.iter().find_map(|fault| match fault {
+        Fault::Unknown(Missing::PodRoute { node, way, .. }) => Some(format!(
+            "whether the way by {way} leads to the pods of {node}"
+        )),
+        _ => None,
+    });
+    if beyond.is_some() {
+        return beyond;
+    }
+    let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+    let mut orders = whens.filter_map(|when| match when {
+        trace::Assumption::Answer {
+            question: trace::Question::Order(text),
+            ..
+        } => Some(text.clone()),
+        _ => None,
+    });
+    orders.next().filter(|_| path.failing > 0.0)
+}
+
+/// Returns whether connections fail because no Service has the address, which is in the Service range.
+fn is_free(path: &Path) -> bool {
+    let faults = path.cell.verdict.faults();
+    faults.iter().any(|fault| {
+        matches!(
+            fault,
+            Fault::Untranslated {
+                service: None,
+                again: false,
+                ..
+            }
+        )
+    })
+}
+
+/// Adds why the end of connections is unknown.
+fn unknown_ends(answer: &mut Answer) {
+    let unknown = answer
+        .paths
+        .iter()
+        .filter(|path| path.fate == Fate::Unknown);
+    for path in unknown {
+        let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+        let whens = whens.map(|when| match when {
+            trace::Assumption::Answer { question, .. } => question.to_string(),
+            trace::Assumption::Address { .. } => when.to_string(),
+        });
+        let faults = path.cell.verdict.faults();
+        let faults = faults.iter().map(ToString::to_string);
+        for reason in faults.chain(whens) {
+            let client = path.client.name();
+            let text = format!("connections from {client} to {}: {reason}", path.target());
+            if !answer.unknown.contains(&text) {
+                answer.unknown.push(text);
+            }
+        }
+    }
+}
+
+/// Drops connections from elsewhere to addresses that their own node translates, if there are others.
+fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
+    let has_way = |(target, cell): &(Target<'_>, Cell)| {
+        !target.kind.is_internal() || !matches!(cell.client, Client::Elsewhere | Client::Outside)
+    };
+    if paths.iter().any(has_way) {
+        paths.retain(has_way);
+    }
+}
+
+/// Returns why kube-proxy does not serve `service` at all.
+fn not_served(service: &Service) -> Option<Cause> {
+    let spec = &service.spec;
+    if spec.kind == "ExternalName" {
+        let target = spec.external_name.clone().unwrap_or_default();
+        return Some(Cause::ExternalName { target });
+    }
+    let labels = &service.metadata.labels;
+    if let Some(proxy) = labels.get("service.kubernetes.io/service-proxy-name") {
+        let proxy = proxy.clone();
+        return Some(Cause::OtherProxy { proxy });
+    }
+    let has_none = spec.cluster_ip.is_empty() && spec.cluster_ips.is_empty();
+    has_none.then_some(Cause::NoClusterIp)
+}

@@ -1,0 +1,71 @@
+//! Connections to every address of a Service port, from every kind of client, for reports.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::repair::Repair;
+use crate::trace::mismatch;
+use crate::verdict::{Cell, Client, Fate, Kind};
+use kpx_node::net::Proto;
+
+/// The connections from one client to one address.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Path {
+    /// Service port, as `NAMESPACE/NAME:PORT`.
+    pub service: String,
+    /// Role of the address.
+    pub kind: Kind,
+    /// Address and port.
+    pub to: SocketAddr,
+    /// Transport protocol.
+    pub protocol: Proto,
+    /// Kind of the client.
+    pub client: Client,
+    /// The client's name and address.
+    pub from: String,
+    /// What happens to the connections.
+    pub fate: Fate,
+    /// The share of them that certainly fail: 0 to 1.
+    pub failing: f64,
+    /// The endpoints that their packets are sent to.
+    pub backends: Vec<SocketAddr>,
+    /// Why they fail or why that is unknown, unless all work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the Service's own settings keep this client out.
+    pub by_design: bool,
+    /// The smallest sets of repairs with which they work, if they fail; each set alone suffices.
+    #[serde(skip)]
+    pub repairs: Vec<Vec<Repair>>,
+    /// The connections, with their packets.
+    #[serde(skip)]
+    pub cell: Cell,
+}
+
+impl Path {
+    pub(super) fn new(service: String, cell: Cell) -> Self {
+        Self {
+            service,
+            kind: cell.kind,
+            to: cell.to(),
+            protocol: cell.flow.proto,
+            client: cell.client,
+            from: cell.from.clone(),
+            fate: cell.fate(),
+            failing: cell.verdict.failing(),
+            backends: mismatch::reached(&cell.outcomes).into_iter().collect(),
+            reason: cell.verdict.faults().first().map(ToString::to_string),
+            by_design: false,
+            repairs: Vec::new(),
+            cell,
+        }
+    }
+
+    /// Returns the address with its protocol: `10.96.0.10:53/udp`.
+    pub fn target(&self) -> String {
+        format!("{}/{}", self.to, self.protocol)
+    }
+}

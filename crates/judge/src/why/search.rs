@@ -1,0 +1,226 @@
+//! The cause by repair: the smallest set of repairs with which the connection works.
+//!
+//! What changes nothing when it is repaired is no cause, however broken it looks.
+
+use super::candidates::{Candidate, What, failing};
+use super::{Look, Path};
+use crate::repair::{self, Edit, Repair};
+use crate::trace::Effect;
+use crate::verdict::{Cell, Fate, Fault, Missing, Question, Target};
+use kpx_node::cluster::Service;
+use kpx_node::net::Family;
+use kpx_node::owner::{Owners, Port};
+
+/// Repairs of one candidate of which the needless ones are left out.
+const MOST_SHRUNK: usize = 512;
+
+/// Times that candidates are looked for behind those which are repaired.
+const MOST_ROUNDS: usize = 3;
+
+/// Candidates of which pairs are tried.
+const MOST_IN_PAIRS: usize = 10;
+
+/// The sets of candidates with which the connections work; each set alone suffices.
+pub(super) type Sets = Vec<Vec<Candidate>>;
+
+impl Look<'_> {
+    /// Returns the smallest sets of repairs with which the connections of `cell` no longer fail; `known` are sets that repaired
+    /// other connections of the Service.
+    pub(super) fn search(
+        &self,
+        service: &Service,
+        port: &Port,
+        cell: &Cell,
+        known: &[Sets],
+    ) -> Sets {
+        for sets in known {
+            if !sets.is_empty() && sets.iter().all(|set| self.repaired(port, cell, set)) {
+                let works = |set: &[Candidate]| self.repaired(port, cell, set);
+                let sets = sets.iter().map(|set| fewest(set.clone(), works));
+                return sets.map(|set| self.smallest(port, cell, set)).collect();
+            }
+        }
+        let all = self.candidates(service, port, cell);
+        let works = |set: &[Candidate]| self.repaired(port, cell, set);
+        let singles: Sets = all
+            .iter()
+            .map(|of| vec![of.clone()])
+            .filter(|set| works(set))
+            .map(|set| self.smallest(port, cell, set))
+            .collect();
+        if !singles.is_empty() {
+            return distinct(singles);
+        }
+        if all.len() <= MOST_IN_PAIRS {
+            let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
+            let pairs = pairs.map(|(a, b)| vec![all[a].clone(), all[b].clone()]);
+            let pairs: Sets = pairs.filter(|set| works(set)).collect();
+            if !pairs.is_empty() {
+                let first = pairs.into_iter().take(1);
+                return first.map(|set| self.smallest(port, cell, set)).collect();
+            }
+        }
+        let alone = all.iter().map(|of| vec![of.clone()]);
+        let mut starts = alone.chain(std::iter::once(all.clone()));
+        if let Some(set) = starts.find_map(|some| self.deeper(port, cell, some)) {
+            return vec![self.smallest(port, cell, fewest(set, works))];
+        }
+        // A rule that leads to the chains of other software is a cause if no rule in them is.
+        let is_jump = |effect: &Effect| matches!(effect, Effect::Jump { .. });
+        let jumps = self.foreign_rules(cell, &failing(cell), is_jump);
+        let helpful = jumps.into_iter().map(|of| vec![of]).find(|set| works(set));
+        helpful.into_iter().collect()
+    }
+
+    /// Returns `all` with what a packet meets behind these repairs, if the connections of `cell` work with all of them.
+    fn deeper(&self, port: &Port, cell: &Cell, mut all: Vec<Candidate>) -> Option<Vec<Candidate>> {
+        for _ in 0..MOST_ROUNDS {
+            let repairs: Vec<&Repair> = all.iter().flat_map(|of| &of.repairs).collect();
+            let repaired = self.judged(port, cell, &repairs);
+            if self.no_longer_fails(&repaired) {
+                return Some(all);
+            }
+            let mut more = self.on_the_way(&repaired, Vec::new());
+            more.retain(|of| all.iter().all(|known| known.repairs != of.repairs));
+            if more.is_empty() {
+                return None;
+            }
+            all.extend(more);
+        }
+        None
+    }
+
+    /// Returns `set` with only the repairs of each candidate that are needed.
+    fn smallest(&self, port: &Port, cell: &Cell, set: Vec<Candidate>) -> Vec<Candidate> {
+        let all = set.iter().enumerate();
+        let all =
+            all.flat_map(|(at, of)| of.repairs.iter().map(move |repair| (at, repair.clone())));
+        let all: Vec<(usize, Repair)> = all.collect();
+        if all.len() > MOST_SHRUNK || all.len() == set.len() {
+            return set;
+        }
+        let works = |some: &[(usize, Repair)]| {
+            let repairs: Vec<&Repair> = some.iter().map(|(_, repair)| repair).collect();
+            self.works(port, cell, &repairs)
+        };
+        let kept = fewest(all, works);
+        let with = |(at, of): (usize, Candidate)| {
+            let ours = kept.iter().filter(|(of, _)| *of == at);
+            let repairs: Vec<Repair> = ours.map(|(_, repair)| repair.clone()).collect();
+            (!repairs.is_empty()).then_some(Candidate { repairs, ..of })
+        };
+        set.into_iter().enumerate().filter_map(with).collect()
+    }
+
+    /// Returns whether the connections of `path` no longer fail with these repairs.
+    pub fn works_with(&self, path: &Path, repairs: &[&Repair]) -> bool {
+        let is_it =
+            |port: &&Port| port.name.to_string() == path.service && port.proto == path.protocol;
+        let owners = Owners::new(self.node);
+        let port = owners.ports().iter().find(is_it);
+        port.is_some_and(|port| self.works(port, &path.cell, repairs))
+    }
+
+    fn repaired(&self, port: &Port, cell: &Cell, set: &[Candidate]) -> bool {
+        let repairs: Vec<&Repair> = set.iter().flat_map(|of| &of.repairs).collect();
+        self.works(port, cell, &repairs)
+    }
+
+    /// Returns whether the connections of `cell` no longer fail with these repairs.
+    fn works(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> bool {
+        self.no_longer_fails(&self.judged(port, cell, repairs))
+    }
+
+    /// Returns whether nothing keeps the connections of `repaired` from working but what is not read of this node anyway.
+    fn no_longer_fails(&self, repaired: &Cell) -> bool {
+        let family = Family::of(repaired.flow.destination);
+        let verdict = &repaired.verdict;
+        let is_known_gap = |fault: &&Fault| match fault {
+            Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
+            Fault::Unknown(Missing::Undeclared { .. } | Missing::Unmodelled(_)) => true,
+            _ => false,
+        };
+        verdict.fate == Fate::Works
+            || verdict.fate == Fate::Unknown && verdict.faults().iter().all(is_known_gap)
+    }
+
+    /// Returns the connections of `cell` with these repairs.
+    fn judged(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> Cell {
+        let family = Family::of(cell.flow.destination);
+        let edits = |edit| {
+            repairs
+                .iter()
+                .any(|of| matches!(of, Repair::Edit(edited) if edited.what == edit))
+        };
+        let port = if edits(Edit::Endpoint) {
+            self.with_endpoint(port, family)
+        } else {
+            port.clone()
+        };
+        repair::with(self.node, repairs, family, |judge, world| {
+            let target = Target {
+                port: &port,
+                kind: cell.kind,
+                at: cell.to(),
+            };
+            let question = Question {
+                flow: &cell.flow,
+                port: target.asked(),
+            };
+            if let Some(arrival) = &cell.arrival {
+                let (outcomes, verdict, arrival) = judge.arrived(world, question, arrival);
+                return Cell {
+                    outcomes,
+                    verdict,
+                    arrival: Some(arrival),
+                    ..cell.clone()
+                };
+            }
+            let (outcomes, verdict) = judge.judge_in(world, question);
+            Cell {
+                outcomes,
+                verdict,
+                ..cell.clone()
+            }
+        })
+    }
+}
+
+/// Returns some of `all` that suffice, and of which none can be left out.
+fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
+    let mut set = all;
+    let mut step = set.len().div_ceil(2);
+    loop {
+        let before = set.len();
+        let mut at = 0;
+        while at < set.len() && set.len() > 1 {
+            let mut fewer = set.clone();
+            fewer.drain(at..(at + step).min(set.len()));
+            if !fewer.is_empty() && works(&fewer) {
+                set = fewer;
+            } else {
+                at += step;
+            }
+        }
+        // What was left out later may have needed what was kept before.
+        match step {
+            0 | 1 if set.len() == before => return set,
+            0 | 1 => {}
+            _ => step /= 2,
+        }
+    }
+}
+
+/// Returns `sets` without those that repair the same things.
+fn distinct(sets: Sets) -> Sets {
+    let mut distinct: Sets = Vec::new();
+    for set in sets {
+        let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
+        // Of several differences that each explain it, the first one is reported.
+        if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
+            continue;
+        }
+        distinct.push(set);
+    }
+    distinct
+}

@@ -1,0 +1,195 @@
+//! The stages that wait: for connections to end, and for kube-proxy to serve.
+
+use std::time::Duration;
+
+use super::{Engine, Event, MigrationNode, PAUSE, StageError};
+use crate::drain::{self, Gauge};
+use crate::gates::{self, Expected, Gate, Previous, Status};
+use crate::journal::MigrationState;
+use crate::loss::ObservedLoss;
+use crate::migration::{Leg, Stage};
+use kpx_node::cluster::pod::{CrashLoop, Restarts};
+use kpx_node::evidence::Time;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::desired;
+
+impl<N: MigrationNode> Engine<'_, N> {
+    /// Waits until no connections are open that the removal of virtual servers would break.
+    pub(super) async fn drain(
+        &mut self,
+        progress: &mut MigrationState,
+        name: &str,
+    ) -> Result<Vec<String>, StageError> {
+        let stage = Stage::Drain;
+        let cluster = self.node.read(desired::NEEDS).await;
+        let cluster = NodeSnapshot::new(&cluster).called(Some(name));
+        let desired = cluster
+            .desired(progress.migration.source(progress.leg))
+            .ok();
+        let mut waited = Duration::ZERO;
+        let mut first = None;
+        loop {
+            let items = drain::awaited(progress.migration.strategy);
+            let evidence = self.node.read(items).await;
+            let gauge = Gauge::read(&NodeSnapshot::new(&evidence), desired);
+            let gauge = gauge.map_err(|gap| StageError::Failed {
+                stage,
+                why: gap.to_string(),
+            })?;
+            let first = *first.get_or_insert(gauge.count);
+            (self.on_event)(Event::Drain(&gauge, first));
+            if gauge.count == 0 {
+                return Ok(Vec::new());
+            }
+            if self.limits.accept_loss && waited >= self.limits.drain {
+                let lost = format!("{} lost: {}", gauge.connections(), gauge.holders());
+                let observed = ObservedLoss {
+                    connections: gauge.count,
+                    ..ObservedLoss::default()
+                };
+                self.observe(progress, observed).await?;
+                return Ok(vec![lost]);
+            }
+            if waited >= self.limits.drain {
+                return Err(StageError::Drain { waited, gauge });
+            }
+            self.pause().await?;
+            waited += PAUSE;
+        }
+    }
+
+    /// Waits until every gate is passed, and records the probes that failed meanwhile.
+    pub(super) async fn verify(
+        &mut self,
+        progress: &mut MigrationState,
+        stage: Stage,
+        name: &str,
+    ) -> Result<Vec<String>, StageError> {
+        let mut loss = ObservedLoss::default();
+        let verified = self.pass(progress, stage, name, &mut loss).await;
+        self.observe(progress, loss).await?;
+        verified
+    }
+
+    /// Waits until every gate is passed, and counts the probes that fail meanwhile.
+    async fn pass(
+        &mut self,
+        progress: &MigrationState,
+        stage: Stage,
+        name: &str,
+        loss: &mut ObservedLoss,
+    ) -> Result<Vec<String>, StageError> {
+        let (leg, fields) = (
+            progress.leg,
+            progress.migration.fields(progress.leg).clone(),
+        );
+        let expected = Expected {
+            fields: &fields,
+            before: progress.proxy.filter(|_| leg == Leg::There),
+            cleaned: (stage == Stage::Recheck).then(|| progress.migration.source(leg)),
+        };
+        let mut previous = Previous::default();
+        let mut restarts = Restarts::default();
+        let mut waited = Duration::ZERO;
+        let began = self.node.now();
+        loop {
+            let (mut gates, silent) = self.gates(progress, expected, &mut previous, name).await;
+            loss.failed_probes += silent;
+            if gates.iter().any(Gate::is_blocking)
+                && let Some(found) = self.crash_loop(progress, name, &mut restarts).await
+            {
+                // A failed rollback cannot be rolled back, and kube-proxy may still start.
+                if leg == Leg::There && stage == Stage::Verify {
+                    return Err(StageError::Crashes(found));
+                }
+                gates.insert(0, gates::of_crash(&found));
+            }
+            (self.on_event)(Event::Gates(&gates));
+            let blocking: Vec<_> = gates.iter().filter(|gate| gate.is_blocking()).collect();
+            if blocking.is_empty() {
+                // Only once: the stage Recheck skips the same gates.
+                return Ok(if stage == Stage::Verify {
+                    skipped(&gates)
+                } else {
+                    Vec::new()
+                });
+            }
+            // The checks take time as well.
+            if waited.max(self.node.now().since(began)) >= self.limits.confirm {
+                let what = blocking
+                    .iter()
+                    .map(|gate| format!("{}: {}", gate.name, gate.reason));
+                let what = what.collect::<Vec<_>>().join("; ");
+                return Err(StageError::Gates {
+                    waited: self.limits.confirm,
+                    what,
+                });
+            }
+            self.pause().await?;
+            waited += PAUSE;
+        }
+    }
+
+    /// Waits a moment, unless a stop is requested, and reports the updates of the bridge since the last pause.
+    pub(super) async fn pause(&mut self) -> Result<(), StageError> {
+        self.may_continue()?;
+        self.node.pause(PAUSE).await;
+        for text in self.node.bridge_notices() {
+            (self.on_event)(Event::Bridge(&text));
+        }
+        self.may_continue()
+    }
+
+    /// Returns the crash loop of kube-proxy's container, if there is one. Without access to its pods, the gates decide.
+    async fn crash_loop(
+        &mut self,
+        progress: &MigrationState,
+        name: &str,
+        restarts: &mut Restarts,
+    ) -> Option<CrashLoop> {
+        let pods = self.node.proxy_pods(name).await.ok()?;
+        let started = progress.proxy.and_then(|proxy| proxy.started);
+        let since = started.map(|seconds| Time { seconds });
+        let mut found = restarts.crash_loop(&pods, since)?;
+        found.last_line = self.node.last_line(&found.pod, &found.container).await;
+        Some(found)
+    }
+
+    /// Checks the gates: the cheap ones first, and the others once these are passed. Returns them, and the number of probes
+    /// that failed.
+    async fn gates(
+        &mut self,
+        progress: &MigrationState,
+        expected: Expected<'_>,
+        previous: &mut Previous,
+        name: &str,
+    ) -> (Vec<Gate>, usize) {
+        let evidence = self.node.read(gates::PROXY_NEEDS).await;
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
+        let mut all = gates::of_proxy(&node, expected, previous);
+        if all.iter().any(Gate::is_blocking) {
+            return (all, 0);
+        }
+        let evidence = self.node.read(&gates::state_needs(expected)).await;
+        let node = NodeSnapshot::new(&evidence).called(Some(name));
+        all.extend(gates::of_state(&node, expected, previous));
+        if all.iter().any(Gate::is_blocking) {
+            return (all, 0);
+        }
+        let mut silent = Vec::new();
+        for target in &progress.migration.probes {
+            if let Err(why) = self.node.probe(target).await {
+                silent.push(format!("{target}: {why}"));
+            }
+        }
+        all.push(gates::of_probes(&silent));
+        (all, silent.len())
+    }
+}
+
+/// Returns a note for each gate that was skipped.
+fn skipped(gates: &[Gate]) -> Vec<String> {
+    let skipped = gates.iter().filter(|gate| gate.status == Status::Skipped);
+    let notes = skipped.map(|gate| format!("gate {} was skipped: {}", gate.name, gate.reason));
+    notes.collect()
+}

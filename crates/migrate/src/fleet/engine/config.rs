@@ -1,0 +1,152 @@
+//! The tasks on the configuration: changed for all nodes, or in copies for some.
+
+use serde_json::Value;
+
+use super::{Cluster, Engine, Pace, TaskError};
+use crate::fleet::staged::{self, Copies};
+use crate::fleet::state::{Configured, Fleet};
+use kpx_judge::plan::{ConfigSource, Place, Undo};
+use kpx_node::action::{Action, KubeCommand, Object, Only, Resource};
+use kpx_node::apply::StepError;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
+
+/// How often the configuration is read again because it changed before the write.
+const TRIES: u32 = 3;
+
+impl<C: Cluster> Engine<'_, C> {
+    /// Returns the store of kube-proxy's configuration.
+    pub(super) async fn store(&mut self, fleet: &Fleet) -> Result<ConfigSource, TaskError> {
+        let node = fleet.plan.nodes.first().map_or("", String::as_str);
+        let items = [Item::ConfigMaps, Item::DaemonSets, Item::Pods];
+        let evidence = self.read(&items, node).await;
+        Ok(ConfigSource::find(&NodeSnapshot::new(&evidence), node)?)
+    }
+
+    pub(super) async fn configure(&mut self, fleet: &mut Fleet) -> Result<(), TaskError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let plan = self.store(fleet).await?.configure(&fleet.plan.there)?;
+            let Some(step) = plan.steps.first() else {
+                return Ok(());
+            };
+            let (Action::Kube { command: set }, Undo::Do(Action::Kube { command: back })) =
+                (&step.action, &step.undo)
+            else {
+                let why = "the configuration is no longer in the cluster".to_owned();
+                return Err(TaskError::Failed(why));
+            };
+            fleet.configured = Some(Configured {
+                set: set.clone(),
+                back: back.clone(),
+            });
+            self.save(fleet).await?;
+            match self.apply(set.clone()).await {
+                // Planned again from the new text.
+                Err(StepError::Moved(_)) if tries < TRIES => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Restores the configuration: the exact old text, if it was not changed since.
+    pub(super) async fn unconfigure(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let Some(configured) = &fleet.configured else {
+            return Ok(());
+        };
+        match self.apply(configured.back.clone()).await {
+            Err(StepError::Moved(_)) => {}
+            done => return Ok(done?),
+        }
+        let set = Action::Kube {
+            command: configured.set.clone(),
+        };
+        let back = Action::Kube {
+            command: configured.back.clone(),
+        };
+        let store = self.store(fleet).await?;
+        let plan = store.put_back(&fleet.plan.back, &[(&set, &back)])?;
+        for step in &plan.steps {
+            self.cluster.apply(&step.action).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn copy(&mut self, fleet: &mut Fleet) -> Result<(), TaskError> {
+        let store = self.store(fleet).await?;
+        let Place::ConfigMap { name, key, .. } = store.place() else {
+            let why = format!("{} cannot be copied", store.place());
+            return Err(TaskError::Failed(why));
+        };
+        let map = self
+            .there(&Object::of_system(Resource::ConfigMap, name))
+            .await?;
+        let mut set = self.there(&first_set()).await?;
+        let text = store.text_with(&fleet.plan.there)?;
+        let copies = Copies::of(&map, &staged::original(&set), key, &text);
+        // Copies of an older text are useless, and so is the label that the first DaemonSet excludes for them.
+        if fleet
+            .copies
+            .as_ref()
+            .is_some_and(|name| *name != copies.name)
+        {
+            self.end_copies(fleet, &set).await?;
+            set = self.there(&first_set()).await?;
+        }
+        fleet.copies = Some(copies.name.clone());
+        self.save(fleet).await?;
+        self.apply(copies.create_map()).await?;
+        if let Some(command) = staged::narrow(&set, &copies.name) {
+            self.apply(command).await?;
+        }
+        self.apply(copies.create_set()).await?;
+        Ok(())
+    }
+
+    /// Restores the first DaemonSet, `set`, and deletes the copies.
+    async fn end_copies(&mut self, fleet: &Fleet, set: &Value) -> Result<(), TaskError> {
+        if let Some(command) = staged::widen(set) {
+            self.apply(command).await?;
+        }
+        self.delete_copies(fleet).await
+    }
+
+    pub(super) async fn merge(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let set = self.there(&first_set()).await?;
+        self.end_copies(fleet, &set).await?;
+        // The DaemonSet replaces its pods one at a time.
+        let nodes = u64::try_from(fleet.plan.nodes.len()).unwrap_or(u64::MAX);
+        let limit = fleet.plan.ready.saturating_mul(nodes);
+        let (began, mut pace) = (self.cluster.now(), Pace::new());
+        loop {
+            let set = self.there(&first_set()).await?;
+            if staged::is_rolled_out(&set) {
+                return Ok(());
+            }
+            if self.cluster.now().since(began).as_secs() >= limit {
+                let why = format!("the rollout of {} timed out after {limit} s", first_set());
+                return Err(TaskError::Failed(why));
+            }
+            self.cluster.pause(pace.next()).await;
+        }
+    }
+
+    pub(super) async fn delete_copies(&mut self, fleet: &Fleet) -> Result<(), TaskError> {
+        let Some(name) = &fleet.copies else {
+            return Ok(());
+        };
+        for resource in [Resource::DaemonSet, Resource::ConfigMap] {
+            let command = KubeCommand::Delete {
+                object: Object::of_system(resource, name),
+                only: Only::Ours,
+            };
+            self.apply(command).await?;
+        }
+        Ok(())
+    }
+}
+
+fn first_set() -> Object {
+    Object::of_system(Resource::DaemonSet, "kube-proxy")
+}

@@ -1,0 +1,583 @@
+//! kube-proxy's log: how it started, and what keeps it from its work. Every reader of the log asks here.
+//!
+//! klog writes `Lmmdd hh:mm:ss.uuuuuu thread file:line] message`, and an error that has several lines below its message; with
+//! `logging.format: json` an object a line, with `ts` in milliseconds, `caller`, `msg`, and `err` if it is an error.
+
+use std::borrow::Cow;
+
+use super::{Gap, Item, Time, signs};
+use crate::net::Family;
+
+/// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
+pub const NO_IPVS: &str = "can't use the IPVS proxier";
+/// Another program holds the lock of iptables.
+const LOCK_HELD: &str = "holding the xtables lock";
+/// The kernel's IP sets are newer than the tool.
+const NEWER_SETS: &str = "not supported by userspace";
+/// The tool of IP sets failed, which is no message about IPVS.
+const NO_IPSET: &str = "ipset version";
+/// kube-proxy's mode, with [`MODE_END`] behind it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
+const MODE: &str = "Using ";
+/// The end of the line with kube-proxy's mode.
+const MODE_END: &str = " Proxier";
+/// The default scheduler follows.
+const SCHEDULER: &str = "IPVS scheduler not specified, use ";
+
+/// What kube-proxy's log reports.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ProxyLog {
+    /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
+    /// be read.
+    pub troubles: Result<Vec<Trouble>, Gap>,
+    /// Lines about the lock of iptables, which another program holds.
+    pub lock_held: Vec<String>,
+    /// The last line about IP sets that the tool cannot read.
+    pub newer_sets: Option<String>,
+    /// The last line about a kernel without IPVS.
+    pub no_ipvs: Option<String>,
+}
+
+/// How kube-proxy started.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Started {
+    /// The name of its mode.
+    pub mode: Option<String>,
+    /// The scheduler of its virtual servers: logged only if the configuration sets none.
+    pub scheduler: Option<String>,
+}
+
+/// A trouble, and how often it is reported.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trouble {
+    /// What does not work.
+    pub kind: Kind,
+    /// The IP family, where the message names one.
+    pub family: Option<Family>,
+    /// The error, without the message around it; one line.
+    pub error: String,
+    /// The number of messages.
+    pub count: usize,
+    /// When the first was written, `mmdd hh:mm:ss` in the time zone of the container.
+    pub first: String,
+    /// When the last was written.
+    pub last: String,
+    /// The first line of the last message.
+    pub line: String,
+}
+
+/// What does not work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// It exits.
+    Exit,
+    /// It cannot write its rules, virtual servers or sets.
+    Sync,
+    /// It cannot read objects of the cluster.
+    Watch,
+    /// It runs in mode iptables, since it cannot run in mode ipvs.
+    Fallback,
+    /// It does not know fields of its configuration file, and ignores them.
+    UnknownFields,
+}
+
+/// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
+const SIGNS: &[(&str, Kind)] = &[
+    ("\"command failed\"", Kind::Exit),
+    ("error running proxyserver", Kind::Exit),
+    ("can't determine whether to use ipvs proxy", Kind::Fallback),
+    ("can't use ipvs proxier", Kind::Fallback),
+    ("can't use the ipvs proxier", Kind::Fallback),
+    ("using lenient decoding", Kind::UnknownFields),
+    ("failed to execute iptables-restore", Kind::Sync),
+    ("failed to ensure chain", Kind::Sync),
+    ("failed to ensure that", Kind::Sync),
+    ("nftables sync failed", Kind::Sync),
+    ("failed to create dummy interface", Kind::Sync),
+    ("failed to list ipvs destinations", Kind::Sync),
+    ("failed to get ipvs service", Kind::Sync),
+    ("failed to add ipvs service", Kind::Sync),
+    ("failed to make sure existence of ip set", Kind::Sync),
+    ("failed to add ip set entry", Kind::Sync),
+    ("failed to watch *", Kind::Watch),
+    ("\"failed to watch\"", Kind::Watch),
+    ("failed to list *", Kind::Watch),
+];
+
+/// Returns the messages of `text` that kpx looks for, as lines.
+pub fn sought(text: &str) -> Vec<&str> {
+    let mut is_kept = false;
+    let kept = text.lines().filter(|line| {
+        let head = header(line).map(|of| of.severity);
+        if head.is_some() {
+            is_kept = false;
+        }
+        is_kept |= head == Some(b'F') || is_sign(line) || kind_of(&line.to_lowercase()).is_some();
+        is_kept || head.is_none() && crash(line).is_some()
+    });
+    kept.collect()
+}
+
+/// Returns whether `line` has one of the signs that need no header of klog.
+fn is_sign(line: &str) -> bool {
+    let signs = [NO_IPVS, LOCK_HELD, NEWER_SETS, SCHEDULER];
+    signs.iter().any(|sign| line.contains(sign)) || mode_in(line).is_some()
+}
+
+/// Returns the name of the mode that `line` says kube-proxy starts in.
+fn mode_in(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(MODE)?;
+    let (name, _) = rest.split_once(MODE_END)?;
+    Some(name).filter(|name| !name.contains(' '))
+}
+
+/// Reads how kube-proxy started, in `text`; the last start counts.
+pub fn started(text: &str) -> Started {
+    let mut started = Started::default();
+    for line in text.lines() {
+        if let Some(mode) = mode_in(line) {
+            // A log may hold more than one start.
+            started = Started {
+                mode: Some(mode.to_owned()),
+                scheduler: None,
+            };
+        }
+        if let Some((_, rest)) = line.split_once(SCHEDULER) {
+            started.scheduler = rest.split([' ', '"']).next().map(str::to_owned);
+        }
+    }
+    started
+}
+
+fn kind_of(lowercase: &str) -> Option<Kind> {
+    // Who holds the lock is asked apart, and a sync that waits for it is tried again.
+    if lowercase.contains(LOCK_HELD) {
+        return None;
+    }
+    let sign = SIGNS.iter().find(|(words, _)| lowercase.contains(words));
+    sign.map(|(_, kind)| *kind)
+}
+
+/// A message, with the lines that belong to it.
+struct Entry<'a> {
+    severity: u8,
+    time: Cow<'a, str>,
+    source: Cow<'a, str>,
+    text: String,
+}
+
+/// Reads kube-proxy's log.
+pub(crate) fn parse(text: &str) -> ProxyLog {
+    let with = |sign: &'static str| {
+        let lines = text.lines().filter(move |line| line.contains(sign));
+        lines.map(|line| line.trim().to_owned())
+    };
+    ProxyLog {
+        troubles: troubles(text),
+        lock_held: with(LOCK_HELD).collect(),
+        newer_sets: with(NEWER_SETS).next_back(),
+        no_ipvs: with(NO_IPVS).rfind(|line| !line.contains(NO_IPSET)),
+    }
+}
+
+fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
+    let entries = entries(text);
+    if entries.is_empty() && !["", signs::NOTHING_KEPT].contains(&text.trim()) {
+        let why = "no line begins as klog's do";
+        return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
+    }
+    let mut troubles = Vec::new();
+    let mut has_ended = false;
+    for entry in &entries {
+        let lowercase = entry.text.to_lowercase();
+        let kind = kind_of(&lowercase).or((entry.severity == b'F').then_some(Kind::Exit));
+        if has_ended && kind != Some(Kind::Exit) {
+            // The next run begins.
+            troubles.clear();
+        }
+        has_ended = kind == Some(Kind::Exit);
+        match kind {
+            // What it cannot clean up of other modes does not keep it from its work.
+            Some(_) if entry.source.starts_with("cleanup.go") => {}
+            Some(kind) => note(&mut troubles, kind, entry),
+            None if lowercase.contains("syncproxyrules complete") => {
+                let family = family_in(&entry.text);
+                let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+                troubles.retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+            }
+            None => {}
+        }
+    }
+    Ok(troubles)
+}
+
+impl ProxyLog {
+    /// Returns whether its last run reports trouble of one of `kinds`.
+    pub fn has(&self, kinds: &[Kind]) -> bool {
+        let troubles = self.troubles.iter().flatten();
+        troubles.into_iter().any(|of| kinds.contains(&of.kind))
+    }
+}
+
+fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
+    let (family, error) = (family_in(&entry.text), error(&entry.text));
+    let line = entry.text.lines().next().unwrap_or_default();
+    let line = line.replace("err=<", &format!("err={error}"));
+    let time = entry.time.to_string();
+    // The same error about another address is the same trouble.
+    let is_same = |of: &&mut Trouble| {
+        let is_it = kind == Kind::Exit || without_numbers(&of.error) == without_numbers(&error);
+        of.kind == kind && of.family == family && is_it
+    };
+    if let Some(known) = troubles.iter_mut().find(is_same) {
+        (known.count, known.last, known.line) = (known.count + 1, time, line);
+        return;
+    }
+    troubles.push(Trouble {
+        kind,
+        family,
+        error,
+        count: 1,
+        first: time.clone(),
+        last: time,
+        line,
+    });
+}
+
+fn without_numbers(text: &str) -> String {
+    text.replace(|c: char| c.is_ascii_digit(), "")
+}
+
+fn entries(text: &str) -> Vec<Entry<'_>> {
+    let mut all: Vec<Entry<'_>> = Vec::new();
+    for line in text.lines() {
+        match (
+            header(line)
+                .or_else(|| object(line))
+                .or_else(|| crash(line)),
+            all.last_mut(),
+        ) {
+            (Some(entry), _) => all.push(entry),
+            (None, Some(last)) => {
+                last.text.push('\n');
+                last.text += line;
+            }
+            (None, None) => {}
+        }
+    }
+    all
+}
+
+/// Returns the message of a line that is an object of JSON, as klog would write it.
+fn object(line: &str) -> Option<Entry<'static>> {
+    let start = line.find('{')?;
+    let object: serde_json::Value = serde_json::from_str(&line[start..]).ok()?;
+    let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str);
+    let (message, error) = (text("msg")?, text("err"));
+    let values = ["ipFamily", "type"].into_iter();
+    let values = values.filter_map(|key| Some(format!(" {key}={:?}", text(key)?)));
+    let error = error.map(|of| format!(" err={of:?}"));
+    let text_of: String = error.clone().into_iter().chain(values).collect();
+    Some(Entry {
+        severity: if error.is_some() { b'E' } else { b'I' },
+        time: Time::from_epoch(object.get("ts")?.as_f64()? / 1000.0)?
+            .as_logged()
+            .into(),
+        source: text("caller")
+            .unwrap_or_default()
+            .rsplit('/')
+            .next()?
+            .to_owned()
+            .into(),
+        text: format!("\"{message}\"{text_of}"),
+    })
+}
+
+/// Beginnings of lines that end a program without a time: Go's runtime, flags that it does not know, and a container runtime that
+/// cannot start it.
+const LAST_WORDS: &[&str] = &[
+    "panic: ",
+    "fatal error: ",
+    "Error: ",
+    "error: ",
+    "exec ",
+    "exec: ",
+    "standard_init_linux.go:",
+];
+
+/// Returns the last words of a program that crashes, or cannot be started.
+fn crash(line: &str) -> Option<Entry<'_>> {
+    LAST_WORDS
+        .iter()
+        .any(|of| line.starts_with(of))
+        .then(|| Entry {
+            severity: b'F',
+            time: "the end".into(),
+            source: "".into(),
+            text: line.to_owned(),
+        })
+}
+
+/// Returns the message that begins in `line`; a journal or kubectl puts words in front of it.
+fn header(line: &str) -> Option<Entry<'_>> {
+    let starts = line.match_indices(['I', 'W', 'E', 'F']);
+    let mut starts = starts.filter(|(at, _)| *at == 0 || line.as_bytes()[at - 1] == b' ');
+    starts.find_map(|(at, _)| {
+        let rest = &line[at..];
+        let time = rest.get(1..14)?;
+        let is_time = time.bytes().enumerate().all(|(at, byte)| match at {
+            4 => byte == b' ',
+            7 | 10 => byte == b':',
+            _ => byte.is_ascii_digit(),
+        });
+        let (head, message) = rest.split_once("] ")?;
+        is_time.then(|| Entry {
+            severity: rest.as_bytes()[0],
+            time: time.into(),
+            source: head.rsplit(' ').next().unwrap_or_default().into(),
+            text: message.to_owned(),
+        })
+    })
+}
+
+fn family_in(text: &str) -> Option<Family> {
+    let names = |of: &str| text.contains(of);
+    if names("ipFamily=\"IPv6\"") || names("ip6tables") {
+        Some(Family::V6)
+    } else if names("ipFamily=\"IPv4\"") || names("iptables-restore v") {
+        Some(Family::V4)
+    } else {
+        None
+    }
+}
+
+/// Returns the error of a message: the value of `err=`, or what follows the first colon; its first line with words, without the
+/// exit status of a tool.
+fn error(text: &str) -> String {
+    let value = match text.split_once("err=") {
+        Some((_, rest)) if rest.starts_with('"') => unquoted(&rest[1..]),
+        Some((_, rest)) => rest
+            .trim_start_matches('<')
+            .split("\n >")
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        None => {
+            let after = ["panic: ", ", error: ", ", err: ", " error: ", ": "];
+            if text.starts_with("exec ") {
+                return text.lines().next().unwrap_or_default().trim().to_owned();
+            }
+            let split = after.iter().find_map(|sign| text.split_once(sign));
+            split.map_or(text, |(_, rest)| rest).to_owned()
+        }
+    };
+    let mut value = value.trim();
+    if let Some(rest) = value.strip_prefix("exit status ") {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let rest = rest.trim_start_matches([':', '(', ' ']);
+        value = if rest.is_empty() { value } else { rest };
+    }
+    let line = value.lines().find(|line| !line.trim().is_empty());
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the beginning of `text` as far as the quotation mark that ends it, without escapes.
+fn unquoted(text: &str) -> String {
+    let mut value = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => match chars.next() {
+                Some('n') => value.push('\n'),
+                Some('t') => value.push('\t'),
+                Some(other) => value.push(other),
+                None => {}
+            },
+            _ => value.push(c),
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn troubles(text: &str) -> Vec<(Kind, Option<Family>, String, usize)> {
+        let all = super::troubles(text).unwrap().into_iter();
+        all.map(|of| (of.kind, of.family, of.error, of.count))
+            .collect()
+    }
+
+    const UNKNOWN_OPTION: &str = "E1120 11:12:14.212635    9234 proxier.go:1432] \"Failed to execute iptables-restore\" err=<\n\
+         \texit status 2: ip6tables-restore v1.8.7 (nf_tables): unknown option \"--xor-mark\"\n\
+         \tError occurred at line: 11\n > ipFamily=\"IPv6\"\n\
+         I1120 11:12:14.212700    9234 proxier.go:810] \"Sync failed\" ipFamily=\"IPv6\" retryingTime=\"30s\"\n";
+
+    #[test]
+    fn messages_of_each_form_have_their_reason() {
+        let option = "ip6tables-restore v1.8.7 (nf_tables): unknown option \"--xor-mark\"";
+        let twice = UNKNOWN_OPTION.repeat(2);
+        assert_eq!(
+            troubles(&twice),
+            [(Kind::Sync, Some(Family::V6), option.to_owned(), 2)]
+        );
+        let old = "E0716 10:28:40.412330       1 proxier.go:1507] Failed to execute iptables-restore: exit status 2 \
+                   (iptables-restore v1.8.3 (legacy): Couldn't load match `recent':No such file or directory\n\n\
+                   Error occurred at line: 88\n)\n";
+        let error = "iptables-restore v1.8.3 (legacy): Couldn't load match `recent':No such file or directory";
+        assert_eq!(
+            troubles(old),
+            [(Kind::Sync, Some(Family::V4), error.to_owned(), 1)]
+        );
+        let exit = "Nov 20 11:00:00 node1 kube-proxy[1]: E0408 02:38:35.393347       1 run.go:72] \"command failed\" \
+                    err=\"open \\\"x\\\": permission denied\"\n";
+        assert_eq!(
+            troubles(exit),
+            [(Kind::Exit, None, "open \"x\": permission denied".into(), 1)]
+        );
+        let fell = "E1026 20:50:47.326512       1 server_others.go:259] can't determine whether to use ipvs proxy, error: no \
+                    modules: [nf_conntrack_ipv4]\n";
+        let fell = troubles(fell);
+        assert_eq!(fell[0].0, Kind::Fallback);
+        assert_eq!(fell[0].2, "no modules: [nf_conntrack_ipv4]");
+        let watch = "E1120 11:00:00.000000       1 reflector.go:205] \"Failed to watch\" err=\"failed to list *v1.Service: \
+                     Unauthorized\" type=\"*v1.Service\"\n";
+        let watch = troubles(watch);
+        assert_eq!(
+            (watch[0].0, watch[0].2.as_str()),
+            (Kind::Watch, "failed to list *v1.Service: Unauthorized")
+        );
+    }
+
+    #[test]
+    fn only_the_last_run_counts_and_a_sync_that_ends_ends_the_trouble() {
+        let ended = format!(
+            "{UNKNOWN_OPTION}I1120 11:13:00.000000    9234 proxier.go:1500] \"SyncProxyRules complete\" ipFamily=\"IPv6\"\n"
+        );
+        assert_eq!(troubles(&ended), []);
+        let other = ended.replace(
+            "complete\" ipFamily=\"IPv6\"",
+            "complete\" ipFamily=\"IPv4\"",
+        );
+        assert_eq!(troubles(&other).len(), 1);
+        let exit = "F0424 02:55:01.0 1 server.go:495] open /etc/config.conf: no such file\n";
+        let exit = exit.replace("01.0 ", "01.000000 ");
+        assert_eq!(troubles(&exit)[0].0, Kind::Exit);
+        let again = format!("{exit}I0424 02:56:01.000000 1 server.go:583] Version: v1.18.0\n");
+        assert_eq!(troubles(&again), []);
+        let clean = "E1120 11:12:14.212635 9 cleanup.go:89] \"Failed to execute iptables-restore\" err=\"x\"\n";
+        assert_eq!(troubles(clean), []);
+        let lock = clean.replace("cleanup.go:89", "proxier.go:9").replace(
+            "err=\"x\"",
+            "err=\"exit status 4: Another app is currently holding the xtables lock\"",
+        );
+        assert_eq!(troubles(&lock), []);
+    }
+
+    #[test]
+    fn messages_of_many_releases_are_read() {
+        let at = "2026-11-20T11:00:00Z E1120 11:00:00.000000       1 ";
+        for (text, kind, reason) in [
+            (
+                "I1120 11:00:00.000000       1 a.go:1] \"Starting\"\npanic: runtime error: invalid memory address\n\ngoroutine 1:\n"
+                    .to_owned(),
+                Kind::Exit,
+                "runtime error: invalid memory address",
+            ),
+            (
+                format!(
+                    "{at}proxier.go:1723] \"nftables sync failed\" err=<\n\t/dev/stdin:2:1-9: Error: Could not process rule: No such \
+                     file or directory\n > ipFamily=\"IPv4\"\n"
+                ),
+                Kind::Sync,
+                "/dev/stdin:2:1-9: Error: Could not process rule: No such file or directory",
+            ),
+            (
+                format!(
+                    "{at}reflector.go:227] \"Failed to watch\" err=\"tls: failed to verify certificate: x509: certificate has expired\" \
+                     type=\"*v1.Service\"\n"
+                ),
+                Kind::Watch,
+                "tls: failed to verify certificate: x509: certificate has expired",
+            ),
+            (
+                format!(
+                    "{at}reflector.go:158] \"Unhandled Error\" err=\"factory.go:160: Failed to watch *v1.EndpointSlice: failed to list \
+                     *v1.EndpointSlice: the server could not find the requested resource\"\n"
+                ),
+                Kind::Watch,
+                "factory.go:160: Failed to watch *v1.EndpointSlice: failed to list *v1.EndpointSlice: the server could not find the \
+                 requested resource",
+            ),
+            (
+                format!(
+                    "{at}proxier.go:874] Failed to ensure that nat chain KUBE-SERVICES exists: error creating chain: exit status 3: \
+                     Table does not exist\n"
+                ),
+                Kind::Sync,
+                "error creating chain: exit status 3: Table does not exist",
+            ),
+            (
+                format!("{at}ipset.go:188] \"Failed to make sure existence of ip set\" err=\"exit status 1\" ipSet=\"x\"\n"),
+                Kind::Sync,
+                "exit status 1",
+            ),
+        ] {
+            let found = troubles(&text);
+            assert_eq!(found.len(), 1, "{text}");
+            assert_eq!((found[0].0, &*found[0].2), (kind, reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_of_klog_is_unknown() {
+        assert!(parse("hello\n").troubles.is_err());
+        assert!(parse("{\"a\":1}\n").troubles.is_err());
+        assert_eq!(parse("").troubles, Ok(Vec::new()));
+    }
+
+    #[test]
+    fn objects_of_json_are_messages() {
+        let json = "{\"ts\":1763636400000.0,\"caller\":\"app/server.go:136\",\"msg\":\"Error running ProxyServer\",\"err\":\"x \\\"y\\\"\"}\n";
+        let log = parse(json).troubles.unwrap();
+        assert_eq!(log.len(), 1);
+        assert_eq!((log[0].kind, &*log[0].error), (Kind::Exit, "x \"y\""));
+        assert_eq!(log[0].last, "1120 11:00:00");
+        let sync = "{\"ts\":1763636400000.0,\"caller\":\"iptables/proxier.go:1\",\"msg\":\"Failed to execute iptables-restore\",\"err\":\"exit status 2: bad\",\"ipFamily\":\"IPv6\"}\n";
+        assert_eq!(
+            troubles(sync),
+            [(Kind::Sync, Some(Family::V6), "bad".to_owned(), 1)]
+        );
+    }
+
+    #[test]
+    fn last_words_without_a_time_are_an_exit() {
+        for (text, error) in [
+            (
+                "exec /usr/local/bin/kube-proxy: exec format error\n",
+                "exec /usr/local/bin/kube-proxy: exec format error",
+            ),
+            (
+                "Error: unknown flag: --proxy-mod\nUsage:\n  kube-proxy [flags]\n",
+                "unknown flag: --proxy-mod",
+            ),
+        ] {
+            assert_eq!(troubles(text), [(Kind::Exit, None, error.to_owned(), 1)]);
+            assert_eq!(sought(text), [text.lines().next().unwrap()]);
+        }
+    }
+
+    #[test]
+    fn lines_of_other_checks_need_no_header() {
+        let log = parse(
+            "a holding the xtables lock\nb not supported by userspace\nc can't use the IPVS proxier: ipset version\n",
+        );
+        assert_eq!(log.lock_held, ["a holding the xtables lock"]);
+        assert_eq!(
+            log.newer_sets.as_deref(),
+            Some("b not supported by userspace")
+        );
+        assert_eq!(log.no_ipvs, None);
+    }
+}

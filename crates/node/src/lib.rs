@@ -1,0 +1,18 @@
+//! A node and its cluster: what was read of them, the rules of each mode, and what kube-proxy would program.
+//!
+//! Everything is pure: no clock, no environment, no sockets.
+
+pub mod access;
+pub mod action;
+pub mod apply;
+pub mod backend;
+pub mod cluster;
+pub mod desired;
+pub mod dns;
+pub mod evidence;
+pub mod net;
+pub mod node;
+pub mod owner;
+#[cfg(feature = "testing")]
+mod schema;
+pub mod words;

@@ -1,0 +1,541 @@
+//! A node's evidence, parsed on first use.
+
+pub mod conntrack;
+pub mod counters;
+pub mod crowd;
+pub mod desired;
+pub mod identity;
+pub mod ipvs_connections;
+pub mod links;
+pub(crate) mod migration;
+pub mod mode;
+pub mod modules;
+pub mod neighbours;
+pub mod objects;
+mod pod_network;
+pub mod pod_networks;
+mod portals;
+pub mod processes;
+pub mod recent;
+pub mod routes;
+pub mod runtime;
+pub mod sockets;
+pub mod sysctl;
+pub mod tc;
+pub mod xfrm;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::ipset::Sets;
+use crate::backend::{Mode, ipset, iptables, ipvs, nftables};
+use crate::cluster::config::ProxyConfig;
+use crate::cluster::version::{self, ProxyVersion};
+use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
+use crate::desired::DesiredState;
+use crate::evidence::proxy_log::{self, ProxyLog};
+use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
+use crate::net::{Family, Proto};
+
+use conntrack::Conntrack;
+use counters::Counters;
+use ipvs_connections::IpvsConnections;
+use links::{Addresses, Links};
+use migration::Migration;
+use modules::Modules;
+use neighbours::Neighbours;
+use pod_networks::PodNetwork;
+use processes::{Processes, ProxyFiles};
+use recent::Recent;
+use routes::{Routes, Rules};
+use runtime::{Health, Metrics};
+use sockets::{Connected, Sockets};
+use sysctl::Sysctl;
+use tc::Tc;
+use xfrm::Policies;
+
+type Section<T> = OnceLock<Result<T, Gap>>;
+
+/// Parsed view of a node and its cluster. Each section is known or has a [`Gap`].
+#[derive(Debug)]
+pub struct NodeSnapshot<'a> {
+    evidence: &'a Evidence,
+    iptables: [Section<iptables::model::Ruleset<'a>>; 2],
+    iptables_legacy: [Section<iptables::model::Ruleset<'a>>; 2],
+    iptables_nft: [Section<iptables::model::Ruleset<'a>>; 2],
+    saved: [[Section<iptables::parse::Saved<'a>>; 2]; 3],
+    nft: Section<nftables::model::Ruleset>,
+    ipset: Section<Sets<'a>>,
+    ipvs: Section<ipvs::model::Table>,
+    ipvs_connections: Section<IpvsConnections>,
+    recent: Section<Recent>,
+    addresses: Section<Addresses>,
+    links: Section<Links>,
+    routes: Section<Routes>,
+    rules: Section<Rules>,
+    sockets: Section<Sockets>,
+    held_sockets: Section<Vec<Connected>>,
+    sysctl: Section<Sysctl<'a>>,
+    modules: Section<Modules<'a>>,
+    conntrack: Section<Conntrack>,
+    conntrack_stat: Section<Counters>,
+    neighbour_table: Section<Neighbours>,
+    xfrm: Section<Policies>,
+    tc: Section<Tc>,
+    pod_networks: Section<Vec<PodNetwork>>,
+    neighbours: [Section<Counters>; 2],
+    processes: Section<Processes>,
+    proxy_files: Section<ProxyFiles>,
+    proxy_log: Section<ProxyLog>,
+    migration: Section<Migration>,
+    proxy_config: Section<ProxyConfig>,
+    health: Section<Health>,
+    metrics: Section<Metrics<'a>>,
+    services: Section<Arc<Vec<Service>>>,
+    slices: Section<Arc<Vec<EndpointSlice>>>,
+    nodes: Section<Arc<Vec<Node>>>,
+    config_maps: Section<Arc<Vec<ConfigMap>>>,
+    daemon_sets: Section<Arc<Vec<DaemonSet>>>,
+    service_cidrs: Section<Arc<Vec<ServiceCidr>>>,
+    pods: Section<Arc<Vec<Pod>>>,
+    proxy_ports: OnceLock<BTreeMap<(Proto, u16), String>>,
+    served: OnceLock<objects::Served>,
+    named: Option<String>,
+    desired: Box<[Section<DesiredState>; Mode::EVER.len()]>,
+}
+
+macro_rules! sections {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = |$evidence:ident| $parse:expr;)+) => {
+        impl<'a> NodeSnapshot<'a> {
+            $($(#[$doc])+
+            pub fn $name(&self) -> Result<&$type, Gap> {
+                let $evidence = self.evidence;
+                self.$name.get_or_init(|| $parse).as_ref().map_err(Clone::clone)
+            })+
+        }
+    };
+}
+
+/// Lists of the cluster's objects: nodes that share the text share the list.
+macro_rules! objects {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $item:expr;)+) => {
+        impl NodeSnapshot<'_> {
+            $($(#[$doc])+
+            pub fn $name(&self) -> Result<&$type, Gap> {
+                let evidence = self.evidence;
+                let parse = || evidence.parsed($item, || crate::cluster::list(evidence, $item));
+                self.$name.get_or_init(parse).as_deref().map_err(Clone::clone)
+            })+
+        }
+    };
+}
+
+sections! {
+    /// Returns the nftables ruleset, from nft's JSON or else from its text.
+    nft: nftables::model::Ruleset = |e| nft(e);
+    /// Returns the IP sets.
+    ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
+    /// Returns the IPVS table, from netlink or from ipvsadm's output.
+    ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
+    /// Returns the connections forwarded by IPVS.
+    ipvs_connections: IpvsConnections = |e| e.text(Item::IpvsConnections).and_then(ipvs_connections::parse);
+    /// Returns the clients in lists of `xt_recent`.
+    recent: Recent = |e| e.text(Item::Recent).and_then(recent::parse);
+    /// Returns the addresses of every link.
+    addresses: Addresses = |e| e.text(Item::Addresses).and_then(links::addresses);
+    /// Returns the links.
+    links: Links = |e| e.text(Item::Links).and_then(links::links);
+    /// Returns the routes of every table.
+    routes: Routes = |e| e.text(Item::Routes).and_then(routes::routes);
+    /// Returns the routing policy rules.
+    rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
+    /// Returns the neighbours on every link.
+    neighbour_table: Neighbours = |e| e.text(Item::NeighbourTable).and_then(neighbours::parse);
+    /// Returns the policies of IPsec.
+    xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
+    /// Returns the queueing disciplines and filters of links.
+    tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
+    /// Returns the networks of pods, as far as they are read.
+    pod_networks: Vec<PodNetwork> = |e| e.text(Item::PodNetworks).and_then(pod_networks::parse);
+    /// Returns the listening sockets, with their processes where known.
+    sockets: Sockets = |e| sockets::parse(e);
+    /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
+    held_sockets: Vec<Connected> = |e| e.text(Item::HeldSockets).and_then(sockets::connected);
+    /// Returns the kernel settings.
+    sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).and_then(Sysctl::read);
+    /// Returns the state of kernel modules.
+    modules: Modules<'a> = |e| modules::parse(e);
+    /// Returns the tracked connections.
+    conntrack: Conntrack = |e| e.text(Item::Conntrack).and_then(conntrack::parse);
+    /// Returns the counters of connection tracking.
+    conntrack_stat: Counters = |e| counters_of(e, Item::ConntrackStat);
+    /// Returns the processes of service proxies.
+    processes: Processes = |e| e.text(Item::Processes).and_then(processes::parse);
+    /// Returns the files of the node that configure kube-proxy.
+    proxy_files: ProxyFiles = |e| e.text(Item::ProxyFiles).and_then(processes::files);
+    /// Returns what kube-proxy's log reports.
+    proxy_log: ProxyLog = |e| e.text(Item::ProxyLog).map(proxy_log::parse);
+    /// Returns the last migration that kpx started on the node.
+    migration: Migration = |e| e.text(Item::Migration).and_then(migration::parse);
+    /// Returns the configuration of the running kube-proxy.
+    proxy_config: ProxyConfig = |e| e.text(Item::ProxyConfig).and_then(ProxyConfig::parse);
+    /// Returns kube-proxy's health.
+    health: Health = |e| e.text(Item::Healthz).and_then(runtime::health);
+    /// Returns kube-proxy's metrics.
+    metrics: Metrics<'a> = |e| e.text(Item::Metrics).and_then(Metrics::read);
+}
+
+objects! {
+    /// Returns the Services.
+    services: Vec<Service> = Item::Services;
+    /// Returns the EndpointSlices.
+    slices: Vec<EndpointSlice> = Item::EndpointSlices;
+    /// Returns the Node objects.
+    nodes: Vec<Node> = Item::Nodes;
+    /// Returns the ConfigMaps.
+    config_maps: Vec<ConfigMap> = Item::ConfigMaps;
+    /// Returns the DaemonSets.
+    daemon_sets: Vec<DaemonSet> = Item::DaemonSets;
+    /// Returns the ranges of cluster IPs.
+    service_cidrs: Vec<ServiceCidr> = Item::ServiceCidrs;
+    /// Returns the Pods.
+    pods: Vec<Pod> = Item::Pods;
+}
+
+/// IPVS table of a kernel without IPVS loaded.
+static NO_TABLE: ipvs::model::Table = ipvs::model::Table {
+    servers: Vec::new(),
+    timeouts: None,
+    info: None,
+    partial: false,
+};
+
+/// IP sets of a kernel without `ip_set` loaded.
+static NO_SETS: Sets<'static> = Sets { sets: Vec::new() };
+
+impl<'a> NodeSnapshot<'a> {
+    /// Returns the IPVS table; empty if `ip_vs` is not loaded.
+    pub fn ipvs_or_none(&self) -> Result<&ipvs::model::Table, Gap> {
+        match self.ipvs() {
+            Err(Gap::Absent(Item::Ipvs, _)) => Ok(&NO_TABLE),
+            // A bundle made by hand has no file for a table that the kernel does not have.
+            Err(Gap::NotCollected(_)) if self.lacks_ip_vs() => Ok(&NO_TABLE),
+            read => read,
+        }
+    }
+
+    /// Returns whether the evidence shows that the node does not use IPv6: no link has an address of it.
+    pub fn has_no_ipv6(&self) -> bool {
+        self.addresses()
+            .is_ok_and(|all| all.all.iter().all(|at| at.addr.family() == Family::V4))
+    }
+
+    /// Returns whether the evidence shows that IPVS is not loaded: no loaded module and none of its settings.
+    fn lacks_ip_vs(&self) -> bool {
+        let loaded = self.modules().ok().and_then(|all| all.loaded.as_ref());
+        let settings = self.sysctl().ok();
+        loaded.is_some_and(|all| !all.contains_key("ip_vs"))
+            && settings
+                .is_some_and(|all| !all.iter().any(|(key, _)| key.starts_with("net.ipv4.vs.")))
+    }
+
+    /// Returns the IP sets; empty if `ip_set` is not loaded.
+    pub fn ipset_or_none(&self) -> Result<&Sets<'a>, Gap> {
+        match self.ipset() {
+            Err(Gap::NotApplicable(_)) => Ok(&NO_SETS),
+            read => read,
+        }
+    }
+}
+
+/// Functions that edit a section of a copy. One that the node does not have begins empty; one that is not known stays so.
+macro_rules! edits {
+    ($($(#[$doc:meta])+ $name:ident: $section:ident: $type:ty;)+) => {
+        impl<'a> NodeSnapshot<'a> {
+            $($(#[$doc])+
+            pub fn $name(&mut self, edit: impl FnOnce(&mut $type)) {
+                // It is parsed first.
+                if self.$section().is_err_and(|gap| gap.is_absence()) {
+                    self.$section = OnceLock::from(Ok(Default::default()));
+                }
+                if let Some(Ok(section)) = self.$section.get_mut() {
+                    edit(section);
+                }
+            })+
+        }
+    };
+}
+
+edits! {
+    /// Edits the nftables ruleset.
+    edit_nft: nft: nftables::model::Ruleset;
+    /// Edits the IP sets.
+    edit_ipset: ipset: Sets<'a>;
+    /// Edits the addresses.
+    edit_addresses: addresses: Addresses;
+    /// Edits the links.
+    edit_links: links: Links;
+    /// Edits the routes.
+    edit_routes: routes: Routes;
+    /// Edits the routing policy rules.
+    edit_rules: rules: Rules;
+    /// Edits the kernel settings.
+    edit_sysctl: sysctl: Sysctl<'a>;
+    /// Edits the policies of IPsec.
+    edit_xfrm: xfrm: Policies;
+    /// Edits the queueing disciplines and filters of links.
+    edit_tc: tc: Tc;
+    /// Edits the networks of pods.
+    edit_pod_networks: pod_networks: Vec<PodNetwork>;
+    /// Edits the tracked connections.
+    edit_conntrack: conntrack: Conntrack;
+}
+
+impl NodeSnapshot<'_> {
+    /// Edits the IPVS table of a copy.
+    pub fn edit_ipvs(&mut self, edit: impl FnOnce(&mut ipvs::model::Table)) {
+        if self.ipvs().is_err() && self.ipvs_or_none().is_ok() {
+            self.ipvs = OnceLock::from(Ok(NO_TABLE.clone()));
+        }
+        if let Some(Ok(table)) = self.ipvs.get_mut() {
+            edit(table);
+        }
+    }
+}
+
+fn counters_of(evidence: &Evidence, item: Item) -> Result<Counters, Gap> {
+    counters::parse(item, evidence.text(item)?)
+}
+
+fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
+    match (evidence.text(Item::Nft), evidence.text(Item::NftText)) {
+        (Ok(json), _) => nftables::parse::json(json),
+        (Err(_), Ok(text)) => nftables::parse::text(text),
+        // JSON is the preferred source, so its gap is the one to report.
+        (Err(gap), Err(_)) => Err(gap),
+    }
+}
+
+/// iptables back end that rules were read from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IptablesBackend {
+    /// The back end in use on the node.
+    InUse,
+    /// The legacy back end, if it is not the one in use.
+    Legacy,
+    /// The nft back end, if it is not the one in use.
+    Nft,
+}
+
+impl IptablesBackend {
+    /// Returns the item that holds the rules of `family`.
+    pub const fn item(self, family: Family) -> Item {
+        match (self, family) {
+            (Self::InUse, Family::V4) => Item::Iptables4,
+            (Self::InUse, Family::V6) => Item::Iptables6,
+            (Self::Legacy, Family::V4) => Item::IptablesLegacy4,
+            (Self::Legacy, Family::V6) => Item::IptablesLegacy6,
+            (Self::Nft, Family::V4) => Item::IptablesNft4,
+            (Self::Nft, Family::V6) => Item::IptablesNft6,
+        }
+    }
+}
+
+impl<'a> NodeSnapshot<'a> {
+    /// Returns a view with these Services and EndpointSlices instead of those of the evidence.
+    #[must_use]
+    pub fn with_services(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {
+        self.services = OnceLock::from(Ok(Arc::new(services)));
+        self.slices = OnceLock::from(Ok(Arc::new(slices)));
+        self
+    }
+
+    /// Returns a view of `evidence`. Sections are parsed on first use.
+    pub fn new(evidence: &'a Evidence) -> Self {
+        Self {
+            evidence,
+            iptables: Default::default(),
+            iptables_legacy: Default::default(),
+            iptables_nft: Default::default(),
+            saved: Default::default(),
+            nft: OnceLock::new(),
+            ipset: OnceLock::new(),
+            ipvs: OnceLock::new(),
+            ipvs_connections: OnceLock::new(),
+            recent: OnceLock::new(),
+            addresses: OnceLock::new(),
+            links: OnceLock::new(),
+            routes: OnceLock::new(),
+            rules: OnceLock::new(),
+            sockets: OnceLock::new(),
+            held_sockets: OnceLock::new(),
+            sysctl: OnceLock::new(),
+            modules: OnceLock::new(),
+            conntrack: OnceLock::new(),
+            conntrack_stat: OnceLock::new(),
+            neighbour_table: OnceLock::new(),
+            xfrm: OnceLock::new(),
+            tc: OnceLock::new(),
+            pod_networks: OnceLock::new(),
+            neighbours: Default::default(),
+            processes: OnceLock::new(),
+            proxy_files: OnceLock::new(),
+            proxy_log: OnceLock::new(),
+            migration: OnceLock::new(),
+            proxy_config: OnceLock::new(),
+            health: OnceLock::new(),
+            metrics: OnceLock::new(),
+            services: OnceLock::new(),
+            slices: OnceLock::new(),
+            nodes: OnceLock::new(),
+            config_maps: OnceLock::new(),
+            daemon_sets: OnceLock::new(),
+            service_cidrs: OnceLock::new(),
+            pods: OnceLock::new(),
+            proxy_ports: OnceLock::new(),
+            served: OnceLock::new(),
+            named: None,
+            desired: Box::default(),
+        }
+    }
+
+    /// Returns a copy that can be edited. It shares the cluster's objects, and parses the rest of the evidence again.
+    pub fn fork<'c>(&self) -> NodeSnapshot<'c>
+    where
+        'a: 'c,
+    {
+        NodeSnapshot {
+            services: self.services.clone(),
+            slices: self.slices.clone(),
+            nodes: self.nodes.clone(),
+            pods: self.pods.clone(),
+            service_cidrs: self.service_cidrs.clone(),
+            nft: self.nft.clone(),
+            ipvs: self.ipvs.clone(),
+            proxy_config: self.proxy_config.clone(),
+            named: self.named.clone(),
+            ..NodeSnapshot::new(self.evidence)
+        }
+    }
+
+    /// Sets the name of the node, which overrides its configuration.
+    #[must_use]
+    pub fn called(mut self, name: Option<&str>) -> Self {
+        self.named = name.map(str::to_owned);
+        self
+    }
+
+    /// Replaces kube-proxy's configuration.
+    #[must_use]
+    pub fn with_proxy_config(mut self, config: ProxyConfig) -> Self {
+        self.proxy_config = OnceLock::from(Ok(config));
+        self
+    }
+
+    /// Replaces the nftables rules of the evidence.
+    #[must_use]
+    pub fn with_nft(mut self, rules: Result<nftables::model::Ruleset, Gap>) -> Self {
+        self.nft = OnceLock::from(rules);
+        self
+    }
+
+    /// Returns the underlying evidence.
+    pub fn evidence(&self) -> &'a Evidence {
+        self.evidence
+    }
+
+    /// Returns the rules of `family` in `store`.
+    pub fn iptables(
+        &self,
+        store: IptablesBackend,
+        family: Family,
+    ) -> Result<&iptables::model::Ruleset<'a>, Gap> {
+        let sections = match store {
+            IptablesBackend::InUse => &self.iptables,
+            IptablesBackend::Legacy => &self.iptables_legacy,
+            IptablesBackend::Nft => &self.iptables_nft,
+        };
+        let item = store.item(family);
+        let parse = || {
+            self.evidence
+                .text(item)
+                .and_then(|text| iptables::parse::ruleset(item, text))
+        };
+        let section = &sections[usize::from(family == Family::V6)];
+        section.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
+    pub fn parse_rules(&self) {
+        // What cannot be parsed is reported where it is used.
+        for family in Family::BOTH {
+            self.iptables(IptablesBackend::InUse, family).ok();
+        }
+        self.nft().ok();
+    }
+
+    /// Returns the rules of `family` in `store`; each chain is parsed on first use.
+    pub fn saved(
+        &self,
+        store: IptablesBackend,
+        family: Family,
+    ) -> Result<&iptables::parse::Saved<'a>, Gap> {
+        let section = &self.saved[store as usize][usize::from(family == Family::V6)];
+        let item = store.item(family);
+        let find = || {
+            let text = self.evidence.text(item)?;
+            iptables::parse::Saved::new(item, text)
+        };
+        section.get_or_init(find).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the counters of the neighbour table of `family`, which all network namespaces share.
+    pub fn neighbours(&self, family: Family) -> Result<&Counters, Gap> {
+        let item = match family {
+            Family::V4 => Item::Neighbours4,
+            Family::V6 => Item::Neighbours6,
+        };
+        let section = &self.neighbours[usize::from(family == Family::V6)];
+        section
+            .get_or_init(|| counters_of(self.evidence, item))
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// Returns kube-proxy's Pods on all nodes, or why some of them are unknown.
+    pub fn all_pods(&self) -> Result<&[Pod], Gap> {
+        let pods = self.pods()?;
+        match crate::cluster::missing(self.evidence, Item::Pods)?.as_slice() {
+            [] => Ok(pods),
+            missing => Err(Gap::Denied(Item::Pods, missing.join("; "))),
+        }
+    }
+
+    /// Returns the running kernel's release, trimmed.
+    pub fn kernel_release(&self) -> Result<&'a str, Gap> {
+        self.evidence.text(Item::KernelRelease).map(str::trim)
+    }
+
+    /// Returns the running kernel's release as numbers.
+    pub fn kernel(&self) -> Result<Kernel, Gap> {
+        let release = self.kernel_release()?;
+        let kernel = release.parse();
+        kernel.map_err(|e: NotAKernel| Gap::Failed(Item::KernelRelease, e.to_string()))
+    }
+
+    /// Returns the mode reported by kube-proxy, trimmed.
+    pub fn proxy_mode(&self) -> Result<&'a str, Gap> {
+        self.evidence.text(Item::ProxyMode).map(str::trim)
+    }
+
+    /// Returns kube-proxy's version on Node `node`, with its source.
+    pub fn proxy_version(&self, node: Option<&str>) -> Result<ProxyVersion, Gap> {
+        version::find(&version::Clues {
+            node,
+            build: self.metrics().map(Metrics::git_version),
+            pods: self.pods().map(Vec::as_slice),
+            daemon_sets: self.daemon_sets().map(Vec::as_slice),
+            nodes: self.nodes().map(Vec::as_slice),
+        })
+    }
+}

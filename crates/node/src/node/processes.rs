@@ -1,0 +1,47 @@
+//! Processes of service proxies and the files that start them.
+
+pub use crate::evidence::processes::{Process, Processes, ProxyFiles};
+use crate::evidence::{Gap, Item};
+
+/// Parses the processes, as recorded by kpx.
+pub(crate) fn parse(text: &str) -> Result<Processes, Gap> {
+    serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Processes, e.to_string()))
+}
+
+/// Parses the files, as recorded by kpx.
+pub(crate) fn files(text: &str) -> Result<ProxyFiles, Gap> {
+    serde_json::from_str(text).map_err(|e| Gap::Failed(Item::ProxyFiles, e.to_string()))
+}
+
+/// Programs that are kube-proxy, or contain it.
+const KUBE_PROXY: [&str; 8] = [
+    "hyperkube",
+    "k0s",
+    "k3s",
+    "k3s-agent",
+    "k3s-server",
+    "kube-proxy",
+    "kubelite",
+    "rke2",
+];
+
+/// Returns whether `process` shares the network namespace of the snapshot, as far as is known.
+pub fn is_here(process: &Process) -> bool {
+    process.same_network != Some(false)
+}
+
+/// Iterates over the processes that are kube-proxy, or contain it, in the network namespace of the snapshot.
+pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
+    let here = all.processes.iter().filter(|process| is_here(process));
+    here.filter(|process| is_kube_proxy(process))
+}
+
+/// Returns whether `process` is kube-proxy, or contains it.
+pub(crate) fn is_kube_proxy(process: &Process) -> bool {
+    is_proxy_name(&process.name)
+}
+
+/// Returns whether a process called `name` is kube-proxy, or contains it.
+pub fn is_proxy_name(name: &str) -> bool {
+    KUBE_PROXY.contains(&name)
+}

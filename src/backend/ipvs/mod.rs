@@ -1,9 +1,0 @@
-//! The ipvs mode.
-
-pub mod change;
-pub mod expect;
-pub mod model;
-pub mod parse;
-pub mod print;
-pub(crate) mod requirements;
-pub mod rules;
