@@ -35,7 +35,7 @@ use futures_util::future::join_all;
 
 pub use aside::Aside;
 #[cfg(fuzzing)]
-pub(crate) use cluster::fuzz as credential;
+pub use cluster::fuzz as credential;
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
 pub use crew::{Crew, Event, Push};
 pub use hook::run_hook;
@@ -45,7 +45,7 @@ use kpx_node::evidence::{Evidence, Item};
 use kpx_node::net::Family;
 pub use live_cluster::LiveCluster;
 #[cfg(fuzzing)]
-pub(crate) use machine::decoders;
+pub use machine::decoders;
 pub use machine::{
     ChainReader, Guard, Live, Trial, ask, check, confine, connections, conntrack_fill, free_space,
     has_legacy_tables, ipvs_table, is_guarded, is_root, listen, nft_generation, nft_set,

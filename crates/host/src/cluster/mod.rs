@@ -41,7 +41,7 @@ use kpx_node::evidence::{Gap, Item};
 pub(super) use patience::Urgency;
 use patience::{Patience, Requester};
 #[cfg(fuzzing)]
-pub(crate) use plugin::fuzz;
+pub use plugin::fuzz;
 use read::{CONFIG_MAPS, Name};
 use refusal::Refusal;
 pub(super) use refusal::{is_by_admission, refused_pod};

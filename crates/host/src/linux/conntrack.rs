@@ -120,7 +120,7 @@ fn request(family: u8, sequence: u32) -> Vec<u8> {
 
 /// Decodes any messages, for the fuzzer; `None` if they are not known.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+pub fn fuzz(bytes: &[u8]) -> Option<String> {
     let mut text = String::new();
     for (_, message) in super::netlink::messages(bytes) {
         let attributes = message.get(HEADERS..)?;

@@ -460,7 +460,7 @@ fn short(value: &[u8]) -> Result<u16, String> {
 
 /// Decodes any messages, for the fuzzer; `None` if they are not known.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+pub fn fuzz(bytes: &[u8]) -> Option<String> {
     let mut saved = Saved::default();
     for (_, message) in super::netlink::messages(bytes) {
         saved.take(message.get(20..)?).ok()?;

@@ -344,7 +344,7 @@ fn address_scope(scope: AddressScope) -> String {
 
 /// Decodes any messages about links, addresses, routes and routing policy rules, for the fuzzer: the text of each kind.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> [String; 4] {
+pub fn fuzz(bytes: &[u8]) -> [String; 4] {
     use super::routes::{route, rule};
     use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 

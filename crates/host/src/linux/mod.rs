@@ -65,18 +65,18 @@ pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory, r
 
 /// Decoders of the kernel's answers and of kube-proxy's, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) mod decoders {
-    pub(crate) use super::conntrack::fuzz as conntrack;
-    pub(crate) use super::ipset::fuzz as ipset;
-    pub(crate) use super::ipvs::{fuzz as ipvs, fuzz_proc as proc_ip_vs};
-    pub(crate) use super::links::fuzz as routing;
-    pub(crate) use super::nft::fuzz as nft;
-    pub(crate) use super::proxy::fuzz as http;
-    pub(crate) use super::sockets::fuzz as sockets;
-    pub(crate) use super::tc::fuzz as tc;
-    pub(crate) use super::tracing::fuzz as traced;
-    pub(crate) use super::xfrm::fuzz as xfrm;
-    pub(crate) use super::xtables::{fuzz as xtables, legacy::fuzz as legacy};
+pub mod decoders {
+    pub use super::conntrack::fuzz as conntrack;
+    pub use super::ipset::fuzz as ipset;
+    pub use super::ipvs::{fuzz as ipvs, fuzz_proc as proc_ip_vs};
+    pub use super::links::fuzz as routing;
+    pub use super::nft::fuzz as nft;
+    pub use super::proxy::fuzz as http;
+    pub use super::sockets::fuzz as sockets;
+    pub use super::tc::fuzz as tc;
+    pub use super::tracing::fuzz as traced;
+    pub use super::xfrm::fuzz as xfrm;
+    pub use super::xtables::{fuzz as xtables, legacy::fuzz as legacy};
 }
 
 /// Returns an error if the network namespace of `options` cannot be entered.

@@ -275,7 +275,7 @@ fn socket_inode(fd: &Path) -> Option<u32> {
 
 /// Decodes any messages about sockets, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     use netlink_packet_core::NetlinkMessage;
 
     for (_, message) in super::netlink::messages(bytes) {

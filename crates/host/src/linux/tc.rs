@@ -471,7 +471,7 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
 
 /// Returns the filters in answers of the kernel, as those of one link.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> String {
+pub fn fuzz(bytes: &[u8]) -> String {
     let names = BTreeMap::new();
     let all = super::netlink::messages(bytes);
     let all = all.filter_map(|(_, message)| filter(message.get(HEADER..)?, &names).ok().flatten());

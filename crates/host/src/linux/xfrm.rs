@@ -243,7 +243,7 @@ fn write(text: &mut String, of: std::fmt::Arguments<'_>) {
 
 /// Returns the policies in answers of the kernel.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+pub fn fuzz(bytes: &[u8]) -> Option<String> {
     let names = BTreeMap::new();
     let all = super::netlink::messages(bytes);
     let all = all.map(|(_, message)| policy(message.get(HEADER..)?, &names).ok());

@@ -112,7 +112,7 @@ fn first<T>(messages: &[Vec<u8>], decode: impl Fn(&[u8]) -> Option<T>) -> Option
 
 /// Decodes any messages, for the fuzzer: each as a virtual server with all messages as its real servers.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+pub fn fuzz(bytes: &[u8]) -> Option<String> {
     let messages: Vec<&[u8]> = crate::linux::netlink::messages(bytes)
         .filter_map(|(_, message)| message.get(20..))
         .collect();
@@ -138,7 +138,7 @@ pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
 
 /// Parses any `/proc/net/ip_vs`, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz_proc(text: &str) -> Option<String> {
+pub fn fuzz_proc(text: &str) -> Option<String> {
     let mut dump = proc::parse(text, Some(250)).ok()?;
     dump.sort();
     serde_json::to_string(&dump).ok()

@@ -35,7 +35,7 @@ use super::{exec, modules};
 use kpx_node::evidence::{Gap, Item, by_tool as remarks};
 use kpx_node::net::Family;
 #[cfg(fuzzing)]
-pub(crate) use read::fuzz;
+pub use read::fuzz;
 
 /// Reads the version of `nft`. Even for that it opens a socket, which loads nfnetlink.
 pub(super) async fn version(item: Item, context: &Arc<Context>) -> Result<String, Gap> {

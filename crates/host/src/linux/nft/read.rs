@@ -391,7 +391,7 @@ fn comment_in(notes: &[u8]) -> Result<Option<&str>, Odd> {
 
 /// Decodes any chains, sets, elements and rules, for the fuzzer; `None` if they are not known.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<String> {
+pub fn fuzz(bytes: &[u8]) -> Option<String> {
     use crate::linux::nf_tables::family_name;
     use crate::linux::nf_tables::wire::answers;
 

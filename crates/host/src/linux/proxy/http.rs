@@ -152,7 +152,7 @@ fn wrong(why: &str) -> io::Error {
 
 /// Parses any response, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     parse(bytes, true).ok();
     parse(bytes, false).ok();
 }

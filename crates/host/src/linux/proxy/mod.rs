@@ -17,7 +17,7 @@ use super::context::Context;
 use super::{files, os, processes};
 use http::NoResponse;
 #[cfg(fuzzing)]
-pub(crate) use http::fuzz;
+pub use http::fuzz;
 use kpx_node::cluster::config::{HEALTHZ_PORT, ORIGIN, ProxyConfig};
 use kpx_node::evidence::{Gap, Item};
 use process::Table;

@@ -280,7 +280,7 @@ fn generation() -> Result<u32, Gap> {
 
 /// Decodes any messages about traced packets and any records of the kernel's log, for the fuzzer.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     for (_, message) in netlink::messages(bytes) {
         decode::event(message).ok();
         decode::handle(message).ok();

@@ -171,7 +171,7 @@ fn number(family: Family) -> u8 {
 
 /// Decodes any chains and rules of iptables-nft, for the fuzzer; `None` if they are not known.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
+pub fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
     use crate::linux::nf_tables::wire::answers;
 
     let family = match answers(bytes).next()?.1.family {

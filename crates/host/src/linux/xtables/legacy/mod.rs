@@ -101,7 +101,7 @@ pub(crate) fn rulings(
 
 /// Decodes any table, for the fuzzer; `None` if it is not known.
 #[cfg(fuzzing)]
-pub(crate) fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
+pub fn fuzz(bytes: &[u8]) -> Option<(Family, String)> {
     let table = Table::of(bytes)?;
     table.rulings().ok();
     let saved = table.saved(&mut Sets::some()).ok()?;
