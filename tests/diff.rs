@@ -53,18 +53,134 @@ async fn rules_of_a_release_without_recordings_are_expected_from_source() {
         assert_eq!(report["changes"], json!([]), "{report}");
         report["notes"].to_string()
     };
-    let from_source = "expected from source, not recorded";
-    let rejects = "rejects NodePorts on loopback addresses";
     let notes = diff("v1.37.0", "").await;
     assert!(
-        notes.contains(from_source) && !notes.contains(rejects),
+        notes.contains("expected from source, not recorded"),
         "{notes}"
     );
-    let gate = "featureGates:\n  KubeProxyNFTablesLocalhostNodePorts: true";
-    assert!(diff("v1.37.0", gate).await.contains(rejects));
-    assert!(diff("v1.38.0", "").await.contains(rejects));
-    let notes = diff("v1.39.0", "").await;
+    let gate = "featureGates: {KubeProxyNFTablesLocalhostNodePorts: false}";
+    let notes = diff("v1.39.0", gate).await;
     assert!(notes.contains("newer than 1.38"), "{notes}");
+}
+
+/// Returns the live tables `text` with the objects by which kube-proxy 1.37 rejects NodePorts on loopback addresses, for the
+/// protocols `v4` and `v6`.
+fn rejects_on_loopback(text: &str, v4: &[&str], v6: &[&str]) -> String {
+    const MAP: &str = "localhost-nodeport-reject-ports";
+    let mut tables: Value = serde_json::from_str(text).unwrap();
+    let all = tables["nftables"].as_array_mut().unwrap();
+    // One Service has no endpoints: its port is rejected here all the same.
+    let tcp = [
+        31082, 30080, 30081, 30082, 30083, 30084, 30443, 30444, 30555,
+    ]
+    .map(|port| ("tcp", port));
+    let node_ports = tcp.into_iter().chain([("udp", 30514)]);
+    let node_ports: Vec<_> = node_ports.collect();
+    for (family, loopback, icmp, protocols) in [
+        (
+            "ip",
+            json!({"prefix": {"addr": "127.0.0.0", "len": 8}}),
+            "icmp",
+            v4,
+        ),
+        ("ip6", json!("::1"), "icmpv6", v6),
+    ] {
+        let with = |mut object: Value| {
+            object["family"] = json!(family);
+            object["table"] = json!("kube-proxy");
+            object
+        };
+        let chain_of = |proto: &str| format!("localhost-nodeport-reject-{proto}");
+        for proto in protocols {
+            let counter = format!("localhost-nodeport-rejected-{proto}");
+            all.push(
+                json!({"counter": with(json!({"name": counter, "packets": 3, "bytes": 180}))}),
+            );
+            all.push(json!({"chain": with(json!({"name": chain_of(proto)}))}));
+            let expr = json!([{"counter": counter}, {"reject": {"type": icmp, "expr": "port-unreachable"}}]);
+            all.push(json!({"rule": with(json!({"chain": chain_of(proto), "expr": expr}))}));
+        }
+        // No Service of the recording has IPv6.
+        let here = node_ports
+            .iter()
+            .filter(|(proto, _)| family == "ip" && protocols.contains(proto));
+        let elements: Vec<_> = here
+            .map(|(proto, port)| json!([{"concat": [proto, port]}, {"goto": {"target": chain_of(proto)}}]))
+            .collect();
+        let comment = "localhost NodePorts rejected by kube-proxy";
+        let kind = json!(["inet_proto", "inet_service"]);
+        let map = json!({"name": MAP, "type": kind, "map": "verdict", "comment": comment, "elem": elements});
+        all.push(json!({"map": with(map)}));
+        let daddr = json!({"payload": {"protocol": family, "field": "daddr"}});
+        let key = json!({"concat": [{"meta": {"key": "l4proto"}}, {"payload": {"protocol": "th", "field": "dport"}}]});
+        let expr = json!([
+            {"match": {"op": "==", "left": daddr, "right": loopback}},
+            {"vmap": {"key": key, "data": format!("@{MAP}")}},
+        ]);
+        all.push(json!({"rule": with(json!({"chain": "nodeport-endpoints-check", "expr": expr}))}));
+    }
+    tables.to_string()
+}
+
+/// Settings of kube-proxy, and the protocols of IPv4 and IPv6 that it rejects on loopback addresses with them.
+type OnLoopback = (
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+#[tokio::test]
+async fn node_ports_that_are_rejected_on_loopback_addresses_are_desired() {
+    const ALL: &[&str] = &["tcp", "udp", "sctp"];
+    const GATE: &str = "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}";
+    let cases: [OnLoopback; 3] = [
+        ("v1.37.0", GATE, ALL, ALL),
+        ("v1.38.0", "", ALL, ALL),
+        (
+            "v1.38.0",
+            "nodePortAddresses: [primary, 127.0.0.1/32]",
+            &["udp", "sctp"],
+            ALL,
+        ),
+    ];
+    for (version, config, v4, v6) in cases {
+        let newer = |text: &str| text.replace("v1.36.2", version);
+        let more = |text: &str| format!("{text}\n# changed\n{config}\n");
+        let rules = |text: &str| rejects_on_loopback(text, v4, v6);
+        let changes: &[(&str, crate::support::Change<'_>)] = &[
+            ("kube-proxy/metrics.txt", &newer),
+            ("kube-proxy/config.conf", &more),
+            ("node/nft.json", &rules),
+        ];
+        let report = report_of(&broken("full-nftables", changes)).await;
+        assert_eq!(report["changes"], json!([]), "{version} {config}: {report}");
+        assert!(
+            report["notes"].to_string().contains("expected from source"),
+            "{report}"
+        );
+        // Without these rules there are differences, which are repaired with the counters that the rules use.
+        let node = broken("full-nftables", &changes[..2]);
+        let report = report_of(&node).await;
+        let object = "chain localhost-nodeport-reject-udp";
+        assert!(
+            report["changes"]
+                .to_string()
+                .contains("localhost-nodeport-reject-ports"),
+            "{report}"
+        );
+        let from = node.path().to_str().unwrap();
+        let ran = kpx(&["--from", from, "reconcile", "-o", "json"]).await;
+        let counter = "add counter ip kube-proxy localhost-nodeport-rejected-udp\\n";
+        assert!(
+            ran.out.contains(object) && ran.out.contains(counter),
+            "{ran}"
+        );
+        let tcp = ran
+            .out
+            .contains("add counter ip kube-proxy localhost-nodeport-rejected-tcp");
+        assert_eq!(tcp, v4.contains(&"tcp"), "{ran}");
+    }
 }
 
 /// Nodes that changed their mode, with the modes of their leftovers.

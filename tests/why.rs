@@ -1036,3 +1036,35 @@ fn answers_of_several_nodes_are_merged() {
         merged.sentence
     );
 }
+
+/// kube-proxy 1.38 in nftables mode listens itself on loopback addresses that `nodePortAddresses` names.
+#[tokio::test]
+async fn a_node_port_on_a_loopback_address_ends_at_kube_proxys_own_listener() {
+    let newer = |text: &str| text.replace("v1.36.2", "v1.38.0");
+    let named = |text: &str| format!("{text}\nnodePortAddresses: [primary, localhost]\n");
+    let listens = |text: &str| {
+        let address = "127.0.0.1:30080 0.0.0.0:*";
+        format!("{text}\ntcp LISTEN 0 4096 {address} users:((\"kube-proxy\",pid=141,fd=11))\n")
+    };
+    let changes: &[(&str, crate::support::Change<'_>)] = &[
+        ("kube-proxy/metrics.txt", &newer),
+        ("kube-proxy/config.conf", &named),
+        ("node/ss.txt", &listens),
+    ];
+    let host = async |changes| {
+        let node = broken("full-nftables", changes);
+        let from = node.path().to_str().unwrap();
+        let ran = kpx(&["--from", from, "why", "127.0.0.1:30080"]).await;
+        let row = ran
+            .out
+            .lines()
+            .find(|line| line.starts_with("127.0.0.1:30080/tcp "));
+        let row = row.unwrap_or_else(|| panic!("{ran}"));
+        row.split_whitespace().nth(3).unwrap().to_owned()
+    };
+    // kpx does not follow the connection that kube-proxy makes for it.
+    assert_eq!(host(changes).await, "unknown");
+    assert_eq!(host(&changes[..2]).await, "refused");
+    // An older release has no such listener: the program is another one.
+    assert_eq!(host(&changes[2..]).await, "misled");
+}

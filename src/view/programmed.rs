@@ -10,6 +10,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Rule, Ruleset, Target};
 use kpx_node::backend::iptables::portals::portals;
 use kpx_node::backend::ipvs::model::{DUMMY, Key, Table, VirtualServer};
+use kpx_node::backend::nftables::expect::REJECTED_ON_LOOPBACK;
 use kpx_node::backend::nftables::model::{self as nft, Datum, Expr, NatKind, Statement, Verdict};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
@@ -242,7 +243,9 @@ impl Installed {
         let chains = table.chains.iter();
         let chains: HashMap<&str, &nft::Chain> =
             chains.map(|chain| (chain.name.as_str(), chain)).collect();
-        for map in table.sets.iter().filter(|set| set.data.is_some()) {
+        // What is rejected on loopback addresses says nothing of the node's other addresses.
+        let maps = table.sets.iter().filter(|set| set.data.is_some());
+        for map in maps.filter(|set| set.name != REJECTED_ON_LOOPBACK) {
             for element in &map.elements {
                 let Some(to) = element.destination() else {
                     continue;

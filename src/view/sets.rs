@@ -137,6 +137,7 @@ fn purpose(name: &str) -> Option<&'static str> {
         "hairpin-connections" => "connections of a pod to itself, which are masqueraded",
         "no-endpoint-services" => "Service addresses without endpoints",
         "no-endpoint-nodeports" => "NodePorts without endpoints",
+        "localhost-nodeport-reject-ports" => "NodePorts that are rejected on loopback addresses",
         "firewall-ips" => "addresses with loadBalancerSourceRanges",
         "service-ips" => "Service addresses, with the chain of each",
         "service-nodeports" => "NodePorts, with the chain of each",

@@ -145,7 +145,9 @@ fn dispatch(root: &Node) -> Part {
         None => (Kind::Rule, root.at.as_str()),
     };
     let does = match root.leads_to.as_deref() {
-        Some("reject-chain") => Some(Does::Rejects),
+        Some(to) if to == "reject-chain" || to.starts_with("localhost-nodeport-reject-") => {
+            Some(Does::Rejects)
+        }
         Some(to) => Some(Does::Chain(to.to_owned())),
         None if root.rule.contains("-j REJECT") => Some(Does::Rejects),
         None if root.rule.ends_with("-j DROP") || root.rule.ends_with(": drop") => {

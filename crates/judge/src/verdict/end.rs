@@ -7,6 +7,7 @@ use super::place::Holder;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Outcome, Verdict};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::{Endpoint, EndpointState, Port};
@@ -225,6 +226,11 @@ impl Judge<'_> {
                 }),
             };
         };
+        if self.relays_on_loopback(question, at) {
+            let why = "kube-proxy itself takes connections to NodePorts on loopback addresses, and connects to an endpoint: \
+                       kpx does not follow that second connection";
+            return Some(Fault::Unknown(Missing::Unmodelled(why.to_owned())));
+        }
         let is_service = question.port.is_some()
             || !outcome.as_sent.destination
             || self.places.service(at.ip()).is_some();
@@ -237,18 +243,43 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns whether `at` is the NodePort that is asked for, at a loopback address.
+    fn is_on_loopback(question: Question<'_>, at: SocketAddr) -> bool {
+        let node_port = question.port.and_then(|port| port.node_port);
+        at.ip().is_loopback() && node_port == Some(at.port())
+    }
+
+    /// Returns whether kube-proxy is to listen itself on the NodePort that is asked for at the loopback address `at`.
+    fn relays_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> bool {
+        let family = Family::of(at.ip());
+        Self::is_on_loopback(question, at)
+            && self.node.configured_mode().ok() == Some(Mode::Nftables)
+            && question.flow.proto == Proto::Tcp
+            && self
+                .node
+                .desired(Mode::Nftables)
+                .is_ok_and(|state| state.listens_on_loopback(family))
+    }
+
     /// Returns why kube-proxy does not serve the NodePort that is asked for at the loopback address `at`.
     fn not_on_loopback(&self, question: Question<'_>, at: SocketAddr) -> Option<&'static str> {
-        let port = question.port?;
-        if !at.ip().is_loopback() || port.node_port != Some(at.port()) {
+        if !Self::is_on_loopback(question, at) || self.relays_on_loopback(question, at) {
             return None;
         }
         let config = self.node.proxy_config().ok()?;
         match (Family::of(at.ip()), self.node.configured_mode().ok()?) {
+            (_, Mode::Nftables) => {
+                let state = self.node.desired(Mode::Nftables).ok();
+                let can = state.is_some_and(|state| state.has(Change::LocalhostNodePorts));
+                Some(if can {
+                    "mode nftables serves localhost for TCP alone, with a feature gate and localhost in nodePortAddresses"
+                } else {
+                    "mode nftables has no NodePorts on localhost"
+                })
+            }
             (Family::V6, _) => {
                 Some("IPv6 has no route_localnet, so such packets cannot leave the node")
             }
-            (Family::V4, Mode::Nftables) => Some("mode nftables has no NodePorts on localhost"),
             (Family::V4, Mode::Ipvs) => Some("mode ipvs has no NodePorts on localhost"),
             (Family::V4, Mode::Iptables) => (config.iptables.localhost_node_ports == Some(false))
                 .then_some("iptables.localhostNodePorts is false"),

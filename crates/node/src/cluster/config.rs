@@ -376,6 +376,19 @@ impl ProxyConfig {
         words.filter_map(|word| word.parse().ok()).collect()
     }
 
+    /// Returns whether `nodePortAddresses` names loopback addresses of `family` itself: a prefix of every address does not.
+    pub fn names_loopback(&self, mode: Mode, family: Family) -> bool {
+        let first = NodePortsAt::loopback(family).addr;
+        self.node_ports_at(mode).iter().any(|at| match at {
+            NodePortsAt::Localhost => true,
+            NodePortsAt::Prefix(cidr) => {
+                let overlaps = cidr.normal().addr.is_loopback() || cidr.contains(first);
+                cidr.family() == family && cidr.prefix > 0 && overlaps
+            }
+            NodePortsAt::Primary | NodePortsAt::All => false,
+        })
+    }
+
     /// Returns the scheduler of virtual servers, `rr` by default.
     pub fn scheduler(&self) -> &str {
         match self.ipvs.scheduler.as_str() {

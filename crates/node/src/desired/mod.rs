@@ -15,7 +15,7 @@ use crate::cluster::release::{Change, NEWEST, OLDEST, RECORDED};
 use crate::cluster::version::Version;
 use crate::cluster::{ByService, EndpointSlice, Node, Service};
 use crate::evidence::{Gap, Kernel};
-use crate::net::{Cidr, Family};
+use crate::net::{Cidr, Family, Proto};
 
 pub use endpoints::matching;
 pub use endpoints::{Endpoint, Hint};
@@ -56,6 +56,8 @@ pub struct FamilyState {
     pub detector: Option<Detector>,
     /// Addresses that accept NodePort traffic.
     pub node_ports: NodePorts,
+    /// Protocols whose packets to NodePorts on loopback addresses kube-proxy rejects; only in nftables mode.
+    pub rejected_on_loopback: &'static [Proto],
     /// Service ports, sorted by namespace, name, port name and protocol.
     pub ports: Vec<ServicePort>,
     /// Whether the cluster is so large that kube-proxy omits comments and delays clean-up.
@@ -105,7 +107,8 @@ pub struct Objects<'a> {
 /// The gate for NodePorts on loopback addresses in nftables mode.
 pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
-/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode.
+/// Returns whether kube-proxy `version` with `config` can serve NodePorts on loopback addresses in nftables mode: it does so in
+/// the families of which [`ProxyConfig::names_loopback`].
 pub fn serves_localhost(config: &ProxyConfig, version: Version) -> bool {
     version.has(Change::LocalhostNodePorts)
         && config.gate(
@@ -142,12 +145,6 @@ impl DesiredState {
                  {RECORDED} is the newest release with recorded rules"
             ));
         }
-        if mode == Mode::Nftables && serves_localhost(config, version) {
-            notes.push(format!(
-                "with the feature gate {LOCALHOST_GATE} kube-proxy rejects NodePorts on loopback addresses with rules \
-                 that kpx does not know: they count as differences"
-            ));
-        }
         let node_ips = settings::node_ips(objects.node, config, version);
         let context = endpoints::Context::new(objects.node, config, name, version);
         let slices = index(objects.slices);
@@ -160,6 +157,7 @@ impl DesiredState {
                 node_ip,
                 detector: settings::detector(config, objects.node, family),
                 node_ports: settings::node_ports(config, mode, family, &node_ips),
+                rejected_on_loopback: settings::rejected_on_loopback(config, mode, family, version),
                 ports,
                 large: count > 1000,
             }
@@ -187,6 +185,13 @@ impl DesiredState {
     /// Returns whether kube-proxy is older than every release whose rules kpx knows.
     pub fn is_older(&self) -> bool {
         self.mode != Mode::Userspace && !self.version.is_at_least(OLDEST)
+    }
+
+    /// Returns whether kube-proxy itself takes TCP connections to NodePorts on the loopback address of `family`.
+    pub fn listens_on_loopback(&self, family: Family) -> bool {
+        self.mode == Mode::Nftables
+            && serves_localhost(&self.config, self.version)
+            && self.config.names_loopback(self.mode, family)
     }
 
     /// Returns whether the kube-proxy version has `change`.

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::serves_localhost;
 use crate::cluster::Node;
 use crate::cluster::config::{self, Mode, NodePortsAt, ProxyConfig};
 use crate::cluster::release::Change;
 use crate::cluster::version::Version;
-use crate::net::{Cidr, Family};
+use crate::net::{Cidr, Family, Proto};
 
 /// Detection of traffic from local pods.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -149,6 +150,23 @@ pub(super) fn node_ports(
     }
 }
 
+/// Returns the protocols whose packets to NodePorts on loopback addresses of `family` kube-proxy rejects: those for which it does
+/// not listen there itself.
+pub(super) fn rejected_on_loopback(
+    config: &ProxyConfig,
+    mode: Mode,
+    family: Family,
+    version: Version,
+) -> &'static [Proto] {
+    if mode != Mode::Nftables || !serves_localhost(config, version) {
+        &[]
+    } else if config.names_loopback(mode, family) {
+        &[Proto::Udp, Proto::Sctp]
+    } else {
+        &[Proto::Tcp, Proto::Udp, Proto::Sctp]
+    }
+}
+
 /// Returns whether NodePorts of IPv4 answer on 127.0.0.1 in iptables mode.
 pub fn localhost_node_ports(config: &ProxyConfig) -> bool {
     let ips = NodeIps::UNKNOWN;
@@ -212,6 +230,31 @@ mod tests {
         let loopback = ports("[localhost]", Family::V6);
         assert_eq!(loopback.cidrs, ["::1/128".parse().unwrap()]);
         assert!(ports("[primary, all]", Family::V4).all);
+    }
+
+    #[test]
+    fn loopback_addresses_reject_what_kube_proxy_does_not_listen_for() {
+        let gate = "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}";
+        let rejected = |words: &str, more: &str, minor, family| {
+            let text = format!("nodePortAddresses: {words}\n{more}");
+            let config = ProxyConfig::parse(&text).unwrap();
+            let version = Version::new(1, minor, 0);
+            rejected_on_loopback(&config, Mode::Nftables, family, version).len()
+        };
+        let (v4, v6) = (Family::V4, Family::V6);
+        // Before 1.37 there is no such gate; in 1.37 it is off by default, in 1.38 on.
+        assert_eq!(rejected("[primary, localhost]", gate, 36, v4), 0);
+        assert_eq!(rejected("[primary, localhost]", "", 37, v4), 0);
+        assert_eq!(rejected("[primary, localhost]", gate, 37, v4), 2);
+        assert_eq!(rejected("[primary, localhost]", "", 38, v6), 2);
+        // Without loopback addresses by name, TCP is rejected as well.
+        for words in ["[]", "[primary]", "[all]", "['0.0.0.0/0']", "[10.0.0.0/8]"] {
+            assert_eq!(rejected(words, "", 38, v4), 3, "{words}");
+        }
+        let one = "['0.0.0.0/0', 127.0.0.1/32]";
+        assert_eq!([v4, v6].map(|of| rejected(one, "", 38, of)), [2, 3]);
+        let six = "['::1/128']";
+        assert_eq!([v4, v6].map(|of| rejected(six, "", 38, of)), [3, 2]);
     }
 
     #[test]

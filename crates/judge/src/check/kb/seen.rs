@@ -1,6 +1,6 @@
 //! What a node shows of each known bug.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::Shown;
@@ -16,8 +16,7 @@ use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Datum, Verdict};
 use kpx_node::cluster::Service;
-use kpx_node::cluster::config::NodePortsAt;
-use kpx_node::desired::serves_localhost;
+use kpx_node::desired::{DesiredState, FamilyState, ServicePort};
 use kpx_node::evidence::{Gap, Item, signs};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::runtime::Metrics;
@@ -476,22 +475,30 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
     })
 }
 
-pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
-    const NAME: &str = "kubeproxy_localhost_nodeport_listeners";
-    let config = facts.configuration()?;
-    let loopback = |at: &NodePortsAt| match at {
-        NodePortsAt::Localhost => true,
-        NodePortsAt::Prefix(cidr) => cidr.normal().addr.is_loopback(),
-        NodePortsAt::Primary | NodePortsAt::All => false,
+/// Returns the Services that have a NodePort for which kube-proxy is to listen on a loopback address: one without endpoints has
+/// no listener.
+fn listened_on_loopback(state: &DesiredState) -> Vec<ServiceRef> {
+    let families = state.families.iter();
+    let families = families.filter(|of| state.listens_on_loopback(of.family));
+    let ports = families.flat_map(|of: &FamilyState| &of.ports);
+    let listens = |port: &&ServicePort| {
+        let at = if port.external_local {
+            port.local_at()
+        } else {
+            port.cluster_at()
+        };
+        port.proto == Proto::Tcp && port.node_port.is_some() && !at.is_empty()
     };
-    let asked = config.node_ports_at(Mode::Nftables).iter().any(loopback);
-    if !asked || !serves_localhost(&config, facts.version()?.version) {
-        return Ok(Shown::default());
-    }
-    let with = services(facts, |service| {
-        let mut ports = service.spec.ports.iter();
-        ports.any(|port| port.node_port.is_some() && matches!(port.protocol.as_str(), "" | "TCP"))
-    })?;
+    let services = ports
+        .filter(listens)
+        .map(|port| ServiceRef::new(&port.namespace, &port.service));
+    services.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
+    const NAME: &str = "kubeproxy_nftables_localhost_nodeport_listeners";
+    let state = facts.node.desired(Mode::Nftables)?;
+    let with = listened_on_loopback(state);
     if with.is_empty() {
         return Ok(Shown::default());
     }
@@ -499,7 +506,7 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
     if listeners.is_empty() || listeners.iter().any(|of| of.value > 0.0) {
         return Ok(Shown::default());
     }
-    let words = config.node_port_addresses.join(", ");
+    let words = state.config.node_port_addresses.join(", ");
     let proofs = vec![
         Proof::setting("kube-proxy's configuration", "nodePortAddresses", words),
         Proof::setting(METRICS, NAME, 0),

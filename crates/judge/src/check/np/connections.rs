@@ -10,10 +10,10 @@ use crate::check::{
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::cluster::release::Change;
 use kpx_node::desired::{LOCALHOST_GATE, serves_localhost};
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Family;
 use kpx_node::owner::Role;
 use kpx_node::words::number_of;
 
@@ -236,13 +236,8 @@ pub(in crate::check) fn localhost(facts: &Facts<'_>) -> Verdict {
         return Ok(vec![finding(Severity::Error, message)]);
     };
     let config = facts.configuration()?;
-    let loopback = |at: &NodePortsAt| match at {
-        NodePortsAt::Localhost => true,
-        NodePortsAt::Prefix(cidr) => cidr.normal().addr.is_loopback(),
-        NodePortsAt::Primary | NodePortsAt::All => false,
-    };
-    let named = config.node_ports_at(Mode::Nftables).iter().any(loopback);
-    if named && serves_localhost(&config, version) {
+    // The clients that are counted use IPv4: iptables serves no others.
+    if config.names_loopback(Mode::Nftables, Family::V4) && serves_localhost(&config, version) {
         let message =
             "clients use NodePorts on 127.0.0.1, which the nftables mode serves for TCP only";
         return Ok(vec![finding(Severity::Info, message).fix(

@@ -109,6 +109,11 @@ impl<'c> Edits<'c> {
                 .expect("writing to a String does not fail");
             text.push('\n');
         };
+        let written = || self.chains.iter().filter_map(|chain| to.chain(chain));
+        // Rules refer to counters by name; one that exists keeps its count.
+        for counter in print::counters(written()) {
+            add(format_args!("add counter {name} {counter}"));
+        }
         for chain in self
             .chains
             .iter()
@@ -116,7 +121,7 @@ impl<'c> Edits<'c> {
         {
             add(format_args!("flush chain {name} {chain}"));
         }
-        for chain in self.chains.iter().filter_map(|chain| to.chain(chain)) {
+        for chain in written() {
             for rule in &chain.rules {
                 add(format_args!(
                     "add rule {name} {} {}",

@@ -12,10 +12,12 @@ use super::model::{Base, Datum, Expr, Set, Statement, Table, Verdict};
 use crate::cluster::release::Change;
 use crate::desired::{DesiredState, Detector, FamilyState};
 use crate::evidence::Gap;
-use crate::net::{Cidr, Family};
+use crate::net::{Cidr, Family, Proto};
 
 /// The name of kube-proxy's tables.
 pub const TABLE: &str = "kube-proxy";
+/// The map of NodePorts that are rejected on loopback addresses.
+pub const REJECTED_ON_LOOPBACK: &str = "localhost-nodeport-reject-ports";
 /// The comment of the rule that drops traffic to addresses no Service has.
 pub const UNALLOCATED: &str = "Drop traffic to unallocated ClusterIPs";
 
@@ -57,6 +59,11 @@ pub const fn address_type(family: Family) -> &'static str {
         Family::V4 => "ipv4_addr",
         Family::V6 => "ipv6_addr",
     }
+}
+
+/// Returns the chain that rejects packets of `proto` to NodePorts on loopback addresses.
+fn loopback_chain(proto: Proto) -> String {
+    format!("localhost-nodeport-reject-{proto}")
 }
 
 struct Writer<'a> {

@@ -1,5 +1,6 @@
 //! Rules as `nft` writes them, and reads them again.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -39,6 +40,9 @@ pub fn block(table: &Table) -> String {
     if table.dormant {
         add("\tflags dormant;".to_owned());
     }
+    for name in counters(table.chains.iter()) {
+        add(format!("\tcounter {name} {{\n\t}}"));
+    }
     for of in &table.sets {
         set(of).into_iter().for_each(&mut add);
     }
@@ -47,6 +51,17 @@ pub fn block(table: &Table) -> String {
     }
     add("}".to_owned());
     text
+}
+
+/// Returns the names of the counter objects that rules of `chains` use.
+pub(super) fn counters<'c>(chains: impl Iterator<Item = &'c Chain>) -> BTreeSet<&'c str> {
+    let statements = chains.flat_map(|chain| &chain.rules);
+    let statements = statements.flat_map(|rule| &rule.statements);
+    let names = statements.filter_map(|statement| match statement {
+        Statement::Counter { name, .. } => name.as_deref(),
+        _ => None,
+    });
+    names.collect()
 }
 
 fn set(set: &Set) -> Vec<String> {

@@ -8,7 +8,7 @@ use super::super::build::{
 };
 use super::super::model::{Datum, Expr, Rule, Statement, Verdict};
 use super::super::{names, sticky};
-use super::Writer;
+use super::{REJECTED_ON_LOOPBACK, Writer, loopback_chain};
 use crate::cluster::release::Change;
 use crate::desired::ServicePort;
 
@@ -100,6 +100,10 @@ impl Writer<'_> {
         }
         if let Some(node_port) = port.node_port {
             let key = || vec![protocol(port.proto), number(node_port)];
+            if self.family.rejected_on_loopback.contains(&port.proto) {
+                let to = Verdict::Goto(loopback_chain(port.proto));
+                self.add(REJECTED_ON_LOOPBACK, key(), Some(to), None);
+            }
             if port.has_endpoints {
                 let to = Some(Verdict::Goto(names.ext.clone()));
                 self.add("service-nodeports", key(), to, None);

@@ -5,7 +5,7 @@ use super::super::build::{
     masquerade, meta, named, payload, prefix, reject,
 };
 use super::super::model::{Base, Expr, Statement, Verdict};
-use super::{UNALLOCATED, Writer};
+use super::{REJECTED_ON_LOOPBACK, UNALLOCATED, Writer, loopback_chain};
 use crate::cluster::release::Change;
 use crate::net::Cidr;
 
@@ -98,6 +98,9 @@ impl Writer<'_> {
         if !self.state.has(Change::NftablesInlineMark) {
             self.chain("mark-for-masquerade", None);
         }
+        for &proto in self.family.rejected_on_loopback {
+            self.chain(&loopback_chain(proto), None);
+        }
         self.static_sets();
     }
 
@@ -148,6 +151,10 @@ impl Writer<'_> {
         ] {
             self.set(name, key, true, comment);
         }
+        if !self.family.rejected_on_loopback.is_empty() {
+            let comment = "localhost NodePorts rejected by kube-proxy";
+            self.set(REJECTED_ON_LOOPBACK, &node_port, true, comment);
+        }
     }
 
     pub(super) fn jumps(&mut self) {
@@ -183,6 +190,7 @@ impl Writer<'_> {
         let mut matches = self.to_node_port(false);
         matches.push(by_node_port("no-endpoint-nodeports"));
         self.rule("nodeport-endpoints-check", matches, None);
+        self.loopback_rules();
         self.rule("reject-chain", vec![reject(self.family.family)], None);
         self.rule(
             "cluster-ips-check",
@@ -237,6 +245,24 @@ impl Writer<'_> {
             vec![translated, hairpin, masquerade()],
             None,
         );
+    }
+
+    /// The rules that reject NodePorts on loopback addresses, counted by protocol.
+    fn loopback_rules(&mut self) {
+        let family = self.family.family;
+        for &proto in self.family.rejected_on_loopback {
+            let counted = Statement::Counter {
+                name: Some(format!("localhost-nodeport-rejected-{proto}")),
+                packets: 0,
+                bytes: 0,
+            };
+            self.rule(&loopback_chain(proto), vec![counted, reject(family)], None);
+        }
+        if !self.family.rejected_on_loopback.is_empty() {
+            let here = equals(self.daddr(), loopback(family));
+            let rejected = by_node_port(REJECTED_ON_LOOPBACK);
+            self.rule("nodeport-endpoints-check", vec![here, rejected], None);
+        }
     }
 
     pub(super) fn service_rules(&mut self) {
