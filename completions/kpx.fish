@@ -251,7 +251,8 @@ UP03\t'The release supports the ipvs mode if the node uses it'
 UP04\t'The release serves the externalIPs of the cluster\'s Services'
 UP05\t'NodePorts answer on the same addresses after the upgrade'
 UP06\t'The release knows kube-proxy\'s flags and feature gates'
-UP07\t'The release adds no known bugs'"
+UP07\t'The release adds no known bugs'
+UP08\t'The release accepts the addresses in the cluster\'s objects'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l skip -d 'Skip these checks: ids, names or groups' -r -f -a "MX01\t'No leftovers of the iptables mode on a node in another mode'
 MX02\t'No leftovers of the ipvs mode on a node in another mode'
 MX03\t'No leftovers of the nftables mode on a node in another mode'
@@ -427,7 +428,8 @@ UP03\t'The release supports the ipvs mode if the node uses it'
 UP04\t'The release serves the externalIPs of the cluster\'s Services'
 UP05\t'NodePorts answer on the same addresses after the upgrade'
 UP06\t'The release knows kube-proxy\'s flags and feature gates'
-UP07\t'The release adds no known bugs'"
+UP07\t'The release adds no known bugs'
+UP08\t'The release accepts the addresses in the cluster\'s objects'"
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l ignore-file -d 'Suppress the findings listed in this file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l textfile -d 'Write Prometheus metrics to this file as well' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l to -d 'Add the checks before a switch to this mode' -r -f -a "iptables\t'KUBE-* chains and rules'

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use kpx_judge::check::{Outcome, Question, Severity};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Evidence, Item};
+use serde_json::json;
 
 use super::case::{
     append, edit, empty_map, finding, findings, load, replace, reuse_address, run, set_version,
@@ -283,4 +284,60 @@ fn calico_with_ebpf_leaves_the_rules_of_kube_proxy_too() {
     replace(&mut evidence, Item::Links, "cilium_host", "bpfin.cali");
     let found = finding(run(&evidence, "CN04", None));
     assert!(found.message.starts_with("Calico runs here"), "{found:?}");
+}
+
+#[test]
+fn calico_that_follows_kube_proxy_does_not_block_the_switch() {
+    let to_nftables = Some(Mode::Nftables);
+    let mut evidence = load("healthy-calico");
+    let found = finding(run(&evidence, "CN01", to_nftables));
+    assert_eq!(found.severity, Severity::Error, "{found:?}");
+    let with = |value: &str| {
+        let env = json!([{"name": "FELIX_NFTABLESMODE", "value": value}]);
+        let containers =
+            json!([{"name": "calico-node", "image": "calico/node:v3.32.0", "env": env}]);
+        let template = json!({"spec": {"containers": containers}});
+        let set = json!({"metadata": {"name": "calico-node", "namespace": "kube-system"}, "spec": {"template": template}});
+        json!({"items": [set]}).to_string()
+    };
+    evidence.insert(Item::DaemonSets, Ok(with("Disabled")));
+    assert_eq!(
+        finding(run(&evidence, "CN01", to_nftables)).severity,
+        Severity::Error
+    );
+    evidence.insert(Item::DaemonSets, Ok(with("Auto")));
+    let found = finding(run(&evidence, "CN01", to_nftables));
+    assert_eq!(found.severity, Severity::Info, "{found:?}");
+    assert!(
+        found
+            .message
+            .contains("follows kube-proxy to the nftables mode"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn chains_of_calico_count_in_the_other_back_end_and_in_ipv6_too() {
+    let to_nftables = Some(Mode::Nftables);
+    let mut evidence = load("healthy-calico");
+    let (v4, v6) = (Item::Iptables4, Item::Iptables6);
+    let without = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n".to_owned();
+    let calicos = evidence.text(v4).unwrap().to_owned();
+    evidence.insert(v4, Ok(without.clone()));
+    evidence.insert(v6, Ok(without.clone()));
+    assert!(matches!(
+        run(&evidence, "CN01", to_nftables),
+        Outcome::Skip(_)
+    ));
+    evidence.insert(v6, Ok(calicos.clone()));
+    assert_eq!(
+        finding(run(&evidence, "CN01", to_nftables)).severity,
+        Severity::Error
+    );
+    evidence.insert(v6, Ok(without));
+    evidence.insert(Item::IptablesLegacy4, Ok(calicos));
+    assert_eq!(
+        finding(run(&evidence, "CN01", to_nftables)).severity,
+        Severity::Error
+    );
 }

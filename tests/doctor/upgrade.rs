@@ -165,3 +165,77 @@ fn a_release_that_is_not_known_is_said_to_be_so() {
     set_version(&mut evidence, "v1.34.0");
     assert_eq!(run(&evidence, "UP01", to("1.36")), Outcome::Pass);
 }
+
+#[test]
+fn addresses_that_strict_validation_refuses_are_listed() {
+    let evidence = load("up08-lenient-addresses");
+    assert_eq!(run(&evidence, "UP08", to("1.35")), Outcome::Pass);
+    let found = findings(run(&evidence, "UP08", to("1.36")));
+    let told: Vec<_> = found
+        .iter()
+        .map(|of| {
+            let fix = of.fix.as_ref().unwrap().text();
+            let (write, _) = fix.split_once(" where the value comes from").unwrap();
+            let write = write.strip_prefix("Before the upgrade, write ").unwrap();
+            (
+                of.severity,
+                of.subject.as_str(),
+                of.message.as_str(),
+                write.to_owned(),
+            )
+        })
+        .collect();
+    let new = "the API server refuses new objects with this value and changes of the field: ";
+    let expected = [
+        (
+            Severity::Error,
+            "shop/legacy-1",
+            "the API server refuses every change of the endpoints: endpoints.addresses has an IPv4 address in IPv6 form"
+                .to_owned(),
+            "::ffff:10.0.9.4 as 10.0.9.4",
+        ),
+        (
+            Severity::Error,
+            "shop/web-0",
+            "the API server refuses new pods with this value: hostAliases has leading zeros".to_owned(),
+            "10.0.0.07 as 10.0.0.7",
+        ),
+        (
+            Severity::Warning,
+            "node1",
+            format!("{new}podCIDRs has bits beyond the prefix length"),
+            "10.244.1.1/24 as 10.244.1.0/24",
+        ),
+        (
+            Severity::Warning,
+            "shop/web",
+            format!("{new}externalIPs has leading zeros, loadBalancerSourceRanges has bits beyond the prefix length"),
+            "010.0.2.200 as 10.0.2.200, 192.168.1.5/24 as 192.168.1.0/24",
+        ),
+    ];
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(severity, subject, message, write)| {
+            (*severity, *subject, message.as_str(), (*write).to_owned())
+        })
+        .collect();
+    assert_eq!(told, expected);
+    // The gate is on for good from 1.38 on.
+    let offers = |goal| {
+        let found = findings(run(&evidence, "UP08", to(goal)));
+        found[0]
+            .fix
+            .as_ref()
+            .unwrap()
+            .text()
+            .contains("StrictIPCIDRValidation")
+    };
+    assert!(offers("1.37") && !offers("1.38"));
+    for name in ["full-iptables", "dual-nftables", "full-ipvs"] {
+        assert_eq!(
+            run(&load(name), "UP08", to("1.38")),
+            Outcome::Pass,
+            "{name}"
+        );
+    }
+}

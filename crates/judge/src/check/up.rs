@@ -1,5 +1,7 @@
 //! UP: what an upgrade of kube-proxy changes on the node.
 
+use std::collections::BTreeSet;
+
 use super::core::{Collector, MODE, VERSION, kernel_proof};
 use super::dp::{
     EXTERNAL_IPS_GATE, addresses_proof, is_too_old_for_nftables, removed_flags, with_external_ips,
@@ -10,8 +12,13 @@ use super::{
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::ProxyConfig;
-use kpx_node::cluster::release::{Change, Goal, NEWEST, RECORDED, REMOVED_GATES, planned};
+use kpx_node::cluster::release::{
+    Change, Goal, NEWEST, RECORDED, REMOVED_GATES, STRICT_ADDRESSES, STRICT_ADDRESSES_ALWAYS,
+    planned,
+};
+use kpx_node::cluster::strict::{self, Refused};
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::words::listed;
 
 const CONFIG: &str = "kube-proxy's configuration";
 const IPVS_GATE: &str = "KubeProxyIPVS";
@@ -161,6 +168,34 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[MODE, VERSION],
         caused_by: &[],
         run: bugs_after,
+    },
+    Check {
+        id: "UP08",
+        name: "addresses-after-upgrade",
+        severity: Severity::Error,
+        when: When::Upgrade,
+        title: "The release accepts the addresses in the cluster's objects",
+        symptom: "After the upgrade of the API server, `kubectl apply`, a controller or Helm fails with an invalid address; \
+                  endpoints of a slice are no longer updated.",
+        why: "Since 1.36 the API server refuses addresses with leading zeros, IPv4 addresses in IPv6 form, and prefixes with bits \
+              beyond their length; in 1.36 and 1.37 its feature gate StrictIPCIDRValidation can be off, in 1.38 it is always on. \
+              Objects keep such values until the field changes.",
+        verify: "Look at the addresses in Services, EndpointSlices, pods, Nodes and NetworkPolicies; the last are not read here.",
+        commands: &[Example::anywhere(
+            "kubectl get services,endpointslices,networkpolicies -A -o yaml | grep -E '[^0-9]0[0-9]+\\.|::ffff:'",
+        )],
+        fix: Text::plain(
+            "Before the upgrade, change the value wherever it comes from: manifests, Helm values, controllers.",
+        ),
+        incidents: &["KEP-4858: strict validation of addresses"],
+        needs: &[&[
+            Item::Services,
+            Item::EndpointSlices,
+            Item::Pods,
+            Item::Nodes,
+        ]],
+        caused_by: &[],
+        run: addresses_after,
     },
 ];
 
@@ -362,6 +397,101 @@ fn gates_after(facts: &Facts<'_>) -> Verdict {
     findings.extend(gone);
     findings.add(removed_flags(facts));
     findings.verdict()
+}
+
+/// What the API server refuses of an object with an address that it does not accept.
+const NEW_VALUES: &str = "new objects with this value and changes of the field";
+
+fn addresses_after(facts: &Facts<'_>) -> Verdict {
+    let goal = goal(facts)?;
+    if goal.release < STRICT_ADDRESSES {
+        return Ok(Vec::new());
+    }
+    let mut findings = Collector::default();
+    let node = facts.node;
+    for of in findings.read(node.services()).into_iter().flatten() {
+        let found = refused(
+            goal,
+            Severity::Warning,
+            of.into(),
+            &strict::of_service(of),
+            NEW_VALUES,
+        );
+        findings.extend(found);
+    }
+    for of in findings.read(node.slices()).into_iter().flatten() {
+        let about = Subject::object("EndpointSlice", &of.metadata.namespace, &of.metadata.name);
+        let what = "every change of the endpoints";
+        findings.extend(refused(
+            goal,
+            Severity::Error,
+            about,
+            &strict::of_slice(of),
+            what,
+        ));
+    }
+    for of in findings.read(node.pods()).into_iter().flatten() {
+        let about = Subject::object("Pod", &of.metadata.namespace, &of.metadata.name);
+        let what = "new pods with this value";
+        findings.extend(refused(
+            goal,
+            Severity::Error,
+            about,
+            &strict::of_pod(of),
+            what,
+        ));
+    }
+    for of in findings.read(node.nodes()).into_iter().flatten() {
+        let name = Some(of.metadata.name.clone());
+        let found = refused(
+            goal,
+            Severity::Warning,
+            Subject::Node { name },
+            &strict::of_node(of),
+            NEW_VALUES,
+        );
+        findings.extend(found);
+    }
+    findings.verdict()
+}
+
+/// Returns the finding about an object with values `refused`; `what` the API server refuses because of them.
+fn refused(
+    goal: Goal,
+    severity: Severity,
+    about: Subject,
+    refused: &[Refused],
+    what: &str,
+) -> Option<Finding> {
+    if refused.is_empty() {
+        return None;
+    }
+    let fields = refused
+        .iter()
+        .map(|of| format!("{} has {}", of.field, of.why));
+    let fields: BTreeSet<_> = fields.collect();
+    let fields: Vec<_> = fields.into_iter().collect();
+    let message = format!("the API server refuses {what}: {}", listed(&fields));
+    let accepted = |of: &Refused| Some(format!("{} as {}", of.value, strict::accepted(&of.value)?));
+    let wanted: BTreeSet<_> = refused.iter().filter_map(accepted).collect();
+    let wanted: Vec<_> = wanted.into_iter().collect();
+    let mut fix = format!(
+        "Before the upgrade, write {} where the value comes from.",
+        listed(&wanted)
+    );
+    if goal.release < STRICT_ADDRESSES_ALWAYS {
+        fix.push_str(
+            " Until 1.38 the API server's feature gate StrictIPCIDRValidation can be off instead.",
+        );
+    }
+    let seen = refused
+        .iter()
+        .map(|of| Proof::setting("the object", of.field, &of.value));
+    Some(
+        Finding::new(severity, about, message)
+            .evidence(seen)
+            .fix(fix),
+    )
 }
 
 fn bugs_after(facts: &Facts<'_>) -> Verdict {

@@ -13,6 +13,7 @@ pub mod pod;
 pub mod release;
 pub mod selector;
 mod service;
+pub mod strict;
 pub mod validate;
 pub mod version;
 mod workload;
@@ -34,7 +35,7 @@ pub use service::{
 };
 pub use workload::{
     Container, ContainerState, ContainerStatus, ContainerTerminated, ContainerWaiting, DaemonSet,
-    DaemonSetSpec, Pod, PodIp, PodSpec, PodStatus, PodTemplate,
+    DaemonSetSpec, DnsConfig, HostAlias, Pod, PodIp, PodSpec, PodStatus, PodTemplate,
 };
 
 /// Labels or annotations.

@@ -44,6 +44,11 @@ pub const RECORDED: Release = Release::one(36);
 /// The oldest release whose rules are known.
 pub const OLDEST: Release = Release::one(26);
 
+/// The API server validates addresses strictly, unless its feature gate `StrictIPCIDRValidation` is off (KEP-4858).
+pub const STRICT_ADDRESSES: Release = Release::one(36);
+/// The API server validates addresses strictly, always; announced.
+pub const STRICT_ADDRESSES_ALWAYS: Release = Release::one(38);
+
 /// Changes of kube-proxy that are announced, each with its release.
 pub mod planned {
     use super::Release;

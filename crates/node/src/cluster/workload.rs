@@ -38,6 +38,29 @@ pub struct PodSpec {
     /// Volumes, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volumes: Vec<serde_json::Value>,
+    /// Names of addresses, in the pod's hosts file.
+    #[serde(deserialize_with = "null_is_default")]
+    pub host_aliases: Vec<HostAlias>,
+    /// Settings of its resolver.
+    #[serde(deserialize_with = "null_is_default")]
+    pub dns_config: DnsConfig,
+}
+
+/// An entry of a pod's hosts file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HostAlias {
+    /// The address.
+    pub ip: String,
+}
+
+/// `dnsConfig` of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DnsConfig {
+    /// Addresses of name servers.
+    #[serde(deserialize_with = "null_is_default")]
+    pub nameservers: Vec<String>,
 }
 
 /// A container.

@@ -1,12 +1,14 @@
 //! Calico.
 
-use crate::check::core::{MODE, NFT, RULES, name_of};
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::check::core::{Collector, IDLE, MODE, NFT, RULES, all_rules, name_of, rules_in_use};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::backend::Mode;
-use kpx_node::backend::iptables::model::{Match, Rule, Side};
+use kpx_node::backend::iptables::model::{Match, Rule, Ruleset, Side};
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Family;
-use kpx_node::node::IptablesBackend;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -25,13 +27,20 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain(
             "Change Calico's data plane (spec.calicoNetwork.linuxDataplane) and kube-proxy's mode in the order that \
-              Calico's documentation gives, node by node.",
+              Calico's documentation gives, node by node. With `nftablesMode: Auto` in FelixConfiguration, Calico follows \
+             kube-proxy's mode itself.",
         ),
         incidents: &[
             "sighupio/distribution#505",
             "kubernetes-sigs/kubespray#12730",
         ],
-        needs: &[MODE, RULES, NFT],
+        needs: &[
+            MODE,
+            RULES,
+            NFT,
+            IDLE,
+            &[Item::Links, Item::Pods, Item::DaemonSets, Item::Nodes],
+        ],
         caused_by: &[],
         run: calico_plane,
     },
@@ -53,7 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
              rewrites its rules.",
         ),
         incidents: &["projectcalico/node#956", "projectcalico/calico#4815"],
-        needs: &[MODE, RULES],
+        needs: &[MODE, RULES, IDLE, &[Item::Links]],
         caused_by: &[],
         run: calico_ipvs,
     },
@@ -74,17 +83,71 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain("Set kubeNodePortRanges in FelixConfiguration to the cluster's range."),
         incidents: &["projectcalico/calico#2890"],
-        needs: &[MODE, &[Item::Iptables4, Item::Services]],
+        needs: &[MODE, RULES, IDLE, &[Item::Links, Item::Services]],
         caused_by: &[],
         run: calico_ports,
     },
 ];
 
+/// The variable of Felix, Calico's agent, that says whether it uses nftables: Disabled, Enabled, or Auto.
+const NFTABLES_MODE: &str = "FELIX_NFTABLESMODE";
+
+/// Returns the rules in which Calico may have chains: of both families, and of the back end that is not in use too, since Calico
+/// chooses its own. Without links of Calico, it is no gap that the other one was not read.
+fn rulesets<'f>(facts: &'f Facts<'_>, all: &mut Collector) -> Vec<&'f Ruleset<'f>> {
+    let links = facts.node.links();
+    if links.is_ok_and(|links| links.all.iter().any(|of| of.name.starts_with("cali"))) {
+        let found = all_rules(facts, all);
+        return found.into_iter().map(|(_, _, rules)| rules).collect();
+    }
+    rules_in_use(facts, all);
+    let found = all_rules(facts, &mut Collector::default());
+    found.into_iter().map(|(_, _, rules)| rules).collect()
+}
+
 /// Returns whether Calico has chains in iptables.
 fn has_chains(facts: &Facts<'_>) -> Result<bool, Gap> {
-    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
-    let mut chains = rules.tables.iter().flat_map(|table| &table.chains);
-    Ok(chains.any(|chain| chain.name.starts_with("cali-")))
+    let mut all = Collector::default();
+    let rulesets = rulesets(facts, &mut all);
+    let mut chains = rulesets
+        .iter()
+        .flat_map(|rules| &rules.tables)
+        .flat_map(|table| &table.chains);
+    if chains.any(|chain| chain.name.starts_with("cali-")) {
+        return Ok(true);
+    }
+    all.verdict().map(|_| false)
+}
+
+/// Returns the setting by which Felix is to follow the mode of kube-proxy: it looks for kube-proxy's table in nftables then.
+fn follows(facts: &Facts<'_>) -> Option<Proof> {
+    let name = facts.node_name();
+    let pods = facts.node.pods().map_or(&[][..], Vec::as_slice).iter();
+    let here = pods.filter(|pod| name.is_none() || pod.spec.node_name == name);
+    let pods = here.map(|pod| (format!("pod {}", pod.metadata.name), &pod.spec));
+    let sets = facts
+        .node
+        .daemon_sets()
+        .map_or(&[][..], Vec::as_slice)
+        .iter();
+    let sets = sets.map(|of| {
+        (
+            format!("DaemonSet {}", of.metadata.name),
+            &of.spec.template.spec,
+        )
+    });
+    let mut all = pods.chain(sets);
+    all.find_map(|(source, spec)| {
+        let containers = spec.containers.iter();
+        let mut env = containers
+            .filter(|of| of.name == "calico-node")
+            .flat_map(|of| &of.env);
+        let set = env.find(|of| of.get("name").and_then(Value::as_str) == Some(NFTABLES_MODE))?;
+        let value = set.get("value").and_then(Value::as_str)?;
+        value
+            .eq_ignore_ascii_case("auto")
+            .then(|| Proof::setting(source, NFTABLES_MODE, value))
+    })
 }
 
 fn no_calico() -> Gap {
@@ -110,6 +173,21 @@ fn calico_plane(facts: &Facts<'_>) -> Verdict {
     }
     if !other? {
         return Err(no_calico());
+    }
+    let switches = facts.target().is_some() && facts.current().is_ok_and(|of| of != target);
+    if let Some(auto) = follows(facts).filter(|_| switches) {
+        let message = format!(
+            "Calico writes its rules to {wrong} now, and follows kube-proxy to the {target} mode"
+        );
+        let fix = "Let the switch of a node end, and look at Calico's rules there, before the next node: Felix restarts when \
+                   kube-proxy's table in nftables appears or goes.";
+        let seen = [auto, Proof::Note(seen.to_owned())];
+        let about = Subject::software("Calico");
+        return Ok(vec![
+            Finding::new(Severity::Info, about, message)
+                .evidence(seen)
+                .fix(fix),
+        ]);
     }
     let message = format!(
         "Calico writes its rules to {wrong}, which is not supported with the {target} mode"
@@ -146,10 +224,10 @@ fn ranges<'r>(rule: &'r Rule<'_>) -> Option<&'r Vec<kpx_node::net::PortRange>> {
 
 fn calico_ports(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
-    let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
-    let all = rules
-        .tables
-        .iter()
+    let mut read = Collector::default();
+    let rulesets = rulesets(facts, &mut read);
+    let tables = rulesets.iter().flat_map(|rules| &rules.tables);
+    let all = tables
         .flat_map(|table| &table.chains)
         .flat_map(|chain| &chain.rules);
     let is_node_port_rule =
@@ -157,13 +235,16 @@ fn calico_ports(facts: &Facts<'_>) -> Verdict {
     let ours = all.filter(|rule| rule.matches.iter().any(is_node_port_rule));
     let ranges: Vec<_> = ours.filter_map(ranges).flatten().collect();
     if ranges.is_empty() {
+        read.verdict()?;
         let why = "no rule of Calico distinguishes NodePorts from other ports";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let texts: Vec<_> = ranges
+    // Each family has the same rule.
+    let texts: BTreeSet<_> = ranges
         .iter()
         .map(|range| format!("{}-{}", range.first, range.last))
         .collect();
+    let texts: Vec<_> = texts.into_iter().collect();
     let mut findings = Vec::new();
     for service in facts.node.services()? {
         let ports = service.spec.ports.iter().filter_map(|port| port.node_port);

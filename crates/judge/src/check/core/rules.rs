@@ -111,6 +111,23 @@ pub(in crate::check) fn rules_in_use<'f>(
     })
 }
 
+/// Returns the rules of both families and of both back ends, and notes in `all` which of them were not read.
+pub(in crate::check) fn all_rules<'f>(
+    facts: &'f Facts<'_>,
+    all: &mut Collector,
+) -> Vec<(Family, IptablesBackend, &'f Ruleset<'f>)> {
+    let used = rules_in_use(facts, all);
+    let used = used
+        .into_iter()
+        .map(|(family, rules)| (family, IptablesBackend::InUse, rules));
+    let (_, idle) = stores(facts);
+    let others = by_family(facts, all, |family| idle_rules(facts, family));
+    let others = others
+        .into_iter()
+        .filter_map(|(family, rules)| Some((family, idle, rules?)));
+    used.chain(others).collect()
+}
+
 /// The items that [`idle_rules`] reads.
 pub(in crate::check) const IDLE: &[Item] = &join::<9>(&[
     IPTABLES,
