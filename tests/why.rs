@@ -547,6 +547,28 @@ const CASES: &[Case] = &[
         cause: "table-full",
     },
     Case {
+        name: "no-local-port",
+        recording: "full-iptables",
+        changes: &[
+            ("node/sysctl.txt", |text| {
+                format!(
+                    "{text}net.ipv4.ip_local_port_range = 40000\t40002\nnet.ipv4.ip_local_reserved_ports = 40001\n"
+                )
+            }),
+            ("node/conntrack.txt", |text| {
+                let entry = |port: u16| {
+                    format!(
+                        "tcp      6 100 TIME_WAIT src=10.0.2.15 dst=10.100.1.1 sport={port} dport=8080 src=10.244.1.30 dst=10.0.2.15 \
+                         sport=8080 dport={port} [ASSURED] mark=0 use=1\n"
+                    )
+                };
+                entry(40_000) + &entry(40_002) + text
+            }),
+        ],
+        args: &["shop/cart", "--source", "host"],
+        cause: "obstacle",
+    },
+    Case {
         name: "dormant-table-of-iptables",
         recording: "full-iptables",
         changes: &[(NFT, |text| dormant(text, "ip", "nat"))],

@@ -23,6 +23,13 @@ const FAULTS: &[Fault] = &[
         undone_by: "",
     },
     Fault {
+        name: "clients on the node have few ports",
+        broken_by: "sysctl -qw net.ipv4.ip_local_port_range='40000 40001'",
+        id: "SY12",
+        also: &[],
+        undone_by: "sysctl -qw net.ipv4.ip_local_port_range='32768 60999'",
+    },
+    Fault {
         name: "bridged packets pass the rules by",
         broken_by: "sysctl -qw net.bridge.bridge-nf-call-iptables=0",
         id: "KM13",

@@ -133,7 +133,8 @@ impl<'n> Judge<'n> {
         let beside = self
             .table_full(question)
             .or_else(|| self.tracked(question, outcomes))
-            .or_else(|| self.bound(question));
+            .or_else(|| self.bound(question))
+            .or_else(|| self.out_of_ports(question));
         if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
+use super::local_ports::PORT_RANGE;
 use super::place::Home;
 use crate::trace::mismatch::listed;
 use crate::trace::{Hop, Rule, why};
@@ -122,6 +123,15 @@ pub enum Obstacle {
         /// Whether such entries end with the weight of their server.
         ends: bool,
     },
+    /// Every port that the kernel gives to clients on the node has a connection to the address.
+    NoLocalPort {
+        /// The address.
+        to: SocketAddr,
+        /// The first port.
+        first: u16,
+        /// The last port.
+        last: u16,
+    },
     /// In the network of the endpoint's pod, nothing listens at the port.
     Deaf {
         /// The endpoint.
@@ -219,6 +229,7 @@ impl Obstacle {
                 ..
             }
             | Self::Deaf { .. }
+            | Self::NoLocalPort { .. }
             | Self::Inside { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::LinkForwarding { .. }
@@ -308,6 +319,11 @@ impl fmt::Display for Obstacle {
                 f,
                 "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
                  do not reach the rules of the node"
+            ),
+            Self::NoLocalPort { to, first, last } => write!(
+                f,
+                "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
+                 {first}-{last}) has a connection to {to}"
             ),
             Self::SameTunnelEnd {
                 node,

@@ -1,12 +1,13 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
 use crate::repair::Repair;
-use crate::verdict::{Obstacle, sysctl_of};
+use crate::verdict::{Obstacle, PORT_RANGE, sysctl_of};
 
 /// Returns the place on the packet's way, as [`super::Cause::stage`].
 pub(super) const fn stage(what: &Obstacle) -> u8 {
     match what {
         Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
+        Obstacle::NoLocalPort { .. } => 0,
         Obstacle::OnLink { .. } => 1,
         Obstacle::Bound { .. } => 2,
         Obstacle::ReversePath { .. }
@@ -53,6 +54,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             "net.ipv4.vs.expire_quiescent_template".to_owned(),
             "1",
         )],
+        Obstacle::NoLocalPort { .. } => {
+            vec![Repair::Set(PORT_RANGE.to_owned(), "32768 60999")]
+        }
         Obstacle::OnLink { .. }
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }

@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
-use crate::verdict::{Home, Obstacle, sysctl_of};
+use crate::verdict::{Home, Obstacle, PORT_RANGE, sysctl_of};
 use kpx_node::net::Proto;
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
-        Obstacle::LinkForwarding { .. } | Obstacle::ReversePath { .. } => "sysctl of the node",
+        Obstacle::LinkForwarding { .. }
+        | Obstacle::ReversePath { .. }
+        | Obstacle::NoLocalPort { .. } => "sysctl of the node",
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
         Obstacle::RouteBack { home: None, .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
@@ -33,6 +35,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::NoLocalPort { .. } => Fix::on_node(
+            "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
+            format!("sysctl -w {PORT_RANGE}='32768 60999'"),
+        ),
         Obstacle::RouteBack {
             home: Some(home), ..
         } => home_fix(home),

@@ -13,7 +13,8 @@ use crate::check::{
 use crate::trace::{self, Hop, Rule, why};
 use crate::verdict::By;
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, Surveyed, Ways, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
+    sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -353,6 +354,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
     match what {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
+        Obstacle::NoLocalPort { .. } => Some(PORT_RANGE.to_owned()),
         _ => None,
     }
 }
@@ -392,6 +394,7 @@ fn about(what: &Obstacle) -> Subject {
                 .first()
                 .map_or_else(String::new, ToString::to_string),
         },
+        Obstacle::NoLocalPort { .. } => Subject::sysctl(PORT_RANGE),
         Obstacle::Reply { .. } => Subject::software("nftables"),
     }
 }

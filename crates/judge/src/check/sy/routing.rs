@@ -5,14 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::check::core::{Collector, PATH, Paths, node_ports, setting, sysctl_proof};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::trace::{Entry, Verdict as End};
+use crate::verdict::{LocalPorts, PORT_RANGE, RESERVED_PORTS};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
+use kpx_node::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -128,11 +129,14 @@ pub(super) const CHECKS: &[Check] = &[
         name: "local-port-range",
         severity: Severity::Warning,
         when: When::Now,
-        title: "The kernel does not use NodePorts as client ports",
-        symptom: "Occasionally a connection from the node times out: its replies are treated as NodePort traffic.",
+        title: "Clients on the node have enough ports, and none that is a NodePort",
+        symptom: "Occasionally a connection from the node times out: its replies are treated as NodePort traffic. Or it fails \
+                  at once: cannot assign requested address.",
         why: "A client socket gets a port of ip_local_port_range. If that is an allocated NodePort, the replies match \
-              the rules of the NodePort. The kernel's default range begins above the NodePorts but is often widened.",
-        verify: "The range must not contain NodePorts, or ip_local_reserved_ports must contain them.",
+              the rules of the NodePort. The kernel's default range begins above the NodePorts but is often widened. Of a \
+              small range, all ports are soon taken.",
+        verify: "The range must not contain NodePorts, or ip_local_reserved_ports must contain them; and it must have as many ports \
+                 as the node opens connections to one address within a minute.",
         commands: &[Example::on_node(
             "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
         )],
@@ -227,57 +231,59 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
+/// Fewer ports than this are soon taken: a client's port waits for 60 s after its connection.
+const FEW: usize = 1024;
+
 fn local_ports(facts: &Facts<'_>) -> Verdict {
-    const RANGE: &str = "net.ipv4.ip_local_port_range";
-    const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
-    let mut ports: Vec<(u16, ServiceRef)> = node_ports(facts)?
+    let ports = LocalPorts::read(facts.node)?;
+    let proofs = || {
+        let keys = [PORT_RANGE, RESERVED_PORTS].into_iter();
+        keys.filter_map(|key| Some(sysctl_proof(key, setting(facts, key).ok()?)))
+    };
+    let mut findings = Collector::default();
+    let count = ports.count();
+    if count < FEW {
+        let message = format!(
+            "clients on the node have {} for all connections to one address; a port waits for 60 s after its connection",
+            number_of(count, "port")
+        );
+        findings.push(
+            Finding::new(Severity::Warning, Subject::sysctl(PORT_RANGE), message)
+                .evidence(proofs())
+                .fix(Fix::on_node(
+                    "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
+                    format!("sysctl -w {PORT_RANGE}='32768 60999'"),
+                )),
+        );
+    }
+    let Some(node_ports) = findings.read(node_ports(facts)) else {
+        return findings.verdict();
+    };
+    let within = node_ports
         .into_iter()
+        .filter(|((_, number), _)| ports.contains(*number));
+    let (numbers, services): (BTreeSet<u16>, Vec<_>) = within
         .map(|((_, number), service)| (number, service))
-        .collect();
-    if ports.is_empty() {
-        return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
+        .unzip();
+    if !numbers.is_empty() {
+        let names: Vec<_> = numbers.iter().take(5).map(ToString::to_string).collect();
+        let message = "client sockets of the node may use the number of an allocated NodePort";
+        findings.push(
+            Finding::new(Severity::Warning, Subject::sysctl(PORT_RANGE), message)
+                .evidence(proofs())
+                .evidence([Proof::Note(format!(
+                    "{} NodePorts in the range, for example {}",
+                    numbers.len(),
+                    names.join(", ")
+                ))])
+                .services(services)
+                .fix(Fix::on_node(
+                    "Reserve the NodePort range, and write the sysctl to a file of /etc/sysctl.d to make it persistent.",
+                    format!("sysctl -w {RESERVED_PORTS}=30000-32767"),
+                )),
+        );
     }
-    let text = setting(facts, RANGE)?;
-    let bad = || Gap::Failed(Item::Sysctl, format!("{RANGE} = {text:?} is not a range"));
-    let mut words = text.split_ascii_whitespace().map(str::parse::<u16>);
-    let (Some(Ok(first)), Some(Ok(last))) = (words.next(), words.next()) else {
-        return Err(bad());
-    };
-    let reserved = setting(facts, RESERVED)?;
-    let is_reserved = |port: u16| {
-        reserved
-            .split(',')
-            .filter(|part| !part.is_empty())
-            .any(|part| {
-                let (from, to) = part.split_once('-').unwrap_or((part, part));
-                let bounds = from
-                    .trim()
-                    .parse::<u16>()
-                    .ok()
-                    .zip(to.trim().parse::<u16>().ok());
-                bounds.is_some_and(|(from, to)| (from..=to).contains(&port))
-            })
-    };
-    ports.retain(|(port, _)| (first..=last).contains(port) && !is_reserved(*port));
-    if ports.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (numbers, services): (BTreeSet<u16>, Vec<_>) = ports.into_iter().unzip();
-    let names: Vec<_> = numbers.iter().take(5).map(ToString::to_string).collect();
-    let message = "client sockets of the node may use the number of an allocated NodePort";
-    Ok(vec![
-        Finding::new(Severity::Warning, Subject::sysctl(RANGE), message)
-            .evidence([
-                sysctl_proof(RANGE, text),
-                sysctl_proof(RESERVED, reserved),
-                Proof::Note(format!("{} NodePorts in the range, for example {}", numbers.len(), names.join(", "))),
-            ])
-            .services(services)
-            .fix(Fix::on_node(
-                "Reserve the NodePort range, and write the sysctl to a file of /etc/sysctl.d to make it persistent.",
-                format!("sysctl -w {RESERVED}=30000-32767"),
-            )),
-    ])
+    findings.verdict()
 }
 
 fn reverse_path(facts: &Facts<'_>) -> Verdict {

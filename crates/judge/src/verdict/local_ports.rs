@@ -1,0 +1,143 @@
+//! Ports that the kernel gives to clients on the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::judge::{Judge, Question};
+use super::{Fault, Obstacle};
+use crate::trace::Entry;
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Proto;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::node::conntrack;
+
+/// The sysctl with the first and the last of the ports.
+pub const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
+
+/// The sysctl with ports in the range that clients do not get.
+pub const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
+
+/// Ports that a client on the node gets if it asks for none.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LocalPorts {
+    /// The first one.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// Ranges that are left out.
+    reserved: Vec<(u16, u16)>,
+}
+
+impl LocalPorts {
+    /// Reads the sysctls of `node`.
+    pub fn read(node: &NodeSnapshot<'_>) -> Result<Self, Gap> {
+        let sysctl = node.sysctl()?;
+        let get = |key| {
+            let value = sysctl.get(key);
+            value.ok_or_else(|| Gap::Absent(Item::Sysctl, format!("it has no {key}")))
+        };
+        let text = get(PORT_RANGE)?;
+        let bad = || {
+            Gap::Failed(
+                Item::Sysctl,
+                format!("{PORT_RANGE} = {text:?} is not a range"),
+            )
+        };
+        let mut words = text.split_ascii_whitespace().map(str::parse::<u16>);
+        let (Some(Ok(first)), Some(Ok(last))) = (words.next(), words.next()) else {
+            return Err(bad());
+        };
+        let bounds = |part: &str| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            from.trim().parse().ok().zip(to.trim().parse().ok())
+        };
+        let reserved = get(RESERVED_PORTS)?.split(',').filter_map(bounds).collect();
+        Ok(Self {
+            first,
+            last,
+            reserved,
+        })
+    }
+
+    /// Returns whether a client may get `port`.
+    pub fn contains(&self, port: u16) -> bool {
+        let mut reserved = self.reserved.iter();
+        (self.first..=self.last).contains(&port)
+            && !reserved.any(|(from, to)| (*from..=*to).contains(&port))
+    }
+
+    /// Returns how many there are.
+    pub fn count(&self) -> usize {
+        let all = self.first..=self.last;
+        all.filter(|port| self.contains(*port)).count()
+    }
+}
+
+/// Returns whether the client's socket of `entry` still has its port: it waits for 60 s where the entry waits for 120 s.
+fn has_port(entry: &conntrack::Entry) -> bool {
+    match entry.state.as_deref() {
+        Some("CLOSE") => false,
+        Some("TIME_WAIT") => entry.timeout.is_none_or(|left| left > 60),
+        _ => true,
+    }
+}
+
+impl Judge<'_> {
+    /// Returns the fault of clients on the node all of whose ports have a connection to the same address: connect() fails.
+    pub(super) fn out_of_ports(&self, question: Question<'_>) -> Option<Fault> {
+        let flow = question.flow;
+        if flow.entry != Entry::Host || flow.proto != Proto::Tcp || flow.established {
+            return None;
+        }
+        let ports = LocalPorts::read(self.node).ok()?;
+        let to = SocketAddr::new(flow.destination, flow.port);
+        let mut taken: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+        for entry in &self.node.conntrack().ok()?.entries {
+            let tuple = entry.original;
+            let is_here = entry.proto == flow.proto && tuple.destination == to && has_port(entry);
+            if is_here
+                && ports.contains(tuple.source.port())
+                && self.places.own(tuple.source.ip()).is_some()
+            {
+                let of = taken.entry(tuple.source.ip()).or_default();
+                of.insert(tuple.source.port());
+            }
+        }
+        let most = taken.values().map(BTreeSet::len).max()?;
+        let obstacle = || Obstacle::NoLocalPort {
+            to,
+            first: ports.first,
+            last: ports.last,
+        };
+        (most >= ports.count()).then(|| Fault::Obstacle(Box::new(obstacle())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpx_node::evidence::Evidence;
+
+    fn ports(range: &str, reserved: &str) -> Result<LocalPorts, Gap> {
+        let mut evidence = Evidence::default();
+        let text = format!("{PORT_RANGE} = {range}\n{RESERVED_PORTS} = {reserved}\n");
+        evidence.insert(Item::Sysctl, Ok(text));
+        LocalPorts::read(&NodeSnapshot::new(&evidence))
+    }
+
+    #[test]
+    fn reserved_ports_are_left_out() {
+        let ports = ports("30000\t30009", "30001,30003-30005,40000").unwrap();
+        let given: Vec<_> = (30_000..=30_010)
+            .filter(|port| ports.contains(*port))
+            .collect();
+        assert_eq!(given, [30_000, 30_002, 30_006, 30_007, 30_008, 30_009]);
+        assert_eq!(ports.count(), 6);
+    }
+
+    #[test]
+    fn what_is_no_range_is_not_read() {
+        assert!(matches!(ports("30000", ""), Err(Gap::Failed(..))));
+        assert!(matches!(ports("many ports", ""), Err(Gap::Failed(..))));
+    }
+}
