@@ -168,12 +168,23 @@ async fn chains_on_links_and_bridges_stop_packets_and_replies() {
         network.agree(rule).await;
         network.shell("nft delete table bridge low");
     }
-    // Which port a pod has, or which link a chain, is not always known.
+    for (hook, rule) in [
+        ("ingress device eth0", "ip saddr 10.244.2.7 drop"),
+        ("egress device eth0", "ip daddr 10.244.2.7 drop"),
+    ] {
+        network
+            .fails(hook, &table("netdev", hook, rule), FAR, &["netdev low"])
+            .await;
+        network.shell("nft delete table netdev low");
+        let other = hook.replace("eth0", "eth1");
+        network.shell(&table("netdev", &other, rule));
+        network.agree(&other).await;
+        network.shell("nft delete table netdev low");
+    }
+    // Which port of a bridge a pod has is not always known.
     for (hook, rule) in [
         ("ingress device veth0", "ip daddr 10.96.0.0/12 drop"),
         ("ingress device cni0", "ip daddr 10.244.2.7 drop"),
-        ("ingress device eth0", "ip saddr 10.244.2.7 drop"),
-        ("egress device eth0", "ip daddr 10.244.2.7 drop"),
     ] {
         network.shell(&table("netdev", hook, rule));
         let answer = network.why(FAR).await;

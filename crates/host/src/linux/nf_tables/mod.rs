@@ -5,6 +5,8 @@
 mod listed;
 pub(super) mod wire;
 
+use std::collections::BTreeMap;
+
 use super::netlink::{attributes, text, wide, word};
 use kpx_node::evidence::{Gap, Item};
 use wire::{Answer, Extent, Odd, Reader, consistent, get, key};
@@ -44,8 +46,8 @@ pub(super) struct Header {
     pub(super) bytes: u64,
     /// `NFT_CHAIN_*`.
     pub(super) flags: u32,
-    /// Whether the hook is one of network devices.
-    pub(super) has_devices: bool,
+    /// Network devices of the hook.
+    pub(super) devices: Vec<String>,
 }
 
 /// Properties of a base chain.
@@ -171,6 +173,18 @@ pub(super) fn chains(item: Item) -> Result<Vec<Chain>, Gap> {
     Ok(headers.into_iter().map(|header| header.chain).collect())
 }
 
+/// Lists the chains of `table` at hooks of network devices, by name, with the devices. Blocks.
+pub(super) fn devices(item: Item, table: &Table) -> Result<BTreeMap<String, Vec<String>>, Gap> {
+    let family = family_number(table.family);
+    let headers = consistent(item, |reader| headers(reader, family))?;
+    let own = headers
+        .into_iter()
+        .filter(|header| header.chain.table == table.name && !header.devices.is_empty());
+    Ok(own
+        .map(|header| (header.chain.name, header.devices))
+        .collect())
+}
+
 /// Lists the base chains. Blocks.
 pub(super) fn base_chains(item: Item) -> Result<Vec<Chain>, Gap> {
     consistent(item, |reader| {
@@ -229,7 +243,7 @@ impl Header {
             packets: 0,
             bytes: 0,
             flags: 0,
-            has_devices: false,
+            devices: Vec::new(),
         }
     }
 
@@ -269,7 +283,9 @@ impl Header {
                 match attribute? {
                     (1, value) => hook = word(value)?,
                     (2, value) => priority = word(value)?.cast_signed(),
-                    _ => header.has_devices = true,
+                    (3, name) => header.devices = vec![text(name)?.to_owned()],
+                    (4, names) => header.devices = device_names(names)?,
+                    _ => {}
                 }
             }
             header.chain.base = Some(Base {
@@ -280,6 +296,15 @@ impl Header {
         }
         Ok(header)
     }
+}
+
+/// Returns the names of `NFTA_HOOK_DEVS`; one that stands for all that begin with it ends with `*`.
+fn device_names(bytes: &[u8]) -> Result<Vec<String>, Odd> {
+    let names = attributes(bytes).map(|attribute| match attribute? {
+        (2, prefix) => Ok(format!("{}*", text(prefix)?)),
+        (_, name) => Ok(text(name)?.to_owned()),
+    });
+    names.collect()
 }
 
 /// Returns the name of `NFPROTO_*`; `None` if it is unknown.

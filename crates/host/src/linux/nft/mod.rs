@@ -150,9 +150,23 @@ async fn by_tool(
         }
         other => other,
     })?;
-    let objects = objects(item, &text)?.into_iter();
-    let objects = objects.filter(|object| object.get("metainfo").is_none());
+    let mut objects = objects(item, &text)?;
+    objects.retain(|object| object.get("metainfo").is_none());
+    // Old releases of nft do not list the devices of a hook.
+    let of = table.clone();
+    let devices = async move |_: Arc<Context>| nf_tables::devices(item, &of);
+    let devices = context.inside(item, devices).await?;
+    for object in &mut objects {
+        let Some(chain) = object.get_mut("chain") else {
+            continue;
+        };
+        let names = chain["name"].as_str().and_then(|name| devices.get(name));
+        if let Some(names) = names {
+            chain["dev"] = json!(names);
+        }
+    }
     Ok(objects
+        .into_iter()
         .map(|object| object.to_string())
         .collect::<Vec<_>>()
         .join(", "))

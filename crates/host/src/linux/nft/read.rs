@@ -305,7 +305,7 @@ fn elements(
 fn chain(to: &mut String, header: &Header) -> Result<(), Odd> {
     let chain = &header.chain;
     // Base chains have flag 1.
-    if header.flags & !1 != 0 || header.has_devices {
+    if header.flags & !1 != 0 || !header.devices.is_empty() {
         return Err(format!("chain {} has flags or devices", chain.name));
     }
     put!(
