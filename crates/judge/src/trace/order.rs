@@ -39,11 +39,10 @@ pub(super) fn reconcile(
         }
     }
     let is_recorded = sent.packet.seen.is_some() || sent.packet.alike.is_some();
-    if different.len() > 1
-        && can_be_seen
-        && !is_recorded
-        && shown(node, sent, is_sent_here, &different) == Some(LIKELY)
-    {
+    let is_shown = || {
+        can_be_seen && !is_recorded && shown(node, sent, is_sent_here, &different) == Some(LIKELY)
+    };
+    if different.len() == 1 || is_shown() {
         return different.swap_remove(LIKELY).ends;
     }
     let questions: Vec<&str> = different.iter().filter_map(|of| of.question).collect();

@@ -316,14 +316,10 @@ impl Packet {
         self.as_sent.port = false;
     }
 
-    /// Returns whether `other` differs in nothing but the destination address.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let destination = self.destination;
-        *self
-            == Self {
-                destination,
-                ..other.clone()
-            }
+    /// Takes the destination address of `other`, and returns whether it differs in nothing else.
+    pub(super) fn is_like(&mut self, other: &Self) -> bool {
+        self.destination = other.destination;
+        self == other
     }
 
     /// Returns the destination for texts.
@@ -389,6 +385,10 @@ impl Likelihood {
     pub(crate) fn and(mut self, other: Self) -> Self {
         if self.is_no() || other.is_no() {
             return Self::NO;
+        }
+        if other.undecided.is_empty() {
+            self.chance *= other.chance;
+            return self;
         }
         self.undecided.extend(other.undecided);
         Self {

@@ -196,7 +196,7 @@ impl<'a> Router<'a> {
     pub(crate) fn decide(&self, lookup: Lookup<'_>) -> Decision {
         let routes = match self.node.routes() {
             Ok(routes) => &routes.all,
-            Err(gap) => return self.without_routes(lookup.destination.exact(), &gap.to_string()),
+            Err(gap) => return self.without_routes(lookup.destination, &gap),
         };
         match self.best(routes, lookup) {
             Best::Rule(action) => Decision::Nowhere(Some(action)),
@@ -340,30 +340,27 @@ impl<'a> Router<'a> {
             .or_else(|| usable().map(|a| a.addr.addr).next())
     }
 
-    fn without_routes(&self, destination: IpAddr, gap: &str) -> Decision {
-        match self.own(Asked::new(destination, None)) {
+    /// Decides by the node's addresses alone: what they ask about the destination holds for others, too.
+    fn without_routes(&self, destination: Asked<'_, IpAddr>, gap: &Gap) -> Decision {
+        match self.own(destination) {
             Ok(Some(("local", _))) => {
                 return Decision::Local {
-                    source: Some(destination),
+                    source: Some(destination.exact()),
                 };
             }
             Err(reason) => return Decision::Unknown(reason),
             Ok(_) => {}
         }
-        let connected = self.node.addresses().ok().and_then(|addresses| {
-            addresses
-                .all
-                .iter()
-                .find(|a| a.addr.contains(destination) && !a.addr.is_host())
-                .cloned()
-        });
+        let addresses = self.node.addresses();
+        let mut networks = addresses.iter().flat_map(|addresses| &addresses.all);
+        let connected = networks.find(|a| !a.addr.is_host() && destination.is_in(a.addr));
         match connected {
             Some(address) => Decision::Out {
-                device: Some(address.link.into()),
+                device: Some(address.link.as_str().into()),
                 gateway: None,
                 source: Some(address.addr.addr),
             },
-            None => Decision::Unknown(gap.to_owned()),
+            None => Decision::Unknown(gap.to_string()),
         }
     }
 }

@@ -109,7 +109,8 @@ impl<'w, 'a> Nat<'w, 'a> {
             let Some((first, _)) = rivals().next().filter(|_| !of.is_empty) else {
                 continue;
             };
-            if first > at {
+            // Behind itself, it stays where it is.
+            if first >= at {
                 continue;
             }
             let mut places: Vec<usize> = (0..all.len()).filter(|place| *place != at).collect();

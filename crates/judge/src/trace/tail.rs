@@ -3,6 +3,7 @@
 //! Once translated, the packets of a connection differ in the endpoint that they are for. Most rules behind do not look at it: what
 //! a walk asks about the destination says for which others its ends hold, too.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::Stop;
@@ -15,8 +16,10 @@ use super::walk::{Branch, Phase, Walker};
 #[derive(Debug)]
 pub(super) struct Tail {
     phase: Phase,
-    /// The packet that was followed.
+    /// The packet that was followed, or another one with the same ends.
     packet: Packet,
+    /// The destination of the one that was followed.
+    to: (IpAddr, u16),
     /// The destinations of packets with the same ends.
     destinations: Ranges,
     ends: Vec<Outcome>,
@@ -32,18 +35,18 @@ impl Walker<'_, '_, '_> {
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Stop> {
         let to = branch.packet.target();
-        let is_of = |tail: &Tail| {
+        let is_of = |tail: &mut Tail| {
             tail.phase == phase
                 && tail.destinations.has(to.0)
                 && tail.packet.is_like(&branch.packet)
         };
-        let known = tails.iter().position(is_of);
+        let known = tails.iter_mut().position(|tail| is_of(tail));
         if known.is_none() {
             tails.push(self.tail(&branch.packet, phase)?);
         }
-        let Tail { packet, ends, .. } = &tails[known.unwrap_or(tails.len() - 1)];
-        outcomes.extend(ends.iter().map(|end| {
-            let is_kept = end.destination == packet.target();
+        let tail = &tails[known.unwrap_or(tails.len() - 1)];
+        outcomes.extend(tail.ends.iter().map(|end| {
+            let is_kept = end.destination == tail.to;
             Outcome {
                 probability: branch.weight * end.probability,
                 destination: if is_kept { to } else { end.destination },
@@ -75,6 +78,7 @@ impl Walker<'_, '_, '_> {
         Ok(Tail {
             phase,
             packet: packet.clone(),
+            to,
             destinations,
             ends,
         })

@@ -105,21 +105,28 @@ fn run<'n, 'a>(
     let mut done = Ends::new();
     for index in some.into_iter().flatten().chain(all) {
         let rule = &chain.rules[index];
-        // Most rules do not match: nothing is moved then.
-        if let [only] = live.as_slice()
-            && matches::rule(rule, &only.packet, at.context).is_no()
-        {
-            continue;
+        let mut of_only = None;
+        if let [only] = live.as_slice() {
+            let likelihood = matches::rule(rule, &only.packet, at.context);
+            // Most rules do not match: nothing is moved then.
+            if likelihood.is_no() {
+                continue;
+            }
+            of_only = Some(likelihood);
         }
         let mut next = Branches::with_capacity(live.len());
         for branch in live {
-            let likelihood = matches::rule(rule, &branch.packet, at.context);
+            let likelihood = of_only
+                .take()
+                .unwrap_or_else(|| matches::rule(rule, &branch.packet, at.context));
             if likelihood.is_no() {
                 next.push(branch);
                 continue;
             }
             let (hit, miss) = split(branch, &likelihood);
-            next.extend(miss);
+            if let Some(miss) = miss {
+                next.push(miss);
+            }
             let when = likelihood.undecided.first();
             for (branch, end) in hits(
                 walker,
