@@ -42,6 +42,12 @@ fn a_brief_walk_ends_like_a_whole_one() {
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
+fn a_reply_is_judged_as_if_no_other_was_known() {
+    verdict::replies_are_judged_alike(recordings());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
 fn each_cause_is_necessary_and_sufficient() {
     verdict::causes_hold(every());
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use kpx_judge::repair::Repair;
 use kpx_judge::trace::{Outcome, Walks, World};
-use kpx_judge::verdict::{Brief, Fate, Judge, Surveyed, survey, targets};
+use kpx_judge::verdict::{Brief, Cell, Fate, Judge, Question, Surveyed, survey, targets};
 use kpx_judge::why::{Asked, Cause, Look};
 use kpx_node::evidence::{self, Evidence, Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
-use kpx_node::owner::Owners;
+use kpx_node::owner::{Owners, Port};
 use serde_json::Value;
 
 use crate::support::{chosen, kpx, root};
@@ -207,25 +207,71 @@ fn a_brief_walk_ends_like_a_whole_one() {
 /// Fails if a walk without hops has other ends than the whole one.
 pub(crate) fn brief_walks_end_alike(recorded: Vec<String>) {
     let mut compared = 0;
+    for_each_cell(recorded, |place, world, walks, _, cell| {
+        let brief = walks.brief(&cell.flow);
+        let alone = world.walk(&cell.flow).unwrap();
+        let [whole, brief, alone] = [&cell.outcomes, &brief, &alone].map(|all| ends(all));
+        assert_eq!(whole, brief, "{place}: {:?}", cell.flow);
+        assert_eq!(whole, alone, "{place}: {:?}", cell.flow);
+        compared += usize::from(whole.len() > 1);
+    });
+    assert!(compared > 500, "{compared} connections with several ends");
+}
+
+/// Replies that are known to arrive because another one did are judged as if each was followed.
+#[test]
+fn a_reply_is_judged_as_if_no_other_was_known() {
+    replies_are_judged_alike(chosen());
+}
+
+/// Fails if the verdict on a connection depends on the replies that were followed before.
+pub(crate) fn replies_are_judged_alike(recorded: Vec<String>) {
+    let mut compared = 0;
+    for_each_cell(recorded, |place, world, _, (alone, port), cell| {
+        let question = Question {
+            flow: &cell.flow,
+            port,
+        };
+        let (_, verdict) = alone.judge_in(world, question);
+        assert_eq!(cell.verdict, verdict, "{place}: {:?}", cell.flow);
+        compared += 1;
+    });
+    assert!(compared > 1_000, "{compared} connections");
+}
+
+/// Judges each connection of these recordings and of the incidents, as they are and without routes, and gives it to `compare`, with
+/// a judge that has judged nothing else.
+fn for_each_cell(
+    recorded: Vec<String>,
+    mut compare: impl FnMut(
+        &str,
+        &World<'_, '_>,
+        &Walks<'_, '_, '_>,
+        (&Judge<'_>, Option<&Port>),
+        &Cell,
+    ),
+) {
     for dir in bundles(recorded) {
-        let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
-        let node = NodeSnapshot::new(&evidence);
-        let (judge, owners) = (Judge::new(&node), Owners::new(&node));
-        for family in Family::BOTH {
-            let world = World::whole(&node, family);
-            let walks = Walks::new(&world, family);
-            let all = owners.ports().iter();
-            for target in all.flat_map(|port| targets(&node, port, family)) {
-                for cell in judge.cells(&walks, target, None).unwrap() {
-                    let brief = walks.brief(&cell.flow);
-                    let [whole, brief] = [&cell.outcomes, &brief].map(|all| ends(all));
-                    assert_eq!(whole, brief, "{}: {:?}", dir.display(), cell.flow);
-                    compared += usize::from(whole.len() > 1);
+        let whole = evidence::load(&dir, evidence::ITEMS).unwrap();
+        let mut without_routes = whole.clone();
+        without_routes.insert(Item::Routes, Err(Gap::NotCollected(Item::Routes)));
+        for (evidence, what) in [(whole, ""), (without_routes, " without routes")] {
+            let place = format!("{}{what}", dir.display());
+            let node = NodeSnapshot::new(&evidence);
+            let (judge, owners) = (Judge::new(&node), Owners::new(&node));
+            let alone = Judge::new(&node);
+            for family in Family::BOTH {
+                let world = World::whole(&node, family);
+                let walks = Walks::new(&world, family);
+                let all = owners.ports().iter();
+                for target in all.flat_map(|port| targets(&node, port, family)) {
+                    for cell in judge.cells(&walks, target, None).unwrap() {
+                        compare(&place, &world, &walks, (&alone, target.asked()), &cell);
+                    }
                 }
             }
         }
     }
-    assert!(compared > 500, "{compared} connections with several ends");
 }
 
 /// Returns how each of `outcomes` ends, without its hops.

@@ -38,12 +38,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kpx_node::backend::iptables::model::Chain;
+use kpx_node::backend::iptables::model::{Chain, Ruleset};
 use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use region::{Region, Seen};
+use route::Router;
 use walk::Follows;
 
 pub use assume::Assumed;
@@ -128,6 +129,8 @@ pub struct Chains<'a> {
 pub enum Rules<'a> {
     /// All of them, as they were saved.
     Saved(&'a Saved<'a>),
+    /// All of them, each chain read already.
+    Parsed(&'a Ruleset<'a>),
     /// All of them, some of which are other chains than those saved; `None` for a chain that does not exist.
     Edited(&'a Saved<'a>, BTreeMap<Need, Option<Chain<'a>>>),
     /// The chains read so far, by table and chain; `None` for a chain that does not exist.
@@ -188,6 +191,19 @@ impl<'n> World<'n, 'n> {
             lasting: false,
         }
     }
+
+    /// Returns the same world for walks through most of its chains: they are read at once, unless some cannot be.
+    pub(crate) fn parsed(node: &'n NodeSnapshot<'n>, family: Family) -> Self {
+        let mut world = Self::whole(node, family);
+        for chains in &mut world.chains {
+            if chains.store == IptablesBackend::InUse
+                && let Ok(rules) = node.iptables(chains.store, family)
+            {
+                chains.rules = Rules::Parsed(rules);
+            }
+        }
+        world
+    }
 }
 
 impl World<'_, '_> {
@@ -216,21 +232,6 @@ impl World<'_, '_> {
             // The outcomes of the first packet say that they are unknown.
             Err(Stop::Broken(_)) => Ok(Vec::new()),
         }
-    }
-
-    /// Returns the region of all packets that arrive as the reply does, if it arrives whatever is unknown.
-    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<Region> {
-        let walker = walk::Walker::recording(self, Family::of(reply.flow.destination));
-        let seen = Rc::new(Seen::new(Region::whole()));
-        let follows = Follows::Questions(Rc::clone(&seen));
-        let outcomes = walker.answer(reply, follows).ok()?;
-        let arrives = |of: &Outcome| {
-            matches!(
-                of.verdict,
-                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
-            )
-        };
-        outcomes.iter().all(arrives).then(|| seen.region())
     }
 
     /// Follows the packet to the ports of kube-proxy's process, and no further.
@@ -300,6 +301,7 @@ impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
 pub(crate) struct Kept<'n> {
     world: World<'n, 'n>,
     family: Family,
+    router: Rc<Router<'n>>,
     index: RefCell<Option<index::Index>>,
 }
 
@@ -309,17 +311,24 @@ impl<'n> Kept<'n> {
         Self {
             world: World::whole(node, family),
             family,
+            router: Rc::new(Router::new(node)),
             index: RefCell::new(Some(index::Index::default())),
         }
     }
 
-    /// Follows the first packet of `flow`, as [`World::walk`] does.
-    pub(crate) fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+    /// Lets a walker that has looked up what others did answer.
+    fn with<T>(&self, answer: impl FnOnce(&walk::Walker<'_, 'n, 'n>) -> T) -> T {
         let mut walker = walk::Walker::new(&self.world, self.family);
+        walker.router = Rc::clone(&self.router);
         walker.index = self.index.take();
-        let ends = walker.walk(flow);
+        let answered = answer(&walker);
         self.index.replace(walker.index.take());
-        match ends {
+        answered
+    }
+
+    /// Follows the first packet of `flow`, as [`World::walk`] does.
+    pub fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+        match self.with(|walker| walker.walk(flow)) {
             Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
             // A chain that cannot be parsed makes all rules unknown.
             Err(_) => self.world.walk(flow).unwrap_or_default(),
@@ -328,7 +337,23 @@ impl<'n> Kept<'n> {
 
     /// Follows a reply, as [`World::reply`] does.
     pub(crate) fn reply(&self, reply: &Reply) -> Vec<Outcome> {
-        self.world.reply(reply).unwrap_or_default()
+        // The outcomes of the first packet say what is unknown.
+        let answered = self.with(|walker| walker.answer(reply, Follows::Hops));
+        answered.unwrap_or_default()
+    }
+
+    /// Returns the region of all packets that arrive as the reply does, if it arrives whatever is unknown.
+    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<Region> {
+        let seen = Rc::new(Seen::new(Region::whole()));
+        let follows = Follows::Questions(Rc::clone(&seen));
+        let outcomes = self.with(|walker| walker.answer(reply, follows)).ok()?;
+        let arrives = |of: &Outcome| {
+            matches!(
+                of.verdict,
+                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
+            )
+        };
+        outcomes.iter().all(arrives).then(|| seen.region())
     }
 }
 
@@ -337,6 +362,7 @@ impl<'a> Chains<'a> {
     fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
         match &self.rules {
             Rules::Saved(saved) => saved.chain(table, chain).map_err(Stop::Broken),
+            Rules::Parsed(rules) => Ok(rules.chain(table, chain)),
             Rules::Edited(saved, chains) => {
                 let need = Need {
                     table: table.to_owned(),

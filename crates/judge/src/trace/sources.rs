@@ -235,25 +235,44 @@ pub(crate) fn usual(
     node: &NodeSnapshot<'_>,
     pods: Pods<'_>,
 ) -> Vec<Source> {
-    let family = Family::of(target);
-    let mut sources = Vec::new();
-    let local = |pod: &PodAddress| pod.node.as_deref().is_some_and(|name| name == pods.name());
-    let addresses = pods.pod_addresses(family);
-    let real = addresses
-        .iter()
-        .filter(|p| local(p))
-        .find(|p| !backends.contains(&p.addr) && p.addr != target);
-    match real {
-        Some(pod) => sources.push(from_pod(pod)),
-        None => sources.extend(
-            pods.prefixes(family)
-                .first()
-                .and_then(|prefix| some_pod(*prefix, backends)),
-        ),
+    Likely::new(Family::of(target), node, pods).sources(target, backends)
+}
+
+/// What the usual sources of packets of one family are chosen from.
+#[derive(Debug)]
+pub(crate) struct Likely {
+    /// The pods of this node.
+    local: Vec<PodAddress>,
+    prefix: Option<Cidr>,
+    outside: Source,
+}
+
+impl Likely {
+    pub(crate) fn new(family: Family, node: &NodeSnapshot<'_>, pods: Pods<'_>) -> Self {
+        let is_local =
+            |pod: &PodAddress| pod.node.as_deref().is_some_and(|name| name == pods.name());
+        let mut local = pods.pod_addresses(family);
+        local.retain(is_local);
+        Self {
+            local,
+            prefix: pods.prefixes(family).first().copied(),
+            outside: outside(family, node),
+        }
     }
-    sources.push(host());
-    sources.push(outside(family, node));
-    sources
+
+    /// Returns the usual sources, as [`usual`] does.
+    pub(crate) fn sources(&self, target: IpAddr, backends: &[IpAddr]) -> Vec<Source> {
+        let mut sources = Vec::new();
+        let mut local = self.local.iter();
+        let real = local.find(|pod| !backends.contains(&pod.addr) && pod.addr != target);
+        match real {
+            Some(pod) => sources.push(from_pod(pod)),
+            None => sources.extend(self.prefix.and_then(|prefix| some_pod(prefix, backends))),
+        }
+        sources.push(host());
+        sources.push(self.outside.clone());
+        sources
+    }
 }
 
 /// A packet from `addr`: from the node itself, from a pod of it, or from outside.

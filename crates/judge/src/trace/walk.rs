@@ -91,7 +91,7 @@ pub(crate) enum Follows {
 #[derive(Debug)]
 pub(crate) struct Walker<'w, 'n, 'r> {
     pub(crate) world: &'w World<'n, 'r>,
-    pub(crate) router: Router<'n>,
+    pub(crate) router: Rc<Router<'n>>,
     pub(crate) family: Family,
     pub(super) bridges: Vec<String>,
     pub(super) link_hooks: LinkHooks<'w>,
@@ -119,7 +119,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         };
         Self {
             world,
-            router: Router::new(node),
+            router: Rc::new(Router::new(node)),
             family,
             bridges,
             link_hooks: LinkHooks::new(node.nft().ok(), node.links().ok()),

@@ -8,7 +8,7 @@ use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::{Arrival, Fate, Verdict};
 use crate::trace::mismatch::usable;
-use crate::trace::sources::{self, Pods, Source, SourceError};
+use crate::trace::sources::{self, Likely, Pods, Source, SourceError};
 use crate::trace::{Entry, Flow, Outcome, Walks};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -441,19 +441,24 @@ impl Judge<'_> {
             let holder = of.addr.and_then(|addr| self.places.holder(addr));
             of.entry == Entry::Pod && matches!(holder, Some(Holder::Pod(_)))
         };
+        let family = Family::of(to);
+        let at = usize::from(family == Family::V6);
+        let likely = |slices| Likely::new(family, self.node, Pods::of(self.node, slices));
+        let of_pods = self.likely[at].0.get_or_init(|| likely(&[]));
         if others.len() > backends.len() {
-            let usual = sources::usual(to, &others, self.node, Pods::of(self.node, &[]));
+            let usual = of_pods.sources(to, &others);
             if usual.iter().any(is_known) {
                 return usual;
             }
         }
         // Slices of all Services take long to search, and are needed only if neither pods nor prefixes are known.
-        let usual = sources::usual(to, &backends, self.node, Pods::of(self.node, &[]));
+        let usual = of_pods.sources(to, &backends);
         if usual.iter().any(|source| source.entry == Entry::Pod) {
             return usual;
         }
-        let slices = self.node.slices().map_or(&[][..], Vec::as_slice);
-        sources::usual(to, &backends, self.node, Pods::of(self.node, slices))
+        let slices = || self.node.slices().map_or(&[][..], Vec::as_slice);
+        let of_slices = self.likely[at].1.get_or_init(|| likely(slices()));
+        of_slices.sources(to, &backends)
     }
 
     /// Returns the first pod of the Service on this node as a client.

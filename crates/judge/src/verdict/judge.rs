@@ -12,8 +12,8 @@ use super::place::Places;
 use super::replies::Replies;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::route::Router;
-use crate::trace::sources::Source;
-use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Outcome};
+use crate::trace::sources::{Likely, Source};
+use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -46,6 +46,10 @@ pub struct Judge<'n> {
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
+    /// By family, what the clients are chosen from: without the slices, and with them.
+    pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
+    /// By family, what follows replies.
+    pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
     /// Replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
     /// Follows packets to other nodes, if their states are given.
@@ -73,6 +77,8 @@ impl<'n> Judge<'n> {
             peers: OnceCell::new(),
             insides: Insides::default(),
             single: OnceCell::new(),
+            likely: Default::default(),
+            back: Default::default(),
             replies: RefCell::default(),
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),

@@ -1,5 +1,6 @@
 //! Whether the rules and routes of this node let the reply through.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use super::judge::{Judge, Question, index};
@@ -8,10 +9,10 @@ use super::ports::REPLY_PORT;
 use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, is_decided};
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
-use crate::trace::{self, Assumption, Effect, Entry, Flow, Hop, Outcome, Reply, World};
+use crate::trace::{self, Assumption, Effect, Entry, Flow, Hop, Kept, Outcome, Reply, World};
 use kpx_node::net::Family;
 
-/// Regions of replies that arrive, beyond which each reply is followed.
+/// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
 const MOST_REGIONS: usize = 32;
 
 /// Where replies enter, the port that they come from, and the client that nat translates them back to.
@@ -21,12 +22,12 @@ type Key = (Entry, u16, Option<IpAddr>);
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// Those that arrive.
-    arrive: Vec<(Key, Region)>,
+    arrive: VecDeque<(Key, Region)>,
     /// Those that were followed beforehand, where rules are read in parts.
     followed: Option<Vec<(Reply, Vec<Outcome>)>>,
 }
 
-impl Judge<'_> {
+impl<'n> Judge<'n> {
     /// Says that `followed` are the replies of all connections that are asked about.
     pub fn replies_are(&self, followed: Vec<(Reply, Vec<Outcome>)>) {
         self.replies.borrow_mut().followed = Some(followed);
@@ -95,6 +96,12 @@ impl Judge<'_> {
         }
     }
 
+    /// Returns what follows replies of `family` through the node.
+    fn back(&self, family: Family) -> &Kept<'n> {
+        let walks = &self.back[usize::from(family == Family::V6)];
+        walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
+    }
+
     /// Returns the outcomes of `reply`; nothing if it arrives.
     fn lost(&self, reply: &Reply) -> Vec<Outcome> {
         let mut known = self.replies.borrow_mut();
@@ -103,18 +110,19 @@ impl Judge<'_> {
             return of.map_or_else(Vec::new, |(_, outcomes)| outcomes.clone());
         }
         let key = (reply.flow.entry, reply.from, reply.back);
-        let mut arrive = known.arrive.iter();
+        let mut arrive = known.arrive.iter().rev();
         if arrive.any(|(of, region)| *of == key && region.contains(&reply.flow)) {
             return Vec::new();
         }
-        let world = World::whole(self.node, Family::of(reply.flow.destination));
-        if known.arrive.len() < MOST_REGIONS
-            && let Some(region) = world.replies_arrive(reply)
-        {
-            known.arrive.push((key, region));
-            return Vec::new();
+        let walks = self.back(Family::of(reply.flow.destination));
+        let Some(region) = walks.replies_arrive(reply) else {
+            return walks.reply(reply);
+        };
+        if known.arrive.len() == MOST_REGIONS {
+            known.arrive.pop_front();
         }
-        world.reply(reply).unwrap_or_default()
+        known.arrive.push_back((key, region));
+        Vec::new()
     }
 
     /// Returns why a reply with these outcomes does not arrive, if it certainly does not; or why that is unknown.

@@ -117,7 +117,7 @@ pub fn survey<'n, 's: 'n>(
     }
     let worlds = families
         .iter()
-        .map(|family| (*family, World::whole(node, *family)));
+        .map(|family| (*family, World::parsed(node, *family)));
     let worlds: Vec<_> = worlds.collect();
     let next = AtomicUsize::new(0);
     let work = || {
