@@ -256,7 +256,8 @@ impl Software {
 
     /// Returns whether `name` is one of its chains or IP sets.
     pub fn has_name(&self, name: &str) -> bool {
-        other(name) == Maker::Other(self.name)
+        self.names.iter().any(|prefix| name.starts_with(prefix))
+            && other(name) == Maker::Other(self.name)
     }
 
     /// Returns whether `name` is one of its tables of nftables.

@@ -5,10 +5,12 @@
 mod api;
 mod rules;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 
+use foldhash::{HashMap, HashMapExt as _};
 use serde::{Serialize, Serializer};
 
 use crate::backend::iptables::names;
@@ -221,14 +223,40 @@ impl<'o> Owner<'o> {
 
 type Hash = [u8; 16];
 
+/// Service ports and endpoints by the hashes in the names of their chains.
+#[derive(Debug)]
+struct ByHash {
+    ports: HashMap<Hash, u32>,
+    endpoints: HashMap<Hash, (u32, u32)>,
+}
+
+impl ByHash {
+    fn new(ports: &[Port]) -> Self {
+        let count = ports.iter().map(|port| port.endpoints.len()).sum();
+        let mut this = Self {
+            ports: HashMap::with_capacity(ports.len()),
+            endpoints: HashMap::with_capacity(count),
+        };
+        for (at, port) in (0u32..).zip(ports) {
+            let spn = port.name.to_string();
+            let hash = key(&names::service_hash(&spn, port.proto));
+            this.ports.extend(hash.map(|hash| (hash, at)));
+            for (of, endpoint) in (0u32..).zip(&port.endpoints) {
+                let hash = key(&names::endpoint_hash(&spn, port.proto, endpoint.addr));
+                this.endpoints.extend(hash.map(|hash| (hash, (at, of))));
+            }
+        }
+        this
+    }
+}
+
 /// Index from addresses, ports and chains to service ports.
 #[derive(Debug)]
 pub struct Owners {
     ports: Vec<Port>,
     by_address: HashMap<(IpAddr, u16, Proto), (u32, Role)>,
     by_node_port: HashMap<(u16, Proto), u32>,
-    by_hash: HashMap<Hash, u32>,
-    by_endpoint_hash: HashMap<Hash, (u32, u32)>,
+    by_hash: OnceLock<ByHash>,
     by_endpoint: HashMap<(SocketAddr, Proto), (u32, u32)>,
     by_name: HashMap<(PortName, Proto), u32>,
     /// Source of the index.
@@ -270,8 +298,7 @@ impl Owners {
         let mut owners = Self {
             by_address: HashMap::with_capacity(ports.len()),
             by_node_port: HashMap::new(),
-            by_hash: HashMap::with_capacity(ports.len()),
-            by_endpoint_hash: HashMap::with_capacity(count),
+            by_hash: OnceLock::new(),
             by_endpoint: HashMap::with_capacity(count),
             by_name: HashMap::with_capacity(ports.len()),
             ports: Vec::new(),
@@ -280,7 +307,7 @@ impl Owners {
         };
         for (at, port) in (0u32..).zip(&mut ports) {
             port.endpoints.sort_by_key(|endpoint| endpoint.addr);
-            let (spn, proto) = (port.name.to_string(), port.proto);
+            let proto = port.proto;
             if let Some(number) = port.port {
                 for &(role, addr) in &port.addresses {
                     owners
@@ -293,14 +320,7 @@ impl Owners {
                 owners.by_node_port.entry((number, proto)).or_insert(at);
             }
             owners.by_name.insert((port.name.clone(), proto), at);
-            owners
-                .by_hash
-                .extend(key(&names::service_hash(&spn, proto)).map(|hash| (hash, at)));
             for (of, endpoint) in (0u32..).zip(&port.endpoints) {
-                let hash = names::endpoint_hash(&spn, proto, endpoint.addr);
-                owners
-                    .by_endpoint_hash
-                    .extend(key(&hash).map(|hash| (hash, (at, of))));
                 owners
                     .by_endpoint
                     .entry((endpoint.addr, proto))
@@ -364,12 +384,13 @@ impl Owners {
             return Owner::General;
         };
         let found = key(hash).and_then(|hash| {
+            let by_hash = self.by_hash.get_or_init(|| ByHash::new(&self.ports));
             if prefix == names::SEP {
-                let (at, of) = self.by_endpoint_hash.get(&hash)?;
+                let (at, of) = by_hash.endpoints.get(&hash)?;
                 let port = &self.ports[*at as usize];
                 return Some(Owner::Endpoint(port, &port.endpoints[*of as usize]));
             }
-            let at = self.by_hash.get(&hash)?;
+            let at = by_hash.ports.get(&hash)?;
             Some(Owner::Service(prefix, &self.ports[*at as usize]))
         });
         found.unwrap_or(Owner::Gone(prefix))

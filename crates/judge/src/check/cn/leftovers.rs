@@ -175,10 +175,10 @@ fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Le
                     left.effects.extend(chain.rules.iter().filter_map(effect));
                 }
                 // A jump from a chain of another plugin is that one's.
-                let is_ours = |rule: &&Rule<'_>| {
-                    !is_own && is_built_in(&chain.name) && is_rule_of(plugin, rule)
-                };
-                for rule in chain.rules.iter().filter(is_ours) {
+                if is_own || !is_built_in(&chain.name) {
+                    continue;
+                }
+                for rule in chain.rules.iter().filter(|rule| is_rule_of(plugin, rule)) {
                     let place = (table.name.to_string(), chain.name.to_string());
                     let text = rule.to_string().trim_start().to_owned();
                     left.rules.push((family, place.0, place.1, text));

@@ -1,6 +1,6 @@
 //! kube-proxy's chains: old, repeated or too many rules, and packets they drop.
 
-use std::collections::HashSet;
+use foldhash::{HashSet, HashSetExt as _};
 
 use crate::check::core::{
     Collector, FAMILIES, MODE, OBSERVED, RULES, VERSION, family_or_proxy, rule_proof, rules_in_use,
