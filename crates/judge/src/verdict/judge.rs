@@ -15,6 +15,7 @@ use crate::trace::route::Router;
 use crate::trace::sources::{Likely, Source};
 use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::VirtualServer;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
@@ -46,6 +47,8 @@ pub struct Judge<'n> {
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
+    /// The virtual servers that bind clients to a real server.
+    binding: OnceCell<Vec<&'n VirtualServer>>,
     /// By family, what the clients are chosen from: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
@@ -77,6 +80,7 @@ impl<'n> Judge<'n> {
             peers: OnceCell::new(),
             insides: Insides::default(),
             single: OnceCell::new(),
+            binding: OnceCell::new(),
             likely: Default::default(),
             back: Default::default(),
             replies: RefCell::default(),
@@ -315,12 +319,13 @@ impl<'n> Judge<'n> {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
-        let mut servers = self.node.ipvs().ok()?.servers.iter();
+        let binding = self.binding.get_or_init(|| {
+            let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
+            servers.iter().filter(|of| of.timeout != 0).collect()
+        });
+        let mut servers = binding.iter();
         let server =
             servers.find(|of| of.key.socket() == Some(at) && of.key.proto() == Some(flow.proto))?;
-        if server.timeout == 0 {
-            return None;
-        }
         let is_endpoint = |addr| port.endpoints.iter().any(|of| of.addr == addr);
         let gone = server.reals.iter().filter(|of| !is_endpoint(of.socket()));
         let gone: Vec<_> = gone.collect();
