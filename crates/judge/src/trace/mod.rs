@@ -327,7 +327,7 @@ impl<'n> Kept<'n> {
     }
 
     /// Follows the first packet of `flow`, as [`World::walk`] does.
-    pub fn walk(&self, flow: &Flow) -> Vec<Outcome> {
+    pub(crate) fn walk(&self, flow: &Flow) -> Vec<Outcome> {
         match self.with(|walker| walker.walk(flow)) {
             Ok(outcomes) => self.world.relayed(flow, outcomes).unwrap_or_default(),
             // A chain that cannot be parsed makes all rules unknown.
