@@ -1,6 +1,7 @@
 //! Every packet: classes with the same fate, and differences between two states of a node.
 
 mod difference;
+mod stages;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -26,6 +26,9 @@ fn way(verdict: Verdict) -> Way {
         address: None,
         port: None,
         masquerade: false,
+        source: None,
+        out: None,
+        expires: false,
         sticky: false,
         when: Vec::new(),
         share: 1.0,
@@ -379,6 +382,8 @@ fn ways_that_differ_in_a_share_alone_are_one_way() {
     let expected = Way {
         address: Some(ip("10.244.1.21")),
         port: Some(80),
+        source: Some(ip("10.0.2.15")),
+        out: Some(("eth0".into(), Some(ip("10.0.2.2")))),
         ..masqueraded(way(Verdict::Deliver))
     };
     let [mut half, mut other] = [delivered.clone(), delivered.clone()];
@@ -398,6 +403,7 @@ fn ways_that_differ_in_a_share_alone_are_one_way() {
     let port = Way {
         address: None,
         masquerade: false,
+        source: None,
         ..sticky(expected)
     };
     assert_eq!(Fate::of(slice::from_ref(&sent)).ways, [port]);
@@ -426,4 +432,35 @@ fn equal_fates_have_the_same_ways_with_the_same_shares() {
     assert_eq!(both.verdict(), Some(Verdict::Deliver));
     assert_eq!(fate(&[way(Verdict::Drop), half(&to(OWN))]).verdict(), None);
     assert_eq!(Fate::NONE.verdict(), None);
+}
+
+#[test]
+fn packets_that_leave_otherwise_are_rerouted_and_those_that_expire_are_lost() {
+    let out = |link: &str| Way {
+        out: Some((link.into(), None)),
+        ..to("10.244.1.9")
+    };
+    let fate = |ways: Vec<Way>| Fate { ways };
+    let text = |is: &Way, should: &Way| {
+        let [is, should] = [is, should].map(|way| fate(vec![way.clone()]));
+        assert_ne!(is, should);
+        is.text_beside(&should)
+    };
+    assert_eq!(
+        text(&out("eth1"), &out("eth0")),
+        "to 10.244.1.9:8080 by eth1"
+    );
+    let expires = Way {
+        expires: true,
+        ..out("eth0")
+    };
+    let lost = "to 10.244.1.9:8080, with a TTL that ends at the next node";
+    assert_eq!(text(&expires, &out("eth0")), lost);
+    let snat = |source: &str| Way {
+        masquerade: true,
+        source: Some(ip(source)),
+        ..out("eth0")
+    };
+    let foreign = "to 10.244.1.9:8080, masqueraded as 192.0.2.1";
+    assert_eq!(text(&snat("192.0.2.1"), &snat("10.0.2.15")), foreign);
 }

@@ -120,6 +120,18 @@ pub(crate) struct WayRow {
     pub port: Option<u16>,
     /// Whether its source is rewritten.
     pub masquerade: bool,
+    /// The new source address, if it is rewritten and known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// The link by which it leaves for its backend, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// The gateway of that way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// Whether its time to live (hop limit) ends at the gateway.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub expires: bool,
     /// Whether the client is bound to the backend from now on.
     pub sticky: bool,
     /// The probability, 0 to 1.

@@ -15,6 +15,7 @@ const fn word(harm: Harm) -> &'static str {
         Harm::Lost => "lost",
         Harm::Misled => "misled",
         Harm::Open => "open",
+        Harm::Rerouted => "rerouted",
         Harm::Source => "source",
         Harm::Affinity => "affinity",
         Harm::Uneven => "uneven",
@@ -147,8 +148,8 @@ impl PacketsReport {
                 format!("no difference: every packet is treated as mode {mode} expects ({classes})")
             }
             (0, _) => format!(
-                "every packet is treated as mode {mode} expects ({classes}), but rules of other software stop or redirect \
-                 packets to Services, or may do so"
+                "every packet is treated as mode {mode} expects ({classes}), but rules of other software stop, redirect or \
+                 change packets of Services, or may do so"
             ),
             (count, _) => format!(
                 "{}: {sides} some packets differently ({classes})",
@@ -197,7 +198,7 @@ impl Report for PacketsReport {
         Row::page(page, &self.differences, labels);
         if !self.foreign.is_empty() {
             page.line("");
-            let title = "rules of other software that stop or redirect packets to Services";
+            let title = "rules of other software that stop, redirect or change packets of Services";
             page.line(&page.paint(Tone::Strong, title));
             Row::page(page, &self.foreign, ["with", "else"]);
         }

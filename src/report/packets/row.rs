@@ -66,8 +66,8 @@ impl Row {
                 protocol: witness.proto,
                 mark,
             },
-            is: FateRow::new(&fates[0], is),
-            should: FateRow::new(&fates[1], should),
+            is: FateRow::new([&fates[0], &fates[1]], is),
+            should: FateRow::new([&fates[1], &fates[0]], should),
             rule: match harm {
                 Harm::Unsure => cause(&stopped(is), should),
                 _ => cause(is, should),
@@ -79,18 +79,23 @@ impl Row {
 }
 
 impl FateRow {
-    fn new(fate: &Fate, trace: &[Outcome]) -> Self {
+    /// Returns the row of the first of `fates`, beside the other.
+    fn new([fate, other]: [&Fate; 2], trace: &[Outcome]) -> Self {
         let way = |way: &Way| WayRow {
             verdict: way.verdict,
             address: way.address,
             port: way.port,
             masquerade: way.masquerade,
+            source: way.source,
+            link: way.out.as_ref().map(|(link, _)| link.to_string()),
+            gateway: way.out.as_ref().and_then(|(_, gateway)| *gateway),
+            expires: way.expires,
             sticky: way.sticky,
             share: way.share,
             when: way.when.iter().map(ToString::to_string).collect(),
         };
         Self {
-            text: fate.to_string(),
+            text: fate.text_beside(other),
             reason: trace
                 .first()
                 .map_or(String::new(), |first| first.reason.clone()),

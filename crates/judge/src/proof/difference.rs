@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
@@ -25,7 +26,9 @@ pub enum Harm {
     Misled,
     /// They should be stopped, and reach a backend.
     Open,
-    /// Their source is rewritten on one side only, so replies may take another way.
+    /// They leave for their backend by another link or gateway.
+    Rerouted,
+    /// Their source is rewritten on one side only, or to another address, so replies may take another way.
     Source,
     /// Session affinity binds clients to backends on one side only.
     Affinity,
@@ -40,14 +43,15 @@ pub enum Harm {
 impl Harm {
     /// Returns the harm to packets that have the fate `is` and should have the fate `should`.
     fn of(is: &Fate, should: &Fate) -> Self {
-        let delivers = |fate: &Fate| fate.ways.iter().any(|way| way.verdict == Verdict::Deliver);
+        let arrives = |way: &Way| way.verdict == Verdict::Deliver && !way.expires;
+        let delivers = |fate: &Fate| fate.ways.iter().any(arrives);
         let unsure = |fate: &Fate| {
             let mut ways = fate.ways.iter();
             ways.any(|way| way.verdict == Verdict::Unknown || !way.when.is_empty())
         };
         let targets = |fate: &Fate| -> BTreeSet<_> {
             let ways = fate.ways.iter();
-            ways.map(|way| (way.verdict, way.address, way.port))
+            ways.map(|way| (way.verdict, way.address, way.port, way.expires))
                 .collect()
         };
         let stops = |fate: &Fate| matches!(fate.verdict(), Some(Verdict::Drop | Verdict::Reject));
@@ -58,11 +62,22 @@ impl Harm {
         if now == then {
             let sources = |fate: &Fate| -> BTreeSet<_> {
                 let ways = fate.ways.iter();
-                ways.map(|way| (way.address, way.port, way.masquerade))
+                ways.map(|way| (way.address, way.port, way.masquerade, way.source))
                     .collect()
             };
-            let binds = |fate: &Fate| fate.ways.iter().any(|way| way.sticky);
-            return if sources(is) != sources(should) {
+            let leaves = |fate: &'_ Fate| -> BTreeSet<_> {
+                let ways = fate.ways.iter();
+                ways.map(|way| (way.address, way.port, way.out.clone()))
+                    .collect()
+            };
+            let binds = |fate: &Fate| -> BTreeSet<_> {
+                let ways = fate.ways.iter();
+                ways.map(|way| (way.address, way.port, way.sticky))
+                    .collect()
+            };
+            return if leaves(is) != leaves(should) {
+                Self::Rerouted
+            } else if sources(is) != sources(should) {
                 Self::Source
             } else if binds(is) == binds(should) {
                 Self::Uneven
@@ -71,7 +86,7 @@ impl Harm {
             };
         }
         if delivers(should) {
-            let lost = is.ways.iter().any(|way| way.verdict != Verdict::Deliver);
+            let lost = !is.ways.iter().all(arrives);
             return if lost { Self::Lost } else { Self::Misled };
         }
         match (delivers(is), stops(should)) {
@@ -248,7 +263,7 @@ impl<'o> Differences<'o> {
             Grouping::Kind => target.take_name(),
         };
         let ends = match (grouping, harm) {
-            (_, Harm::Source | Harm::Affinity | Harm::Uneven) => String::new(),
+            (_, Harm::Rerouted | Harm::Source | Harm::Affinity | Harm::Uneven) => String::new(),
             (Grouping::Service, Harm::Misled) => fates[0].targets(),
             _ => format!("{} {}", fates[0].verdicts(), fates[1].verdicts()),
         };
@@ -366,6 +381,9 @@ impl<'o> Differences<'o> {
     }
 }
 
+/// The number of backends that are named.
+const MOST_NAMED: usize = 2;
+
 impl Fate {
     /// Returns how the packets end, as a text.
     fn verdicts(&self) -> String {
@@ -384,54 +402,93 @@ impl Fate {
         all.dedup();
         format!("{all:?}")
     }
+
+    /// Returns the fate as text, beside `other`: the ways that only this has come first, with the links by which packets leave
+    /// and their new sources where these differ.
+    pub fn text_beside(&self, other: &Self) -> String {
+        let outs = |fate: &Self| -> BTreeSet<_> {
+            let ways = fate.ways.iter();
+            ways.filter_map(|way| way.out.clone()).collect()
+        };
+        let sources = |fate: &Self| -> BTreeSet<_> {
+            let ways = fate.ways.iter();
+            ways.map(|way| way.source).collect()
+        };
+        let (mine, theirs) = (outs(self), outs(other));
+        let with_links = !mine.is_empty() && !theirs.is_empty() && mine != theirs;
+        let delivers = |fate: &Self| fate.ways.iter().any(|way| way.verdict == Verdict::Deliver);
+        let both = delivers(self) && delivers(other);
+        self.text(
+            Some(other),
+            with_links,
+            both && sources(self) != sources(other),
+        )
+    }
+
+    fn text(&self, other: Option<&Self>, with_links: bool, with_sources: bool) -> String {
+        let is_shared = |way: &Way| other.is_some_and(|of| of.ways.contains(way));
+        // What stops packets is named first.
+        let mut ways: Vec<&Way> = self.ways.iter().collect();
+        ways.sort_by_key(|way| (way.verdict == Verdict::Deliver, is_shared(way)));
+        let named: Vec<_> = ways
+            .iter()
+            .take(MOST_NAMED)
+            .map(|way| way.text(with_links, with_sources))
+            .collect();
+        let named = named.join("; ");
+        match self.ways.len().saturating_sub(MOST_NAMED) {
+            0 => named,
+            more => format!("{named}; and {more} more"),
+        }
+    }
 }
 
-/// The number of backends that are named.
-const MOST_NAMED: usize = 2;
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Way {
+    fn text(&self, with_link: bool, with_source: bool) -> String {
         let to = match (self.address, self.port) {
             (Some(addr), Some(port)) => SocketAddr::new(addr, port).to_string(),
             (Some(addr), None) => addr.to_string(),
             (None, Some(port)) => format!("port {port}"),
             (None, None) => String::new(),
         };
-        match self.verdict {
-            Verdict::Deliver => write!(f, "to {to}")?,
-            Verdict::Reject => f.write_str("rejected")?,
-            Verdict::Drop => f.write_str("dropped")?,
-            Verdict::Local => f.write_str("to the host itself")?,
-            Verdict::Unmatched => f.write_str("routed unchanged")?,
-            Verdict::Unknown | Verdict::Mixed => f.write_str("unknown")?,
-        }
+        let mut text = match self.verdict {
+            Verdict::Deliver => format!("to {to}"),
+            Verdict::Reject => "rejected".to_owned(),
+            Verdict::Drop => "dropped".to_owned(),
+            Verdict::Local => "to the host itself".to_owned(),
+            Verdict::Unmatched => "routed unchanged".to_owned(),
+            Verdict::Unknown | Verdict::Mixed => "unknown".to_owned(),
+        };
+        let mut add = |part: fmt::Arguments<'_>| {
+            text.write_fmt(part)
+                .expect("writing to a String does not fail");
+        };
         if self.share < 1.0 - 1e-9 {
-            write!(f, " {:.1}%", self.share * 100.0)?;
+            add(format_args!(" {:.1}%", self.share * 100.0));
         }
-        if self.masquerade {
-            f.write_str(", masqueraded")?;
+        if let Some((link, gateway)) = self.out.as_ref().filter(|_| with_link) {
+            add(format_args!(" by {link}"));
+            if let Some(gateway) = gateway {
+                add(format_args!(" via {gateway}"));
+            }
+        }
+        if self.expires {
+            add(format_args!(", with a TTL that ends at the next node"));
+        }
+        match self.source.filter(|_| with_source) {
+            Some(source) => add(format_args!(", masqueraded as {source}")),
+            None if self.masquerade => add(format_args!(", masqueraded")),
+            None => {}
         }
         if self.sticky {
-            f.write_str(", sticky")?;
+            add(format_args!(", sticky"));
         }
-        Ok(())
+        text
     }
 }
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What stops packets is named first.
-        let mut ways: Vec<&Way> = self.ways.iter().collect();
-        ways.sort_by_key(|way| way.verdict == Verdict::Deliver);
-        for (at, way) in ways.into_iter().take(MOST_NAMED).enumerate() {
-            if at > 0 {
-                f.write_str("; ")?;
-            }
-            way.fmt(f)?;
-        }
-        match self.ways.len().saturating_sub(MOST_NAMED) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
-        }
+        f.write_str(&self.text(None, false, false))
     }
 }

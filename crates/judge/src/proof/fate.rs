@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::trace::packet::Link;
 use crate::trace::{Assumption, Outcome, Verdict};
 
 /// What happens to a packet: its ways, which differ.
@@ -22,6 +23,12 @@ pub struct Way {
     pub port: Option<u16>,
     /// Whether its source is rewritten.
     pub masquerade: bool,
+    /// The new source address; `None` if it is not rewritten, or unknown to which.
+    pub source: Option<IpAddr>,
+    /// The link by which it leaves for its backend, and the gateway; `None` if that is unknown, or it does not leave.
+    pub out: Option<(Box<str>, Option<IpAddr>)>,
+    /// Whether its time to live ends at the gateway.
+    pub expires: bool,
     /// Whether the client is bound to the backend from now on.
     pub sticky: bool,
     /// Conditions that the state does not determine.
@@ -41,12 +48,14 @@ impl Way {
                 address,
                 port,
                 masquerade,
+                source,
+                expires,
                 sticky,
                 ..
             } = *way;
-            (verdict, address, port, masquerade, sticky)
+            (verdict, address, port, masquerade, source, expires, sticky)
         };
-        key(self) == key(other) && self.when == other.when
+        key(self) == key(other) && self.out == other.out && self.when == other.when
     }
 }
 
@@ -59,6 +68,11 @@ impl Fate {
         let mut ways: Vec<Way> = Vec::with_capacity(outcomes.len());
         for outcome in outcomes {
             let ends = matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
+            let delivers = outcome.verdict == Verdict::Deliver;
+            let out = match &outcome.output {
+                Link::Named(name) if delivers => Some((Box::from(&**name), outcome.gateway)),
+                _ => None,
+            };
             let (address, port) = outcome.destination;
             let way = Way {
                 verdict: outcome.verdict,
@@ -66,6 +80,10 @@ impl Fate {
                 address: Some(address).filter(|_| !ends && !outcome.as_sent.destination),
                 port: Some(port).filter(|_| !ends && !outcome.as_sent.port),
                 masquerade: !ends && outcome.masquerade,
+                source: Some(outcome.source)
+                    .filter(|_| !ends && outcome.masquerade && !outcome.as_sent.source),
+                out,
+                expires: delivers && outcome.ttl <= 1 && outcome.gateway.is_some(),
                 sticky: !ends && outcome.sticky,
                 when: outcome.when.clone(),
                 share: outcome.probability,

@@ -27,7 +27,7 @@ const MOST_BEFORE_A_CHANGE: usize = 20_000;
 pub struct Packets {
     /// Packets whose fate differs, the largest harm first.
     pub differences: Vec<Proved>,
-    /// Packets to Services that the rules of other software stop or send elsewhere, the largest harm first.
+    /// Packets to Services that the rules of other software stop, send elsewhere or change, the largest harm first.
     pub foreign: Vec<Proved>,
     /// The number of classes into which the packets were divided.
     pub classes: usize,
@@ -66,7 +66,9 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     }
     let sides = [&node, &expected.snapshot(), &alone.snapshot()];
     let ([differences, mut foreign], classes) = comparison.of(sides, [(0, 1), (1, 2)])?;
-    foreign.retain(|of| of_service(&of.difference) && may_end_elsewhere(&of.difference));
+    foreign.retain(|of| {
+        of_service(&of.difference) && (may_end_elsewhere(&of.difference) || changes(&of.difference))
+    });
     Ok(Packets {
         differences,
         foreign,
@@ -301,8 +303,13 @@ fn may_end_elsewhere(found: &Difference) -> bool {
     match found.harm {
         Harm::Lost | Harm::Misled | Harm::Open => true,
         Harm::Unsure => ways.into_iter().any(open),
-        Harm::Source | Harm::Affinity | Harm::Uneven | Harm::Ends => false,
+        Harm::Rerouted | Harm::Source | Harm::Affinity | Harm::Uneven | Harm::Ends => false,
     }
+}
+
+/// Returns whether packets reach the same backends from another source, by another way or bound to them otherwise.
+const fn changes(found: &Difference) -> bool {
+    matches!(found.harm, Harm::Rerouted | Harm::Source | Harm::Affinity)
 }
 
 impl Proved {

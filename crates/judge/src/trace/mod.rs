@@ -38,7 +38,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kpx_node::backend::iptables::model::{Chain, Ruleset};
+use kpx_node::backend::iptables::model::{Chain, Match, RecentAction, Ruleset};
 use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -122,6 +122,25 @@ pub struct Chains<'a> {
     pub store: IptablesBackend,
     /// The rules.
     pub rules: Rules<'a>,
+}
+
+impl Chains<'_> {
+    /// Returns whether a rule looks clients up in the list of `-m recent` called `name`, so that those in it are treated
+    /// differently. Where not all rules are read, one may.
+    pub(crate) fn looks_up(&self, name: &str) -> bool {
+        let asks = |of: &Match<'_>| {
+            matches!(of, Match::Recent(recent)
+            if matches!(recent.action.value, RecentAction::Check | RecentAction::Update) && &*recent.name == name)
+        };
+        match &self.rules {
+            Rules::Saved(saved) => saved.looks_up(name),
+            Rules::Edited(saved, chains) => {
+                let edited = chains.values().flatten().flat_map(|chain| &chain.rules);
+                saved.looks_up(name) || edited.flat_map(|rule| &rule.matches).any(asks)
+            }
+            Rules::Parts(_) | Rules::Unknown(_) => true,
+        }
+    }
 }
 
 /// The rules, as far as they are read.

@@ -1,5 +1,6 @@
 //! The packet being traced, and the likelihood of a match.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
@@ -98,6 +99,8 @@ pub(crate) struct Packet {
     pub(crate) ttl: u8,
     /// Whether its client is bound to the backend from now on.
     pub(crate) sticky: bool,
+    /// The sets of session affinity in nftables in which its client was looked up, each as a hash of its name.
+    looked_up: Option<Rc<Vec<u64>>>,
     /// Whether it is not tracked.
     pub(crate) untracked: bool,
     /// Whether the connection is already there.
@@ -195,6 +198,7 @@ impl Packet {
             back: None,
             ttl: SENT_TTL,
             sticky: false,
+            looked_up: None,
             untracked: false,
             established: flow.established,
             reply: false,
@@ -316,6 +320,19 @@ impl Packet {
         self.as_sent.port = false;
     }
 
+    /// Notes that its client was looked up in the set `name` of session affinity.
+    pub(crate) fn look_up(&mut self, name: &str) {
+        let all = self.looked_up.get_or_insert_default();
+        Rc::make_mut(all).push(hash(name));
+    }
+
+    /// Returns whether its client was looked up in the set `name` of session affinity.
+    pub(crate) fn was_looked_up(&self, name: &str) -> bool {
+        self.looked_up
+            .as_ref()
+            .is_some_and(|all| all.contains(&hash(name)))
+    }
+
     /// Takes the destination address of `other`, and returns whether it differs in nothing else.
     pub(super) fn is_like(&mut self, other: &Self) -> bool {
         self.destination = other.destination;
@@ -326,6 +343,12 @@ impl Packet {
     pub(crate) const fn target(&self) -> (IpAddr, u16) {
         (self.destination, self.port)
     }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The likelihood that a rule matches.

@@ -162,6 +162,11 @@ impl<'a> Walker<'_, 'a, '_> {
         let by = |kind: &str| at.by(kind, index);
         match statement {
             Statement::Match { left, op, right } => {
+                if let Expr::Named(set) = right
+                    && set.starts_with(AFFINITY)
+                {
+                    branch.packet.look_up(set);
+                }
                 let likelihood = matches::compare(left, op, right, &branch.packet, at.context);
                 part(branch, &likelihood)
             }
@@ -211,7 +216,8 @@ impl<'a> Walker<'_, 'a, '_> {
             }
             Statement::Mangle { key, value } => mangle(branch, at, key, value, &note),
             Statement::SetOp { op, set, .. } => {
-                branch.packet.sticky |= op != "delete" && set.starts_with(AFFINITY);
+                branch.packet.sticky |=
+                    op != "delete" && set.starts_with(AFFINITY) && branch.packet.was_looked_up(set);
                 note(
                     &mut branch,
                     Effect::Other {

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::super::model::Chain;
 use super::{Reader, declared, rule_line, start, twice};
@@ -14,6 +14,8 @@ use crate::evidence::{Gap, Item};
 pub struct Saved<'a> {
     item: Item,
     tables: Vec<Found<'a>>,
+    /// The lists of `-m recent` that rules of table nat look up.
+    looked_up: OnceLock<HashSet<&'a str>>,
 }
 
 /// A table.
@@ -53,6 +55,7 @@ impl<'a> Saved<'a> {
         let mut saved = Self {
             item,
             tables: Vec::new(),
+            looked_up: OnceLock::new(),
         };
         let mut open = None;
         let mut run = None;
@@ -156,6 +159,27 @@ impl<'a> Saved<'a> {
         let all = self.tables.iter().flat_map(|table| &table.chains);
         all.filter(move |lines| wanted(lines.name))
             .filter_map(|lines| self.read(lines).ok())
+    }
+
+    /// Returns whether a rule of table nat looks a client up in the list of `-m recent` called `name`.
+    pub fn looks_up(&self, name: &str) -> bool {
+        let lists = || {
+            let nat = self.tables.iter().filter(|table| table.name == "nat");
+            let all = nat
+                .flat_map(|table| &table.chains)
+                .flat_map(|chain| chain.rules.iter().chain(&chain.more));
+            let lines = all.flat_map(|(_, text)| text.lines());
+            let asks =
+                lines.filter(|line| line.contains(" --rcheck") || line.contains(" --update"));
+            let names = asks.filter_map(|line| {
+                line.split_once(" --name ")?
+                    .1
+                    .split_ascii_whitespace()
+                    .next()
+            });
+            names.map(|name| name.trim_matches('"')).collect()
+        };
+        self.looked_up.get_or_init(lists).contains(name)
     }
 
     fn read<'l>(&self, lines: &'l Lines<'a>) -> Result<&'l Chain<'a>, Gap> {
