@@ -60,6 +60,7 @@ pub(crate) const CHOSEN: &[&str] = &[
     "seed-leftover-iptables-to-ipvs",
     "sy15-neighbours",
     "sy16-obstacles",
+    "up08-lenient-addresses",
     "userspace-1.25",
 ];
 

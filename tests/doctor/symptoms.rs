@@ -341,3 +341,23 @@ fn chains_of_calico_count_in_the_other_back_end_and_in_ipv6_too() {
         Severity::Error
     );
 }
+
+#[test]
+fn masquerading_with_random_ports_counts_in_the_back_end_that_is_not_in_use_too() {
+    let mut evidence = load("cn11-vxlan");
+    let found = finding(run(&evidence, "CN11", Question::Now));
+    let rules = evidence.text(Item::Iptables4).unwrap().to_owned();
+    evidence.insert(
+        Item::Iptables4,
+        Ok("*nat\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n".to_owned()),
+    );
+    assert!(!matches!(
+        run(&evidence, "CN11", Question::Now),
+        Outcome::Fail(_)
+    ));
+    evidence.insert(Item::IptablesLegacy4, Ok(rules));
+    assert_eq!(
+        finding(run(&evidence, "CN11", Question::Now)).message,
+        found.message
+    );
+}

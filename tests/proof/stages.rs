@@ -13,15 +13,12 @@ use super::{confirmed, evidence, mode};
 /// Puts `rules` before all other rules of `table`.
 fn first_in(evidence: &mut Evidence, table: &str, rules: &str) {
     let text = evidence.text(Item::Iptables4).unwrap();
-    let (before, rest) = match text.split_once(&format!("*{table}\n")) {
-        Some((before, rest)) => (before.to_owned(), rest.to_owned()),
-        None => {
-            let chains = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
-            let heads = chains
-                .map(|chain| format!(":{chain} ACCEPT [0:0]\n"))
-                .concat();
-            (text.to_owned(), format!("{heads}COMMIT\n"))
-        }
+    let (before, rest) = if let Some((before, rest)) = text.split_once(&format!("*{table}\n")) {
+        (before.to_owned(), rest.to_owned())
+    } else {
+        let chains = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+        let heads = chains.map(|chain| format!(":{chain} ACCEPT [0:0]\n"));
+        (text.to_owned(), format!("{}COMMIT\n", heads.concat()))
     };
     let ends = ["\n[", "\nCOMMIT"].map(|end| rest.find(end));
     let at = ends.into_iter().flatten().min().unwrap() + 1;

@@ -126,13 +126,12 @@ pub fn accepted(value: &str) -> Option<String> {
         Some((addr, len)) => (addr, Some(len)),
         None => (value.trim(), None),
     };
-    let addr = match addr.parse::<Ipv6Addr>() {
-        Ok(six) => six.to_ipv4_mapped().map_or(IpAddr::V6(six), IpAddr::V4),
-        Err(_) => {
-            let octets = addr.split('.').map(|octet| octet.parse().ok());
-            let octets: Option<Vec<u8>> = octets.collect();
-            IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(octets?).ok()?))
-        }
+    let addr = if let Ok(six) = addr.parse::<Ipv6Addr>() {
+        six.to_ipv4_mapped().map_or(IpAddr::V6(six), IpAddr::V4)
+    } else {
+        let octets = addr.split('.').map(|octet| octet.parse().ok());
+        let octets: Option<Vec<u8>> = octets.collect();
+        IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(octets?).ok()?))
     };
     let Some(len) = len else {
         return Some(addr.to_string());

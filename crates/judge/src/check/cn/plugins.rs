@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
-    Collector, MODE, PATH, PODS, Paths, RULES, address_proof, bridges, ebpf_proxy, ended,
-    is_node_local_dns, kernel_proof, link_proof, own_address, proto_of, rule_proof, rules_in_use,
-    runs_here, still_held,
+    Collector, IDLE, MODE, PATH, PODS, Paths, RULES, address_proof, bridges, ebpf_proxy, ended,
+    idle_rules, is_node_local_dns, kernel_proof, known_rules, link_proof, own_address, proto_of,
+    rule_proof, rules_in_use, runs_here, still_held,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
@@ -184,7 +184,7 @@ pub(super) const CHECKS: &[Check] = &[
             "projectcalico/calico#3145",
             "k3s-io/k3s#2013: the kernel's fix is in 5.7",
         ],
-        needs: &[RULES, &[Item::KernelRelease, Item::Links]],
+        needs: &[RULES, IDLE, &[Item::KernelRelease, Item::Links]],
         caused_by: &[],
         run: vxlan_checksum,
     },
@@ -203,7 +203,12 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
     let mut random = None;
     for (family, rules) in rules_in_use(facts, &mut findings) {
-        if let Some(table) = rules.table("nat") {
+        let others = idle_rules(facts, family).ok().flatten();
+        for table in [Some(rules), others]
+            .into_iter()
+            .flatten()
+            .filter_map(|of| of.table("nat"))
+        {
             for chain in &table.chains {
                 let mut found = chain.rules.iter();
                 let found = found.find(|rule| {
@@ -561,9 +566,8 @@ const fn is_lost(end: &Outcome) -> bool {
 
 /// Returns whether a rule of a plugin translates to `ip`.
 fn is_translated_to(facts: &Facts<'_>, ip: IpAddr) -> bool {
-    let rules = facts.node.iptables(IptablesBackend::InUse, Family::of(ip));
-    let nat = rules.ok().and_then(|rules| rules.table("nat"));
-    let chains = nat.into_iter().flat_map(|table| &table.chains);
+    let nat = known_rules(facts, Family::of(ip)).filter_map(|rules| rules.table("nat"));
+    let chains = nat.flat_map(|table| &table.chains);
     let ours = chains.filter(|chain| !chain.name.starts_with("KUBE-"));
     let mut rules = ours.flat_map(|chain| &chain.rules);
     rules.any(|rule| match &rule.target {

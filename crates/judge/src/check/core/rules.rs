@@ -111,6 +111,16 @@ pub(in crate::check) fn rules_in_use<'f>(
     })
 }
 
+/// Returns the rules of `family` that were read, of both back ends.
+pub(in crate::check) fn known_rules<'f>(
+    facts: &'f Facts<'_>,
+    family: Family,
+) -> impl Iterator<Item = &'f Ruleset<'f>> {
+    let used = facts.node.iptables(IptablesBackend::InUse, family).ok();
+    used.into_iter()
+        .chain(idle_rules(facts, family).ok().flatten())
+}
+
 /// Returns the rules of both families and of both back ends, and notes in `all` which of them were not read.
 pub(in crate::check) fn all_rules<'f>(
     facts: &'f Facts<'_>,
