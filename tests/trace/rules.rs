@@ -724,12 +724,25 @@ fn a_step_has_the_packets_of_its_rules_counter() {
 
 #[test]
 fn a_client_in_a_set_of_kube_proxy_is_bound_to_its_backend() {
+    let looked_up = "ip saddr @affinity-ABC continue\n\t\t";
     for (statement, sticky) in [
-        ("update @affinity-ABC { ip saddr }", true),
-        ("add @affinity-ABC { ip saddr }", true),
-        ("delete @affinity-ABC { ip saddr }", false),
+        (
+            format!("{looked_up}update @affinity-ABC {{ ip saddr }}"),
+            true,
+        ),
+        (format!("{looked_up}add @affinity-ABC {{ ip saddr }}"), true),
+        (
+            format!("{looked_up}delete @affinity-ABC {{ ip saddr }}"),
+            false,
+        ),
+        // No rule asks for the clients in it.
+        ("update @affinity-ABC { ip saddr }".to_owned(), false),
+        (
+            format!("{looked_up}update @affinity-DEF {{ ip saddr }}"),
+            false,
+        ),
     ] {
-        let evidence = nftables(statement);
+        let evidence = nftables(&statement);
         let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
         assert!(outcomes.iter().all(|of| of.sticky == sticky), "{statement}");
     }
