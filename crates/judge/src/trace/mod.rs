@@ -134,6 +134,11 @@ impl Chains<'_> {
         };
         match &self.rules {
             Rules::Saved(saved) => saved.looks_up(name),
+            Rules::Parsed(all) => {
+                let chains = all.tables.iter().flat_map(|table| &table.chains);
+                let mut rules = chains.flat_map(|chain| &chain.rules);
+                rules.any(|rule| rule.matches.iter().any(asks))
+            }
             Rules::Edited(saved, chains) => {
                 let edited = chains.values().flatten().flat_map(|chain| &chain.rules);
                 saved.looks_up(name) || edited.flat_map(|rule| &rule.matches).any(asks)
