@@ -3,11 +3,12 @@
 //! A packet of a pod on a bridge comes in by one of its ports, and the evidence does not say by which.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use smallvec::smallvec;
 
 use super::World;
-use super::hop::{Hook, Path};
+use super::hop::{Hook, Hop, Path};
 use super::packet::{Flow, Link, Packet};
 use super::walk::{Branch, End, Ends, Phase, Walker};
 use kpx_node::backend::nftables::model::{Base, Chain, Ruleset, Table};
@@ -297,6 +298,8 @@ pub(crate) struct Stopped {
     pub(crate) certainly: bool,
     /// The reason, in words.
     pub(crate) reason: String,
+    /// The rule that ends them.
+    pub(crate) rule: Option<Rc<Hop>>,
 }
 
 /// Returns why replies of `flow`, whose source answers, do not pass the hooks of links on their way from link `back` to link
@@ -320,24 +323,23 @@ pub(crate) fn reply<'n>(
         packet: Box::new(Packet::of(flow)),
         weight: 1.0,
         when: Vec::new(),
-        path: Path::new(false),
+        path: Path::new(true),
     };
     let to = link.map_or(Link::None, |link| Link::Named(link.into()));
     let ends = walker.reply(branch, &Link::Named(back.into()), &to);
     let is_stopped = |(_, end): &&(Branch, End)| !matches!(end, End::Return | End::Accept);
     let (branch, end) = ends.iter().find(is_stopped)?;
     let certainly = branch.when.is_empty() && ends.len() == 1;
-    match end {
-        End::Drop(reason) | End::Reject(reason) => Some(Stopped {
-            certainly,
-            reason: reason.clone(),
-        }),
-        End::Unknown(reason) => Some(Stopped {
-            certainly: false,
-            reason: reason.clone(),
-        }),
-        End::Return | End::Accept | End::Stolen => None,
-    }
+    let (certainly, reason) = match end {
+        End::Drop(reason) | End::Reject(reason) => (certainly, reason),
+        End::Unknown(reason) => (false, reason),
+        End::Return | End::Accept | End::Stolen => return None,
+    };
+    Some(Stopped {
+        certainly,
+        reason: reason.clone(),
+        rule: branch.path.hops().pop(),
+    })
 }
 
 #[cfg(test)]

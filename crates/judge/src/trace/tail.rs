@@ -40,7 +40,7 @@ impl Walker<'_, '_, '_> {
                 && tail.destinations.has(to.0)
                 && tail.packet.is_like(&branch.packet)
         };
-        let known = tails.iter_mut().position(|tail| is_of(tail));
+        let known = tails.iter_mut().position(is_of);
         if known.is_none() {
             tails.push(self.tail(&branch.packet, phase)?);
         }

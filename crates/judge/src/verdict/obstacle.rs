@@ -71,11 +71,6 @@ pub enum Obstacle {
         /// The link.
         link: String,
     },
-    /// A chain on a link or a bridge stops the replies.
-    Reply {
-        /// How they end, in words.
-        reason: String,
-    },
     /// Replies to a client end at this node, by a rule or for want of a route.
     ReplyHere {
         /// The endpoint.
@@ -243,7 +238,6 @@ impl Obstacle {
             | Self::Bound { .. }
             | Self::Xfrm { refused: false, .. }
             | Self::Inside { refused: false, .. }
-            | Self::Reply { .. }
             | Self::ReplyHere { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
         }
@@ -380,7 +374,6 @@ impl fmt::Display for Obstacle {
             Self::ReplyHere { to, reason, .. } => {
                 write!(f, "the reply to {to} is lost: {reason}")
             }
-            Self::Reply { reason } => write!(f, "the reply is lost: {reason}"),
             Self::Isolated { bridge } => write!(
                 f,
                 "the ports of bridge {bridge} are isolated, so its pods do not reach each other"

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
-use super::{Fault, Missing, Obstacle};
+use super::{By, Fault, Missing, Obstacle};
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
+use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 
 /// A port that a client may send from: replies go to it.
@@ -85,8 +86,14 @@ impl Judge<'_> {
         let back = outcome.leaves_by()?;
         let stopped = link_hooks::reply(self.node, &flow, back, entered.as_deref())?;
         Some(if stopped.certainly {
-            Fault::Obstacle(Box::new(Obstacle::Reply {
+            let family = Family::of(flow.destination);
+            let rule = stopped.rule.as_deref();
+            Fault::Obstacle(Box::new(Obstacle::ReplyHere {
+                from: outcome.destination.0,
+                to: outcome.source,
                 reason: stopped.reason,
+                missing: None,
+                by: rule.and_then(|hop| By::foreign(hop, family, self.node)),
             }))
         } else {
             let why = format!("whether the reply returns is unknown: {}", stopped.reason);

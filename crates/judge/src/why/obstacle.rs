@@ -18,7 +18,6 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         Obstacle::Isolated { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
-        | Obstacle::Reply { .. }
         | Obstacle::ReplyHere { .. }
         | Obstacle::Tc { .. } => 11,
     }
@@ -61,7 +60,6 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
-        | Obstacle::Reply { .. }
         | Obstacle::ReplyHere { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {

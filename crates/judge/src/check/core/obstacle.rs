@@ -25,7 +25,6 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
         Obstacle::Deaf { .. } | Obstacle::Inside { .. } => "the pod",
-        Obstacle::Reply { .. } => "nftables of the node",
         Obstacle::ReplyHere { .. } => "rules and routes of the node",
     }
 }
@@ -127,10 +126,6 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("nsenter --net=/proc/{pid}/ns/net {command}"),
             )
         }
-        Obstacle::Reply { .. } => Fix::on_node(
-            "Remove the rule here and in the configuration that creates it.",
-            "nft -a list ruleset",
-        ),
         Obstacle::ReplyHere {
             missing: Some((range, by, _)),
             ..

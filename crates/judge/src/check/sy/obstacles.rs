@@ -395,6 +395,5 @@ fn about(what: &Obstacle) -> Subject {
                 .map_or_else(String::new, ToString::to_string),
         },
         Obstacle::NoLocalPort { .. } => Subject::sysctl(PORT_RANGE),
-        Obstacle::Reply { .. } => Subject::software("nftables"),
     }
 }
