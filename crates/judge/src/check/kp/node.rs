@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use crate::check::core::{MODE, VERSION, containers, flags_of};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
+    When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::flags::Flags;
 use kpx_node::cluster::release::Change;
-use kpx_node::cluster::{Container, Node};
+use kpx_node::cluster::{Container, Node, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::desired::NEEDS;
@@ -371,7 +372,7 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         )
     };
     if node.spec.pod_cidrs.is_empty() {
-        return pods_outside(facts, &ours, setting());
+        return pods_outside(facts, &ours, setting(), &config.cluster_cidr);
     }
     let mut findings = Vec::new();
     for text in &node.spec.pod_cidrs {
@@ -389,17 +390,20 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         if same.is_none() && ours.iter().any(Option::is_some) && node.spec.pod_cidrs.len() > 1 {
             continue;
         }
-        let message =
-            "the node's pods are not in clusterCIDR: their traffic is treated as external";
         findings.push(
-            Finding::new(Severity::Error, Subject::Prefix { prefix: pods }, message)
-                .called(text)
-                .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
+            Finding::new(
+                Severity::Error,
+                Subject::Prefix { prefix: pods },
+                outside_message(&config.cluster_cidr),
+            )
+            .called(text)
+            .services(at_cluster_ips(facts, pods.family()))
+            .evidence([Proof::setting("the Node", "podCIDR", text), setting()]),
         );
     }
     if findings.is_empty() {
         // The network plugin may give pods addresses of a range of its own.
-        return match pods_outside(facts, &ours, setting()) {
+        return match pods_outside(facts, &ours, setting(), &config.cluster_cidr) {
             Err(Gap::NotApplicable(_)) => Ok(findings),
             other => other,
         };
@@ -407,9 +411,32 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
     Ok(findings)
 }
 
+fn outside_message(cluster_cidr: &str) -> String {
+    format!(
+        "the node's pods are not in clusterCIDR ({cluster_cidr}): their traffic is treated as external"
+    )
+}
+
+/// Returns the Services with a cluster IP of `family`.
+fn at_cluster_ips(facts: &Facts<'_>, family: Family) -> Vec<ServiceRef> {
+    let services = facts.node.services().ok();
+    let has_one = |service: &&Service| {
+        let ips = service.spec.cluster_ips.iter();
+        let mut ips = ips.filter_map(|ip| ip.parse::<IpAddr>().ok());
+        ips.any(|ip| Family::of(ip) == family)
+    };
+    let all = services.into_iter().flatten().filter(has_one);
+    all.map(ServiceRef::from).collect()
+}
+
 /// Returns a warning if pods of this node have addresses outside `ours`: the network plugin of a Node without podCIDR chooses
 /// them.
-fn pods_outside(facts: &Facts<'_>, ours: &[Option<Cidr>; 2], setting: Proof) -> Verdict {
+fn pods_outside(
+    facts: &Facts<'_>,
+    ours: &[Option<Cidr>; 2],
+    setting: Proof,
+    cluster_cidr: &str,
+) -> Verdict {
     let here = Some(facts.called()?);
     let pods = facts.node.pods()?.iter();
     let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
@@ -432,14 +459,14 @@ fn pods_outside(facts: &Facts<'_>, ours: &[Option<Cidr>; 2], setting: Proof) -> 
         return Ok(Vec::new());
     };
     let (name, meta) = (ip.to_string(), &pod.metadata);
-    let message = "the node's pods are not in clusterCIDR: their traffic is treated as external";
     let seen = Proof::setting(
         format!("pod {}/{}", meta.namespace, meta.name),
         "podIP",
         name,
     );
     Ok(vec![
-        Finding::new(Severity::Warning, ip, message)
+        Finding::new(Severity::Warning, ip, outside_message(cluster_cidr))
+            .services(at_cluster_ips(facts, Family::of(ip)))
             .evidence([seen, setting])
             .evidence([Proof::Note(
                 "their connections to cluster IPs are masqueraded as the node: NetworkPolicies that select pods do not match them"
