@@ -168,12 +168,20 @@ async fn chains_on_links_and_bridges_stop_packets_and_replies() {
         network.agree(rule).await;
         network.shell("nft delete table bridge low");
     }
-    for (hook, rule) in [
-        ("ingress device eth0", "ip saddr 10.244.2.7 drop"),
-        ("egress device eth0", "ip daddr 10.244.2.7 drop"),
+    for (hook, rule, words) in [
+        (
+            "ingress device eth0",
+            "ip saddr 10.244.2.7 drop",
+            "dropped by rule 1 of low some",
+        ),
+        (
+            "egress device eth0",
+            "ip daddr 10.244.2.7 drop",
+            "rule 1 of chain some in table netdev low drops the packets",
+        ),
     ] {
         network
-            .fails(hook, &table("netdev", hook, rule), FAR, &["netdev low"])
+            .fails(hook, &table("netdev", hook, rule), FAR, &[words])
             .await;
         network.shell("nft delete table netdev low");
         let other = hook.replace("eth0", "eth1");
