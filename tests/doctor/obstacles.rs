@@ -58,11 +58,13 @@ fn policy_rules(evidence: &mut Evidence, more: &Value) {
     evidence.insert(Item::Rules, Ok(all.to_string()));
 }
 
-/// Adds a rule of iptables to the mangle table.
-fn mangle(evidence: &mut Evidence, rule: &str) {
+/// Adds `rule` of iptables to `table`: before its first rule of FORWARD, if it has one.
+fn add_rule(evidence: &mut Evidence, table: &str, rule: &str) {
     let rules = evidence.text(Item::Iptables4).unwrap();
-    let at = rules.find("*mangle").unwrap();
-    let at = at + rules[at..].find("COMMIT").unwrap();
+    let at = rules.find(&format!("*{table}")).unwrap();
+    let end = at + rules[at..].find("COMMIT").unwrap();
+    let first = rules[at..end].find("[0:0] -A FORWARD");
+    let at = first.map_or(end, |first| at + first);
     let rules = format!("{}{rule}\n{}", &rules[..at], &rules[at..]);
     evidence.insert(Item::Iptables4, Ok(rules));
 }
@@ -79,6 +81,9 @@ fn isolated_ports(evidence: &mut Evidence) {
         }
     });
 }
+
+/// A rule that stops pods of another node, and none of this one.
+const FROM_OTHER_NODE: &str = "-A FORWARD -s 10.244.2.0/24 -d 10.244.1.14/32 -j DROP";
 
 /// What breaks a healthy node, and the finding: its object and its command.
 type Case = (&'static str, fn(&mut Evidence), Subject, &'static str);
@@ -168,13 +173,20 @@ fn cases() -> Vec<Case> {
         (
             "a TTL",
             |of| {
-                mangle(
+                add_rule(
                     of,
+                    "mangle",
                     "[0:0] -A POSTROUTING -d 10.244.2.0/24 -j TTL --ttl-set 1",
                 );
             },
             Subject::Kernel,
             "iptables -t mangle -D POSTROUTING -d 10.244.2.0/24 -j TTL --ttl-set 1",
+        ),
+        (
+            "a rule that stops pods of another node alone",
+            |of| add_rule(of, "filter", &format!("[0:0] {FROM_OTHER_NODE}")),
+            Subject::Kernel,
+            "iptables -t filter -D FORWARD -s 10.244.2.0/24 -d 10.244.1.14/32 -j DROP",
         ),
         (
             "a source of no node",
@@ -285,6 +297,25 @@ fn each_obstacle_is_one_finding_with_the_fix_of_why() {
             );
         }
     }
+}
+
+#[test]
+fn rules_of_ip_that_stop_usual_clients_are_left_to_their_own_check() {
+    let mut evidence = clean();
+    add_rule(&mut evidence, "filter", &format!("[0:0] {FROM_OTHER_NODE}"));
+    let rule = "[0:0] -A FORWARD -d 10.244.1.16/32 -j DROP";
+    add_rule(&mut evidence, "filter", rule);
+    let all = found(&evidence);
+    let rules: Vec<_> = all.iter().map(|of| of.subject.as_str()).collect();
+    assert_eq!(rules.len(), 1, "{all:#?}");
+    let ir16 = findings(run(&evidence, "IR16", None));
+    assert!(!ir16.is_empty());
+    let fix = |of: &Finding| of.fix.as_ref().unwrap().command().unwrap();
+    assert!(fix(&all[0]).contains("-s 10.244.2.0/24"), "{all:#?}");
+    assert!(
+        ir16.iter().all(|of| fix(of).contains("10.244.1.16")),
+        "{ir16:#?}"
+    );
 }
 
 /// Returns the checks with findings, each with the number of those that follow from it.

@@ -24,10 +24,10 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clients on the node have few ports",
-        broken_by: "sysctl -qw net.ipv4.ip_local_port_range='40000 40001'",
+        broken_by: "sysctl -qw net.ipv4.ip_local_port_range='40000 40500'",
         id: "SY12",
         also: &[],
-        undone_by: "sysctl -qw net.ipv4.ip_local_port_range='32768 60999'",
+        undone_by: "",
     },
     Fault {
         name: "bridged packets pass the rules by",

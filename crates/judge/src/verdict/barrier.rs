@@ -12,7 +12,7 @@ use kpx_node::owner::software::Maker;
 pub enum Barrier {
     /// A setting, a link or an address.
     Obstacle(Box<Obstacle>),
-    /// A rule of other software that is not among those of IP, or that changes packets so that they are lost behind it.
+    /// A rule of other software that stops packets, or that changes them so that they are lost behind it.
     Rule {
         /// Its hop.
         hop: Box<Hop>,
@@ -20,6 +20,8 @@ pub enum Barrier {
         family: Family,
         /// How the packets end, in words.
         reason: String,
+        /// Whether it is a rule of IP that stops them.
+        of_ip: bool,
     },
     /// The routes: none leads to the endpoint, or the wrong one.
     Routes {
@@ -52,16 +54,17 @@ impl Barrier {
         outcome: &Outcome,
         fault: &Fault,
     ) -> Option<Self> {
-        let rule = |hop: &Hop| Self::Rule {
+        let rule = |hop: &Hop, of_ip| Self::Rule {
             hop: Box::new(hop.clone()),
             family: Family::of(outcome.destination.0),
             reason: fault.to_string(),
+            of_ip,
         };
         match fault {
             Fault::Obstacle(what) => Some(Self::Obstacle(what.clone())),
             Fault::Stopped { hop, .. } => {
                 let hop = outcome.hops.get(*hop)?;
-                (is_foreign(hop) && is_beside_ip(hop)).then(|| rule(hop))
+                is_foreign(hop).then(|| rule(hop, !is_beside_ip(hop)))
             }
             Fault::ForeignSource { source } => {
                 // Of packets that arrive, a brief walk keeps no hops.
@@ -71,7 +74,7 @@ impl Barrier {
                     address: Some(*source),
                 };
                 let hop = hops.find(|hop| hop.effect == sets && is_foreign(hop))?;
-                Some(rule(hop))
+                Some(rule(hop, false))
             }
             Fault::NoRoute { to, .. } | Fault::WrongWay { address: to, .. } => Some(Self::Routes {
                 to: *to,

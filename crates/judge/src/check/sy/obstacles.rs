@@ -102,17 +102,48 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
         here: here.map(|of| of.addr).collect(),
         endpoints: endpoints.map(|of| of.addr).collect(),
     };
+    let cells = || surveyed.iter().flat_map(|port| &port.cells);
+    let usual = cells().filter(|cell| !is_of_few(cell.client));
+    // The checks of rules of IP ask for usual clients.
+    let asked: BTreeSet<_> = usual
+        .flat_map(|cell| &cell.barriers)
+        .filter_map(rule_of_ip)
+        .collect();
     let mut found: Vec<Found> = Vec::new();
     for port in surveyed {
         for cell in &port.cells {
-            for barrier in &cell.barriers {
+            let barriers = cell.barriers.iter();
+            for barrier in
+                barriers.filter(|of| rule_of_ip(of).is_none_or(|rule| !asked.contains(&rule)))
+            {
                 for named in look.named(barrier) {
                     note(&mut found, port, cell, named);
                 }
             }
         }
     }
+    if found.is_empty() {
+        return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
+    }
     Ok(found.into_iter().map(finished).collect())
+}
+
+/// Returns whether a rule may stop such clients and no others.
+const fn is_of_few(client: Client) -> bool {
+    matches!(client, Client::Elsewhere | Client::Single)
+}
+
+/// Returns the rule of IP that `barrier` is: its family, table, chain and number.
+fn rule_of_ip(barrier: &Barrier) -> Option<(Family, &str, &str, usize)> {
+    match barrier {
+        Barrier::Rule {
+            hop,
+            family,
+            of_ip: true,
+            ..
+        } => Some((*family, &hop.table, &hop.chain, hop.number)),
+        _ => None,
+    }
 }
 
 /// Adds the connections of `cell` to those that a barrier stops.
@@ -225,6 +256,7 @@ impl Look<'_, '_> {
                 hop,
                 family,
                 reason,
+                ..
             } => vec![self.rule(hop, *family, reason)],
             Barrier::Routes { to, source, fault } => {
                 self.routes(*to, *source, fault).into_iter().collect()
