@@ -133,12 +133,7 @@ impl Chains<'_> {
             if matches!(recent.action.value, RecentAction::Check | RecentAction::Update) && &*recent.name == name)
         };
         match &self.rules {
-            Rules::Saved(saved) => saved.looks_up(name),
-            Rules::Parsed(all) => {
-                let chains = all.tables.iter().flat_map(|table| &table.chains);
-                let mut rules = chains.flat_map(|chain| &chain.rules);
-                rules.any(|rule| rule.matches.iter().any(asks))
-            }
+            Rules::Saved(saved) | Rules::Parsed(saved, _) => saved.looks_up(name),
             Rules::Edited(saved, chains) => {
                 let edited = chains.values().flatten().flat_map(|chain| &chain.rules);
                 saved.looks_up(name) || edited.flat_map(|rule| &rule.matches).any(asks)
@@ -153,8 +148,8 @@ impl Chains<'_> {
 pub enum Rules<'a> {
     /// All of them, as they were saved.
     Saved(&'a Saved<'a>),
-    /// All of them, each chain read already.
-    Parsed(&'a Ruleset<'a>),
+    /// All of them, as they were saved, and each chain read already.
+    Parsed(&'a Saved<'a>, &'a Ruleset<'a>),
     /// All of them, some of which are other chains than those saved; `None` for a chain that does not exist.
     Edited(&'a Saved<'a>, BTreeMap<Need, Option<Chain<'a>>>),
     /// The chains read so far, by table and chain; `None` for a chain that does not exist.
@@ -221,9 +216,10 @@ impl<'n> World<'n, 'n> {
         let mut world = Self::whole(node, family);
         for chains in &mut world.chains {
             if chains.store == IptablesBackend::InUse
+                && let Rules::Saved(saved) = chains.rules
                 && let Ok(rules) = node.iptables(chains.store, family)
             {
-                chains.rules = Rules::Parsed(rules);
+                chains.rules = Rules::Parsed(saved, rules);
             }
         }
         world
@@ -386,7 +382,7 @@ impl<'a> Chains<'a> {
     fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
         match &self.rules {
             Rules::Saved(saved) => saved.chain(table, chain).map_err(Stop::Broken),
-            Rules::Parsed(rules) => Ok(rules.chain(table, chain)),
+            Rules::Parsed(_, rules) => Ok(rules.chain(table, chain)),
             Rules::Edited(saved, chains) => {
                 let need = Need {
                     table: table.to_owned(),
