@@ -187,7 +187,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Serve(args) => Box::pin(serve::run::run(session, io, args)).await,
         Command::Top(args) => Box::pin(top::run::run(session, io, args)).await,
         Command::Watch(args) => Box::pin(watch::run::run(session, io, args)).await,
-        Command::Trace(args) => trace::run::run(session, io, args).await,
+        Command::Trace(args) => Box::pin(trace::run::run(session, io, args)).await,
         Command::Why(args) => why::run::run(session, io, args).await,
         Command::Access(args) => access::run::run(session, io, args).await,
         Command::Completions(args) => {

@@ -83,7 +83,7 @@ fn has_port(entry: &conntrack::Entry) -> bool {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of clients on the node all of whose ports have a connection to the same address: connect() fails.
+    /// Returns the fault of clients on the node all of whose ports have a connection to the same address: `connect` fails.
     pub(super) fn out_of_ports(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
         if flow.entry != Entry::Host || flow.proto != Proto::Tcp || flow.established {
