@@ -3,14 +3,6 @@
 //! This library is the program's own; it is not an API and promises nothing to others.
 //!
 //! A module is public if tests or benchmarks use it. The compiler finds unused code in the others.
-#![cfg_attr(
-    not(target_os = "linux"),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the readers of a live node use it"
-    )
-)]
 
 pub mod cli;
 mod command;

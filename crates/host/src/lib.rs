@@ -3,7 +3,7 @@
 //! [`collect`] is the entry point. It starts one reader per item; `linux::read` is the table of readers. A reader accesses
 //! the machine through a `Context` and returns text in the format of the standard tool, or a `Gap`.
 //!
-//! A node runs Linux: on other systems, [`elsewhere`] replaces [`linux`], and kpx works on bundles and over the API.
+//! A node runs Linux: on other systems, `elsewhere` replaces `linux`, and kpx works on bundles and over the API.
 
 mod aside;
 pub mod clock;

@@ -173,6 +173,7 @@ impl Cluster {
     }
 
     /// Returns the last log line of `container` in kube-proxy's pod `pod` before it ended.
+    #[cfg(target_os = "linux")]
     pub(super) async fn last_line(
         &self,
         pod: &str,

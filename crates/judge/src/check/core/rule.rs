@@ -19,7 +19,7 @@ const ACCEPT: &str = "This lets all packets pass. To keep the policy, add rules 
 
 /// How the owner of a rule is configured.
 struct Owner {
-    /// Its name in [`software::SOFTWARE`], or that of the kubelet.
+    /// Its name in [`SOFTWARE`](kpx_node::owner::software::SOFTWARE), or that of the kubelet.
     name: &'static str,
     /// The change that lasts, if it lets the packets of pods pass a firewall: a text and a command with [`PODS`].
     pass: Option<(&'static str, &'static str)>,
