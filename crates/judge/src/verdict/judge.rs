@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::across::Beyond;
 use super::ingress::Ingress;
 use super::inside::Insides;
+use super::local_ports::LastPorts;
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
@@ -49,6 +50,8 @@ pub struct Judge<'n> {
     pub(super) single: OnceCell<Vec<Source>>,
     /// The virtual servers that bind clients to a real server.
     binding: OnceCell<Vec<&'n VirtualServer>>,
+    /// Addresses to which clients on the node have no port left.
+    pub(super) last_ports: LastPorts,
     /// By family, what the clients are chosen from: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
@@ -81,6 +84,7 @@ impl<'n> Judge<'n> {
             insides: Insides::default(),
             single: OnceCell::new(),
             binding: OnceCell::new(),
+            last_ports: OnceCell::new(),
             likely: Default::default(),
             back: Default::default(),
             replies: RefCell::default(),

@@ -1,5 +1,6 @@
 //! Ports that the kernel gives to clients on the node.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -17,6 +18,9 @@ pub const PORT_RANGE: &str = "net.ipv4.ip_local_port_range";
 /// The sysctl with ports in the range that clients do not get.
 pub const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 
+/// The range that the kernel begins with.
+pub const DEFAULT_RANGE: &str = "32768 60999";
+
 /// Ports that a client on the node gets if it asks for none.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalPorts {
@@ -24,7 +28,7 @@ pub struct LocalPorts {
     pub first: u16,
     /// The last one.
     pub last: u16,
-    /// Ranges that are left out.
+    /// Ranges of ports that clients do not get.
     reserved: Vec<(u16, u16)>,
 }
 
@@ -82,6 +86,12 @@ fn has_port(entry: &conntrack::Entry) -> bool {
     }
 }
 
+/// The ports of clients on the node, and the addresses to which each of them has a connection.
+type UsedUp = (LocalPorts, BTreeSet<SocketAddr>);
+
+/// The addresses to which no port is left, once they are asked for.
+pub(super) type LastPorts = OnceCell<Option<UsedUp>>;
+
 impl Judge<'_> {
     /// Returns the fault of clients on the node all of whose ports have a connection to the same address: `connect` fails.
     pub(super) fn out_of_ports(&self, question: Question<'_>) -> Option<Fault> {
@@ -89,27 +99,37 @@ impl Judge<'_> {
         if flow.entry != Entry::Host || flow.proto != Proto::Tcp || flow.established {
             return None;
         }
-        let ports = LocalPorts::read(self.node).ok()?;
+        let (ports, addresses) = self.last_ports.get_or_init(|| self.used_up()).as_ref()?;
         let to = SocketAddr::new(flow.destination, flow.port);
-        let mut taken: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
-        for entry in &self.node.conntrack().ok()?.entries {
-            let tuple = entry.original;
-            let is_here = entry.proto == flow.proto && tuple.destination == to && has_port(entry);
-            if is_here
-                && ports.contains(tuple.source.port())
-                && self.places.own(tuple.source.ip()).is_some()
-            {
-                let of = taken.entry(tuple.source.ip()).or_default();
-                of.insert(tuple.source.port());
-            }
-        }
-        let most = taken.values().map(BTreeSet::len).max()?;
         let obstacle = || Obstacle::NoLocalPort {
             to,
             first: ports.first,
             last: ports.last,
         };
-        (most >= ports.count()).then(|| Fault::Obstacle(Box::new(obstacle())))
+        let is_used_up = addresses.contains(&to);
+        is_used_up.then(|| Fault::Obstacle(Box::new(obstacle())))
+    }
+
+    fn used_up(&self) -> Option<UsedUp> {
+        let ports = LocalPorts::read(self.node).ok()?;
+        let mut taken: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+        for entry in &self.node.conntrack().ok()?.entries {
+            let (from, to) = (entry.original.source, entry.original.destination);
+            if entry.proto == Proto::Tcp
+                && has_port(entry)
+                && ports.contains(from.port())
+                && self.places.own(from.ip()).is_some()
+            {
+                taken
+                    .entry((from.ip(), to))
+                    .or_default()
+                    .insert(from.port());
+            }
+        }
+        let count = ports.count();
+        let all_taken = taken.into_iter().filter(|(_, of)| of.len() >= count);
+        let addresses = all_taken.map(|((_, to), _)| to).collect();
+        Some((ports, addresses))
     }
 }
 

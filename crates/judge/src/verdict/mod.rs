@@ -38,7 +38,7 @@ pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
-pub use local_ports::{LocalPorts, PORT_RANGE, RESERVED_PORTS};
+pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use obstacle::{By, Obstacle, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse};
 pub use place::Home;

@@ -1,7 +1,7 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
 use crate::repair::Repair;
-use crate::verdict::{Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{DEFAULT_RANGE, Obstacle, PORT_RANGE, sysctl_of};
 
 /// Returns the place on the packet's way, as [`super::Cause::stage`].
 pub(super) const fn stage(what: &Obstacle) -> u8 {
@@ -54,7 +54,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             "1",
         )],
         Obstacle::NoLocalPort { .. } => {
-            vec![Repair::Set(PORT_RANGE.to_owned(), "32768 60999")]
+            vec![Repair::Set(PORT_RANGE.to_owned(), DEFAULT_RANGE)]
         }
         Obstacle::OnLink { .. }
         | Obstacle::Bound { ends: true, .. }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
-use crate::verdict::{Home, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{DEFAULT_RANGE, Home, Obstacle, PORT_RANGE, sysctl_of};
 use kpx_node::net::Proto;
 
 /// Returns who sets `what`.
@@ -29,15 +29,20 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     }
 }
 
+/// Returns the fix of a range of client ports that is too small.
+pub(in crate::check) fn port_range_fix() -> Fix {
+    Fix::on_node(
+        "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
+        format!("sysctl -w {PORT_RANGE}='{DEFAULT_RANGE}'"),
+    )
+}
+
 /// Returns the fix of `what`: what lasts, and what helps at once.
 pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
-        Obstacle::NoLocalPort { .. } => Fix::on_node(
-            "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
-            format!("sysctl -w {PORT_RANGE}='32768 60999'"),
-        ),
+        Obstacle::NoLocalPort { .. } => port_range_fix(),
         Obstacle::RouteBack {
             home: Some(home), ..
         } => home_fix(home),

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::check::core::{Collector, PATH, Paths, node_ports, setting, sysctl_proof};
+use crate::check::core::{
+    Collector, PATH, Paths, node_ports, port_range_fix, setting, sysctl_proof,
+};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -250,10 +252,7 @@ fn local_ports(facts: &Facts<'_>) -> Verdict {
         findings.push(
             Finding::new(Severity::Warning, Subject::sysctl(PORT_RANGE), message)
                 .evidence(proofs())
-                .fix(Fix::on_node(
-                    "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
-                    format!("sysctl -w {PORT_RANGE}='32768 60999'"),
-                )),
+                .fix(port_range_fix()),
         );
     }
     let Some(node_ports) = findings.read(node_ports(facts)) else {
