@@ -1,6 +1,7 @@
 //! The output of `kpx doctor` and `kpx explain`, for people and programs.
 
 mod advice;
+mod backends;
 mod case;
 mod causes;
 mod config;

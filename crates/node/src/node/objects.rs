@@ -93,7 +93,7 @@ impl NodeSnapshot<'_> {
     }
 
     /// Returns the modes whose rules of `family` in `store` lead packets to Services.
-    pub(super) fn dispatching(&self, store: IptablesBackend, family: Family) -> Vec<Mode> {
+    pub fn dispatching(&self, store: IptablesBackend, family: Family) -> Vec<Mode> {
         self.iptables(store, family)
             .map_or_else(|_| Vec::new(), dispatching)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::core::{Collector, RULES, link_proof, rule_proof, rules_in_use};
+use crate::check::core::{Collector, IDLE, RULES, all_rules, link_proof, rule_proof, tool};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -10,7 +10,6 @@ use kpx_node::backend::iptables::model::{Rule, Target};
 use kpx_node::backend::software::{SOFTWARE, Software, is_built_in};
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Family;
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -37,6 +36,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     incidents: &["projectcalico/calico#12920", "tigera/docs#2768"],
     needs: &[
         RULES,
+        IDLE,
         &[
             Item::Nft,
             Item::NftText,
@@ -70,10 +70,10 @@ const CLEANERS: &[(&str, &str)] = &[
 /// What is left of one plugin.
 #[derive(Default)]
 struct Left {
-    /// Rules outside of its chains that are its own or lead to them: family, table, chain, rule.
-    rules: Vec<(Family, String, String, String)>,
-    /// Its chains: family, table, name.
-    chains: Vec<(Family, String, String)>,
+    /// Rules outside of its chains that are its own or lead to them: program, table, chain, rule.
+    rules: Vec<(&'static str, String, String, String)>,
+    /// Its chains: program, table, name.
+    chains: Vec<(&'static str, String, String)>,
     /// Its tables of nftables.
     tables: Vec<String>,
     /// Its links, with their kinds.
@@ -165,12 +165,13 @@ fn is_in_process(facts: &Facts<'_>, plugin: &Software) -> bool {
 /// Returns the objects of `plugin` on the node.
 fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Left {
     let mut left = Left::default();
-    for (family, rules) in rules_in_use(facts, findings) {
+    for (family, store, rules) in all_rules(facts, findings) {
+        let tool = tool(store, family);
         for table in &rules.tables {
             for chain in &table.chains {
                 let is_own = plugin.has_name(&chain.name);
                 if is_own {
-                    let names = (family, table.name.to_string(), chain.name.to_string());
+                    let names = (tool, table.name.to_string(), chain.name.to_string());
                     left.chains.push(names);
                     left.effects.extend(chain.rules.iter().filter_map(effect));
                 }
@@ -181,7 +182,7 @@ fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Le
                 for rule in chain.rules.iter().filter(|rule| is_rule_of(plugin, rule)) {
                     let place = (table.name.to_string(), chain.name.to_string());
                     let text = rule.to_string().trim_start().to_owned();
-                    left.rules.push((family, place.0, place.1, text));
+                    left.rules.push((tool, place.0, place.1, text));
                     left.effects.extend(effect(rule));
                     left.seen.push(rule_proof(family, table, chain, rule));
                 }
@@ -286,20 +287,16 @@ fn fix(plugin: &Software, left: &Left) -> Fix {
 
 /// Returns the commands that take the objects out of effect.
 fn commands(left: &Left) -> Vec<String> {
-    let program = |family: Family| match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
-    let rules = left.rules.iter().map(|(family, table, chain, rule)| {
-        format!("{} -t {table} -D {chain} {rule}", program(*family))
-    });
+    let rules = left.rules.iter();
+    let rules =
+        rules.map(|(tool, table, chain, rule)| format!("{tool} -t {table} -D {chain} {rule}"));
     let mut commands: Vec<String> = rules.collect();
     if left.chains.len() <= MOST_CHAINS {
         for action in ["-F", "-X"] {
-            let chains = left.chains.iter().map(|(family, table, chain)| {
-                format!("{} -t {table} {action} {chain}", program(*family))
-            });
-            commands.extend(chains);
+            let chains = left.chains.iter();
+            commands.extend(
+                chains.map(|(tool, table, chain)| format!("{tool} -t {table} {action} {chain}")),
+            );
         }
     }
     let tables = left.tables.iter();

@@ -3,16 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
-    Collector, IDLE, MODE, PATH, PODS, Paths, RULES, address_proof, bridges, ebpf_proxy, ended,
-    idle_rules, is_node_local_dns, kernel_proof, known_rules, link_proof, own_address, proto_of,
-    rule_proof, rules_in_use, runs_here, still_held,
+    Collector, IDLE, MODE, PATH, PODS, Paths, RULES, address_proof, all_rules, bridges, ebpf_proxy,
+    ended, is_node_local_dns, kernel_proof, known_rules, link_proof, own_address, proto_of,
+    rule_proof, runs_here, still_held, there, tool,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
 use kpx_node::backend::Mode;
-use kpx_node::backend::iptables::model::Target;
+use kpx_node::backend::iptables::model::{Ruleset, Target};
 use kpx_node::cluster::{Pod, Service};
 use kpx_node::evidence::{Gap, Item, Kernel};
 use kpx_node::net::{Family, Proto};
@@ -202,26 +202,22 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     }
     let mut findings = Collector::default();
     let mut random = None;
-    for (family, rules) in rules_in_use(facts, &mut findings) {
-        let others = idle_rules(facts, family).ok().flatten();
-        for table in [Some(rules), others]
-            .into_iter()
-            .flatten()
-            .filter_map(|of| of.table("nat"))
-        {
-            for chain in &table.chains {
-                let mut found = chain.rules.iter();
-                let found = found.find(|rule| {
-                    matches!(
-                        rule.target,
-                        Some(Target::Masquerade {
-                            random_fully: true,
-                            ..
-                        })
-                    )
-                });
-                random = random.or(found.map(|rule| rule_proof(family, table, chain, rule)));
-            }
+    for (family, _, rules) in all_rules(facts, &mut findings) {
+        let Some(table) = rules.table("nat") else {
+            continue;
+        };
+        for chain in &table.chains {
+            let mut found = chain.rules.iter();
+            let found = found.find(|rule| {
+                matches!(
+                    rule.target,
+                    Some(Target::Masquerade {
+                        random_fully: true,
+                        ..
+                    })
+                )
+            });
+            random = random.or(found.map(|rule| rule_proof(family, table, chain, rule)));
         }
     }
     let Some(random) = random else {
@@ -447,7 +443,8 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
     }
     for of in left.iter().filter(|of| !shadowing.contains(&of.chain)) {
         let message = format!(
-            "a rule of the portmap plugin leads packets to {}, which no pod on this node has",
+            "a rule of the portmap plugin{} leads packets to {}, which no pod on this node has",
+            there(of.store),
             of.to
         );
         findings.push(
@@ -468,6 +465,7 @@ const PORTMAP: &str = "CNI-HOSTPORT-DNAT";
 /// A chain of a hostPort whose pod is gone.
 struct Leftover {
     family: Family,
+    store: IptablesBackend,
     chain: String,
     to: IpAddr,
 }
@@ -478,7 +476,7 @@ fn addresses_of(pod: &Pod) -> impl Iterator<Item = IpAddr> {
     all.filter_map(|text| text.parse().ok())
 }
 
-/// Returns the chains of the portmap plugin in use that translate to an address of no pod; none if pods may be missing, or have no
+/// Returns the chains of the portmap plugin that translate to an address of no pod; none if pods may be missing, or have no
 /// address yet.
 fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Leftover> {
     let pods = pods
@@ -489,13 +487,10 @@ fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Lefto
         return Vec::new();
     }
     let mut found = Vec::new();
-    for family in Family::BOTH {
-        let rules = facts.node.iptables(IptablesBackend::InUse, family);
-        let Some(nat) = rules.ok().and_then(|rules| rules.table("nat")) else {
-            continue;
-        };
-        for chain in &nat.chains {
-            if !chain.name.starts_with("CNI-DN-") || jump_to(facts, family, &chain.name).is_none() {
+    for (family, store, rules) in all_rules(facts, &mut Collector::default()) {
+        let chains = rules.table("nat").into_iter().flat_map(|nat| &nat.chains);
+        for chain in chains.filter(|chain| chain.name.starts_with("CNI-DN-")) {
+            if jump_to(rules, &chain.name).is_none() {
                 continue;
             }
             let to = chain.rules.iter().find_map(|rule| match &rule.target {
@@ -505,6 +500,7 @@ fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Lefto
             if let Some(to) = to.filter(|to| !known.iter().flatten().any(|ip| ip == to)) {
                 found.push(Leftover {
                     family,
+                    store,
                     chain: chain.name.to_string(),
                     to,
                 });
@@ -515,8 +511,7 @@ fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Lefto
 }
 
 /// Returns the number of the portmap plugin's rule that leads to `chain`.
-fn jump_to(facts: &Facts<'_>, family: Family, chain: &str) -> Option<usize> {
-    let rules = facts.node.iptables(IptablesBackend::InUse, family).ok()?;
+fn jump_to(rules: &Ruleset<'_>, chain: &str) -> Option<usize> {
     let mut rules = (1..).zip(&rules.chain("nat", PORTMAP)?.rules);
     let leads =
         |rule: &Option<Target<'_>>| matches!(rule, Some(Target::Jump(to)) if **to == *chain);
@@ -528,15 +523,20 @@ fn jump_to(facts: &Facts<'_>, family: Family, chain: &str) -> Option<usize> {
 fn removal_fix(facts: &Facts<'_>, family: Family, chain: &str) -> Fix {
     let text =
         "Remove the rule and its chain: the pod for which the portmap plugin wrote them is gone.";
-    let tool = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
-    let command = match jump_to(facts, family, chain) {
-        Some(number) => format!(
-            "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
-        ),
-        None => format!("{tool} -t nat -S {chain}"),
+    let all = all_rules(facts, &mut Collector::default());
+    let of_family = all.into_iter().filter(|(of, ..)| *of == family);
+    let mut jumps = of_family.filter_map(|(_, store, rules)| Some((store, jump_to(rules, chain)?)));
+    let command = match jumps.next() {
+        Some((store, number)) => {
+            let tool = tool(store, family);
+            format!(
+                "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
+            )
+        }
+        None => {
+            let tool = tool(IptablesBackend::InUse, family);
+            format!("{tool} -t nat -S {chain}")
+        }
     };
     Fix::on_node(text, command)
 }

@@ -56,7 +56,7 @@ pub(in crate::check) use rule::proof_of;
 pub use rule::rule_fix;
 pub(in crate::check) use rules::{
     IDLE, NFT, RULES, all_rules, idle_rules, is_of_iptables, is_open, is_proxys, known_rules,
-    rule_proof, rules_in_use, sets_of_others, stores,
+    rule_proof, rules_in_use, sets_of_others, stores, there, tool,
 };
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{

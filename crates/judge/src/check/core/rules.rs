@@ -111,6 +111,27 @@ pub(in crate::check) fn rules_in_use<'f>(
     })
 }
 
+/// Returns the program that lists and changes the rules of `family` in `store`.
+pub(in crate::check) const fn tool(store: IptablesBackend, family: Family) -> &'static str {
+    match (store, family) {
+        (IptablesBackend::InUse, Family::V4) => "iptables",
+        (IptablesBackend::InUse, Family::V6) => "ip6tables",
+        (IptablesBackend::Legacy, Family::V4) => "iptables-legacy",
+        (IptablesBackend::Legacy, Family::V6) => "ip6tables-legacy",
+        (IptablesBackend::Nft, Family::V4) => "iptables-nft",
+        (IptablesBackend::Nft, Family::V6) => "ip6tables-nft",
+    }
+}
+
+/// Returns where rules of `store` are, for a message: nothing in the back end of the node's tools.
+pub(in crate::check) const fn there(store: IptablesBackend) -> &'static str {
+    match store {
+        IptablesBackend::InUse => "",
+        IptablesBackend::Legacy => " in the legacy backend",
+        IptablesBackend::Nft => " in the nft backend",
+    }
+}
+
 /// Returns the rules of `family` that were read, of both back ends.
 pub(in crate::check) fn known_rules<'f>(
     facts: &'f Facts<'_>,

@@ -161,40 +161,44 @@ fn backends(facts: &Facts<'_>) -> Verdict {
     } else {
         ("legacy", "nft")
     };
-    let in_use = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
-    let other = idle_rules(facts, Family::V4)?;
     let has = |rules: &Ruleset<'_>, table: &str, name: &str| rules.chain(table, name).is_some();
-    let ours = has(in_use, "nat", "KUBE-SERVICES");
-    let hint = has(in_use, "mangle", "KUBE-IPTABLES-HINT");
-    let there = other.is_some_and(|rules| has(rules, "nat", "KUBE-SERVICES"));
-    let hint_there = other.is_some_and(|rules| has(rules, "mangle", "KUBE-IPTABLES-HINT"));
     let tools = Proof::Note(format!("the node's tools: {version}"));
-    let mut findings = Vec::new();
-    if there && !ours {
-        let message = format!(
-            "kube-proxy writes its rules to the {idle} backend, but the node's tools use {used}"
-        );
-        let seen = Proof::Note(format!("KUBE-SERVICES is in {idle}, not in {used}"));
-        findings.push(
-            Finding::new(Severity::Error, Subject::tool("iptables"), message)
-                .evidence([tools.clone(), seen]),
-        );
+    let mut findings = Collector::default();
+    for (family, in_use) in rules_in_use(facts, &mut findings) {
+        let other = findings.read(idle_rules(facts, family)).flatten();
+        let ours = has(in_use, "nat", "KUBE-SERVICES");
+        let hint = has(in_use, "mangle", "KUBE-IPTABLES-HINT");
+        let there = other.is_some_and(|rules| has(rules, "nat", "KUBE-SERVICES"));
+        let hint_there = other.is_some_and(|rules| has(rules, "mangle", "KUBE-IPTABLES-HINT"));
+        if there && !ours {
+            let message = format!(
+                "kube-proxy writes its {family} rules to the {idle} backend, but the node's tools use {used}"
+            );
+            let seen = Proof::Note(format!("KUBE-SERVICES is in {idle}, not in {used}"));
+            findings.push(
+                Finding::new(Severity::Error, Subject::tool("iptables"), message)
+                    .of_family(family)
+                    .evidence([tools.clone(), seen]),
+            );
+        }
+        if (hint_there && !hint && ours) || (hint && !hint_there && there && !ours) {
+            let (kubelet, proxy) = if hint_there {
+                (idle, used)
+            } else {
+                (used, idle)
+            };
+            let message = format!(
+                "the kubelet uses the {kubelet} backend for {family}, but kube-proxy uses {proxy}"
+            );
+            let seen = Proof::Note(format!("KUBE-IPTABLES-HINT is in {kubelet}"));
+            findings.push(
+                Finding::new(Severity::Error, Subject::software("kubelet"), message)
+                    .of_family(family)
+                    .evidence([tools.clone(), seen]),
+            );
+        }
     }
-    if (hint_there && !hint && ours) || (hint && !hint_there && there && !ours) {
-        let (kubelet, proxy) = if hint_there {
-            (idle, used)
-        } else {
-            (used, idle)
-        };
-        let message =
-            format!("the kubelet uses the {kubelet} backend, but kube-proxy uses {proxy}");
-        let seen = Proof::Note(format!("KUBE-IPTABLES-HINT is in {kubelet}"));
-        findings.push(
-            Finding::new(Severity::Error, Subject::software("kubelet"), message)
-                .evidence([tools, seen]),
-        );
-    }
-    Ok(findings)
+    findings.verdict()
 }
 
 fn old_tools(facts: &Facts<'_>) -> Verdict {

@@ -3,8 +3,8 @@
 use foldhash::{HashSet, HashSetExt as _};
 
 use crate::check::core::{
-    Collector, FAMILIES, MODE, OBSERVED, RULES, VERSION, family_or_proxy, rule_proof, rules_in_use,
-    syncs_slower_than,
+    Collector, FAMILIES, IDLE, MODE, OBSERVED, RULES, VERSION, all_rules, family_or_proxy,
+    rule_proof, syncs_slower_than, there,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::backend::Mode;
@@ -31,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
              endpoint: `iptables -t nat -F CHAIN`, `iptables -t nat -X CHAIN`.",
         ),
         incidents: &["kubernetes/kubernetes#132516: a month after the upgrade"],
-        needs: &[RULES, VERSION],
+        needs: &[RULES, IDLE, VERSION],
         caused_by: &[],
         run: old_chains,
     },
@@ -52,7 +52,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Find the other writer and stop it; then restart kube-proxy on this node.",
         ),
         incidents: &["kubernetes/kubernetes#14870: 164,000 lines of rules"],
-        needs: &[MODE, RULES, &[Item::Services, Item::EndpointSlices]],
+        needs: &[MODE, RULES, IDLE, &[Item::Services, Item::EndpointSlices]],
         caused_by: &[],
         run: repeated,
     },
@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#94861",
             "kubernetes/kubernetes#120412",
         ],
-        needs: &[MODE, RULES, OBSERVED, FAMILIES],
+        needs: &[MODE, RULES, IDLE, OBSERVED, FAMILIES],
         caused_by: &[],
         run: invalid,
     },
@@ -98,7 +98,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         fix: Text::plain("Plan the switch to the nftables mode."),
         incidents: &["kubernetes/enhancements#3866: the reason for the nftables mode"],
-        needs: &[MODE, RULES, OBSERVED, FAMILIES, NEEDS],
+        needs: &[MODE, RULES, IDLE, OBSERVED, FAMILIES, NEEDS],
         caused_by: &[],
         run: many_rules,
     },
@@ -117,7 +117,7 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
     }
     let is_old = |name: &str| name.starts_with("KUBE-XLB-");
     let mut findings = Collector::default();
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         for table in &rules.tables {
             for chain in table.chains.iter().filter(|chain| is_old(&chain.name)) {
                 let leads = chain.rules.iter().any(|rule| {
@@ -127,15 +127,20 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
                     };
                     to.starts_with("KUBE-SVC-") || to.starts_with("KUBE-SEP-")
                 });
+                let there = there(store);
                 let (severity, message) = if leads {
                     (
                         Severity::Error,
-                        "the chain of an older release jumps to a current one: when kube-proxy deletes that, every sync fails",
+                        format!(
+                            "the chain of an older release{there} jumps to a current one: when kube-proxy deletes that, every sync fails"
+                        ),
                     )
                 } else {
                     (
                         Severity::Warning,
-                        "the chain of an older release is left over, and nothing removes it",
+                        format!(
+                            "the chain of an older release is left over{there}, and nothing removes it"
+                        ),
                     )
                 };
                 let seen = Proof::Chain {
@@ -159,7 +164,7 @@ fn old_chains(facts: &Facts<'_>) -> Verdict {
 fn repeated(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Iptables, Mode::Ipvs])?;
     let mut findings = Collector::default();
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         for table in &rules.tables {
             let ours = table
                 .chains
@@ -176,7 +181,10 @@ fn repeated(facts: &Facts<'_>) -> Verdict {
                     .collect();
                 if !seen.is_empty() {
                     let about = Subject::chain(family, &*table.name, &*chain.name);
-                    let message = "the chain has duplicate rules: another program writes to it";
+                    let message = format!(
+                        "the chain has duplicate rules{}: another program writes to it",
+                        there(store)
+                    );
                     let served = facts.owners().chain(&chain.name).port();
                     findings.push(
                         Finding::new(Severity::Warning, about, message)
@@ -196,7 +204,7 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Iptables])?;
     let mut findings = Collector::default();
     let mut drops_any = false;
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         let Some(table) = rules.table("filter") else {
             continue;
         };
@@ -211,11 +219,14 @@ fn invalid(facts: &Facts<'_>) -> Verdict {
             drops_any = true;
             let Some(counters) = rule.counters else {
                 let why = format!("the {family} rules were saved without counters");
-                findings.note(Gap::Absent(Item::iptables(family), why));
+                findings.note(Gap::Absent(store.item(family), why));
                 continue;
             };
             if counters.packets > FEW {
-                let message = "many packets were dropped because conntrack considers them invalid";
+                let message = format!(
+                    "many packets were dropped{} because conntrack considers them invalid",
+                    there(store)
+                );
                 let seen = Proof::Note(format!(
                     "{} packets since the rule was written",
                     counters.packets
@@ -264,12 +275,15 @@ fn many_rules(facts: &Facts<'_>) -> Verdict {
         return findings.verdict();
     }
     findings.read(facts.written(Mode::Iptables));
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         let chains = rules.tables.iter().flat_map(|table| &table.chains);
         let ours = chains.filter(|chain| chain.name.starts_with("KUBE-"));
         let count: usize = ours.map(|chain| chain.rules.len()).sum();
         if count > MOST {
-            let message = "kube-proxy has so many iptables rules that each sync takes seconds";
+            let message = format!(
+                "kube-proxy has so many iptables rules{} that each sync takes seconds",
+                there(store)
+            );
             let seen = Proof::Note(format!("{count} rules in kube-proxy's chains"));
             findings.push(Finding::new(Severity::Warning, family, message).evidence([seen]));
         }

@@ -3,7 +3,7 @@
 mod bugs;
 mod seen;
 
-use super::core::{Collector, FAMILIES, MODE, VERSION};
+use super::core::{Collector, FAMILIES, IDLE, MODE, VERSION};
 use super::ct::FLOWS;
 use super::drift::DRIFT;
 use super::{
@@ -64,7 +64,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#141371",
         "kubernetes/kubernetes#142183",
     ],
-    needs: &[MODE, VERSION, NEEDS, DRIFT, FAMILIES, FLOWS, SEEN],
+    needs: &[MODE, VERSION, NEEDS, DRIFT, FAMILIES, FLOWS, IDLE, SEEN],
     caused_by: &[Because::In("DV04")],
     run: known_bugs,
 }];

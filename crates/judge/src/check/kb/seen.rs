@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Shown;
 use crate::check::core::{
-    Collector, connection_proof, is_node_local_dns, is_served, name_of, newer_nft, proto_of,
-    rules_in_use, sets_of_others, split_addresses,
+    Collector, all_rules, connection_proof, is_node_local_dns, is_served, name_of, newer_nft,
+    proto_of, sets_of_others, split_addresses, there,
 };
 use crate::check::ct::{Why, stale_of};
 use crate::check::{Facts, Proof, ServiceRef, Subject};
@@ -260,7 +260,7 @@ fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen
         return Ok(Shown::default());
     }
     let (mut seen, mut all) = (Vec::new(), Collector::default());
-    for (family, rules) in rules_in_use(facts, &mut all) {
+    for (family, store, rules) in all_rules(facts, &mut all) {
         let Some(chain) = rules.chain("filter", "KUBE-IPVS-FILTER") else {
             continue;
         };
@@ -270,7 +270,8 @@ fn not_let_pass(facts: &Facts<'_>, services: Vec<ServiceRef>, set: &str) -> Seen
             .any(|rule| rule.to_string().contains(set))
         {
             seen.push(Proof::Note(format!(
-                "{family}: no rule of KUBE-IPVS-FILTER names a set {set}"
+                "{family}: no rule of KUBE-IPVS-FILTER{} names a set {set}",
+                there(store)
             )));
         }
     }

@@ -1,8 +1,8 @@
 //! kube-proxy's mode and configuration.
 
 use crate::check::core::{
-    COPY, Collector, FAMILIES, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, is_replaced, leaves,
-    plain, with_flags,
+    COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, idle_rules,
+    is_proxys, is_replaced, leaves, plain, stores, with_flags,
 };
 use crate::check::drift::repair;
 use crate::check::{
@@ -47,7 +47,14 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#57144 and #86869: edits are not picked up until a restart",
             "kubernetes/kubernetes#111806 and #55864: silent fallback to iptables before 1.26",
         ],
-        needs: &[MODE, OBSERVED, FAMILIES, REPLACEMENT, &[Item::ProxyLog]],
+        needs: &[
+            MODE,
+            OBSERVED,
+            IDLE,
+            FAMILIES,
+            REPLACEMENT,
+            &[Item::ProxyLog],
+        ],
         caused_by: &[
             Because::In("IB07"),
             Because::Family("KM01"),
@@ -257,19 +264,38 @@ enum Held {
 
 /// Returns the rules of `family` in the kernel, where those of `mode` are expected.
 fn held(facts: &Facts<'_>, mode: Mode, family: Family) -> Result<Held, Gap> {
-    let gap = match facts.observed(family) {
-        Ok(Some(held)) => return Ok(Held::Mode(held)),
-        Ok(None) => return Ok(Held::None),
-        Err(gap) => gap,
-    };
-    match mode {
-        Mode::Nftables => facts.node.nft().map(|_| ())?,
-        Mode::Iptables | Mode::Ipvs | Mode::Userspace => {
-            let rules = facts.node.iptables(IptablesBackend::InUse, family);
-            rules.map(|_| ())?;
+    let observed = facts.observed(family);
+    if let Ok(Some(held)) = observed {
+        return Ok(Held::Mode(held));
+    }
+    let uses_iptables = mode != Mode::Nftables;
+    // A kube-proxy that has no chain in the backend of the node's tools may write to the other one.
+    if uses_iptables && !writes_to_backend_in_use(facts) {
+        idle_rules(facts, family)?;
+        let (_, idle) = stores(facts);
+        if let Some(held) = facts.node.dispatching(idle, family).first() {
+            return Ok(Held::Mode(*held));
         }
     }
+    let Err(gap) = observed else {
+        return Ok(Held::None);
+    };
+    if uses_iptables {
+        facts.node.iptables(IptablesBackend::InUse, family)?;
+    } else {
+        facts.node.nft()?;
+    }
     Ok(Held::Other(gap))
+}
+
+/// Returns whether the iptables backend of the node's tools has a chain of kube-proxy, of either family.
+fn writes_to_backend_in_use(facts: &Facts<'_>) -> bool {
+    Family::BOTH.into_iter().any(|family| {
+        let rules = facts.node.iptables(IptablesBackend::InUse, family);
+        let tables = rules.into_iter().flat_map(|rules| &rules.tables);
+        let mut chains = tables.flat_map(|table| &table.chains);
+        chains.any(|chain| is_proxys(&chain.name))
+    })
 }
 
 fn ignored_flags(facts: &Facts<'_>) -> Verdict {

@@ -1,6 +1,6 @@
 //! Leftovers of another mode.
 
-use crate::check::core::{Collector, LEFTOVERS, MODE, rules_in_use};
+use crate::check::core::{Collector, IDLE, LEFTOVERS, MODE, RULES, all_rules, there};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
     When,
@@ -138,7 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Delete the rules that have the other mode's comment, with `iptables -t filter -D CHAIN RULE`.",
         ),
         incidents: &["both modes use the name since 1.26"],
-        needs: &[MODE, &[Item::Iptables4, Item::Iptables6]],
+        needs: &[MODE, RULES, IDLE],
         caused_by: &[Because::Same("MX01"), Because::Same("MX02")],
         run: two_modes,
     },
@@ -261,7 +261,7 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
         _ => (Mode::Ipvs, "kube-proxy firewall rules"),
     };
     let mut findings = Collector::default();
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         let chains = rules
             .table("filter")
             .into_iter()
@@ -283,8 +283,10 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
             })
             .collect();
         if !seen.is_empty() {
-            let message =
-                format!("rules of another mode than {mode} jump to a chain that both modes use");
+            let message = format!(
+                "rules of another mode than {mode}{} jump to a chain that both modes use",
+                there(store)
+            );
             findings.push(
                 Finding::new(Severity::Warning, of, message)
                     .called(family.to_string())

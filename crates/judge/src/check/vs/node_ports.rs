@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::core::{
-    Collector, IPVS_TABLE, MODE, RULES, is_open, name_of, node_ports, rule_proof, rules_in_use,
-    split_addresses,
+    Collector, IDLE, IPVS_TABLE, MODE, RULES, all_rules, is_open, name_of, node_ports, rule_proof,
+    split_addresses, there,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
@@ -79,7 +79,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Accept the NodePort range in chain INPUT, in the firewall's own configuration.",
         ),
         incidents: &["kubernetes/kubernetes#98465"],
-        needs: &[MODE, RULES, &[Item::Services]],
+        needs: &[MODE, RULES, IDLE, &[Item::Services]],
         caused_by: &[],
         run: input,
     },
@@ -217,7 +217,7 @@ fn input(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
     };
     let mut findings = Collector::default();
-    for (family, rules) in rules_in_use(facts, &mut findings) {
+    for (family, store, rules) in all_rules(facts, &mut findings) {
         let Some(table) = rules.table("filter") else {
             continue;
         };
@@ -232,8 +232,10 @@ fn input(facts: &Facts<'_>) -> Verdict {
         if !closed || accepts(table, chain, port, 5) {
             continue;
         }
-        let message =
-            "the chain drops locally delivered packets by default, and does not accept NodePorts";
+        let message = format!(
+            "the chain{} drops locally delivered packets by default, and does not accept NodePorts",
+            there(store)
+        );
         let seen = match last {
             Some(rule) => rule_proof(family, table, chain, rule),
             None => Proof::rule(family, "filter", "-P INPUT DROP"),
