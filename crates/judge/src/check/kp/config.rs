@@ -205,7 +205,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         some => some,
     };
     for &family in families {
-        let (held, text) = match held(facts, mode, family) {
+        let (held, text) = match held(facts, &mut all, mode, family) {
             Ok(Held::Mode(held)) if held == mode => continue,
             Ok(Held::Mode(held)) => (held.name(), format!("the kernel has rules of mode {held}")),
             Ok(Held::None) => ("none", "the kernel has no rules of any mode".to_owned()),
@@ -262,8 +262,8 @@ enum Held {
     Other(Gap),
 }
 
-/// Returns the rules of `family` in the kernel, where those of `mode` are expected.
-fn held(facts: &Facts<'_>, mode: Mode, family: Family) -> Result<Held, Gap> {
+/// Returns the rules of `family` in the kernel, where those of `mode` are expected, and notes in `all` a backend that was not read.
+fn held(facts: &Facts<'_>, all: &mut Collector, mode: Mode, family: Family) -> Result<Held, Gap> {
     let observed = facts.observed(family);
     if let Ok(Some(held)) = observed {
         return Ok(Held::Mode(held));
@@ -271,7 +271,7 @@ fn held(facts: &Facts<'_>, mode: Mode, family: Family) -> Result<Held, Gap> {
     let uses_iptables = mode != Mode::Nftables;
     // A kube-proxy that has no chain in the backend of the node's tools may write to the other one.
     if uses_iptables && !writes_to_backend_in_use(facts) {
-        idle_rules(facts, family)?;
+        all.read(idle_rules(facts, family));
         let (_, idle) = stores(facts);
         if let Some(held) = facts.node.dispatching(idle, family).first() {
             return Ok(Held::Mode(*held));
