@@ -14,6 +14,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("COMMAND", "doctor"),
     ("DIR", "/mnt"),
     ("DURATION", "10s"),
+    ("CLASS", "pod-to-cluster-ip"),
     ("FILE", "file"),
     ("ID", "MX01"),
     ("IDS", "MX01,DP01"),
@@ -192,6 +193,7 @@ fn list_of_words(rest: &str) -> Option<String> {
     let words = list.into_iter().map(|word| match word.split_once('"') {
         Some((_, literal)) => literal.split('"').next().unwrap_or_default().to_owned(),
         None if word.starts_with("mode.") => "ipvs".to_owned(),
+        None if word.starts_with("class.") => "pod-to-cluster-ip".to_owned(),
         None => "demo/web".to_owned(),
     });
     Some(format!("kpx {}", words.collect::<Vec<_>>().join(" ")))

@@ -83,6 +83,7 @@ fn every_command_has_examples_of_at_most_80_columns() {
 
 /// The first words of help lines.
 const VERBS: &[&str] = &[
+    "Accept",
     "Add",
     "Apply",
     "Check",

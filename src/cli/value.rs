@@ -12,6 +12,7 @@ use crate::pages;
 use crate::view::View;
 use kpx_judge::check;
 use kpx_judge::diff::Layer;
+use kpx_migrate::accept::AcceptedLoss;
 use kpx_migrate::migration::Strategy;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
@@ -44,6 +45,11 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Choice<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.values()))
     }
+}
+
+/// Parses a loss that an operator accepts.
+pub(crate) fn accepted_loss(word: &str) -> Result<AcceptedLoss, String> {
+    word.parse()
 }
 
 /// Parses an item of evidence: its file in a bundle.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use super::others;
 use super::reconcile_ipvs::node::{State, rules};
@@ -444,6 +445,45 @@ fn long_asked_to_stop_it_stops_and_a_guard_keeps_what_is_prepared() {
     judge(&traffic.stop());
 }
 
+/// The state that the coordinator of a cluster's migration keeps, once the node is prepared for mode nftables.
+fn kept() -> Value {
+    let fields = |mode| json!({"mode": mode, "scheduler": null, "strictArp": null});
+    let fleet = json!({
+        "plan": {
+            "id": "20260101t000000z-iptables-nftables", "began": "2026-01-01T00:00:00Z", "from": "iptables",
+            "there": fields("nftables"), "back": fields("iptables"), "nodes": ["node1"], "whole": true, "staged": false,
+            "serviceAccount": "kpx", "soak": 1, "ready": 60, "timeouts": {"confirm": 60, "drain": 60}, "limit": 600,
+        },
+        "leg": "there", "done": 1, "reached": 1, "requested": false, "nodes": {"node1": "prepared"}, "ended": false,
+    });
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": "kpx-migrate", "namespace": "kube-system"},
+        "data": {"state": fleet.to_string()},
+    })
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_has_lost_its_journal_goes_back_as_the_cluster_knows() {
+    let machine = Machine::new("iptables", SHORT_SYNC);
+    let before = picture(&machine);
+    let traffic = Traffic::start(&machine.world, Pace::FULL);
+    machine.kpx(&["migrate", "prepare", "--to", "nftables", "--yes"], |_| {});
+    fs::remove_dir_all(machine.own.path().join("lib/kpx")).unwrap();
+    machine.api.with(|cluster| cluster.put(kept()));
+    let mut bridged = false;
+    let text = machine.kpx(ROLLBACK, |line| {
+        bridged |= line.contains("remove the bridge");
+    });
+    assert!(bridged, "{text}");
+    assert!(text.contains("lost this migration"), "{text}");
+    assert!(text.contains("observed loss: unknown"), "{text}");
+    assert!(!machine.has_bridge());
+    assert_eq!(picture(&machine), before);
+    judge(&traffic.stop());
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn into_nftables_and_back_by_a_bridge_nothing_is_lost_or_left() {
@@ -516,7 +556,10 @@ fn by_ipvs(mode: &str) {
         (state, tables(), machine.api.config())
     };
     let before = state();
-    machine.move_to("ipvs", &[], Pace::EMULATED).unharmed();
+    // In mode ipvs, the host has the addresses of load balancers itself.
+    let accepted = ["--accept-loss", "host-to-load-balancer-ip"];
+    let moved = machine.move_to("ipvs", &accepted, Pace::EMULATED);
+    moved.unharmed();
     let servers = machine.state().servers;
     assert!(servers.len() > 20, "{servers:?}");
     machine.move_to(mode, &[], Pace::EMULATED).unharmed();

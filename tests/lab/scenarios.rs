@@ -109,6 +109,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: asked,
     },
     Scenario {
+        name: "journal-lost",
+        about: "nodes lose their journals in the middle; one migration is resumed, and one is rolled back",
+        run: journal_lost,
+    },
+    Scenario {
         name: "node-pods",
         about: "the pods on the nodes are killed",
         run: node_pods,
@@ -989,6 +994,26 @@ fn asked(lab: &Lab) -> String {
         seconds(times),
         report.all_new_ones_served()
     )
+}
+
+/// The first node is prepared and loses its journal: the cluster's state of the migration takes its place, bridge included.
+fn journal_lost(lab: &Lab) -> String {
+    let start = by_image(&[]);
+    let ((), report) = under_traffic(lab, || {
+        for command in ["rollback", "resume"] {
+            let (code, said) = stopped_at(lab, &words(&start), "w1: restart", Signal::SIGTERM);
+            assert_eq!(code, Some(4), "{said}");
+            lab.sh("w1", "rm -rf /var/lib/kpx");
+            let ran = laptop(lab, &go_on("kpx", command)).exits(0);
+            let said = format!("{}{}", ran.err, ran.out);
+            assert!(said.contains("lost this migration"), "{said}");
+            assert!(said.contains("observed loss: unknown"), "{said}");
+        }
+        healthy(lab, "nftables");
+        laptop(lab, &go_on("kpx", "rollback")).exits(0);
+    });
+    healthy(lab, "iptables");
+    format!("2 journals lost; {}", report.all_new_ones_served())
 }
 
 fn node_pods(lab: &Lab) -> String {

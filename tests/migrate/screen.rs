@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::support::{Ran, kpx, kpx_once_on};
+use crate::support::{Ran, kpx, kpx_on, kpx_once_on};
 
 /// The recording of a node in mode `mode`.
 pub(crate) const fn recorded(mode: Mode) -> &'static str {
@@ -47,6 +47,64 @@ async fn a_dry_run_prints_the_plan() {
         let ran = dry_run(recorded(from), to, &[]).await;
         insta::assert_snapshot!(format!("dry_run_{from}_to_{to}"), ran);
     }
+}
+
+#[tokio::test]
+async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted() {
+    let class = "host-to-load-balancer-ip";
+    let run = |more: &'static [&'static str]| dry_run("full-iptables", Mode::Ipvs, more);
+    let blocked = run(&["--brief"]).await;
+    assert_eq!(blocked.code, 1, "{blocked}");
+    let text: Vec<&str> = blocked.out.split_whitespace().collect();
+    let text = text.join(" ");
+    for words in [
+        "blocked by MX12; mode ipvs loses connections from the host to load-balancer IPs",
+        "blocked: MX12: in mode ipvs, connections from the host to load-balancer IPs of edge/web-remote-only get no answer, \
+         by design of mode ipvs",
+        "expected loss: in the new mode connections from the host to load-balancer IPs; during the switch no new connections",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // In any order, several at once, beside the loss of connections.
+    for more in [
+        &["--brief", "--accept-loss", "host-to-load-balancer-ip"][..],
+        &[
+            "--brief",
+            "--accept-loss",
+            "pod-to-cluster-ip,host-to-load-balancer-ip",
+        ],
+        &[
+            "--accept-loss",
+            "--brief",
+            "--accept-loss",
+            "host-to-load-balancer-ip",
+        ],
+    ] {
+        let free = run(more).await;
+        assert_eq!(free.code, 0, "{more:?}: {free}");
+    }
+    let other = run(&["--brief", "--accept-loss", "pod-to-node-port"]).await;
+    assert_eq!(other.code, 1, "{other}");
+    let text = other.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "note: --accept-loss pod-to-node-port has no effect: mode ipvs loses no such packets on this node";
+    assert!(text.contains(words), "{text}");
+    // It stands for connections that do not drain in time, and for no class.
+    assert_eq!(run(&["--brief", "--accept-loss"]).await.code, 1);
+    let unknown = kpx_on(
+        "full-iptables",
+        &[
+            "migrate",
+            "--to",
+            "ipvs",
+            "--dry-run",
+            "--accept-loss",
+            "pods",
+        ],
+    );
+    let unknown = unknown.await;
+    assert_eq!(unknown.code, 2, "{unknown}");
+    assert!(unknown.err.contains("the classes are"), "{unknown}");
+    assert!(unknown.err.contains(class), "{unknown}");
 }
 
 #[tokio::test]

@@ -109,8 +109,18 @@ fn observed_loss_has_only_what_was_lost() {
     let loss = |connections, failed_probes| ObservedLoss {
         connections,
         failed_probes,
+        unmeasured: false,
     };
-    assert_eq!(loss(0, 0).in_words(), "none");
+    let unknown = ObservedLoss {
+        unmeasured: true,
+        ..ObservedLoss::default()
+    };
+    assert_eq!(loss(0, 0).in_words(), "none seen by probes of Services");
+    assert_eq!(unknown.in_words(), "unknown: no Service was probed");
+    assert_eq!(
+        loss(3, 0).plus(unknown).in_words(),
+        "3 connections; more is unknown: no Service was probed"
+    );
     assert_eq!(loss(0, 2).in_words(), "2 failed probes");
     assert_eq!(loss(3, 0).in_words(), "3 connections");
     assert_eq!(

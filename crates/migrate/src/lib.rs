@@ -4,6 +4,7 @@
 //! live state, so an interrupted stage is simply run again. Only the engines and [`controller`]s wait; everything else is
 //! pure.
 
+pub mod accept;
 pub mod controller;
 pub mod drain;
 pub mod engine;
@@ -11,6 +12,7 @@ pub mod evict;
 pub mod fleet;
 pub mod gates;
 pub mod journal;
+pub mod known;
 pub mod log;
 pub mod loss;
 pub mod migration;

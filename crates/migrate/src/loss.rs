@@ -79,6 +79,9 @@ pub struct ObservedLoss {
     pub connections: usize,
     /// Probes that failed, of Services that answered before.
     pub failed_probes: usize,
+    /// Whether no Service was probed: then nothing measured new connections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmeasured: bool,
 }
 
 impl ObservedLoss {
@@ -88,6 +91,7 @@ impl ObservedLoss {
         Self {
             connections: self.connections + more.connections,
             failed_probes: self.failed_probes + more.failed_probes,
+            unmeasured: self.unmeasured || more.unmeasured,
         }
     }
 
@@ -99,10 +103,14 @@ impl ObservedLoss {
         ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
         let parts: Vec<String> = parts.map(|(count, of)| number_of(count, of)).collect();
-        if parts.is_empty() {
-            "none".to_owned()
-        } else {
-            parts.join(", ")
+        match (parts.is_empty(), self.unmeasured) {
+            (true, true) => "unknown: no Service was probed".to_owned(),
+            (true, false) => "none seen by probes of Services".to_owned(),
+            (false, true) => format!(
+                "{}; more is unknown: no Service was probed",
+                parts.join(", ")
+            ),
+            (false, false) => parts.join(", "),
         }
     }
 }

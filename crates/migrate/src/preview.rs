@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use kpx_judge::verdict::LossClass;
 use kpx_node::words::number_of;
 
 /// The preview of a node's migration.
@@ -18,6 +19,9 @@ pub struct Preview {
     pub evicts: usize,
     /// The expected loss, in words.
     pub loss: String,
+    /// The classes of packets that the new mode loses, the worst first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LossClass>,
     /// Stages that cannot be planned, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,

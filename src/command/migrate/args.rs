@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::cli::value;
+use kpx_migrate::accept::{AcceptedLoss, CONNECTIONS};
 use kpx_migrate::migration::Strategy;
 use kpx_node::backend::Mode;
 
@@ -164,7 +165,7 @@ pub struct StatusArgs {
 }
 
 /// Options of `kpx migrate resume`.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ResumeArgs {
     /// Continue the cluster's migration
     #[arg(long, conflicts_with = "this_node")]
@@ -176,7 +177,7 @@ pub struct ResumeArgs {
 }
 
 /// Options of `kpx migrate rollback`.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct RollbackArgs {
     /// Roll back the cluster's migration
     #[arg(long, conflicts_with = "this_node")]
@@ -267,11 +268,7 @@ pub struct EvictArgs {
 }
 
 /// Limits and consent of every command that continues a migration.
-#[derive(Args, Clone, Copy, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "flags that are independent of each other"
-)]
+#[derive(Args, Clone, Debug)]
 pub struct ContinueArgs {
     /// Switch this machine, with --node NAME
     ///
@@ -294,9 +291,13 @@ pub struct ContinueArgs {
         hide_short_help = true)]
     pub drain_timeout: Duration,
 
-    /// Drop connections that do not drain in time
-    #[arg(long)]
-    pub accept_loss: bool,
+    /// Accept a loss: connections, or a class of packets
+    ///
+    /// Without a value: connections that do not drain in time are dropped. With a class such as pod-to-cluster-ip: the switch
+    /// goes on although the new mode loses such packets. Repeatable, or separated by commas; check MX12 names the classes.
+    #[arg(long, value_name = "CLASS", num_args = 0..=1, default_missing_value = CONNECTIONS, value_delimiter = ',',
+        value_parser = value::accepted_loss)]
+    pub accept_loss: Vec<AcceptedLoss>,
 
     /// Set the lease of the bridge: 10s to 1h
     ///
@@ -315,4 +316,11 @@ pub struct ContinueArgs {
     /// reported.
     #[arg(long, hide_short_help = true)]
     pub again: bool,
+}
+
+impl ContinueArgs {
+    /// Returns whether connections that do not drain in time are dropped.
+    pub(super) fn drops_connections(&self) -> bool {
+        self.accept_loss.contains(&AcceptedLoss::Connections)
+    }
 }

@@ -5,7 +5,7 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 use super::args::JourneyArgs;
 use super::draft::{self, Draft};
 use super::local_node::LocalNode;
-use super::report::{MigrateReport, Summary};
+use super::report::{LOST, MigrateReport, Summary};
 use super::run::{Continue, go_on, limits, refuse_bundle, run_engine};
 use crate::command::shared::change::{confirm, open_after_guard};
 use crate::command::shared::failure::Failure;
@@ -144,16 +144,27 @@ fn refuse_blocked(report: &MigrateReport, args: &JourneyArgs) -> Result<(), Fail
     };
     let blockers = plan.blockers();
     if !blockers.is_empty() {
-        let all = blockers.join(", ");
+        let all = report.blocked().unwrap_or_default();
+        let classes = plan.unaccepted();
+        let others = blockers.iter().filter(|id| **id != LOST);
+        let others: Vec<&str> = others.copied().collect();
+        let mut options = Vec::new();
+        if !classes.is_empty() {
+            let classes: Vec<String> = classes.iter().map(ToString::to_string).collect();
+            options.push(format!("--accept-loss {}", classes.join(",")));
+        }
+        if !others.is_empty() {
+            options.push(format!("--skip {}", others.join(",")));
+        }
         return Err(
             Failure::from(eyre!("blocked by {all}; nothing was changed")).with_hint(format!(
-                "`kpx explain ID` describes each fix; `--skip {}` migrates anyway",
-                blockers.join(",")
+                "`kpx explain ID` describes each fix; `{}` migrates anyway",
+                options.join(" ")
             )),
         );
     }
     if let Established::All(gauge) = &plan.loss.established
-        && !args.go_on.accept_loss
+        && !args.go_on.drops_connections()
     {
         return Err(Failure::from(eyre!(
             "{} would break: {}",

@@ -13,6 +13,8 @@ use crate::command::shared::output::Output;
 use crate::command::shared::session::{Session, parsed};
 use crate::render::Format;
 use kpx_judge::plan::Consent;
+use kpx_judge::verdict::LossClass;
+use kpx_migrate::accept;
 use kpx_migrate::migration::Strategy;
 use kpx_migrate::wire::{NodeCommand, Start, Timeouts};
 use kpx_node::backend::Mode;
@@ -33,7 +35,7 @@ fn timeouts(args: &ContinueArgs) -> Timeouts {
         args.confirm_timeout,
         args.drain_timeout,
         lease,
-        args.accept_loss,
+        args.drops_connections(),
     )
 }
 
@@ -46,6 +48,7 @@ fn start(args: &JourneyArgs) -> Start {
         strategy: args.strategy,
         evict: consent(args),
         skip: args.skip.clone(),
+        accepts: accept::classes(&args.go_on.accept_loss),
         timeouts: timeouts(&args.go_on),
     }
 }
@@ -137,6 +140,7 @@ fn commands() -> Vec<NodeCommand> {
                         } else {
                             Vec::new()
                         },
+                        accepts: LossClass::all().filter(|_| is).collect(),
                         timeouts,
                     };
                     all.push(NodeCommand::Prepare(start.clone()));

@@ -21,6 +21,7 @@ use kpx_judge::check;
 use kpx_judge::diff;
 use kpx_judge::plan::{self, ConfigSource, Consent, Plan};
 use kpx_judge::requirements::Status;
+use kpx_migrate::accept;
 use kpx_migrate::gates::{self, Expected, Previous};
 use kpx_migrate::journal::MigrationState;
 use kpx_migrate::migration::{Migration, Stage, Strategy};
@@ -88,7 +89,8 @@ pub(super) async fn plan(
     let skipped = named_checks::named(&args.skip)?;
     let mut checks = check::asked(Some(to));
     checks.retain(|check| skipped.iter().all(|skipped| skipped.id != check.id));
-    let report = preflight::look(session, to, &checks).await?;
+    let accepted = accept::classes(&args.go_on.accept_loss);
+    let report = preflight::look(session, to, &checks, &accepted).await?;
     preflight::refuse_without(&report)?;
     let mut items = needs(from, to);
     let proves = args.dry_run && !args.brief;
@@ -158,6 +160,7 @@ pub(super) async fn plan(
         assessment: report.assessment,
     };
     let mut notes = notes(from, to);
+    notes.extend(accept::unused(&accepted, &plan.lost(), to));
     if !matches!(named.by, Clue::Given | Clue::Flag | Clue::Config) {
         notes.push(format!(
             "this machine is Node {name}, found by {}",

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
+use serde_json::Value;
 
 use super::args::{ContinueArgs, MigrateArgs};
 use super::fleet_draft::LEASE;
@@ -23,7 +24,9 @@ use super::report::{
 };
 use crate::render::{self, Board, Format, Report as _};
 use crate::report::plan::CONNECTIONS;
+use kpx_host::LiveCluster;
 use kpx_host::clock::{self, Interrupts};
+use kpx_migrate::accept;
 use kpx_migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
 use kpx_migrate::fleet::lease::{self, Claim};
 use kpx_migrate::fleet::pod::{self, Job, Phase};
@@ -72,7 +75,7 @@ pub(super) async fn begin(
                 return Err(failure);
             }
         }
-        planned.accepts_loss = args.journey.go_on.accept_loss;
+        planned.accepts_loss = args.journey.go_on.drops_connections();
     }
     let report = draft.report;
     if args.journey.dry_run || report.outcome == Outcome::Already {
@@ -172,6 +175,12 @@ pub(super) async fn go_on(
             "the newest migration of this cluster is already rolled back"
         )));
     }
+    fleet.plan.timeouts.accept_loss |= args.drops_connections();
+    let more = accept::classes(&args.accept_loss).into_iter();
+    let more: Vec<_> = more
+        .filter(|class| !fleet.plan.accepts.contains(class))
+        .collect();
+    fleet.plan.accepts.extend(more);
     refuse_unattended(&shared.borrow(), fleet.plan.image.is_none())?;
     let mut interrupts = Interrupts::listen_to_hangup();
     if !args.yes {
@@ -266,7 +275,16 @@ async fn guards(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<G
 async fn kept(
     cluster: &mut RemoteCluster<'_, '_, '_>,
 ) -> Result<(Option<Fleet>, Option<String>), Failure> {
-    let Some(map) = cluster.object(&state::object()).await? else {
+    read_kept(cluster.object(&state::object()).await?)
+}
+
+/// Returns the state that `cluster` keeps of the newest migration.
+pub(super) async fn kept_by(cluster: &LiveCluster) -> Result<Option<Fleet>, Failure> {
+    Ok(read_kept(cluster.object(&state::object()).await?)?.0)
+}
+
+fn read_kept(map: Option<Value>) -> Result<(Option<Fleet>, Option<String>), Failure> {
+    let Some(map) = map else {
         return Ok((None, None));
     };
     let Some(text) = state::kept(&map) else {
@@ -328,7 +346,11 @@ async fn locked<'io>(
             .with_hint("`kpx migrate status --all-nodes` shows it"));
         }
         (FleetRun::Begin, _) | (_, None) => {}
-        (_, Some(now)) => *fleet = now,
+        (_, Some(now)) => {
+            let given = std::mem::replace(fleet, now).plan;
+            fleet.plan.accepts = given.accepts;
+            fleet.plan.timeouts.accept_loss = given.timeouts.accept_loss;
+        }
     }
     cluster.sweep(&fleet.plan.id).await?;
     if what == FleetRun::Rollback && fleet.leg == Leg::There {

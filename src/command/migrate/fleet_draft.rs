@@ -14,6 +14,7 @@ use crate::command::shared::session::Session;
 use crate::provider;
 use kpx_host::clock;
 use kpx_judge::plan::{ConfigSource, Unwritable};
+use kpx_migrate::accept;
 use kpx_migrate::fleet::engine::Cluster as _;
 use kpx_migrate::fleet::order;
 use kpx_migrate::fleet::pod::{self, Job};
@@ -108,6 +109,7 @@ pub(super) async fn plan(
         soak: args.fleet.soak.as_secs(),
         ready: args.fleet.ready_timeout.as_secs().max(1),
         skip: args.journey.skip.clone(),
+        accepts: accept::classes(&go_on.accept_loss),
         timeouts: timeouts(go_on),
         limit: (go_on.confirm_timeout + go_on.drain_timeout).as_secs() + SPARE,
     };
@@ -178,7 +180,7 @@ fn timeouts(args: &ContinueArgs) -> Timeouts {
         args.confirm_timeout,
         args.drain_timeout,
         lease,
-        args.accept_loss,
+        args.drops_connections(),
     )
 }
 

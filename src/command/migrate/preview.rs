@@ -106,7 +106,7 @@ async fn refuse_own(
 /// Returns why the migration does not begin: at least one node cannot be migrated.
 pub(super) fn blocked(report: &FleetReport, args: &MigrateArgs) -> Option<Failure> {
     let previews = &report.plan.as_ref()?.previews;
-    let accepts = args.journey.go_on.accept_loss;
+    let accepts = args.journey.go_on.drops_connections();
     let mut objections: Vec<(String, Vec<&str>)> = Vec::new();
     for preview in previews {
         let Some(why) = preview.objection(accepts) else {

@@ -7,12 +7,15 @@ mod planned;
 mod provider;
 mod status;
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FAILED, FOUND, UNKNOWN};
 use kpx_migrate::journal::Took;
 use kpx_migrate::migration::{Leg, Migration};
+use kpx_migrate::preview::Preview;
 use kpx_migrate::wire::{Line, NodeReport, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::words::number_of;
@@ -25,6 +28,9 @@ pub(crate) use loss::{Offer, Offers};
 pub(crate) use planned::{PlannedMigration, PlannedStage};
 pub(crate) use provider::FoundProvider;
 pub(crate) use status::{BridgeStatus, MigrationStatus, StatusReport};
+
+/// The check of packets that the new mode loses.
+pub(crate) const LOST: &str = "MX12";
 
 /// The result of `kpx migrate` on this node.
 #[derive(Debug, Serialize)]
@@ -76,17 +82,40 @@ impl MigrateReport {
         self.result.preview = self.plan.take().map(|plan| plan.preview());
     }
 
+    /// Returns the plan in short.
+    fn short(&self) -> Option<Cow<'_, Preview>> {
+        let plan = self.plan.as_ref();
+        let short = plan.map(|plan| Cow::Owned(plan.preview()));
+        short.or_else(|| self.result.preview.as_ref().map(Cow::Borrowed))
+    }
+
+    /// Returns what blocks the migration: checks, and the worst loss in the new mode.
+    pub(crate) fn blocked(&self) -> Option<String> {
+        let short = self.short()?;
+        let ids = short.blockers.iter().filter_map(|of| of.split(':').next());
+        let mut ids: Vec<&str> = ids.collect();
+        ids.dedup();
+        let lost = planned::lost_in_words(&short.lost).filter(|_| ids.contains(&LOST));
+        let lost = lost.map_or_else(String::new, |lost| {
+            format!("; mode {} loses {lost}", self.result.to)
+        });
+        (!ids.is_empty()).then(|| format!("{}{lost}", ids.join(", ")))
+    }
+
     fn head(&self) -> (Tone, String) {
         let result = &self.result;
         let (from, to) = (result.from, result.to);
         match result.outcome {
-            Outcome::Planned => (
-                Tone::Strong,
-                format!(
+            Outcome::Planned => {
+                let what = format!(
                     "migrate from mode {from} to mode {to}, strategy {}",
                     result.strategy
-                ),
-            ),
+                );
+                match self.blocked() {
+                    None => (Tone::Strong, what),
+                    Some(why) => (Tone::Bad, format!("{what}: blocked by {why}")),
+                }
+            }
             Outcome::Already => (Tone::Good, format!("kube-proxy already runs in mode {to}")),
             Outcome::Migrated => (
                 Tone::Good,
@@ -229,9 +258,8 @@ impl Report for MigrateReport {
     }
 
     fn exit(&self) -> u8 {
-        let short = self.plan.as_ref().map(PlannedMigration::preview);
-        let preview = short.as_ref().or(self.result.preview.as_ref());
-        let unknown = preview.is_some_and(|of| !of.unknown.is_empty());
+        let preview = self.short();
+        let unknown = preview.as_ref().is_some_and(|of| !of.unknown.is_empty());
         let blocked = preview.is_some_and(|of| !of.blockers.is_empty());
         match self.result.outcome {
             Outcome::Planned if blocked => FOUND,

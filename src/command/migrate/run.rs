@@ -21,9 +21,12 @@ use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use crate::command::shared::{journals, local_bridge};
 use crate::report::plan::CONNECTIONS;
-use kpx_host::clock::Interrupts;
+use kpx_host::clock::{self, Interrupts};
+use kpx_host::{Journal, Journals, LiveCluster};
 use kpx_migrate::engine::{Ended, Engine, Event, Limits};
-use kpx_migrate::journal::{self, MigrationState};
+use kpx_migrate::journal::{self, Entry, MigrationState};
+use kpx_migrate::known;
+use kpx_migrate::loss::ObservedLoss;
 use kpx_migrate::migration::{Leg, Stage};
 use kpx_migrate::wire::Outcome;
 use kpx_node::evidence::{Gap, Item};
@@ -170,7 +173,7 @@ pub(super) async fn go_on(
     // Locked first: another kpx may be writing the journal.
     let live = open_after_guard(session).await?;
     let journals = journals::of(session);
-    let state = journals::newest(&journals)?;
+    let state = known_state(session, &journals).await?;
     if args.again
         && let Some(report) = done(session, state.as_ref(), how).await?
     {
@@ -211,6 +214,83 @@ pub(super) async fn go_on(
         ..limits(args)
     };
     Box::pin(run_engine(given, io, node, limits, &mut state, how)).await
+}
+
+/// Returns the newest migration of this node: by its journal, and where that lost it, by the state that the coordinator of the
+/// cluster's migration keeps.
+///
+/// Fails before anything is touched if the journal is missing or broken, and the cluster cannot be asked.
+async fn known_state(
+    session: &Session,
+    journals: &Journals,
+) -> Result<Option<MigrationState>, Failure> {
+    let kept = journals::newest(journals);
+    if session.host.no_api {
+        return kept;
+    }
+    let cluster = LiveCluster::new(&session.host);
+    let asked = pin!(fleet::kept_by(&cluster));
+    let fleet = match select(asked, pin!(clock::pause(session.host.timeout))).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Failure::from(eyre!(
+            "no answer from the API server in {} s",
+            session.host.timeout.as_secs()
+        ))),
+    };
+    let fleet = match fleet {
+        Ok(fleet) => fleet,
+        // A journal that is whole needs nothing else.
+        Err(_) if kept.as_ref().is_ok_and(Option::is_some) => return kept,
+        Err(failure) => {
+            return Err(failure.and_hint(
+                "the node has no journal of its migration, and the state that the cluster keeps cannot be read; nothing was \
+                 changed",
+            ));
+        }
+    };
+    let named = match &kept {
+        Ok(Some(state)) => state.migration.node.clone(),
+        _ => None,
+    };
+    let name = named.map_or_else(|| session.name().map(str::to_owned), Some);
+    let (Some(fleet), Some(name)) = (fleet, name) else {
+        return kept;
+    };
+    if !known::has_begun(&fleet, &name) {
+        return kept;
+    }
+    let (mut state, mut journal) = match kept {
+        Ok(Some(state)) if state.migration.began >= fleet.plan.began => {
+            if known::missing(&fleet, &name, &state, clock::now()).is_empty() {
+                return Ok(Some(state));
+            }
+            let journal = journals.open(&state.migration.id);
+            let journal = journal.wrap_err("cannot open the journal")?;
+            (state, journal)
+        }
+        Ok(_) | Err(_) => {
+            let id = draft::id(clock::now(), fleet.plan.from, fleet.plan.there.mode);
+            let journal = journals.create(&id);
+            let mut journal = journal.wrap_err("cannot create a journal")?;
+            let migration = known::migration(&fleet, &name, id);
+            let began = Entry::Began {
+                kpx: env!("CARGO_PKG_VERSION").to_owned(),
+                migration: Box::new(migration.clone()),
+            };
+            write_entry(&mut journal, &began)?;
+            (MigrationState::new(migration), journal)
+        }
+    };
+    for entry in known::missing(&fleet, &name, &state, clock::now()) {
+        write_entry(&mut journal, &entry)?;
+        state.follow(entry);
+    }
+    Ok(Some(state))
+}
+
+fn write_entry(journal: &mut Journal, entry: &Entry) -> Result<(), Failure> {
+    let line = serde_json::to_string(entry).wrap_err("cannot write the journal")?;
+    Ok(journal.add(&line).wrap_err("cannot write the journal")?)
 }
 
 /// Returns the report if the command was done before, or has nothing to do: with `--again`.
@@ -279,7 +359,7 @@ pub(super) fn limits(args: &ContinueArgs) -> Limits {
     Limits {
         confirm: args.confirm_timeout,
         drain: args.drain_timeout,
-        accept_loss: args.accept_loss,
+        accept_loss: args.drops_connections(),
         configured: false,
         lease: args.lease,
     }
@@ -305,7 +385,10 @@ fn outcome(
     let result = &mut report.result;
     result.why = why;
     result.took.clone_from(&state.took);
-    result.observed_loss = (!state.took.is_empty()).then_some(state.observed);
+    result.observed_loss = (!state.took.is_empty()).then_some(ObservedLoss {
+        unmeasured: state.migration.probes.is_empty(),
+        ..state.observed
+    });
     result.next = next(session, state);
     if outcome == Outcome::Stopped && state.leg == Leg::There {
         let back = identity::migrate_command(session, "rollback");

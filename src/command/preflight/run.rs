@@ -25,6 +25,8 @@ use kpx_judge::check::{self, Check, Facts, Question, Severity};
 use kpx_judge::diff;
 use kpx_judge::plan::{self, Plan, Undo};
 use kpx_judge::requirements::{self, Area, NEEDS, Status};
+use kpx_judge::verdict::LossClass;
+use kpx_migrate::accept;
 use kpx_node::action::Action;
 use kpx_node::apply::{self, StepError};
 use kpx_node::backend::Mode;
@@ -39,7 +41,7 @@ pub(in crate::command) async fn run(
     let to = args.to;
     if args.nodes.are_several() {
         let checks = check::asked(Some(to));
-        let work = async move |session: Session| look(&session, to, &checks).await;
+        let work = async move |session: Session| look(&session, to, &checks, &[]).await;
         return nodes::report::<PreflightOfNodes>(session, io, &args.nodes, &[], work).await;
     }
     let report = prepare(session, io, args).await?;
@@ -54,7 +56,7 @@ async fn prepare(
     let to = args.to;
     let checks = check::asked(Some(to));
     if !(args.load || args.persist) {
-        return look(session, to, &checks).await;
+        return look(session, to, &checks, &[]).await;
     }
     session.refuse_bundle("--load and --persist change")?;
     let goal = match (args.load, args.persist) {
@@ -65,19 +67,19 @@ async fn prepare(
     let mut node = open(session)?;
     let before = loaded(session).await?;
     let make = async || -> Result<Plan, Failure> {
-        let report = look(session, to, &[]).await?;
+        let report = look(session, to, &[], &[]).await?;
         plan_for(session, args, &report).await
     };
     let done = carry_out_on(&mut node, session, io, args.yes, &goal, make).await?;
     let (mut done, mut proofs) = (done, Vec::new());
     if args.load && done.stopped.is_none() {
-        let needs = look(session, to, &[]).await?;
+        let needs = look(session, to, &[], &[]).await?;
         proofs = prove(&node, session, to, &schedulers(&needs)).await;
         if let Some(failed) = proofs.iter().find(|proof| proof.error.is_some()) {
             done = roll_back(&mut node, done, failed).await;
         }
     }
-    let mut report = look(session, to, &checks).await?;
+    let mut report = look(session, to, &checks, &[]).await?;
     if done.stopped.is_none() {
         let after = loaded(session).await?;
         let new = after
@@ -90,11 +92,12 @@ async fn prepare(
     Ok(report)
 }
 
-/// Reads the node, and runs `checks` over it.
+/// Reads the node, and runs `checks` over it; lost packets of the `accepted` classes do not block the switch.
 pub(in crate::command) async fn look(
     session: &Session,
     to: Mode,
     checks: &[&'static Check],
+    accepted: &[LossClass],
 ) -> Result<PreflightReport, Failure> {
     let mut items = check::needs(checks);
     items.extend(NEEDS);
@@ -104,8 +107,9 @@ pub(in crate::command) async fn look(
         items.extend(head::judged());
         items.extend(diff::needs(to));
     }
-    let (case, Examined { outcomes, head }) =
+    let (case, Examined { mut outcomes, head }) =
         examine(session, items, checks, Some(to), !checks.is_empty()).await?;
+    accept::accept(outcomes.iter_mut().map(|(_, outcome)| outcome), accepted);
     let now = case.now;
     let question = Question::Switch(to);
     let frame = Frame {

@@ -11,6 +11,7 @@ use super::{
     kb, np,
 };
 use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::IPVS_GATE;
 use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::release::{
     Change, Goal, NEWEST, RECORDED, REMOVED_GATES, STRICT_ADDRESSES, STRICT_ADDRESSES_ALWAYS,
@@ -21,7 +22,6 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::words::listed;
 
 const CONFIG: &str = "kube-proxy's configuration";
-const IPVS_GATE: &str = "KubeProxyIPVS";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

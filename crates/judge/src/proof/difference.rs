@@ -185,6 +185,19 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Iterates over the Service ports that they are sent to, as `NAMESPACE/NAME:PORT`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let own = match &self.target {
+            Target::Service(name, _)
+            | Target::NodePort(name)
+            | Target::LocalNodePort(name)
+            | Target::NodePortElsewhere(name) => Some(name),
+            Target::Ping(_) | Target::OtherPort(_) | Target::Other => None,
+        };
+        let own = own.filter(|name| !name.is_empty());
+        own.into_iter().chain(&self.services).map(String::as_str)
+    }
+
     /// Returns whether the packet of `flow` is one of them.
     pub fn contains(&self, flow: &Flow) -> bool {
         let here = (&flow.entry, Family::of(flow.destination));

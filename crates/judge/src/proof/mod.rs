@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
 pub use fate::{Fate, Way};
-pub use packets::{Comparison, Packets, Proved, in_mode, of_node, served_otherwise};
+pub use packets::{Comparison, Packets, Proved, beside_others, in_mode, of_node, served_otherwise};
 pub use space::Space;
 
 use crate::trace::region::{Field, Ranges, Region, Seen, address};

@@ -97,6 +97,23 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     Ok(packets)
 }
 
+/// Returns the same as [`in_mode`], or nothing if there are no rules of other software.
+///
+/// # Errors
+///
+/// What has to be known for that, and is not.
+pub fn beside_others(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    families: &[Family],
+) -> Result<Packets, Gap> {
+    let (then, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
+    if alone.has_rules_of(&then) {
+        return Ok(Packets::default());
+    }
+    in_mode(node, mode, families)
+}
+
 /// Returns a packet to a Service that `tables` in the place of kube-proxy's rules would send elsewhere than `mode`, as text;
 /// `None` if there is no such packet.
 ///

@@ -3,6 +3,7 @@
 use super::{Area, Need, Status};
 use crate::check::Facts;
 use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::{NFTABLES_GATE, Refusal, refusal};
 use kpx_node::cluster::validate;
 use kpx_node::evidence::Item;
 
@@ -13,12 +14,46 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     // A configuration that cannot be read is a finding of the checks.
     let refused = refused.unwrap_or_default().into_iter();
     let refused = refused.filter(|of| of.field != "mode");
-    let needs = refused.map(|of| {
-        let note = format!(
-            "kube-proxy refuses to start with it; allowed: {}",
-            of.allowed
-        );
-        Need::new(Area::Configuration, of.field, Status::Fails, of.value, note)
-    });
-    needs.collect()
+    let mut needs: Vec<Need> = refused
+        .map(|of| {
+            let note = format!(
+                "kube-proxy refuses to start with it; allowed: {}",
+                of.allowed
+            );
+            Need::new(Area::Configuration, of.field, Status::Fails, of.value, note)
+        })
+        .collect();
+    needs.extend(supported(facts, to));
+    needs
+}
+
+/// Returns what the mode requires of kube-proxy's release and its feature gates.
+fn supported(facts: &Facts<'_>, to: Mode) -> Option<Need> {
+    if to != Mode::Nftables {
+        return None;
+    }
+    let row = |status, state: String, note: &str| {
+        Some(Need::new(
+            Area::Configuration,
+            NFTABLES_GATE,
+            status,
+            state,
+            note,
+        ))
+    };
+    let note = "kube-proxy 1.29 or newer, and up to 1.30 the feature gate";
+    let version = match facts.version() {
+        Ok(found) => found.version,
+        Err(gap) => return row(Status::Unknown, "unknown".to_owned(), &gap.to_string()),
+    };
+    let config = match facts.configuration() {
+        Ok(config) => config,
+        Err(gap) => return row(Status::Unknown, "unknown".to_owned(), &gap.to_string()),
+    };
+    let on = |status, state: &str| row(status, format!("{state} in {version}"), note);
+    match refusal(to, version, &config) {
+        None => on(Status::Ready, "on"),
+        Some(Refusal::GateOff { .. }) => on(Status::Fails, "off"),
+        Some(Refusal::TooOld { .. }) => on(Status::Fails, "missing"),
+    }
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::cell::{Cell, targets};
 use super::survey::{Brief, Surveyed, Tally, survey};
-use super::{Client, Fate, Fault, Judge};
-use crate::trace::{Assumed, Effect, Hop, Subsystem, Walks, World, why};
+use super::{Client, Fate, Fault, Judge, LossClass};
+use crate::trace::{Assumed, Effect, Hop, Outcome, Subsystem, Walks, World, why};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
@@ -39,6 +39,8 @@ pub struct Worse {
     pub to: SocketAddr,
     /// The client.
     pub client: Client,
+    /// The class of their packets.
+    pub class: LossClass,
     /// What happens to them now.
     pub now: Fate,
     /// What happens to them in the other mode.
@@ -108,8 +110,15 @@ fn find_rules<'n>(node: &'n NodeSnapshot<'n>, ports: &[Port], worse: &mut [Worse
 fn deciding(cell: &Cell) -> Option<&Hop> {
     let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
     let failing = ways.filter(|(_, way)| way.fate().fails());
-    let mut hops = failing.flat_map(|(outcome, _)| outcome.hops.iter().map(AsRef::as_ref));
-    hops.find(|hop| {
+    foreign_end(failing.map(|(outcome, _)| outcome))
+}
+
+/// Returns the first rule or policy of other software that ends packets of `outcomes` or leads them elsewhere.
+pub fn foreign_end<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Option<&'o Hop> {
+    let mut hops = outcomes
+        .into_iter()
+        .flat_map(|outcome| outcome.hops.iter().map(AsRef::as_ref));
+    hops.find(|hop: &&Hop| {
         let is_foreign = match why::maker(hop) {
             Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,
             Maker::Kernel => hop.number == 0,
@@ -137,6 +146,7 @@ fn worse_cells<'s>(now: &'s Surveyed, then: &'s Surveyed) -> impl Iterator<Item 
             service: then.name.to_string(),
             to: cell.to,
             client: cell.client,
+            class: LossClass::new(cell.client, cell.kind),
             now: before.fate,
             then: cell.fate,
             reason: cell.fault.as_ref().map(ToString::to_string),

@@ -10,6 +10,7 @@ use crate::loss::ObservedLoss;
 use crate::migration::{Leg, Strategy};
 use crate::wire::Timeouts;
 use kpx_judge::plan::Consent;
+use kpx_judge::verdict::LossClass;
 use kpx_node::action::{Field, KubeCommand, OURS, Object, Resource};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::edit::Fields;
@@ -108,6 +109,9 @@ pub struct FleetPlan {
     /// Ids of checks that do not block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skip: Vec<String>,
+    /// The classes of packets that the new mode may lose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepts: Vec<LossClass>,
     /// How long a command on a node waits.
     pub timeouts: Timeouts,
     /// How long a command on a node may take altogether, in seconds.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::migration::Strategy;
 use kpx_judge::plan::Consent;
+use kpx_judge::verdict::LossClass;
 use kpx_node::backend::Mode;
 
 /// A command for kpx on a node.
@@ -54,6 +55,9 @@ pub struct Start {
     pub evict: Consent,
     /// Ids of checks that do not block.
     pub skip: Vec<String>,
+    /// The classes of packets that the new mode may lose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepts: Vec<LossClass>,
     /// How long to wait.
     pub timeouts: Timeouts,
 }
@@ -205,6 +209,10 @@ impl CommandLine {
         self.flag("--delete-emptydir-data", start.evict.empty_dir);
         if !start.skip.is_empty() {
             self.option("--skip", Some(&start.skip.join(",")));
+        }
+        if !start.accepts.is_empty() {
+            let classes: Vec<String> = start.accepts.iter().map(ToString::to_string).collect();
+            self.option("--accept-loss", Some(&classes.join(",")));
         }
         self.timeouts(start.timeouts);
     }

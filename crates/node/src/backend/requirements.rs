@@ -10,8 +10,66 @@ use serde::{Serialize, Serializer};
 
 use super::{Mode, iptables, ipvs, nftables};
 use crate::cluster::config::{ProxyConfig, go_duration};
-use crate::cluster::release::Change;
+use crate::cluster::release::{Change, Release};
+use crate::cluster::version::Version;
 use crate::evidence::Kernel;
+
+/// The feature gate of mode nftables.
+pub const NFTABLES_GATE: &str = "NFTablesProxyMode";
+
+/// The feature gate of mode ipvs.
+pub const IPVS_GATE: &str = "KubeProxyIPVS";
+
+/// Why a release of kube-proxy refuses to start in a mode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    /// It does not have the mode, which later releases have.
+    TooOld {
+        /// The first release with the mode on.
+        on: Release,
+    },
+    /// The mode's feature gate is off.
+    GateOff {
+        /// The gate.
+        gate: &'static str,
+        /// The first release in which it is on by default, if a later one.
+        on: Option<Release>,
+    },
+}
+
+/// Returns why kube-proxy `version` with `config` refuses to start in `mode`; `None` if it does not.
+pub fn refusal(mode: Mode, version: Version, config: &ProxyConfig) -> Option<Refusal> {
+    let has = |change| version.has(change);
+    match mode {
+        Mode::Nftables => {
+            let on = Change::NftablesModeOn.release();
+            let alpha = config.gate("AllAlpha", false);
+            let beta = config.gate("AllBeta", true);
+            let usual = if has(Change::NftablesModeOn) {
+                beta
+            } else {
+                alpha
+            };
+            if !has(Change::NftablesMode) {
+                return Some(Refusal::TooOld { on });
+            }
+            let off = !has(Change::NftablesModeStable) && !config.gate(NFTABLES_GATE, usual);
+            off.then(|| Refusal::GateOff {
+                gate: NFTABLES_GATE,
+                on: Some(on).filter(|_| !has(Change::NftablesModeOn)),
+            })
+        }
+        Mode::Ipvs => {
+            let off = has(Change::IpvsGate) && !config.gate(IPVS_GATE, true);
+            off.then_some(Refusal::GateOff {
+                gate: IPVS_GATE,
+                on: None,
+            })
+        }
+        // Userspace belongs to releases whose other modes kpx does not know.
+        Mode::Iptables | Mode::Userspace => None,
+    }
+}
 
 /// A kernel module that a mode uses.
 #[derive(Clone, Copy, Debug)]

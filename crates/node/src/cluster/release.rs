@@ -135,6 +135,12 @@ changes! {
     LoadBalancerIpMode = 29;
     /// kube-proxy's image has an iptables whose rules iptables older than 1.8.8 cannot read.
     NewIptables = 29;
+    /// nftables: the mode exists, behind the gate `NFTablesProxyMode`, which is off by default.
+    NftablesMode = 29;
+    /// nftables: the gate `NFTablesProxyMode` is on by default.
+    NftablesModeOn = 31;
+    /// nftables: the gate `NFTablesProxyMode` can no longer be off.
+    NftablesModeStable = 33;
     /// nftables: the first layout of the table that kpx knows.
     NftablesLayout = 30;
     /// ipvs: KUBE-IPVS-FILTER lets external addresses with local endpoints pass.

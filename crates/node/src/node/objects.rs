@@ -233,6 +233,20 @@ impl NodeSnapshot<'_> {
         Ok(serving)
     }
 
+    /// Returns whether the rules of `mode`, and of no other mode, lead packets to Services, for an IP family of any Service.
+    pub fn is_served_by(&self, mode: Mode) -> bool {
+        let services = self.services();
+        let has = |family: Family| {
+            let Ok(services) = services else {
+                return true;
+            };
+            let mut addresses = services.iter().flat_map(|of| &of.spec.cluster_ips);
+            addresses.any(|ip| ip.parse().is_ok_and(|ip| Family::of(ip) == family))
+        };
+        let mut families = Family::BOTH.into_iter().filter(|family| has(*family));
+        families.any(|family| self.serving(family).is_ok_and(|all| all == [mode]))
+    }
+
     /// Returns the objects that only `mode` writes, in the iptables back end in use.
     ///
     /// Objects found count even if other data is missing; an empty result is returned only if all data was read.

@@ -1,5 +1,7 @@
 //! The plan of a node's migration.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{FoundProvider, Offers};
@@ -7,8 +9,9 @@ use crate::command::doctor::report::DoctorReport;
 use crate::render::{Page, Tone};
 use crate::report::packets::PacketsReport;
 use crate::report::plan::block;
-use kpx_judge::check::Severity;
+use kpx_judge::check::{Severity, Subject};
 use kpx_judge::plan::{Plan, Step};
+use kpx_judge::verdict::LossClass;
 use kpx_migrate::loss::{Established, Loss, New};
 use kpx_migrate::migration::{Stage, Strategy};
 use kpx_migrate::preview::Preview;
@@ -128,8 +131,29 @@ impl PlannedMigration {
             },
             evicts: evicts.map_or(0, |stage| stage.steps.len()),
             loss: self.loss_in_words(),
+            lost: self.lost(),
             unknown: unknown.collect(),
         }
+    }
+
+    /// Returns the classes of packets that the new mode loses, the worst first.
+    pub(crate) fn lost(&self) -> Vec<LossClass> {
+        self.classes(|_| true)
+    }
+
+    /// Returns those that the operator did not accept.
+    pub(crate) fn unaccepted(&self) -> Vec<LossClass> {
+        self.classes(|severity| severity == Severity::Error)
+    }
+
+    fn classes(&self, is: impl Fn(Severity) -> bool) -> Vec<LossClass> {
+        let findings = self.assessment.findings.iter();
+        let classes = findings.filter_map(|of| match of.about {
+            Subject::Packets { class } if is(of.severity) => Some(class),
+            _ => None,
+        });
+        let classes: BTreeSet<LossClass> = classes.collect();
+        classes.into_iter().collect()
     }
 
     /// Returns the ids of the checks that block the migration.
@@ -158,18 +182,32 @@ impl PlannedMigration {
         }
     }
 
-    /// Returns the expected loss in words.
+    /// Returns the expected loss in words: in the new mode, and during the switch.
     pub(crate) fn loss_in_words(&self) -> String {
         let of = |stage: &&PlannedStage| stage.stage == Stage::Evict && !stage.steps.is_empty();
-        match self.stages.iter().find(of) {
+        let during = match self.stages.iter().find(of) {
             None => in_words(&self.loss),
             Some(stage) => format!(
                 "all connections of {}; for processes of this host and clients outside: {}",
                 number_of(stage.steps.len(), "evicted pod"),
                 in_words(&self.loss)
             ),
+        };
+        match lost_in_words(&self.lost()) {
+            None => during,
+            Some(lost) => format!("in the new mode {lost}; during the switch {during}"),
         }
     }
+}
+
+/// Returns the `lost` classes of packets in words, the worst first.
+pub(super) fn lost_in_words(lost: &[LossClass]) -> Option<String> {
+    let (worst, more) = lost.split_first()?;
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(", and of {}", number_of(more, "other class")),
+    };
+    Some(format!("connections from {}{more}", worst.words()))
 }
 
 fn evicted(count: usize) -> String {

@@ -6,10 +6,8 @@ use super::*;
 use crate::command::shared::journals::prune;
 use crate::command::shared::session::parsed;
 use crate::render::{Page, Report as _, Style};
-use kpx_host::Journals;
 use kpx_judge::plan::Consent;
-use kpx_migrate::journal::{Entry, Took};
-use kpx_migrate::loss::ObservedLoss;
+use kpx_migrate::journal::Took;
 use kpx_migrate::migration::{Migration, Strategy};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::edit::Fields;
@@ -109,16 +107,19 @@ fn the_last_line_is_the_result() {
         .into();
     let text = "worker1: rolled back from mode nftables to mode ipvs\n\
                 took 17 s (restart kube-proxy 5 s, wait until kube-proxy serves in the mode 12\n     s)\n\
-                observed loss: none\n";
+                observed loss: unknown: no Service was probed\n";
     let printed = last(&over, Ended::RolledBack(why()), true);
     assert_eq!(printed, (text.to_owned(), 0));
     over.observed = ObservedLoss {
         connections: 3,
         failed_probes: 1,
+        unmeasured: false,
     };
     let printed = last(&over, Ended::RolledBack(why()), true).0;
     assert!(
-        printed.ends_with("\nobserved loss: 3 connections, 1 failed probe\n"),
+        printed.ends_with(
+            "\nobserved loss: 3 connections, 1 failed probe; more is unknown: no Service was probed\n"
+        ),
         "{printed}"
     );
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use crate::trace::Rule;
+use crate::verdict::LossClass;
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::ipvs::print;
@@ -182,6 +183,11 @@ pub enum Subject {
     },
     /// A rule of other software, or the policy of a chain.
     Rule(Rule),
+    /// Packets of one class.
+    Packets {
+        /// The class.
+        class: LossClass,
+    },
     /// A packet mark.
     Mark {
         /// The bits.
@@ -490,6 +496,12 @@ impl From<Family> for Subject {
     }
 }
 
+impl From<LossClass> for Subject {
+    fn from(class: LossClass) -> Self {
+        Self::Packets { class }
+    }
+}
+
 impl From<Mode> for Subject {
     fn from(mode: Mode) -> Self {
         Self::Mode { mode }
@@ -542,6 +554,7 @@ impl fmt::Display for Subject {
             Self::Family { family } => write!(f, "{family}"),
             Self::Protocol { protocol } => f.write_str(&protocol.to_string().to_uppercase()),
             Self::Mode { mode } => write!(f, "mode {mode}"),
+            Self::Packets { class } => f.write_str(&class.words()),
             Self::Table { family, table } => match family {
                 Some(family) => write!(f, "{family} table {table}"),
                 None => write!(f, "table {table}"),

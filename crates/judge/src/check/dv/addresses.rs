@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::check::core::{
-    DRIFT_NEEDS, MODE, RESTART, VERSION, address_proof, is_node_local_dns, name_of, service_proof,
-    services_at, split_addresses,
+    DRIFT_NEEDS, MODE, OBSERVED, RESTART, VERSION, address_proof, is_node_local_dns, name_of,
+    service_proof, services_at, split_addresses,
 };
 use crate::check::kb;
 use crate::check::{
@@ -16,7 +16,7 @@ use crate::diff::Layer;
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
-use kpx_node::evidence::Item;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::desired::NEEDS;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -205,7 +205,7 @@ pub(super) const CHECKS: &[Check] = &[
             &[Example::kpx(&["cleanup", "--mode", "ipvs"])],
         ),
         incidents: &["aws/containers-roadmap#2826: the switch from ipvs to iptables on EKS"],
-        needs: &[MODE, NEEDS, &[Item::ConfigMaps]],
+        needs: &[MODE, NEEDS, OBSERVED, &[Item::ConfigMaps]],
         caused_by: &[],
         run: source,
     },
@@ -409,6 +409,11 @@ fn proxy_protocol(facts: &Facts<'_>) -> Verdict {
 
 fn source(facts: &Facts<'_>) -> Verdict {
     let mode = facts.only_in(&[Mode::Iptables, Mode::Nftables])?;
+    if facts.target().is_none() && facts.node.is_served_by(Mode::Ipvs) {
+        return Err(Gap::NotApplicable(
+            "only the rules of mode ipvs lead packets to Services: kube-ipvs0 is in use".to_owned(),
+        ));
+    }
     let held = facts.node.addresses()?.all.iter();
     let held = held.filter(|at| at.link == DUMMY && at.scope != "link");
     let mut held: Vec<_> = held.map(|at| at.addr.addr).collect();

@@ -1,8 +1,8 @@
 //! kube-proxy's mode and configuration.
 
 use crate::check::core::{
-    COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, idle_rules,
-    is_proxys, is_replaced, leaves, plain, stores, with_flags,
+    COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, VERSION,
+    idle_rules, is_proxys, is_replaced, leaves, plain, stores, with_flags,
 };
 use crate::check::drift::repair;
 use crate::check::{
@@ -10,6 +10,7 @@ use crate::check::{
     When,
 };
 use kpx_node::backend::Mode;
+use kpx_node::backend::requirements::{self, Refusal};
 use kpx_node::cluster::config::{go_duration, written};
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item};
@@ -120,6 +121,36 @@ pub(super) const CHECKS: &[Check] = &[
         run: changed_config,
     },
     Check {
+        id: "KP22",
+        name: "mode-of-release",
+        severity: Severity::Error,
+        when: When::NowAndFor(&Mode::ALL),
+        title: "kube-proxy's release has the mode, and its feature gate is on",
+        symptom: "kube-proxy exits whenever it starts, and nothing updates the node's rules.",
+        why: "kube-proxy refuses a mode that its release does not have. The nftables mode exists since 1.29, and needs the \
+              feature gate NFTablesProxyMode, which is off by default up to 1.30 and cannot be off from 1.33. The ipvs mode \
+              needs the gate KubeProxyIPVS since 1.37, which is on by default.",
+        verify: "Compare kube-proxy's version and the gates in its configuration.",
+        commands: &[
+            Example::anywhere(
+                "kubectl -n kube-system get daemonset kube-proxy -o jsonpath='{.spec.template.spec.containers[0].image}'",
+            ),
+            Example::anywhere(
+                "kubectl -n kube-system get configmap kube-proxy -o yaml | grep -A3 featureGates",
+            ),
+        ],
+        fix: Text::plain(
+            "Upgrade kube-proxy to a release with the mode, set the feature gate, or choose another mode.",
+        ),
+        incidents: &[
+            "the announcement of the nftables mode: alpha in 1.29, beta in 1.31, stable in 1.33",
+            "switches to nftables on 1.28 to 1.30 that ended in a crash loop",
+        ],
+        needs: &[MODE, VERSION],
+        caused_by: &[],
+        run: unsupported,
+    },
+    Check {
         id: "KP13",
         name: "sync-periods",
         severity: Severity::Info,
@@ -146,6 +177,51 @@ pub(super) const CHECKS: &[Check] = &[
 fn has_fallen_back(facts: &Facts<'_>) -> bool {
     let log = facts.node.proxy_log();
     log.is_ok_and(|log| log.has(&[Kind::Fallback]))
+}
+
+fn unsupported(facts: &Facts<'_>) -> Verdict {
+    let configured = || facts.configured().map(|(mode, _)| mode);
+    let mode = facts.target().map_or_else(configured, Ok)?;
+    if matches!(mode, Mode::Iptables | Mode::Userspace) {
+        return Err(Gap::NotApplicable(format!(
+            "every release that kpx knows has mode {mode}"
+        )));
+    }
+    let found = facts.version()?;
+    let config = facts.configuration()?;
+    let Some(refusal) = requirements::refusal(mode, found.version, &config) else {
+        return Ok(Vec::new());
+    };
+    let version = found.version;
+    let (message, fix) = match refusal {
+        Refusal::TooOld { on } => (
+            format!(
+                "kube-proxy {version} does not have mode {mode}: it exits when it starts in it"
+            ),
+            format!("Upgrade kube-proxy to {on} or newer before it gets mode {mode}."),
+        ),
+        Refusal::GateOff { gate, on } => (
+            format!(
+                "kube-proxy {version} refuses mode {mode} without the feature gate {gate}: it exits when it starts in it"
+            ),
+            match on {
+                Some(on) => format!(
+                    "Set featureGates.{gate} to true in kube-proxy's configuration, or upgrade kube-proxy to {on} or newer, \
+                     before it gets mode {mode}."
+                ),
+                None => format!("Remove featureGates.{gate} from kube-proxy's configuration."),
+            },
+        ),
+    };
+    let seen = [
+        Proof::Note(format!("version {version}, by {}", found.source)),
+        Proof::Note(format!("mode {mode}")),
+    ];
+    Ok(vec![
+        Finding::new(Severity::Error, mode, message)
+            .evidence(seen)
+            .fix(fix),
+    ])
 }
 
 fn mode(facts: &Facts<'_>) -> Verdict {

@@ -40,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Exit("KM01"),
             Because::Exit("KM12"),
+            Because::Exit("KP22"),
             Because::Same("KP21"),
         ],
         run: restarts,
@@ -89,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Absence("KP02"),
             Because::Exit("KM01"),
             Because::Exit("KM12"),
+            Because::Exit("KP22"),
             Because::Same("MX07"),
             Because::Family("MX07"),
         ],

@@ -1,6 +1,6 @@
 //! Leftovers of another mode.
 
-use crate::check::core::{Collector, IDLE, LEFTOVERS, MODE, RULES, all_rules, there};
+use crate::check::core::{Collector, IDLE, LEFTOVERS, MODE, OBSERVED, RULES, all_rules, there};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
     When,
@@ -93,7 +93,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Run `nft delete table ip kube-proxy` and `nft delete table ip6 kube-proxy`.",
         ),
         incidents: &["seen after a switch of the mode together with a downgrade of the image"],
-        needs: &[MODE, &[Item::Nft]],
+        needs: &[MODE, OBSERVED, &[Item::Services]],
         caused_by: &[],
         run: nft_leftovers,
     },
@@ -154,10 +154,7 @@ fn userspace(facts: &Facts<'_>) -> Verdict {
 
 /// Returns the finding on leftovers of the mode `of`, which has chains and jumps only.
 fn rules_of(facts: &Facts<'_>, of: Mode) -> Verdict {
-    let mode = facts.mode()?;
-    if mode == of {
-        return Err(in_use(mode));
-    }
+    refuse_in_use(facts, of)?;
     let found = facts.leftovers(of)?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -176,10 +173,7 @@ fn rules_of(facts: &Facts<'_>, of: Mode) -> Verdict {
 }
 
 fn ipvs(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.mode()?;
-    if mode == Mode::Ipvs {
-        return Err(in_use(mode));
-    }
+    refuse_in_use(facts, Mode::Ipvs)?;
     let found = facts.leftovers(Mode::Ipvs)?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -234,6 +228,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
 
 fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
     let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs, Mode::Userspace])?;
+    refuse_in_use(facts, Mode::Nftables)?;
     let tables = facts.node.nft()?.tables.iter();
     let tables = tables.filter(|table| table.name == "kube-proxy");
     Ok(tables
@@ -298,8 +293,20 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-fn in_use(mode: Mode) -> Gap {
-    Gap::NotApplicable(format!("the mode is {mode}: its rules are in use"))
+/// Fails if the objects of mode `of` are no leftovers: kube-proxy runs in it, or no other rules lead packets to Services, as
+/// when kube-proxy does not start in its new mode.
+fn refuse_in_use(facts: &Facts<'_>, of: Mode) -> Result<(), Gap> {
+    if facts.mode()? == of {
+        return Err(Gap::NotApplicable(format!(
+            "the mode is {of}: its rules are in use"
+        )));
+    }
+    if facts.node.is_served_by(of) {
+        return Err(Gap::NotApplicable(format!(
+            "only the rules of mode {of} lead packets to Services: they are in use"
+        )));
+    }
+    Ok(())
 }
 
 fn count(found: &[Proof], is: impl Fn(&Proof) -> bool) -> usize {

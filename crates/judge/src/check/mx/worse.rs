@@ -1,17 +1,19 @@
 //! Connections that a switch of the mode breaks.
 
-use std::collections::BTreeSet;
-use std::mem::{Discriminant, discriminant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use crate::check::core::{MODE, PATH, proof_of, some_services};
+use crate::check::core::{MODE, PATH, VERSION, proof_of, some_services};
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
-    rule_fix,
+    Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Text, Verdict, When, rule_fix,
 };
-use crate::trace::{self, Hop, Rule, why};
-use crate::verdict::{By, Fate, Fault, Worse};
+use crate::proof::difference::{Harm, Target};
+use crate::proof::{Proved, beside_others};
+use crate::trace::{self, Hop, Rule, Verdict as End, why};
+use crate::verdict::{By, Fate, Fault, LossClass, Place, Worse, foreign_end};
 use kpx_node::backend::Mode;
-use kpx_node::evidence::Gap;
+use kpx_node::backend::requirements::{Refusal, refusal};
+use kpx_node::evidence::{Gap, IPTABLES, Item};
 use kpx_node::net::Family;
 use kpx_node::node::desired::NEEDS;
 use kpx_node::owner::PortName;
@@ -27,90 +29,206 @@ pub(super) const CHECKS: &[Check] = &[Check {
     symptom: "After the switch, connections to some Services reach another program, are refused or get no answer.",
     why: "The modes meet the rules of other software at different places. In ipvs mode the addresses of Services are the node's \
           own, so their packets pass the chain INPUT, and rules for packets to the node itself apply to them: a hostPort takes \
-          the same port of every Service. Each connection is judged with the rules of the new mode beside those of other \
-          software.",
+          the same port of every Service. Some losses are by design of a mode: in ipvs mode the host and pods have the \
+          addresses of load balancers themselves. Every packet is judged with the rules of the new mode beside those of other \
+          software; packets with the same sender and the same kind of address are one class.",
     verify: "Trace a packet in the new mode.",
     commands: &[
         Example::kpx(&["trace", "NAMESPACE/SERVICE", "--mode", "MODE"])
             .with(&["NAMESPACE/SERVICE", "MODE"]),
         Example::kpx(&["diff", "--packets", "--mode", "MODE"]).with(&["MODE"]),
     ],
-    fix: Text::plain(
-        "Keep the node in its mode, or change what stops the connections before the switch.",
+    fix: Text::with(
+        "Keep the node in its mode, or change what stops the connections before the switch. {} switches regardless.",
+        &[
+            Example::kpx(&["migrate", "--to", "MODE", "--accept-loss", "CLASS"])
+                .with(&["MODE", "CLASS"]),
+        ],
     ),
     incidents: &["kubernetes/kubernetes#66103", "kubernetes/kubernetes#60305"],
-    needs: &[MODE, NEEDS, PATH, trace::NOTES_NEEDS],
+    needs: &[
+        MODE,
+        NEEDS,
+        PATH,
+        VERSION,
+        IPTABLES,
+        trace::NOTES_NEEDS,
+        &[Item::Conntrack],
+    ],
     caused_by: &[],
     run: worse,
 }];
 
-/// Connections that are worse for one reason.
-struct Class<'w> {
-    first: &'w Worse,
+/// Packets of one class that are worse.
+#[derive(Default)]
+struct Lost<'w> {
     services: BTreeSet<ServiceRef>,
-    count: usize,
+    losses: Vec<Loss<'w>>,
 }
 
-/// What makes two connections worse for the same reason.
-#[derive(PartialEq)]
-struct Reason<'w> {
-    rule: Option<(&'w str, &'w str, usize)>,
-    fault: Option<Discriminant<Fault>>,
+/// Connections that are worse, or packets with one fate that are.
+struct Loss<'w> {
+    /// What happens to them in the new mode.
     then: Fate,
+    /// Why.
+    reason: String,
+    /// The rule of other software that decides it.
+    rule: Option<&'w Hop>,
+    fault: Option<&'w Fault>,
+    /// Whether a traffic policy of the Service is Local.
+    is_local: bool,
+    to: SocketAddr,
+    /// An example, in words.
+    shown: String,
 }
 
 fn worse(facts: &Facts<'_>) -> Verdict {
     let mode = facts
         .target()
         .ok_or_else(|| Gap::NotApplicable("no switch of the mode is planned".to_owned()))?;
+    refuse_missing(facts, mode)?;
     let outlook = facts.outlook(mode)?;
-    let mut classes: Vec<Class<'_>> = Vec::new();
+    let mut lost: BTreeMap<LossClass, Lost<'_>> = BTreeMap::new();
     // What fails now as well is no reason against the switch.
-    let lost = |of: &&Worse| matches!(of.now, Fate::Works | Fate::Partly);
-    for of in outlook.worse.iter().filter(lost) {
+    let works = |of: &&Worse| matches!(of.now, Fate::Works | Fate::Partly);
+    for of in outlook.worse.iter().filter(works) {
+        let of_class = lost.entry(of.class).or_default();
         let service = PortName::parse(&of.service).map(ServiceRef::from);
-        let at = classes
-            .iter()
-            .position(|class| reason(class.first) == reason(of));
-        let at = at.unwrap_or_else(|| {
-            classes.push(Class {
-                first: of,
-                services: BTreeSet::new(),
-                count: 0,
-            });
-            classes.len() - 1
-        });
-        classes[at].services.extend(service);
-        classes[at].count += 1;
+        of_class.services.extend(service);
+        of_class
+            .losses
+            .push(Loss::of_connection(of, is_local(facts, of)));
     }
-    Ok(classes.iter().map(|of| finding(facts, mode, of)).collect())
-}
-
-fn reason(of: &Worse) -> Reason<'_> {
-    let rule = of.rule.as_ref();
-    Reason {
-        rule: rule.map(|hop| (&*hop.table, &*hop.chain, hop.number)),
-        fault: of.fault.as_ref().map(discriminant),
-        then: of.then,
-    }
-}
-
-fn finding(facts: &Facts<'_>, mode: Mode, class: &Class<'_>) -> Finding {
-    let of = class.first;
-    let family = Family::of(of.to.ip());
-    let reason = of.reason.as_deref().unwrap_or_default();
-    let services = some_services(&class.services);
-    let then = match of.then {
-        Fate::Misled => "reach another program",
-        Fate::Refused => "are refused",
-        Fate::Partly => "fail in part",
-        _ => "get no answer",
+    // The connections of each kind of client are judged by an example; here, every packet is.
+    let packets = beside_others(facts.node, mode, &Family::BOTH);
+    let packets = match packets {
+        Err(gap) if lost.is_empty() => return Err(gap),
+        packets => packets.unwrap_or_default(),
     };
-    let (about, message) = match &of.rule {
-        Some(hop) => (
-            Subject::Rule(Rule::of(hop, family)),
-            format!(
-                "in mode {mode}, connections to {services} {then}: {} of chain {} in table {}{}",
+    for of in &packets.differences {
+        // kube-proxy's own rules tell no senders of one kind apart: their examples are judged above, with the replies.
+        let Some(rule) = foreign_end(&of.traces[0]) else {
+            continue;
+        };
+        for class in classes(of) {
+            let of_class = lost.entry(class).or_default();
+            let before = of_class.services.len();
+            let names = of.difference.names();
+            let services = names.filter_map(|name| PortName::parse(name).map(ServiceRef::from));
+            of_class.services.extend(services);
+            if of_class.losses.is_empty() || of_class.services.len() > before {
+                of_class.losses.push(Loss::of_packets(of, rule));
+            }
+        }
+    }
+    Ok(lost
+        .iter()
+        .map(|(class, lost)| finding(facts, mode, *class, lost))
+        .collect())
+}
+
+/// Fails if kube-proxy's release does not have `mode`, as KP22 says: then its rules there are not known.
+fn refuse_missing(facts: &Facts<'_>, mode: Mode) -> Result<(), Gap> {
+    let (Ok(found), Ok(config)) = (facts.version(), facts.configuration()) else {
+        return Ok(());
+    };
+    match refusal(mode, found.version, &config) {
+        Some(Refusal::TooOld { .. }) => Err(Gap::NotApplicable(format!(
+            "kube-proxy {} does not have mode {mode}",
+            found.version
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the classes of packets that reach a backend now and do not in the new mode.
+///
+/// The checks NP05 and NP07 look for clients of NodePorts at addresses on which the new mode does not serve them.
+fn classes(of: &Proved) -> Vec<LossClass> {
+    let found = &of.difference;
+    let place = match &found.target {
+        Target::Service(_, role) => Place::from(*role),
+        Target::NodePort(_) => Place::NodePort,
+        Target::Other => Place::HostPort,
+        Target::LocalNodePort(_)
+        | Target::NodePortElsewhere(_)
+        | Target::Ping(_)
+        | Target::OtherPort(_) => return Vec::new(),
+    };
+    let mut ends = found.fates[0].ways.iter();
+    let is_unserved = place == Place::NodePort
+        && ends.all(|way| matches!(way.verdict, End::Local | End::Unmatched));
+    if found.harm != Harm::Lost || is_unserved || found.witness.mark != 0 {
+        return Vec::new();
+    }
+    let entries = found.entries.iter();
+    entries.map(|entry| LossClass::new(*entry, place)).collect()
+}
+
+impl<'w> Loss<'w> {
+    fn of_connection(of: &'w Worse, is_local: bool) -> Self {
+        Self {
+            then: of.then,
+            reason: of.reason.clone().unwrap_or_default(),
+            rule: of.rule.as_deref(),
+            fault: of.fault.as_ref(),
+            is_local,
+            to: of.to,
+            shown: format!(
+                "{} {} from {}: {}, now {}",
+                of.service,
+                of.to,
+                of.client.name(),
+                of.then,
+                of.now
+            ),
+        }
+    }
+
+    fn of_packets(of: &'w Proved, rule: &'w Hop) -> Self {
+        let found = &of.difference;
+        let [then, now] = &found.fates;
+        let to = SocketAddr::new(found.witness.destination, found.witness.port);
+        let source = found.witness.source;
+        let from = source.map_or_else(|| "the host".to_owned(), |source| source.to_string());
+        Self {
+            then: match then.verdict() {
+                Some(End::Reject) => Fate::Refused,
+                Some(End::Drop) => Fate::Lost,
+                Some(End::Local) => Fate::Misled,
+                _ => Fate::Partly,
+            },
+            reason: then.to_string(),
+            rule: Some(rule),
+            fault: None,
+            is_local: false,
+            to,
+            shown: format!("{} {to} from {from}: {then}, now {now}", found.target),
+        }
+    }
+
+    /// Returns whether the mode itself treats them otherwise, and no rule of other software or setting does.
+    fn is_by_design(&self) -> bool {
+        // Each mode has its own limits for replies and traffic policies.
+        let is_of_mode = match self.fault {
+            Some(
+                Fault::SharedSource { .. }
+                | Fault::DirectReply { .. }
+                | Fault::ForeignSource { .. }
+                | Fault::OtherLink { .. }
+                | Fault::Hairpin { .. },
+            ) => true,
+            Some(Fault::Stopped { .. }) => self.is_local,
+            _ => false,
+        };
+        self.rule.is_none() && is_of_mode
+    }
+
+    /// Returns why they are worse, in words.
+    fn because(&self, mode: Mode) -> String {
+        match self.rule {
+            Some(hop) => format!(
+                ": {} of chain {} in table {}{}",
                 match hop.number {
                     0 => "the policy".to_owned(),
                     number => format!("rule {number}"),
@@ -119,59 +237,9 @@ fn finding(facts: &Facts<'_>, mode: Mode, class: &Class<'_>) -> Finding {
                 hop.table,
                 owner(hop)
             ),
-        ),
-        None => (
-            Subject::from(mode),
-            format!("in mode {mode}, connections to {services} {then}: {reason}"),
-        ),
-    };
-    let shown = format!(
-        "{} {} from {}: {}, now {}",
-        of.service,
-        of.to,
-        of.client.name(),
-        of.then,
-        of.now
-    );
-    let count = number_of(class.count, "connection");
-    let mut seen = vec![
-        Proof::Note(shown),
-        Proof::Note(reason.to_owned()),
-        Proof::Note(format!("{count} in all")),
-    ];
-    seen.extend(of.rule.as_ref().map(|hop| proof_of(&Rule::of(hop, family))));
-    Finding::new(severity(facts, of), about, message)
-        .called(services)
-        .evidence(seen)
-        .services(class.services.clone())
-        .fix(fix(facts, mode, of, family))
-}
-
-fn owner(hop: &Hop) -> String {
-    match why::maker(hop) {
-        Maker::Other(who) => format!(" ({who})"),
-        _ => String::new(),
-    }
-}
-
-/// Returns whether the node breaks the connections in the new mode, or the mode itself treats them otherwise.
-fn severity(facts: &Facts<'_>, of: &Worse) -> Severity {
-    let is_of_mode = match &of.fault {
-        // Each mode has its own limits for replies and traffic policies.
-        Some(
-            Fault::SharedSource { .. }
-            | Fault::DirectReply { .. }
-            | Fault::ForeignSource { .. }
-            | Fault::OtherLink { .. }
-            | Fault::Hairpin { .. },
-        ) => true,
-        Some(Fault::Stopped { .. }) => is_local(facts, of),
-        _ => false,
-    };
-    if of.rule.is_none() && is_of_mode {
-        Severity::Warning
-    } else {
-        Severity::Error
+            None if self.is_by_design() => format!(", by design of mode {mode}: {}", self.reason),
+            None => format!(": {}", self.reason),
+        }
     }
 }
 
@@ -194,8 +262,80 @@ fn is_local(facts: &Facts<'_>, of: &Worse) -> bool {
     })
 }
 
-fn fix(facts: &Facts<'_>, mode: Mode, of: &Worse, family: Family) -> Fix {
-    match (&of.rule, &of.fault) {
+fn finding(facts: &Facts<'_>, mode: Mode, class: LossClass, lost: &Lost<'_>) -> Finding {
+    let first = &lost.losses[0];
+    let mut reasons: Vec<String> = Vec::new();
+    for loss in &lost.losses {
+        let reason = loss.because(mode);
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    let more = match reasons.len() - 1 {
+        0 => String::new(),
+        more => format!("; and for {}", number_of(more, "other reason")),
+    };
+    let then = match first.then {
+        Fate::Misled => "reach another program",
+        Fate::Refused => "are refused",
+        Fate::Partly => "fail in part",
+        _ => "get no answer",
+    };
+    let of = if lost.services.is_empty() {
+        String::new()
+    } else {
+        format!(" of {}", some_services(&lost.services))
+    };
+    let message = format!(
+        "in mode {mode}, connections from {} to {}{of} {then}{}{more}",
+        class.from.words(),
+        class.to.words(),
+        reasons[0]
+    );
+    let mut seen = vec![
+        Proof::Note(first.shown.clone()),
+        Proof::Note(first.reason.clone()),
+        Proof::Note(format!("{} in all", number_of(lost.losses.len(), "case"))),
+    ];
+    for loss in &lost.losses {
+        let Some(hop) = loss.rule else {
+            continue;
+        };
+        let rule = proof_of(&Rule::of(hop, Family::of(loss.to.ip())));
+        if !seen.contains(&rule) {
+            seen.push(rule);
+        }
+    }
+    Finding::new(Severity::Error, class, message)
+        .evidence(seen)
+        .services(lost.services.clone())
+        .fix(fix(facts, mode, class, first))
+}
+
+fn owner(hop: &Hop) -> String {
+    match why::maker(hop) {
+        Maker::Other(who) => format!(" ({who})"),
+        _ => String::new(),
+    }
+}
+
+fn fix(facts: &Facts<'_>, mode: Mode, class: LossClass, of: &Loss<'_>) -> Fix {
+    let mut fix = cure(facts, mode, of);
+    let text = fix.text.and(" Or accept the loss with ");
+    fix.text = text
+        .kpx([
+            "migrate".to_owned(),
+            "--to".to_owned(),
+            mode.to_string(),
+            "--accept-loss".to_owned(),
+            class.to_string(),
+        ])
+        .and(".");
+    fix
+}
+
+fn cure(facts: &Facts<'_>, mode: Mode, of: &Loss<'_>) -> Fix {
+    match (of.rule, of.fault) {
         (
             Some(_),
             Some(Fault::NoEndpoint {
@@ -210,6 +350,7 @@ fn fix(facts: &Facts<'_>, mode: Mode, of: &Worse, family: Family) -> Fix {
             "kubectl get pods -A -o wide",
         ),
         (Some(hop), _) => {
+            let family = Family::of(of.to.ip());
             let mut fix = rule_fix(&By::new(Rule::of(hop, family), why::maker(hop), facts.node));
             fix.text = fix
                 .text
@@ -217,7 +358,11 @@ fn fix(facts: &Facts<'_>, mode: Mode, of: &Worse, family: Family) -> Fix {
             fix
         }
         _ => Fix::kpx(
-            "Keep the node in its mode, or change what stops the connections before the switch.",
+            if of.is_by_design() {
+                "Keep the node in its mode: no setting of the new mode changes this."
+            } else {
+                "Keep the node in its mode, or change what stops the connections before the switch."
+            },
             [
                 "trace".to_owned(),
                 of.to.to_string(),

@@ -94,6 +94,8 @@ pub fn cleanup(
         }
         (_, None, Err(gap)) => return Err(gap.clone().into()),
     };
+    let alone = node.is_served_by(mode);
+    let serves = serves.or(alone.then_some("no other rules lead packets to Services"));
     if let Some(how) = serves.filter(|_| !force) {
         return Err(Refusal::Serves { mode, how });
     }

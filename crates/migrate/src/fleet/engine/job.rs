@@ -47,6 +47,11 @@ impl<C: Cluster> Engine<'_, C> {
             // The node's journal has the sum of all its jobs.
             fleet.observed.insert(node.to_owned(), loss);
         }
+        if matches!(job, Job::Finish | Job::Rollback) {
+            for note in pod::notes(&over) {
+                (self.on_event)(Event::Reports(node, &note));
+            }
+        }
         match pod::ended(&over) {
             pod::Ended::Failed(why) => Err(TaskError::Failed(why)),
             ended => Ok(ended),

@@ -11,7 +11,9 @@ use crate::wire::{NodeCommand, Start};
 use kpx_node::action::{KubeCommand, OURS, Object, Only, Resource, waits_for_copy};
 
 pub use phase::{Finished, Phase, is_ending, is_hopeless, lost, not_pulled, phase, uid};
-pub use reply::{Ended, Progress, awaits_restart, ended, observed_loss, previewed, progress};
+pub use reply::{
+    Ended, Progress, awaits_restart, ended, notes, observed_loss, previewed, progress,
+};
 
 /// The label with the id of the migration.
 pub const MIGRATION: &str = "kpx.dev/migration";
@@ -50,6 +52,7 @@ pub fn command(plan: &FleetPlan, job: Job) -> NodeCommand {
         strategy: plan.strategy,
         evict: plan.evict,
         skip: plan.skip.clone(),
+        accepts: plan.accepts.clone(),
         timeouts: plan.timeouts,
     };
     let timeouts = plan.timeouts;

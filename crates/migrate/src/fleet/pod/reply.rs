@@ -63,6 +63,11 @@ pub fn observed_loss(finished: &Finished) -> Option<ObservedLoss> {
     report(&finished.log)?.observed_loss
 }
 
+/// Returns the notes in the pod's report.
+pub fn notes(finished: &Finished) -> Vec<String> {
+    report(&finished.log).map_or_else(Vec::new, |report| report.notes)
+}
+
 /// The number of lines of a log that an error repeats.
 const LAST: usize = 5;
 
