@@ -84,6 +84,7 @@ fn clients_that_affinity_remembers_are_no_difference() {
         comment: None,
         timeout: None,
         expires: None,
+        conditions: Vec::new(),
     });
     let bound = NodeSnapshot::new(&evidence).with_nft(Ok(rules));
     let packets = of_node(&bound, Mode::Nftables, &Family::BOTH).unwrap();

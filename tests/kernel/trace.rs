@@ -5,6 +5,7 @@
 //! offers, and to some addresses that none does. kpx looks at the same namespace with its own live readers.
 
 pub(crate) mod established;
+mod foreign;
 pub(crate) mod judge;
 mod live;
 mod modes;

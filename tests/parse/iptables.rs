@@ -200,13 +200,13 @@ fn rules_of_other_software_are_printed_as_they_were_read() {
 
 #[test]
 fn an_unknown_match_is_kept_in_its_place() {
-    let text = "-m policy --dir in --pol ipsec -s 1.2.3.0/255.0.255.0 -m tcp --tcp-option 3 -j TOS --set-tos 0x10/0xff";
+    let text = "-m made-up --dir in --pol ipsec -s 1.2.3.0/255.0.255.0 -m tcp --tcp-option 3 -j TOS --set-tos 0x10/0xff";
     let rule = rule(text).unwrap();
     let unknown = |text: &'static str| Match::Unknown(text.into());
     assert_eq!(
         rule.matches,
         [
-            unknown("-m policy --dir in --pol ipsec"),
+            unknown("-m made-up --dir in --pol ipsec"),
             unknown("-s 1.2.3.0/255.0.255.0"),
             unknown("-m tcp --tcp-option 3"),
         ]
@@ -394,6 +394,8 @@ variants! {
     Match::Rpfilter(_),
     Match::Socket(_),
     Match::PktType(_),
+    Match::Conntrack(_),
+    Match::Policy(_),
     Match::Rt(_),
     Match::Unknown(_),
 }
@@ -492,6 +494,8 @@ fn matches() -> Vec<BoxedStrategy<Match<'static>>> {
         Just(Match::Rpfilter("--validmark --invert".into())).boxed(),
         Just(Match::Socket("--transparent".into())).boxed(),
         invertible(name()).prop_map(Match::PktType).boxed(),
+        options("--ctproto").prop_map(Match::Conntrack).boxed(),
+        options("--pol").prop_map(Match::Policy).boxed(),
         options("--rt-type").prop_map(Match::Rt).boxed(),
         (name(), name())
             .prop_map(|(a, b)| Match::Unknown(format!("-m x{a} --y {b}").into()))

@@ -335,7 +335,39 @@ fn text_of_other_releases_is_read() {
     assert!(
         matches!(&rules[1].statements[0], Statement::Mangle { value: Expr::Bits { op, .. }, .. } if op == "|")
     );
-    assert!(matches!(&rules[2].statements[0], Statement::Other(_)));
+    let jump = Verdict::Jump("{ accept }".to_owned());
+    assert_eq!(rules[2].statements[0], Statement::Verdict(jump));
+    let block = &table.chain("{ accept }").unwrap().rules[0].statements[0];
+    assert_eq!(*block, Statement::Verdict(Verdict::Accept));
+}
+
+/// The recording is the output of nft 1.0.6, in both forms, of what only some software uses: statements that run for elements,
+/// named objects in maps, chains without a name, ranges and maps of translations, logs.
+#[test]
+fn the_text_and_the_json_of_rare_statements_parse_to_the_same_rules() {
+    let dir = crate::support::root().join("testdata/nftables");
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    let listed = json(&read("rare.json")).unwrap();
+    let printed = text(&read("rare.txt")).unwrap();
+    let (listed, printed) = (
+        comparable(&listed.tables[0]),
+        comparable(&printed.tables[0]),
+    );
+    for (a, b) in listed.chains.iter().zip(&printed.chains) {
+        for (a, b) in a.rules.iter().zip(&b.rules) {
+            assert_eq!(a, b);
+        }
+    }
+    assert_eq!(listed, printed);
+    let others = listed.chains.iter().flat_map(|chain| &chain.rules);
+    let others = others.flat_map(|rule| &rule.statements);
+    let is_text = |of: &Statement| match of {
+        Statement::Other(value) => value.as_object().unwrap().values().all(|of| of.is_string()),
+        _ => true,
+    };
+    others.for_each(|of| assert!(is_text(of), "{of:?}"));
+    let ran = |name: &str| listed.set(name).unwrap().elements[0].conditions.len();
+    assert_eq!(["el", "elq", "elc"].map(ran), [1, 1, 0]);
 }
 
 #[test]

@@ -154,6 +154,21 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
         ("-m physdev ! --physdev-is-bridged", "1"),
         ("-p icmp -m icmp --icmp-type 8", "0"),
         (
+            "-m conntrack --ctorigdst 10.97.54.248/32 --ctorigdstport 80",
+            "1",
+        ),
+        ("-m conntrack ! --ctorigdst 10.97.54.248/32", "0"),
+        ("-m conntrack --ctproto 6 --ctdir ORIGINAL", "1"),
+        ("-m conntrack --ctdir REPLY", "0"),
+        ("-m conntrack --ctstatus SEEN_REPLY,ASSURED", "0"),
+        (
+            "-m conntrack --ctexpire 1:9",
+            "`-m conntrack --ctexpire …` holds: yes",
+        ),
+        ("-s 198.0.0.1/255.0.0.255", "1"),
+        ("! -s 198.0.0.1/255.0.0.255", "0"),
+        ("-m rpfilter --invert", "0"),
+        (
             "-m limit --limit 5/sec",
             "the rate limit `--limit 5/sec` is exceeded: yes",
         ),
@@ -277,14 +292,23 @@ fn a_set_has_links_and_marks() {
 }
 
 #[test]
-fn a_rule_for_pings_may_take_one() {
+fn a_rule_for_pings_takes_one() {
     let ping = Flow {
         proto: Proto::Icmp,
         port: 0,
         ..flow(false)
     };
-    let rules = iptables("-p icmp -m icmp --icmp-type 8 -j DROP");
-    assert_ne!(dropped(&rules, &ping), "0");
+    for (kind, expected) in [
+        ("--icmp-type 8", "1"),
+        ("--icmp-type 8/0", "1"),
+        ("--icmp-type any", "1"),
+        ("! --icmp-type 8", "0"),
+        ("--icmp-type 0", "0"),
+        ("--icmp-type 3/4", "0"),
+    ] {
+        let rules = iptables(&format!("-p icmp -m icmp {kind} -j DROP"));
+        assert_eq!(dropped(&rules, &ping), expected, "{kind}");
+    }
 }
 
 #[test]
@@ -433,6 +457,18 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("meta mark 0x00000001", "0"),
         ("meta mark != 0x00000001", "1"),
         ("ct mark 0x00000001", "0"),
+        ("ct l3proto ipv4", "1"),
+        ("ct direction original", "1"),
+        ("ct status & dnat != 0", "0"),
+        ("ct status & (dnat | snat) == 0", "1"),
+        ("oifname != \"eth0\"", "1"),
+        ("oifname \"eth0\"", "0"),
+        ("meta oifkind \"veth\"", "0"),
+        ("ip saddr & 255.0.0.255 == 198.0.0.1", "1"),
+        ("ip saddr & 255.0.0.255 != 198.0.0.1", "0"),
+        ("fib saddr . iif oif missing", "0"),
+        ("fib saddr . iif oif exists", "1"),
+        ("fib daddr oif exists", "1"),
         ("ct state new", "1"),
         ("ct state established,related", "0"),
         ("ct state != new", "0"),
@@ -480,7 +516,17 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("tcp flags ! syn", "0"),
     ];
     check_flow(&rules, &of(Proto::Sctp), drops);
-    let rules = [("icmp type echo-request", "which type of ICMP it is: yes")];
+    let rules = [
+        ("icmp type echo-request", "1"),
+        ("icmp type != echo-request", "0"),
+        ("icmp type { echo-reply, 3 }", "0"),
+        ("icmp type 8 icmp code 0", "1"),
+        ("icmpv6 type echo-request", "0"),
+        ("icmp id != 1", "what icmp id is: yes"),
+        ("icmp sequence 1", "what icmp sequence is: yes"),
+        ("icmp mtu 1400", "0"),
+        ("th dport 53", "what th dport is: yes"),
+    ];
     check_flow(&rules, &of(Proto::Icmp), drops);
     let v6 = Flow {
         source: Some([0x2001, 2, 0, 0, 0, 0, 0, 1].into()),
@@ -618,10 +664,7 @@ fn targets_of_iptables_have_their_effect() {
             "-p tcp -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x1/0x1",
             "delivered to a local proxy",
         ),
-        (
-            "-j TEE --gateway 10.0.0.1",
-            "the effect of target TEE is unknown",
-        ),
+        ("-j TEE --gateway 10.0.0.1\n-j DROP", "1"),
         ("-j NOWHERE", "chain NOWHERE of table mangle does not exist"),
         ("-j SECOND\n-j DROP\n-A SECOND -j RETURN", "1"),
         ("-g SECOND\n-j DROP\n-A SECOND -j RETURN", "0"),
@@ -680,8 +723,46 @@ fn statements_of_nftables_have_their_effect() {
         ("accept\ndrop", "0"),
         ("return\ndrop", "0"),
         ("continue\ndrop", "1"),
-        ("notrack\nct state untracked drop", "1"),
-        ("notrack\nct state new drop", "0"),
+        // Tracked packets stay so.
+        ("notrack\nct state untracked drop", "0"),
+        (
+            "ct state untracked drop\n}\nchain raw {\ntype filter hook prerouting priority raw; policy accept;\nnotrack",
+            "1",
+        ),
+        (
+            "ct mark 0 drop\nct direction original drop\nct original ip saddr 0.0.0.0/0 drop\nct state new drop\n}\n\
+             chain raw {\ntype filter hook prerouting priority raw; policy accept;\nct mark 0 drop\nct state new drop\nnotrack",
+            "0",
+        ),
+        (
+            "}\nchain raw {\ntype filter hook prerouting priority raw; policy accept;\nct state invalid drop",
+            "1",
+        ),
+        (
+            "add @seen { ip saddr }\nip saddr @seen drop",
+            "what set @seen holds: it was not read",
+        ),
+        ("reject with icmpv6 no-route\ndrop", "1"),
+        ("dnat ip6 to fd00::1\ndrop", "1"),
+        ("add @seen { ip6 saddr } drop", "0"),
+        ("add @seen { ip saddr counter } drop", "1"),
+        (
+            "add @seen { ip saddr limit rate over 10/minute } drop",
+            "`limit rate over 10/minute` of the element holds: yes",
+        ),
+        (
+            "update @seen { ip saddr ct count over 20 } drop",
+            "`ct count over 20` of the element holds: yes",
+        ),
+        (
+            "meta mark set tcp dport map { 80 : 0x00000007, 443 : 0x00000008 }\nmeta mark 0x00000007 drop",
+            "1",
+        ),
+        ("meta mark set tcp dport map { 443 : 0x00000008 } drop", "0"),
+        (
+            "queue flags bypass to 3",
+            "queued by rule 1 of other first: a program in user space decides",
+        ),
         (
             "queue to 1",
             "queued by rule 1 of other first: a program in user space decides",

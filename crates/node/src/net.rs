@@ -118,6 +118,16 @@ pub enum Proto {
 }
 
 impl Proto {
+    /// Returns the protocol, and of ICMP that of `family`.
+    #[must_use]
+    pub const fn in_family(self, family: Family) -> Self {
+        match (self, family) {
+            (Self::Icmp | Self::Icmpv6, Family::V4) => Self::Icmp,
+            (Self::Icmp | Self::Icmpv6, Family::V6) => Self::Icmpv6,
+            (other, _) => other,
+        }
+    }
+
     /// Returns the protocol with IP protocol number `number`.
     pub const fn from_number(number: u8) -> Self {
         match number {

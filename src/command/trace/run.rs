@@ -282,6 +282,7 @@ pub(super) fn aim(
     let owners = Owners::at_address(node, found.addr, found.port);
     let given = args.protocol.or(found.proto);
     let proto = given.unwrap_or_else(|| protocol(&owners, found));
+    let proto = proto.in_family(Family::of(found.addr));
     Ok((found, owners, proto))
 }
 

@@ -211,9 +211,18 @@ async fn from_kernel(
     };
     let rules = context.inside(item, read).await.ok()?;
     let mut by_tool = Vec::new();
-    for table in rules.odd() {
+    for (table, is_native) in rules.odd() {
+        if is_native {
+            by_tool.push((table, xtables::incompatible(table)));
+            continue;
+        }
         let args = ["-c", "-t", table].map(str::to_owned).to_vec();
-        let text = exec::run_with(context, item, save, args).await.ok()?;
+        let text = match exec::run_with(context, item, save, args).await {
+            Ok(text) => text,
+            // A rule of nftables that the tool cannot print; the list of nftables has the table.
+            Err(Gap::Failed(..)) if matches!(backend, Backend::Nft) => xtables::incompatible(table),
+            Err(_) => return None,
+        };
         by_tool.push((table, text));
     }
     Some(rules.text(&by_tool))

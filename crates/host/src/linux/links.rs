@@ -181,6 +181,8 @@ fn link(message: &LinkMessage, names: &BTreeMap<u32, String>) -> Map<String, Val
             LinkAttribute::Mtu(mtu) => set("mtu", json!(mtu)),
             LinkAttribute::Qdisc(qdisc) => set("qdisc", json!(qdisc)),
             LinkAttribute::Controller(index) => set("master", device(index)),
+            LinkAttribute::Group(0) => set("group", json!("default")),
+            LinkAttribute::Group(group) => set("group", json!(group.to_string())),
             LinkAttribute::OperState(state) => set("operstate", json!(state.to_string())),
             LinkAttribute::TxQueueLen(length) => set("txqlen", json!(length)),
             LinkAttribute::Address(bytes) => set("address", json!(hardware(bytes))),

@@ -69,6 +69,7 @@ impl Lease {
             comment: self.keeper.clone(),
             timeout: Some(self.seconds),
             expires: None,
+            conditions: Vec::new(),
         };
         PROTOCOLS.into_iter().map(element).collect()
     }

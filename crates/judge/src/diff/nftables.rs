@@ -223,6 +223,7 @@ fn without_elements(set: &Set) -> Set {
         data: set.data.clone(),
         flags: set.flags.clone(),
         timeout: set.timeout,
+        run: set.run.clone(),
         elements: Vec::new(),
     }
 }

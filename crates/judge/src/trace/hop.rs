@@ -278,12 +278,23 @@ pub enum Assumption {
         /// Whether it holds.
         holds: bool,
     },
-    /// The first address of a range is chosen.
+    /// This address of a range is chosen.
     Address {
         /// The chosen address.
+        chosen: IpAddr,
+        /// The first address of the range.
         first: IpAddr,
         /// The last address of the range.
         last: IpAddr,
+    },
+    /// This port of a range is chosen: some kernels take the first that is free, others any.
+    Port {
+        /// The chosen port.
+        chosen: u16,
+        /// The first port of the range.
+        first: u16,
+        /// The last port of the range.
+        last: u16,
     },
 }
 
@@ -304,7 +315,7 @@ impl Assumption {
                 question: Question::RouteBack { inverted, .. },
                 holds,
             } => holds == inverted,
-            Self::Answer { .. } | Self::Address { .. } => false,
+            Self::Answer { .. } | Self::Address { .. } | Self::Port { .. } => false,
         }
     }
 }
@@ -322,7 +333,16 @@ impl fmt::Display for Assumption {
             Self::Answer { question, holds } => {
                 write!(f, "{question}: {}", if *holds { "yes" } else { "no" })
             }
-            Self::Address { first, last } => write!(f, "{first} is chosen from {first}-{last}"),
+            Self::Address {
+                chosen,
+                first,
+                last,
+            } => write!(f, "{chosen} is chosen from {first}-{last}"),
+            Self::Port {
+                chosen,
+                first,
+                last,
+            } => write!(f, "port {chosen} is chosen from {first}-{last}"),
         }
     }
 }

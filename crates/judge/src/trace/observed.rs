@@ -465,10 +465,13 @@ fn ends_alike(outcome: &Outcome, packet: &Observed) -> bool {
     let arrives = |headers: &Headers| {
         let to = headers.destination;
         let chosen = outcome.when.iter().find_map(|when| match when {
-            Assumption::Address { first, last } => Some((*first..=*last).contains(&to.ip())),
-            Assumption::Answer { .. } => None,
+            Assumption::Address { first, last, .. } => Some((*first..=*last).contains(&to.ip())),
+            Assumption::Answer { .. } | Assumption::Port { .. } => None,
         });
-        let port = to.port() == 0 || to.port() == outcome.destination.1;
+        let of_range = |when: &Assumption| matches!(when, Assumption::Port { first, last, .. } if (*first..=*last).contains(&to.port()));
+        let port = to.port() == 0
+            || to.port() == outcome.destination.1
+            || outcome.when.iter().any(of_range);
         chosen.unwrap_or(to.ip() == outcome.destination.0)
             && port
             && headers.source.ip() == outcome.source

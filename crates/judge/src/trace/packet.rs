@@ -101,8 +101,12 @@ pub(crate) struct Packet {
     pub(crate) sticky: bool,
     /// The sets of session affinity in nftables in which its client was looked up, each as a hash of its name.
     looked_up: Option<Rc<Vec<u64>>>,
-    /// Whether it is not tracked.
+    /// Whether it is not to be tracked.
     pub(crate) untracked: bool,
+    /// Whether conntrack has seen it.
+    pub(super) seen_by_conntrack: bool,
+    /// The elements that rules added to sets, or took from them, on its way: the last one first.
+    written: Option<Rc<Vec<Written>>>,
     /// Whether the connection is already there.
     pub(crate) established: bool,
     /// Whether it goes from the server to the client.
@@ -200,6 +204,8 @@ impl Packet {
             sticky: false,
             looked_up: None,
             untracked: false,
+            seen_by_conntrack: false,
+            written: None,
             established: flow.established,
             reply: false,
             bound: [false; 2],
@@ -268,6 +274,43 @@ impl Packet {
     /// Returns the protocol for texts and for what follows from a recorded answer.
     pub(crate) const fn shown_proto(&self) -> Proto {
         self.proto
+    }
+
+    /// Returns whether it belongs to a tracked connection.
+    pub(crate) const fn is_tracked(&self) -> bool {
+        self.seen_by_conntrack && !self.untracked
+    }
+
+    /// Returns whether its connection has left the node, or arrived, before.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.established || self.input == Link::Named("lo".into())
+    }
+
+    /// Takes it out of connection tracking, which it must not have passed.
+    pub(crate) const fn untrack(&mut self) {
+        self.untracked |= !self.seen_by_conntrack;
+    }
+
+    /// Returns the type of ICMP that it has: that of a ping, or of its answer.
+    pub(crate) fn icmp_type(&self) -> u8 {
+        match (self.is(Proto::Icmp), self.reply) {
+            (true, false) => 8,
+            (true, true) => 0,
+            (false, false) => 128,
+            (false, true) => 129,
+        }
+    }
+
+    /// Notes that a rule added an element to a set, or took it from there.
+    pub(crate) fn write(&mut self, written: Written) {
+        Rc::make_mut(self.written.get_or_insert_default()).insert(0, written);
+    }
+
+    /// Returns whether a rule added an element to the set `name` or took it from there, for which `is_it` holds.
+    pub(crate) fn wrote(&self, name: u64, is_it: impl Fn(&[Part]) -> bool) -> Option<bool> {
+        let all = self.written.as_deref()?;
+        let found = all.iter().find(|of| of.set == name && is_it(&of.key));
+        found.map(|of| of.is_added)
     }
 
     /// Returns whether its protocol has ports that nat and IPVS look at.
@@ -345,7 +388,24 @@ impl Packet {
     }
 }
 
-fn hash(name: &str) -> u64 {
+/// An element that a rule added to a set, or took from it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Written {
+    /// The set, as [`hash`] of what names it.
+    pub(crate) set: u64,
+    pub(crate) key: Vec<Part>,
+    pub(crate) is_added: bool,
+}
+
+/// A part of an element, with the field that it is, if questions about that are recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    Number(u128, Option<Field>),
+    Word(String),
+}
+
+/// Returns the hash of a name.
+pub(crate) fn hash(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()

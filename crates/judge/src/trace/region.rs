@@ -347,6 +347,11 @@ impl<'p, T: Coordinate> Asked<'p, T> {
         Self { value, of }
     }
 
+    /// Returns the field about which questions are recorded.
+    pub(crate) fn field(self) -> Option<Field> {
+        self.of.map(|(_, field)| field)
+    }
+
     /// Returns whether questions are recorded.
     pub(crate) const fn is_recorded(self) -> bool {
         self.of.is_some()

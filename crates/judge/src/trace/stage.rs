@@ -11,6 +11,7 @@ use kpx_node::node::IptablesBackend;
 
 /// Priorities of `netfilter_ipv4.h`; those of IPv6 are the same.
 const RAW: i32 = -300;
+const CONNTRACK: i32 = -200;
 const MANGLE: i32 = -150;
 const NAT_DST: i32 = -100;
 const FILTER: i32 = 0;
@@ -37,6 +38,8 @@ pub(crate) enum Stage<'w, 'a> {
     Nat(Nat<'w, 'a>),
     /// IPVS.
     Ipvs,
+    /// Connection tracking.
+    Conntrack,
     /// An unknown stage.
     Unknown(String),
 }
@@ -155,6 +158,7 @@ impl Stage<'_, '_> {
             }
             Self::Nat(_) => "nat".to_owned(),
             Self::Ipvs => "IPVS".to_owned(),
+            Self::Conntrack => "connection tracking".to_owned(),
             Self::Unknown(what) => what.clone(),
         }
     }
@@ -188,6 +192,17 @@ pub(crate) fn stages<'w, 'a>(
     let tables = world.node.nft().map_or(&[][..], |rules| &rules.tables);
     for chains in &world.chains {
         if let Rules::Unknown(gap) = &chains.rules {
+            // The kernel's own list has them, too.
+            let of_iptables = |of: &&Table| {
+                of.family == family.nft_name() && OF_IPTABLES.contains(&of.name.as_str())
+            };
+            let mut listed = tables.iter().filter(of_iptables).peekable();
+            if Some(chains.store) == in_nftables
+                && listed.peek().is_some()
+                && listed.all(|table| !table.chains.is_empty())
+            {
+                continue;
+            }
             let stage = Stage::Unknown(format!("the iptables rules are unknown: {gap}"));
             stages.push(Registered::at(RAW, stage));
             continue;
@@ -267,6 +282,9 @@ pub(crate) fn stages<'w, 'a>(
         Hook::Input => stages.push(Registered::at(IPVS_IN, Stage::Ipvs)),
         Hook::Output => stages.push(Registered::at(IPVS_OUT, Stage::Ipvs)),
         Hook::Prerouting | Hook::Forward | Hook::Postrouting => {}
+    }
+    if matches!(hook, Hook::Prerouting | Hook::Output) {
+        stages.push(Registered::at(CONNTRACK, Stage::Conntrack));
     }
     Ok(sorted(stages).into_iter().map(|of| of.stage).collect())
 }

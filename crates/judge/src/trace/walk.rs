@@ -28,6 +28,12 @@ use kpx_node::net::Family;
 /// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
 const MOST_WAYS: usize = 100_000;
 
+/// The number of paths at which a walk gives up those with conditions that nothing decides: each such rule may double them.
+pub(crate) const MOST_OPEN: usize = 1024;
+
+/// Why such a path is not followed.
+pub(crate) const TOO_OPEN: &str = "too many conditions that the evidence does not decide: they leave more than 1,024 possible paths";
+
 /// Where nat decides on the destination (index 0) or the source (index 1) of a connection.
 const DESTINATION: usize = 0;
 const SOURCE: usize = 1;
@@ -63,6 +69,22 @@ pub(crate) enum End {
 pub(crate) type Branches = SmallVec<[Branch; 1]>;
 
 pub(crate) type Ends = SmallVec<[(Branch, End); 1]>;
+
+/// Returns `live`; the ways that conditions leave open end in `done` if they are too many, as one.
+pub(crate) fn bounded(mut live: Branches, done: &mut Ends) -> Branches {
+    if live.len() <= MOST_OPEN {
+        return live;
+    }
+    let (mut open, rest): (Branches, Branches) =
+        live.drain(..).partition(|branch| !branch.when.is_empty());
+    if let Some(mut one) = open.pop() {
+        one.weight += open.iter().map(|branch| branch.weight).sum::<f64>();
+        one.when
+            .retain(|when| open.iter().all(|branch| branch.when.contains(when)));
+        done.push((one, End::Unknown(TOO_OPEN.to_owned())));
+    }
+    rest
+}
 
 /// The next thing to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -189,12 +211,14 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             let Some((branch, phase)) = next else {
                 continue;
             };
-            if todo.len() + outcomes.len() > MOST_WAYS {
-                outcomes.push(outcome(
-                    branch,
-                    Verdict::Unknown,
-                    "too many possible paths to follow",
-                ));
+            let ways = todo.len() + outcomes.len();
+            let stop = match branch.when.is_empty() {
+                false if ways > MOST_OPEN => Some(TOO_OPEN),
+                _ if ways > MOST_WAYS => Some("too many possible paths to follow"),
+                _ => None,
+            };
+            if let Some(reason) = stop {
+                outcomes.push(outcome(branch, Verdict::Unknown, reason));
                 continue;
             }
             match (phase, tails.as_deref_mut()) {
@@ -277,7 +301,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     }
                 }
             }
-            live = next;
+            live = bounded(next, &mut done);
         }
         done.extend(live.into_iter().map(|mut branch| {
             // Without a nat chain here, the kernel still runs nat.
@@ -322,6 +346,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                 self.nat(branch, hook, side, nat)
             }
             Stage::Ipvs => Ok(self.ipvs(branch, hook)),
+            Stage::Conntrack => {
+                branch.packet.seen_by_conntrack = true;
+                Ok(smallvec![(branch, End::Accept)])
+            }
             Stage::Unknown(reason) => Ok(smallvec![(branch, End::Unknown(reason.clone()))]),
         }
     }

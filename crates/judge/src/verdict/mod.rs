@@ -228,6 +228,7 @@ const fn is_decided(when: &Assumption) -> bool {
     matches!(
         when,
         Assumption::Address { .. }
+            | Assumption::Port { .. }
             | Assumption::Answer {
                 question: Condition::RouteBack { .. },
                 ..

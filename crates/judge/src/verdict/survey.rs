@@ -163,7 +163,8 @@ fn one(
     port: &Port,
 ) -> Surveyed {
     let mut cells = Vec::new();
-    let mut has_endpoints = false;
+    // Without EndpointSlices, it is not known whether there are any.
+    let mut has_endpoints = judge.node.slices().is_err();
     for (family, walks) in walks {
         has_endpoints |= usable(port, *family).next().is_some();
         if port.left_to.is_some() {

@@ -673,7 +673,7 @@ fn unknown_ends(answer: &mut Answer) {
         let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
-            trace::Assumption::Address { .. } => when.to_string(),
+            trace::Assumption::Address { .. } | trace::Assumption::Port { .. } => when.to_string(),
         });
         let faults = path.cell.verdict.faults();
         let faults = faults.iter().map(ToString::to_string);

@@ -70,6 +70,10 @@ pub struct Link {
     pub flags: Vec<String>,
     /// `UP`, `DOWN` or `UNKNOWN`.
     pub state: String,
+    /// `ether`, `loopback`, …; `None` if not listed.
+    pub link_type: Option<String>,
+    /// Its group, by name or number; `None` if not listed.
+    pub group: Option<String>,
     /// Bridge or bond that it belongs to.
     pub master: Option<String>,
     /// MTU in bytes.
@@ -88,6 +92,8 @@ struct RawLink {
     ifindex: u32,
     link_index: Option<u32>,
     ifname: String,
+    link_type: Option<String>,
+    group: Option<String>,
     flags: Vec<String>,
     mtu: u32,
     operstate: String,
@@ -103,6 +109,8 @@ impl Default for RawLink {
             ifindex: 0,
             link_index: None,
             ifname: String::new(),
+            link_type: None,
+            group: None,
             flags: Vec::new(),
             mtu: 0,
             // `ip` prints this if the kernel does not report a state.
@@ -220,6 +228,8 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             kind: link.linkinfo.info_kind.unwrap_or_default(),
             flags: link.flags,
             state: link.operstate,
+            link_type: link.link_type,
+            group: link.group,
             master: link.master,
             mtu: link.mtu,
             hairpin,

@@ -19,7 +19,8 @@ use super::nf_tables::{Header, Table, built_in, family_number, header, headers, 
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use rule::Writer;
-use saved::{Rules, Saved};
+pub(super) use saved::incompatible;
+use saved::{NATIVE, Rules, Saved};
 use sets::Sets;
 
 /// A chain with the lines of its rules, or why the tool must read them.
@@ -57,6 +58,7 @@ fn saved(name: &'static str, table: &Table, found: Vec<Ruled>, family: Family) -
     for (header, rules) in found {
         match rules {
             Ok(rules) => chains.push((header, rules)),
+            Err(why) if saved::is_native(&why) => odd = Some(why),
             Err(why) => odd = odd.or(Some(why)),
         }
     }

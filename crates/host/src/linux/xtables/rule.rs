@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::NATIVE;
 use super::matches::{self, Flags, Ports, Transport, mark_words};
 use super::sets::Sets;
 use super::targets;
@@ -201,6 +202,7 @@ impl Writer {
                 targets::write(&mut self.target, self.family, name, revision, info)
             }
             "limit" => self.limit(data),
+            "lookup" => Err(format!("{NATIVE}it looks up a set")),
             other => Err(format!("expression {other} is unknown")),
         }
     }
@@ -279,7 +281,7 @@ impl Writer {
                 base: TRANSPORT, ..
             } => self.ports(loaded, operator, first, last),
             _ if first.bytes != last.bytes || first.length != last.length => {
-                Err("a range of something else than ports".to_owned())
+                Err(format!("{NATIVE}a range of something else than ports"))
             }
             From::Payload {
                 base: NETWORK,
@@ -386,7 +388,7 @@ impl Writer {
             length,
         } = loaded.from
         else {
-            return Err("an order of something else than ports".to_owned());
+            return Err(format!("{NATIVE}an order of something else than ports"));
         };
         let Some((false, number @ (6 | 17))) = self.protocol else {
             return Err("ports without TCP or UDP".to_owned());

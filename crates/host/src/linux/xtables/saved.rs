@@ -14,6 +14,19 @@ pub(crate) struct Rules {
     pub(super) tables: Vec<Saved>,
 }
 
+/// Begins the reason for a rule that iptables has no words for: the tool prints it without a condition, or fails.
+pub(super) const NATIVE: &str = "a rule is not of iptables: ";
+
+/// Returns whether this is the reason for such a rule.
+pub(super) fn is_native(why: &str) -> bool {
+    why.starts_with(NATIVE)
+}
+
+/// Returns what the tool prints for a table that it cannot read.
+pub(crate) fn incompatible(table: &str) -> String {
+    format!("# Table `{table}' is incompatible, use 'nft' tool.\n")
+}
+
 /// A table of [`Rules`].
 #[derive(Debug)]
 pub(super) struct Saved {
@@ -25,10 +38,10 @@ pub(super) struct Saved {
 }
 
 impl Rules {
-    /// Returns the names of the tables that the tool must read.
-    pub(crate) fn odd(&self) -> impl Iterator<Item = &'static str> {
-        let odd = self.tables.iter().filter(|table| table.odd.is_some());
-        odd.map(|table| table.name)
+    /// Returns the names of the tables that the tool must read, each with whether it cannot read it either.
+    pub(crate) fn odd(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let tables = self.tables.iter();
+        tables.filter_map(|table| Some((table.name, is_native(table.odd.as_ref()?))))
     }
 
     /// Returns the text that `iptables-save -c` prints, with the tables `by_tool` as the tool printed them.

@@ -57,6 +57,8 @@ pub(in crate::check) fn is_open(of: &Match<'_>) -> bool {
         | Match::Rpfilter(_)
         | Match::Socket(_)
         | Match::PktType(_)
+        | Match::Conntrack(_)
+        | Match::Policy(_)
         | Match::Rt(_)
         | Match::Unknown(_) => false,
     }

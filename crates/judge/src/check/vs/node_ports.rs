@@ -195,6 +195,8 @@ fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
             | Match::Rpfilter(_)
             | Match::Socket(_)
             | Match::PktType(_)
+            | Match::Conntrack(_)
+            | Match::Policy(_)
             | Match::Unknown(_) => true,
         });
         fits && match &rule.target {

@@ -7,20 +7,22 @@ use smallvec::{SmallVec, smallvec};
 use super::matches::{self, Context};
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
+use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
+use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
 use crate::trace::{Chains, Stop, ttl};
 use kpx_node::backend::iptables::model::{
-    Chain, Connmark, Match, Nat, Policy, RecentAction, Rule, Target,
+    Chain, Connmark, Match, Policy, RecentAction, Rule, Target,
 };
-use kpx_node::net::{Family, Mark};
+use kpx_node::net::{Cidr, Family, Mark};
 use kpx_node::node::IptablesBackend;
 
 /// More levels than any known program uses; nftables allows 16.
 const DEEPEST: usize = 64;
 
 /// Targets that leave the packet and its way as they are.
-const WITHOUT_EFFECT: [&str; 20] = [
+const WITHOUT_EFFECT: [&str; 21] = [
+    "TEE",
     "LOG",
     "NFLOG",
     "ULOG",
@@ -105,6 +107,14 @@ fn run<'n, 'a>(
     let mut done = Ends::new();
     for index in some.into_iter().flatten().chain(all) {
         let rule = &chain.rules[index];
+        // No packet of an open way matches: nothing is moved then, either.
+        if live.len() > 1
+            && live
+                .iter()
+                .all(|branch| matches::rule(rule, &branch.packet, at.context).is_no())
+        {
+            continue;
+        }
         let mut of_only = None;
         if let [only] = live.as_slice() {
             let likelihood = matches::rule(rule, &only.packet, at.context);
@@ -145,7 +155,7 @@ fn run<'n, 'a>(
                 }
             }
         }
-        live = reunite(next);
+        live = bounded(reunite(next), &mut done);
         if live.is_empty() {
             break;
         }
@@ -307,27 +317,27 @@ fn hits<'n, 'a>(
             None
         }
         Some(Target::Dnat(to)) => {
-            dnat(&mut branch, to);
-            let effect = translated(&branch);
-            note(&mut branch, effect);
-            Some(End::Accept)
+            let ports = to.ports.map(|ports| (ports.first, ports.last));
+            let random = to.flags.random || to.flags.random_fully;
+            let ways = translations(branch, to.addrs, ports, random);
+            return Ok(accepted(ways, note, translated));
         }
         Some(Target::Snat(to)) => {
-            let addr = to.addrs.map(|(first, _)| first);
-            translate_source(&mut branch, addr);
-            note(&mut branch, Effect::Snat { address: addr });
-            Some(End::Accept)
+            let ways = sources(branch, to.addrs);
+            return Ok(accepted(ways, note, |branch| Effect::Snat {
+                address: to.addrs.map(|_| branch.packet.source().shown()),
+            }));
         }
         Some(Target::Masquerade { .. }) => {
             let addr = masquerade(walker, &mut branch);
             note(&mut branch, Effect::Masquerade { address: addr });
             Some(End::Accept)
         }
-        Some(Target::Redirect { ports, .. }) => {
-            redirect(walker, &mut branch, at.hook, ports.map(|ports| ports.first));
-            let effect = translated(&branch);
-            note(&mut branch, effect);
-            Some(End::Accept)
+        Some(Target::Redirect { ports, random }) => {
+            let addr = redirected(walker, &branch, at.hook).map(|addr| (addr, addr));
+            let ports = ports.map(|ports| (ports.first, ports.last));
+            let ways = translations(branch, addr, ports, *random);
+            return Ok(accepted(ways, note, translated));
         }
         Some(Target::Connmark(how)) => {
             let from = branch.packet.mark.shown();
@@ -346,7 +356,7 @@ fn hits<'n, 'a>(
             None
         }
         Some(Target::Notrack { .. }) => {
-            branch.packet.untracked = true;
+            branch.packet.untrack();
             note(&mut branch, Effect::Untrack);
             None
         }
@@ -365,7 +375,34 @@ fn hits<'n, 'a>(
         Some(Target::Other {
             name: kind,
             options,
-        }) => other(&mut branch, kind, options, &mut note, &name),
+        }) => match (&**kind, mapped_by(options, at.hook, &branch)) {
+            ("NETMAP", Some((is_source, to))) => {
+                let effect = if is_source {
+                    translate_source(&mut branch, Some(to));
+                    Effect::Snat { address: Some(to) }
+                } else {
+                    translate(&mut branch, Some(to), None);
+                    translated(&branch)
+                };
+                note(&mut branch, effect);
+                Some(End::Accept)
+            }
+            ("NFQUEUE", _) if options.contains("--queue-bypass") => {
+                note(
+                    &mut branch,
+                    Effect::Other {
+                        what: format!("{kind} {options}"),
+                    },
+                );
+                let read = Likelihood::unknown("whether a program reads the queue");
+                let (queued, passes) = split(branch, &read);
+                let reason = format!("{}: a program in user space decides", name("queued"));
+                let queued = (queued, Some(End::Unknown(reason)));
+                let passes = passes.map(|branch| (branch, Some(End::Accept)));
+                return Ok(std::iter::once(queued).chain(passes).collect());
+            }
+            _ => other(&mut branch, kind, options, &mut note, &name),
+        },
     };
     Ok(smallvec![(branch, end)])
 }
@@ -400,14 +437,124 @@ pub(crate) fn translated(branch: &Branch) -> Effect {
     Effect::Dnat { address, port }
 }
 
-fn dnat(branch: &mut Branch, to: &Nat) {
-    if let Some((first, last)) = to.addrs
-        && first != last
-    {
-        branch.when.push(Assumption::Address { first, last });
+/// Addresses or ports of a range that are followed one by one; of more, the first is.
+const MOST_OF_RANGE: u32 = 16;
+
+/// Translates the destination to one of these addresses and ports: each way with its share. The kernel keeps a port that is one
+/// of them. Otherwise it draws one if that is asked for (`random`), and without, since Linux 6.8, takes the first; the address
+/// follows from both ends of the connection.
+pub(crate) fn translations(
+    branch: Branch,
+    addrs: Option<(IpAddr, IpAddr)>,
+    ports: Option<(u16, u16)>,
+    random: bool,
+) -> Vec<(Branch, f64)> {
+    let keeps = |first, last| !random && branch.packet.port().between(first, last);
+    let ports: Vec<(Option<u16>, f64, Option<Assumption>)> = match ports {
+        Some((first, last)) if first < last && branch.packet.has_ports() => {
+            let count = u32::from(last - first) + 1;
+            if keeps(first, last) {
+                vec![(None, 1.0, None)]
+            } else {
+                let followed = if count <= MOST_OF_RANGE { last } else { first };
+                let share = 1.0 / f64::from(followed - first + 1);
+                let when = |chosen| {
+                    let range = Assumption::Port {
+                        chosen,
+                        first,
+                        last,
+                    };
+                    (!random || followed < last).then_some(range)
+                };
+                let all = first..=followed;
+                all.map(|port| (Some(port), share, when(port))).collect()
+            }
+        }
+        ports => vec![(ports.map(|(first, _)| first), 1.0, None)],
+    };
+    let mut ways = Vec::new();
+    for (branch, addr, share) in each_address(branch, addrs) {
+        for (port, part, when) in &ports {
+            let mut branch = branch.clone();
+            branch.weight *= part;
+            branch.when.extend(when.clone());
+            translate(&mut branch, addr, *port);
+            ways.push((branch, share * part));
+        }
     }
-    let addr = to.addrs.map(|(first, _)| first);
-    translate(branch, addr, to.ports.map(|ports| ports.first));
+    ways
+}
+
+/// Translates the source to one of these addresses: each way with its share.
+pub(crate) fn sources(branch: Branch, addrs: Option<(IpAddr, IpAddr)>) -> Vec<(Branch, f64)> {
+    let ways = each_address(branch, addrs).into_iter();
+    ways.map(|(mut branch, addr, share)| {
+        translate_source(&mut branch, addr);
+        (branch, share)
+    })
+    .collect()
+}
+
+/// Returns the branch on each of its ways to an address of a range, with the address and its share.
+fn each_address(
+    branch: Branch,
+    addrs: Option<(IpAddr, IpAddr)>,
+) -> Vec<(Branch, Option<IpAddr>, f64)> {
+    let Some((first, last)) = addrs.filter(|(first, last)| first < last) else {
+        return vec![(branch, addrs.map(|(first, _)| first), 1.0)];
+    };
+    let (from, to) = (first.number(), last.number());
+    let count = u32::try_from(to - from + 1).unwrap_or(u32::MAX);
+    let followed = if count <= MOST_OF_RANGE { count } else { 1 };
+    let share = 1.0 / f64::from(followed);
+    let ways = (from..from + u128::from(followed)).map(|number| {
+        let chosen = region::address(Family::of(first), number);
+        let mut branch = branch.clone();
+        branch.weight *= share;
+        branch.when.push(Assumption::Address {
+            chosen,
+            first,
+            last,
+        });
+        (branch, Some(chosen), share)
+    });
+    ways.collect()
+}
+
+/// Returns the address that `range`, a network, has in the place of `old`.
+pub(crate) fn mapped(old: IpAddr, (first, last): (IpAddr, IpAddr)) -> IpAddr {
+    let family = Family::of(first);
+    let (old, first, last) = (old.number(), first.number(), last.number());
+    let free = first ^ last;
+    region::address(family, old & free | first & !free)
+}
+
+/// Returns whether `-j NETMAP --to NETWORK` at `hook` maps the source, and the new address.
+fn mapped_by(options: &str, hook: Hook, branch: &Branch) -> Option<(bool, IpAddr)> {
+    let net: Cidr = options.trim().strip_prefix("--to ")?.parse().ok()?;
+    let (first, last) = region::ends(net);
+    let of = |number| region::address(net.family(), number);
+    let is_source = matches!(hook, Hook::Postrouting | Hook::Input);
+    let old = if is_source {
+        branch.packet.source()
+    } else {
+        branch.packet.destination()
+    };
+    Some((is_source, mapped(old.exact(), (of(first), of(last)))))
+}
+
+/// Returns the ways of a translation, each accepted.
+fn accepted(
+    ways: Vec<(Branch, f64)>,
+    mut note: impl FnMut(&mut Branch, Effect),
+    effect: impl Fn(&Branch) -> Effect,
+) -> Hits {
+    let ways = ways.into_iter().map(|(mut branch, _)| {
+        let effect = effect(&branch);
+        note(&mut branch, effect);
+        (branch, Some(End::Accept))
+    });
+    ways.collect()
 }
 
 /// Rewrites the source, once per connection.
@@ -440,29 +587,28 @@ pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, branch: &mut Branch) -> Op
     addr
 }
 
-/// Sends the packet to this host: to 127.0.0.1 from the host itself, else to the address of the link it came by.
-pub(crate) fn redirect(
+/// Returns the address of this host that a packet is redirected to: 127.0.0.1 from the host itself, else that of the link it came
+/// by.
+pub(crate) fn redirected(
     walker: &Walker<'_, '_, '_>,
-    branch: &mut Branch,
+    branch: &Branch,
     hook: Hook,
-    port: Option<u16>,
-) {
-    let addr = match (hook, &branch.packet.input) {
+) -> Option<IpAddr> {
+    match (hook, &branch.packet.input) {
         (Hook::Output, _) => Some(match walker.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         }),
         (_, Link::Named(device)) => walker.router.masquerade(walker.family, Some(device), None),
         (_, Link::None | Link::Unknown) => None,
-    };
-    translate(branch, addr, port);
+    }
 }
 
 fn is_extension(name: &str) -> bool {
     WITHOUT_EFFECT.contains(&name)
         || matches!(
             name,
-            "CT" | "TTL" | "HL" | "QUEUE" | "NFQUEUE" | "NETMAP" | "TEE" | "CLUSTERIP"
+            "CT" | "TTL" | "HL" | "QUEUE" | "NFQUEUE" | "NETMAP" | "CLUSTERIP"
         )
 }
 
@@ -509,6 +655,9 @@ fn other(
 /// Keeps marks between packets of a connection; for a first packet only what is set here counts.
 fn connmark(branch: &mut Branch, how: &Connmark) {
     let kept = &mut branch.packet;
+    if !kept.is_tracked() {
+        return;
+    }
     match *how {
         Connmark::Set(mark) => kept.ct_mark = set_mark(kept.ct_mark, mark),
         Connmark::Save { packet, connection } => {

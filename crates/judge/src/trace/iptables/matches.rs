@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::sets;
+use super::{options, sets};
 use crate::trace::hop::Question;
 use crate::trace::index::Index;
 use crate::trace::packet::{Likelihood, Link, Packet};
@@ -87,6 +87,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             Likelihood::sure(state(states.value, packet) != states.inverted)
         }
         Match::Mark(mark) => Likelihood::sure(packet.mark().matches(mark.value) != mark.inverted),
+        Match::Connmark(_) if !packet.is_tracked() => Likelihood::NO,
         Match::Connmark(mark) => {
             Likelihood::sure(mark.value.matches(packet.ct_mark) != mark.inverted)
         }
@@ -148,14 +149,18 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 .and(port(output, bridged))
         }
         Match::Ipvs(options) => ipvs(options, packet),
-        // Only protocols with ports are traced.
-        Match::Icmp { .. } if !packet.has_ports() => {
-            Likelihood::unknown("which type of ICMP it is")
+        Match::Conntrack(options) => options::conntrack(options, packet),
+        Match::Policy(options) => options::policy(options, context.router.node),
+        Match::Icmp { v6, kind } if packet.is(if *v6 { Proto::Icmpv6 } else { Proto::Icmp }) => {
+            icmp(kind, packet)
         }
         // The packets of a connection have no routing header; without one, even an inverted option does not match (`rt_mt6`).
         Match::Icmp { .. } | Match::Rt(_) => Likelihood::NO,
         Match::Limit { options, .. } => {
             Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
+        }
+        Match::Rpfilter(options) if options::returns(options, packet, context.router) => {
+            Likelihood::sure(!options.split(' ').any(|word| word == "--invert"))
         }
         Match::Rpfilter(options) => Likelihood::undecided(Question::RouteBack {
             text: format!(
@@ -190,7 +195,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             Likelihood::sure(options.all(|(at, _)| at > 0 && words[at - 1] == "!"))
         }
         Match::Owner(options) => Likelihood::unknown(format!("whether the sender is {options}")),
-        Match::Unknown(text) => Likelihood::unknown(format!("whether `{text}` holds")),
+        Match::Unknown(text) => match options::masked(text, packet) {
+            Some(holds) => Likelihood::sure(holds),
+            None => Likelihood::unknown(format!("whether `{text}` holds")),
+        },
     }
 }
 
@@ -277,14 +285,45 @@ fn addr_type(
 
 /// Returns whether the packet is in one of `states`.
 pub(crate) fn state(states: States, packet: &Packet) -> bool {
-    let now = match (packet.untracked, packet.established) {
-        (true, _) => States::UNTRACKED,
-        (false, true) => States::ESTABLISHED,
-        (false, false) => States::NEW,
+    let now = match (packet.untracked, packet.is_tracked(), packet.established) {
+        (true, ..) => States::UNTRACKED,
+        (false, false, _) => States::INVALID,
+        (false, true, true) => States::ESTABLISHED,
+        (false, true, false) => States::NEW,
     };
     let translated = |bit, holds| if holds { bit } else { 0 };
     let now = now | translated(States::DNAT, packet.dnat) | translated(States::SNAT, packet.snat);
     states.0 & now != 0
+}
+
+/// Compares the type, and the code, if one is named, with those of a ping.
+fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
+    let text = &*kind.value;
+    let (of, code) = text.split_once('/').unwrap_or((text, ""));
+    let number = |of: &str| match of {
+        "any" | "255" => Some(packet.icmp_type()),
+        "echo-request" | "ping" if packet.is(Proto::Icmp) => Some(8),
+        "echo-reply" | "pong" if packet.is(Proto::Icmp) => Some(0),
+        "echo-request" => Some(128),
+        "echo-reply" => Some(129),
+        of => of.parse::<u8>().ok(),
+    };
+    // A code may be a range: `0:255`.
+    let codes = code.split(':').map(|code| {
+        if code.is_empty() {
+            Some(0)
+        } else {
+            number(code)
+        }
+    });
+    match (number(of), codes.min().flatten()) {
+        (Some(of), Some(code)) => {
+            Likelihood::sure((of == packet.icmp_type() && code == 0) != kind.inverted)
+        }
+        // Any other name is not that of a ping.
+        (None, _) => Likelihood::sure(kind.inverted),
+        (_, None) => Likelihood::unknown(format!("whether the type of ICMP is {text}")),
+    }
 }
 
 /// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.

@@ -2,4 +2,5 @@
 
 pub(crate) mod chain;
 pub(crate) mod matches;
+mod options;
 mod sets;

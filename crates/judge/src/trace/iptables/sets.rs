@@ -27,6 +27,9 @@ pub(crate) fn holds(
     {
         return Likelihood::sure(members.find(&parts).is_some());
     }
+    if let ("hash", ["net", "iface"]) = (method, parts.as_slice()) {
+        return by_link(set, sides, packet);
+    }
     let mut best: Option<(u32, bool)> = None;
     let mut unsure = false;
     for member in &set.members {
@@ -52,6 +55,65 @@ pub(crate) fn holds(
             Likelihood::unknown(format!("whether the source port is in set {}", set.name))
         }
         None => Likelihood::NO,
+    }
+}
+
+/// `hash:net,iface`: the kernel looks for a net from the longest prefix to the shortest, and stops at the first that has the
+/// address, whether that has the link or not (`hash_netiface4_kadt`, `mtype_test_cidrs`).
+fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
+    let mut best: Option<(u32, Vec<Likelihood>)> = None;
+    for member in &set.members {
+        let Some((net, link)) = member.element.split_once(',') else {
+            return open(set);
+        };
+        let addr = match sides.first() {
+            Some(Side::Destination) => packet.destination(),
+            _ => packet.source(),
+        };
+        let length = match address(net, addr) {
+            Some(Fit::Yes(length)) => length,
+            Some(Fit::No | Fit::Open) => continue,
+            None => return open(set),
+        };
+        let passed = match sides.get(1) {
+            Some(Side::Destination) => &packet.output,
+            _ => &packet.input,
+        };
+        let holds = match passed {
+            _ if link.contains(':') => return open(set),
+            Link::Named(name) => Likelihood::sure(fits(link, &member.options, name)),
+            Link::None => Likelihood::NO,
+            Link::Unknown => Likelihood::unknown(format!("whether the link is {link}")),
+        };
+        let nomatch = member
+            .options
+            .split_ascii_whitespace()
+            .any(|of| of == "nomatch");
+        let holds = match nomatch {
+            true => Likelihood::NO,
+            false => holds,
+        };
+        match &mut best {
+            Some((other, _)) if *other > length => {}
+            Some((other, all)) if *other == length => all.push(holds),
+            _ => best = Some((length, vec![holds])),
+        }
+    }
+    let mut all = best.map_or_else(Vec::new, |(_, all)| all).into_iter();
+    let any = |one: Likelihood, other: Likelihood| match one == Likelihood::YES {
+        true => one,
+        false if other.is_no() => one,
+        false => other,
+    };
+    let first = all.next().unwrap_or(Likelihood::NO);
+    all.fold(first, any)
+}
+
+/// Returns whether the link `name` is the one of a member, or begins as it does.
+fn fits(link: &str, options: &str, name: &str) -> bool {
+    match options.split_ascii_whitespace().any(|of| of == "wildcard") {
+        true => name.starts_with(link),
+        false => name == link,
     }
 }
 

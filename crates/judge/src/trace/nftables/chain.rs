@@ -8,16 +8,17 @@ use super::matches;
 use super::value::{Context, Value, read};
 use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
 use crate::trace::iptables::chain::{
-    masquerade, redirect, reunite, split, translate, translate_source, translated,
+    mapped, masquerade, redirected, reunite, sources, split, translated, translations,
 };
-use crate::trace::packet::Likelihood;
-use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
+use crate::trace::packet::{Likelihood, Packet, Written};
+use crate::trace::region;
+use crate::trace::walk::{self, Branch, Branches, End, Walker};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
 use kpx_node::backend::nftables::print;
 use kpx_node::backend::software::BRIDGE;
-use kpx_node::net::Mark;
+use kpx_node::net::{Cidr, Family, Mark, Proto};
 
 /// Chains nest no deeper in the kernel (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
@@ -63,7 +64,7 @@ impl<'a> Walker<'_, 'a, '_> {
         hook: Hook,
         table: &Table,
         chain: &Chain,
-    ) -> Ends {
+    ) -> walk::Ends {
         let context = Context {
             router: &self.router,
             table,
@@ -100,7 +101,7 @@ impl<'a> Walker<'_, 'a, '_> {
         ends
     }
 
-    fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> Ends {
+    fn run_nft(&self, branch: Branch, at: &At<'_, 'a>) -> walk::Ends {
         if at.depth > DEEPEST {
             return smallvec![(
                 branch,
@@ -108,13 +109,13 @@ impl<'a> Walker<'_, 'a, '_> {
             )];
         }
         let mut live: Branches = smallvec![branch];
-        let mut done = Ends::new();
+        let mut done = walk::Ends::new();
         for (index, rule) in at.chain.rules.iter().enumerate() {
             let mut next = Branches::with_capacity(live.len());
             for branch in live {
                 self.run_rule(branch, at, index, rule, &mut next, &mut done);
             }
-            live = reunite(next);
+            live = walk::bounded(reunite(next), &mut done);
             if live.is_empty() {
                 break;
             }
@@ -130,7 +131,7 @@ impl<'a> Walker<'_, 'a, '_> {
         index: usize,
         rule: &Rule,
         next: &mut Branches,
-        done: &mut Ends,
+        done: &mut walk::Ends,
     ) {
         let mut live: Branches = smallvec![branch];
         for statement in &rule.statements {
@@ -173,7 +174,7 @@ impl<'a> Walker<'_, 'a, '_> {
             Statement::Vmap { key, data } => {
                 let packet = branch.packet.clone();
                 let have = read(key, &packet, at.context);
-                let found = match matches::look_up(data, &have, at.context) {
+                let found = match matches::look_up(data, &have, &packet, at.context) {
                     Ok(found) => found,
                     Err(what) => return unread(branch, &what, &by("taken")),
                 };
@@ -188,6 +189,9 @@ impl<'a> Walker<'_, 'a, '_> {
                 })
             }
             Statement::Verdict(verdict) => self.verdict(branch, at, index, rule, verdict, 1.0),
+            Statement::Reject { kind, .. } if !is_for(kind.as_deref(), &branch.packet) => {
+                vec![Next::Over(branch)]
+            }
             Statement::Reject { kind, code } => {
                 let with = [kind.as_deref(), code.as_deref()]
                     .into_iter()
@@ -197,27 +201,78 @@ impl<'a> Walker<'_, 'a, '_> {
                 note(&mut branch, Effect::Reject { with }, 1.0);
                 vec![Next::End(branch, End::Reject(by("rejected")))]
             }
+            // Of the other family, a packet passes.
             Statement::Nat {
-                kind, addr, port, ..
-            } => Self::nat_statement(branch, at, index, rule, *kind, addr.as_ref(), port.as_ref()),
+                family: Some(family),
+                ..
+            } if *family != branch.packet.family().nft_name() => vec![Next::Over(branch)],
+            Statement::Nat {
+                kind,
+                addr,
+                port,
+                flags,
+                ..
+            } => {
+                let to = Aim {
+                    kind: *kind,
+                    addr: addr.as_ref(),
+                    port: port.as_ref(),
+                    flags,
+                };
+                Self::nat_statement(branch, at, index, rule, &to)
+            }
             Statement::Masquerade { .. } => {
                 let addr = masquerade(self, &mut branch);
                 note(&mut branch, Effect::Masquerade { address: addr }, 1.0);
                 vec![Next::End(branch, End::Accept)]
             }
-            Statement::Redirect { port, .. } => {
-                let port = port
-                    .as_ref()
-                    .and_then(|port| number(&read(port, &branch.packet, at.context)));
-                redirect(self, &mut branch, at.hook, port);
-                let effect = translated(&branch);
-                note(&mut branch, effect, 1.0);
-                vec![Next::End(branch, End::Accept)]
+            Statement::Redirect { port, flags } => {
+                let addr = redirected(self, &branch, at.hook);
+                let go = |branch, ports, chance: f64| {
+                    let ways = translations(
+                        branch,
+                        addr.map(|addr| (addr, addr)),
+                        ports,
+                        is_random(flags),
+                    );
+                    let ways = ways.into_iter().map(|(mut branch, part)| {
+                        let effect = translated(&branch);
+                        note(&mut branch, effect, chance * part);
+                        Next::End(branch, End::Accept)
+                    });
+                    ways.collect()
+                };
+                let Some(port) = port else {
+                    return go(branch, None, 1.0);
+                };
+                let packet = branch.packet.clone();
+                match choices(port, &packet, at.context) {
+                    Err(what) => unread(branch, &what, &by("taken")),
+                    Ok(found) => Self::choose(branch, found, |branch, chance, to| match to.ports {
+                        Some(ports) => go(branch, Some(ports), chance),
+                        None => vec![Next::End(branch, End::Unknown(UNREAD.to_owned()))],
+                    }),
+                }
             }
             Statement::Mangle { key, value } => mangle(branch, at, key, value, &note),
-            Statement::SetOp { op, set, .. } => {
-                branch.packet.sticky |=
-                    op != "delete" && set.starts_with(AFFINITY) && branch.packet.was_looked_up(set);
+            Statement::SetOp {
+                op, set, elem, run, ..
+            } => {
+                let key = read(elem, &branch.packet, at.context);
+                if matches!(key, Value::None) {
+                    return vec![Next::Over(branch)];
+                }
+                let is_added = op != "delete";
+                let key = matches::written_key(&key);
+                if set.starts_with(AFFINITY) {
+                    branch.packet.sticky |= is_added && branch.packet.was_looked_up(set);
+                } else if let Some(key) = key {
+                    branch.packet.write(Written {
+                        set: matches::name_of(at.table, set),
+                        key,
+                        is_added,
+                    });
+                }
                 note(
                     &mut branch,
                     Effect::Other {
@@ -225,7 +280,13 @@ impl<'a> Walker<'_, 'a, '_> {
                     },
                     1.0,
                 );
-                vec![Next::On(branch)]
+                let of_set = || at.table.set(set).map_or(&[][..], |set| &set.run);
+                let run = if run.is_empty() { of_set() } else { run };
+                if is_added {
+                    part(branch, &matches::conditions(run))
+                } else {
+                    vec![Next::On(branch)]
+                }
             }
             Statement::Counter { .. } => vec![Next::On(branch)],
             Statement::Xt { kind, name } => match (kind.as_str(), name.as_str()) {
@@ -253,12 +314,23 @@ impl<'a> Walker<'_, 'a, '_> {
                     "log" | "comment" | "flow" | "ct helper" | "ct timeout" | "ct expectation"
                     | "secmark" | "synproxy" | "dup" => vec![Next::On(branch)],
                     "notrack" => {
-                        branch.packet.untracked = true;
+                        branch.packet.untrack();
                         note(&mut branch, Effect::Untrack, 1.0);
                         vec![Next::On(branch)]
                     }
                     "limit" => undecided(branch, "whether a rate limit is exceeded"),
                     "quota" => undecided(branch, "whether a quota is used up"),
+                    "queue" if print::statement(statement).contains("bypass") => {
+                        let what = "whether a program reads the queue";
+                        let steps = undecided(branch, what).into_iter().map(|step| match step {
+                            Next::On(branch) => {
+                                Next::End(branch, End::Unknown(queued(&by("queued"))))
+                            }
+                            Next::Over(branch) => Next::End(branch, End::Accept),
+                            step => step,
+                        });
+                        steps.collect()
+                    }
                     "queue" | "tproxy" | "fwd" => {
                         vec![Next::End(
                             branch,
@@ -268,17 +340,20 @@ impl<'a> Walker<'_, 'a, '_> {
                             )),
                         )]
                     }
-                    _ => undecided(branch, &format!("whether `{value}` holds")),
+                    _ => undecided(
+                        branch,
+                        &format!("whether `{}` holds", print::statement(statement)),
+                    ),
                 }
             }
         }
     }
 
     /// Follows each entry of a map that may apply; what is left of the probability goes on with the next rule.
-    fn choose<'d>(
+    fn choose<T>(
         branch: Branch,
-        found: Vec<(f64, &'d Datum)>,
-        mut take: impl FnMut(Branch, f64, &'d Datum) -> Vec<Next>,
+        found: Vec<(f64, T)>,
+        mut take: impl FnMut(Branch, f64, T) -> Vec<Next>,
     ) -> Vec<Next> {
         let taken: f64 = found.iter().map(|(chance, _)| chance).sum();
         let mut steps = Vec::new();
@@ -320,7 +395,7 @@ impl<'a> Walker<'_, 'a, '_> {
                 End::Return
             }
             Verdict::Continue => return vec![Next::Over(branch)],
-            Verdict::Queue => End::Unknown(by("queued") + ": a program in user space decides"),
+            Verdict::Queue => End::Unknown(queued(&by("queued"))),
             Verdict::Jump(to) | Verdict::Goto(to) => {
                 let goes = matches!(verdict, Verdict::Goto(_));
                 note(if goes {
@@ -364,70 +439,155 @@ impl<'a> Walker<'_, 'a, '_> {
         at: &At<'_, 'a>,
         index: usize,
         rule: &Rule,
-        kind: NatKind,
-        addr: Option<&Expr>,
-        port: Option<&Expr>,
+        to: &Aim<'_>,
     ) -> Vec<Next> {
-        // `dnat to KEY map { … }` may choose among several.
         let packet = branch.packet.clone();
-        let targets: Vec<(f64, Vec<Value<'_>>)> = match addr {
-            Some(Expr::Lookup { key, data }) => {
-                let have = read(key, &packet, at.context);
-                match matches::look_up(data, &have, at.context) {
-                    Err(what) => return unread(branch, &what, &at.by("taken", index)),
-                    Ok(found) => found
-                        .into_iter()
-                        .filter_map(|(chance, datum)| match datum {
-                            Datum::Data(expr) => {
-                                Some((chance, parts(read(expr, &packet, at.context))))
-                            }
-                            Datum::Verdict(_) => None,
-                        })
-                        .collect(),
-                }
-            }
-            Some(addr) => vec![(1.0, parts(read(addr, &packet, at.context)))],
-            None => vec![(1.0, Vec::new())],
+        let of = |expr: Option<&Expr>| match expr {
+            Some(expr) => choices(expr, &packet, at.context),
+            None => Ok(vec![(1.0, Ends::default())]),
         };
-        let taken: f64 = targets.iter().map(|(chance, _)| chance).sum();
-        let mut steps = Vec::new();
-        for (chance, target) in targets {
-            let mut taken = branch.clone();
-            taken.weight *= chance;
-            let to = target.iter().find_map(address);
-            let port = match port {
-                Some(port) => number(&read(port, &taken.packet, at.context)),
-                None => target.iter().find_map(number),
-            };
-            if target
-                .iter()
-                .any(|value| matches!(value, Value::Unknown(_)))
-            {
-                steps.push(Next::End(
-                    taken,
-                    End::Unknown("the address it is translated to is unknown".to_owned()),
-                ));
-                continue;
+        // `dnat to KEY map { … }` may choose among several.
+        let (addrs, ports) = match (of(to.addr), of(to.port)) {
+            (Ok(addrs), Ok(ports)) => (addrs, ports),
+            (Err(what), _) | (_, Err(what)) => {
+                return unread(branch, &what, &at.by("taken", index));
             }
-            let effect = match kind {
-                NatKind::Dnat => {
-                    translate(&mut taken, to, port);
-                    translated(&taken)
+        };
+        Self::choose(branch, addrs, |branch, chance, found| {
+            Self::choose(branch, ports.clone(), |branch, part, with| {
+                let addrs = match found.addrs {
+                    Some(range) if to.flags.iter().any(|flag| flag == "netmap") => {
+                        let old = match to.kind {
+                            NatKind::Dnat => branch.packet.destination(),
+                            NatKind::Snat => branch.packet.source(),
+                        };
+                        let new = mapped(old.exact(), range);
+                        Some((new, new))
+                    }
+                    addrs => addrs,
+                };
+                if addrs.is_none() && to.addr.is_some() {
+                    return vec![Next::End(branch, End::Unknown(UNREAD.to_owned()))];
                 }
-                NatKind::Snat => {
-                    translate_source(&mut taken, to);
-                    Effect::Snat { address: to }
-                }
-            };
-            record(&mut taken, at, index, rule, effect, chance);
-            steps.push(Next::End(taken, End::Accept));
+                let ways = match to.kind {
+                    NatKind::Dnat => {
+                        let ports = with.ports.or(found.ports);
+                        translations(branch, addrs, ports, is_random(to.flags))
+                    }
+                    NatKind::Snat => sources(branch, addrs),
+                };
+                let ways = ways.into_iter().map(|(mut branch, share)| {
+                    let effect = match to.kind {
+                        NatKind::Dnat => translated(&branch),
+                        NatKind::Snat => Effect::Snat {
+                            address: addrs.map(|_| branch.packet.source().shown()),
+                        },
+                    };
+                    record(&mut branch, at, index, rule, effect, chance * part * share);
+                    Next::End(branch, End::Accept)
+                });
+                ways.collect()
+            })
+        })
+    }
+}
+
+/// Why a translation is not followed.
+const UNREAD: &str = "the address it is translated to is unknown";
+
+/// What a nat statement says.
+struct Aim<'s> {
+    kind: NatKind,
+    addr: Option<&'s Expr>,
+    port: Option<&'s Expr>,
+    flags: &'s [String],
+}
+
+/// First and last address, and first and last port, of those that a translation may choose.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    addrs: Option<(IpAddr, IpAddr)>,
+    ports: Option<(u16, u16)>,
+}
+
+/// Returns what `expr` gives a translation, each with its chance; the chances are 1 together unless a map may have no entry.
+fn choices(
+    expr: &Expr,
+    packet: &Packet,
+    context: &Context<'_, '_>,
+) -> Result<Vec<(f64, Ends)>, String> {
+    let Expr::Lookup { key, data } = expr else {
+        return ends(expr, packet, context).map(|ends| vec![(1.0, ends)]);
+    };
+    let have = read(key, packet, context);
+    let found = matches::look_up(data, &have, packet, context)?;
+    let found = found.into_iter().filter_map(|(chance, datum)| match datum {
+        Datum::Data(expr) => Some(ends(expr, packet, context).map(|ends| (chance, ends))),
+        Datum::Verdict(_) => None,
+    });
+    found.collect()
+}
+
+/// Reads addresses and ports that are written, or computed.
+fn ends(expr: &Expr, packet: &Packet, context: &Context<'_, '_>) -> Result<Ends, String> {
+    let unknown = || format!("what `{}` gives", print::expr(expr));
+    let mut all = Ends::default();
+    match expr {
+        Expr::Concat(parts) => {
+            for part in parts {
+                let part = ends(part, packet, context)?;
+                all.addrs = all.addrs.or(part.addrs);
+                all.ports = all.ports.or(part.ports);
+            }
         }
-        if taken < 1.0 - 1e-9 {
-            let mut rest = branch;
-            rest.weight *= 1.0 - taken;
-            steps.push(Next::Over(rest));
+        Expr::Range(first, last) => {
+            let (first, last) = (ends(first, packet, context)?, ends(last, packet, context)?);
+            all.addrs = first
+                .addrs
+                .zip(last.addrs)
+                .map(|((first, _), (_, last))| (first, last));
+            all.ports = first
+                .ports
+                .zip(last.ports)
+                .map(|((first, _), (_, last))| (first, last));
         }
-        steps
+        Expr::Prefix { addr, len } => {
+            let (addr, _) = ends(addr, packet, context)?.addrs.ok_or_else(unknown)?;
+            let family = Family::of(addr);
+            let (first, last) = region::ends(Cidr { addr, prefix: *len });
+            let of = |number| region::address(family, number);
+            all.addrs = Some((of(first), of(last)));
+        }
+        expr => match read(expr, packet, context) {
+            Value::Addr(addr) => {
+                let addr = addr.exact();
+                all.addrs = Some((addr, addr));
+            }
+            value => {
+                let port = value.number().and_then(|port| u16::try_from(port).ok());
+                let port = port.ok_or_else(unknown)?;
+                all.ports = Some((port, port));
+            }
+        },
+    }
+    Ok(all)
+}
+
+fn is_random(flags: &[String]) -> bool {
+    flags.iter().any(|flag| flag.ends_with("random"))
+}
+
+fn queued(by: &str) -> String {
+    format!("{by}: a program in user space decides")
+}
+
+/// Returns whether a rejection with this answer is for packets such as this one.
+fn is_for(kind: Option<&str>, packet: &Packet) -> bool {
+    match kind {
+        Some("icmp") => packet.family() == Family::V4,
+        Some("icmpv6") => packet.family() == Family::V6,
+        Some("tcp reset") => packet.is(Proto::Tcp),
+        _ => true,
     }
 }
 
@@ -466,8 +626,28 @@ fn mangle(
     value: &Expr,
     note: &impl Fn(&mut Branch, Effect, f64),
 ) -> Vec<Next> {
+    // What the packet does not have is not changed: the rule ends.
+    if let Expr::Payload { .. } = key
+        && matches!(read(key, &branch.packet, at.context), Value::None)
+    {
+        return vec![Next::Over(branch)];
+    }
+    if let Expr::Lookup { key: by, data } = value {
+        let packet = branch.packet.clone();
+        let have = read(by, &packet, at.context);
+        // A chance is followed on each of its ways.
+        if let (Value::Random { .. }, Ok(found)) =
+            (&have, matches::look_up(data, &have, &packet, at.context))
+        {
+            return Walker::choose(branch, found, |branch, _, datum| match datum {
+                Datum::Data(value) => mangle(branch, at, key, value, note),
+                Datum::Verdict(_) => vec![Next::On(branch)],
+            });
+        }
+    }
     let new = read(value, &branch.packet, at.context);
     match (key, &new) {
+        (_, Value::None) => return vec![Next::Over(branch)],
         (Expr::Meta(name), Value::Number(to)) if name == "mark" => {
             let from = branch.packet.mark.shown();
             let to = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
@@ -487,6 +667,7 @@ fn mangle(
             branch.packet.ttl = to;
             note(&mut branch, Effect::Ttl { to }, 1.0);
         }
+        (Expr::Ct { .. }, _) if !branch.packet.is_tracked() => {}
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {
             branch.packet.ct_mark = u32::try_from(*to & u64::from(u32::MAX)).unwrap_or(0);
             note(
@@ -516,24 +697,6 @@ fn mangle(
         ),
     }
     vec![Next::On(branch)]
-}
-
-fn parts(value: Value<'_>) -> Vec<Value<'_>> {
-    match value {
-        Value::Concat(values) => values,
-        value => vec![value],
-    }
-}
-
-fn address(value: &Value<'_>) -> Option<IpAddr> {
-    match value {
-        Value::Addr(addr) => Some(addr.exact()),
-        _ => None,
-    }
-}
-
-fn number(value: &Value<'_>) -> Option<u16> {
-    u16::try_from(value.number()?).ok()
 }
 
 /// Records that the policy of a base chain drops the packet.

@@ -1,13 +1,12 @@
 //! Comparisons of nftables rules, and their sets and maps.
 
-use super::value::{Context, Value, flags, read};
+use super::value::{Context, Value, ct, flags, read};
 
 use crate::trace::hop::Question;
 use crate::trace::index::Part;
-use crate::trace::iptables::matches::state as in_state;
-use crate::trace::packet::{Likelihood, Packet};
-use kpx_node::backend::iptables::model::States;
-use kpx_node::backend::nftables::model::{Datum, Element, Expr, Set};
+use crate::trace::packet::{self, Likelihood, Packet};
+use crate::trace::region::Coordinate as _;
+use kpx_node::backend::nftables::model::{Datum, Element, Expr, Set, Statement, Table};
 use kpx_node::backend::nftables::print;
 use kpx_node::net::{Cidr, Proto};
 
@@ -25,6 +24,26 @@ pub(crate) fn compare(
         return connection(key, op, right, packet);
     }
     let have = read(left, packet, context);
+    let by_fib = matches!(left, Expr::Fib { .. });
+    // `fib … oif 0` asks whether there is none.
+    let none = Expr::Bool(false);
+    let right = match right {
+        Expr::Number(0) if by_fib => &none,
+        right => right,
+    };
+    let asks_back = matches!(left, Expr::Fib { result, flags }
+        if result != "type" && ["saddr", "iif"].iter().all(|of| flags.iter().any(|flag| flag == of)));
+    // The walk puts packets where their return route is: it leads elsewhere only by rules that the link decides on.
+    if asks_back && matches!(&have, Value::Unknown(_)) || is_missing(&have) && asks_back {
+        return Likelihood::undecided(Question::RouteBack {
+            text: format!(
+                "whether `{} {op} {}` holds",
+                print::expr(left),
+                print::expr(right)
+            ),
+            inverted: (*right == Expr::Bool(false)) != (op == "!="),
+        });
+    }
     let mut likelihood = match have {
         Value::Random { modulus, offset } if modulus <= MOST_NUMBERS => {
             let numbers = (offset..).take(modulus as usize);
@@ -41,6 +60,11 @@ pub(crate) fn compare(
         }
     }
     likelihood
+}
+
+/// Returns whether a look-up of a route found no link.
+fn is_missing(have: &Value<'_>) -> bool {
+    matches!(have, Value::Word(name) if name.is_empty())
 }
 
 /// Numbers a random one is looked at one by one for.
@@ -72,18 +96,20 @@ fn holds(
         "!" if matches!(have, Value::None) => Likelihood::NO,
         "!" => bits(have, right).not(true),
         "==" | "in" | "!=" => {
-            let likelihood = if op == "in" && matches!(have, Value::Number(_) | Value::Port(_)) {
-                bits(have, right)
-            } else {
-                contains(right, have, packet, context)
-            };
             if matches!(have, Value::None) {
-                Likelihood::NO
+                return Likelihood::NO;
+            }
+            let is_number = matches!(have, Value::Number(_) | Value::Named(..) | Value::Port(_));
+            if op == "in" && is_number {
+                bits(have, right)
+            } else if op == "!=" {
+                // What runs for an element runs only where it is found.
+                contains(right, have, packet, context, false).not(true)
             } else {
-                likelihood.not(op == "!=")
+                contains(right, have, packet, context, true)
             }
         }
-        "<" | ">" | "<=" | ">=" => match (have, read(right, packet, context)) {
+        "<" | ">" | "<=" | ">=" => match (have, named(right, have, packet, context)) {
             (Value::None, _) => Likelihood::NO,
             (Value::Unknown(what), _) => Likelihood::unknown(what),
             (have, bound) => {
@@ -104,63 +130,54 @@ fn holds(
     }
 }
 
+/// Reads what a number is compared with, which may be written by name.
+fn named<'p>(
+    right: &Expr,
+    have: &Value<'_>,
+    packet: &'p Packet,
+    context: &Context<'_, '_>,
+) -> Value<'p> {
+    let number = match have {
+        Value::Named(_, names) => flags(right, names),
+        _ => None,
+    };
+    number.map_or_else(|| read(right, packet, context), Value::Number)
+}
+
 /// `flags in number`: any of the bits.
 fn bits(have: &Value<'_>, right: &Expr) -> Likelihood {
-    let mask = match right {
-        Expr::Number(number) => Some(*number),
-        right => flags(right),
+    let names = match have {
+        Value::Named(_, names) => names,
+        _ => &[][..],
     };
-    match (have.number(), mask) {
+    match (have.number(), flags(right, names)) {
         (Some(have), Some(mask)) => Likelihood::sure(have & mask != 0),
         _ => Likelihood::unknown(""),
     }
 }
 
-/// `ct state` and `ct status`.
+/// `ct state` and `ct status`, of which one of several is asked for.
 fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood {
-    let words: Vec<&str> = match right {
-        Expr::Word(word) => vec![word],
-        Expr::Set(list) => list
-            .iter()
-            .filter_map(|e| {
-                if let Expr::Word(word) = e {
-                    Some(word.as_str())
-                } else {
-                    None
-                }
-            })
-            .collect(),
-        other => return Likelihood::unknown(format!("whether ct {key} is {}", print::expr(other))),
+    let (bits, names) = match ct(key, None, packet) {
+        Value::Named(bits, names) => (bits, names),
+        _ => return Likelihood::NO,
     };
-    let mut any = false;
-    for word in words {
-        any |= match (key, word) {
-            ("state", word) => {
-                let bit = match word {
-                    "invalid" => States::INVALID,
-                    "new" => States::NEW,
-                    "related" => States::RELATED,
-                    "established" => States::ESTABLISHED,
-                    "untracked" => States::UNTRACKED,
-                    other => return Likelihood::unknown(format!("whether ct state is {other}")),
-                };
-                in_state(States(bit), packet)
-            }
-            (_, "dnat") => packet.dnat,
-            (_, "snat") => packet.snat,
-            (_, "confirmed" | "assured" | "seen-reply") => packet.established,
-            (_, other) => return Likelihood::unknown(format!("whether ct status has {other}")),
-        };
+    match flags(right, names) {
+        // Of a set, none.
+        Some(0) => Likelihood::sure((bits == 0) != matches!(op, "!=" | "!")),
+        Some(mask) => Likelihood::sure((bits & mask != 0) != matches!(op, "!=" | "!")),
+        None => Likelihood::unknown(format!("whether ct {key} is {}", print::expr(right))),
     }
-    Likelihood::sure(any != matches!(op, "!=" | "!"))
 }
 
-/// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`.
-pub(crate) fn contains(
+/// Returns the likelihood that `want` (a value, range, prefix, anonymous or named set) contains `have`, and with `runs` that what
+/// runs for the element lets the rule go on.
+fn contains(
     want: &Expr,
     have: &Value<'_>,
     packet: &Packet,
     context: &Context<'_, '_>,
+    runs: bool,
 ) -> Likelihood {
     if let Value::Unknown(what) = have {
         return Likelihood::unknown(what.clone());
@@ -171,14 +188,18 @@ pub(crate) fn contains(
     match want {
         Expr::Named(name) => match context.table.set(name) {
             None => Likelihood::unknown(format!("what set @{name} holds: it was not read")),
-            Some(set) if context.lasting && set.has_timeouts() => {
-                Likelihood::unknown(format!("whether set @{name} has it at the time"))
-            }
-            Some(set) => in_set(set, have, context),
+            Some(set) => match (written(set, have, packet, context.table), runs) {
+                (Some(true), true) => conditions(&set.run),
+                (Some(is_added), _) => Likelihood::sure(is_added),
+                (None, _) if context.lasting && set.has_timeouts() => {
+                    Likelihood::unknown(format!("whether set @{name} has it at the time"))
+                }
+                (None, _) => in_set(set, have, context, runs),
+            },
         },
         Expr::Set(list) => any(list
             .iter()
-            .map(|want| contains(want, have, packet, context))),
+            .map(|want| contains(want, have, packet, context, runs))),
         Expr::Any => Likelihood::YES,
         want => match same(want, have) {
             Some(holds) => Likelihood::sure(holds),
@@ -193,13 +214,92 @@ pub(crate) fn contains(
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
-fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>) -> Likelihood {
-    if let Some(found) = indexed(set, have, context) {
-        return Likelihood::sure(found.is_ok());
+fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>, runs: bool) -> Likelihood {
+    let found = |element: &Element| match runs {
+        true => conditions(&element.conditions),
+        false => Likelihood::YES,
+    };
+    if let Some(indexed) = indexed(set, have, context) {
+        return indexed.map_or(Likelihood::NO, found);
     }
     let elements = set.elements.iter();
-    any(elements
-        .map(|element| same(&element.key, have).map_or(Likelihood::unknown(""), Likelihood::sure)))
+    any(elements.map(|element| match same(&element.key, have) {
+        Some(true) => found(element),
+        Some(false) => Likelihood::NO,
+        None => Likelihood::unknown(""),
+    }))
+}
+
+/// Returns the likelihood that all of these statements let a rule go on.
+pub(super) fn conditions(all: &[Statement]) -> Likelihood {
+    all.iter().fold(Likelihood::YES, |likelihood, of| {
+        let text = print::statement(of);
+        likelihood.and(Likelihood::unknown(format!(
+            "whether `{text}` of the element holds"
+        )))
+    })
+}
+
+/// Returns whether a rule added `have` to `set`, or took it from there, while the packet was on its way.
+fn written(set: &Set, have: &Value<'_>, packet: &Packet, table: &Table) -> Option<bool> {
+    packet.wrote(name_of(table, &set.name), |key| {
+        let values = match have {
+            Value::Concat(values) => values.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        key.len() == values.len()
+            && key
+                .iter()
+                .zip(values)
+                .all(|(part, value)| is_part(part, value))
+    })
+}
+
+/// Returns whether `value` is what was written as `part`.
+fn is_part(part: &packet::Part, value: &Value<'_>) -> bool {
+    match (part, value) {
+        (packet::Part::Number(number, field), Value::Addr(addr)) => {
+            addr.shown().number() == *number
+                && (addr.field() == *field || addr.exact() == addr.shown())
+        }
+        (packet::Part::Number(number, field), Value::Port(port)) => {
+            port.shown().number() == *number
+                && (port.field() == *field || port.exact() == port.shown())
+        }
+        (packet::Part::Number(number, field), Value::Proto(of)) => {
+            of.shown().number() == *number && (of.field() == *field || of.exact() == of.shown())
+        }
+        (packet::Part::Number(number, _), Value::Number(of) | Value::Named(of, _)) => {
+            u128::from(*of) == *number
+        }
+        (packet::Part::Word(word), Value::Word(of)) => word == of,
+        _ => false,
+    }
+}
+
+/// Returns the key that a rule writes to a set; `None` if a part of it is unknown.
+pub(super) fn written_key(value: &Value<'_>) -> Option<Vec<packet::Part>> {
+    let one = |value: &Value<'_>| {
+        Some(match value {
+            Value::Addr(addr) => packet::Part::Number(addr.shown().number(), addr.field()),
+            Value::Port(port) => packet::Part::Number(port.shown().number(), port.field()),
+            Value::Proto(of) => packet::Part::Number(of.shown().number(), of.field()),
+            Value::Number(of) | Value::Named(of, _) => packet::Part::Number((*of).into(), None),
+            Value::Word(word) => packet::Part::Word(word.clone()),
+            Value::Concat(_) | Value::Random { .. } | Value::None | Value::Unknown(_) => {
+                return None;
+            }
+        })
+    };
+    match value {
+        Value::Concat(values) => values.iter().map(one).collect(),
+        value => one(value).map(|part| vec![part]),
+    }
+}
+
+/// Returns what names a set of a table.
+pub(super) fn name_of(table: &Table, set: &str) -> u64 {
+    packet::hash(&format!("{} {} {set}", table.family, table.name))
 }
 
 fn any(all: impl Iterator<Item = Likelihood>) -> Likelihood {
@@ -233,7 +333,7 @@ fn indexed<'s>(
             Value::Addr(addr) => Part::Addr(*addr),
             Value::Port(port) => Part::Port(*port),
             Value::Proto(proto) => Part::Proto(*proto),
-            Value::Number(number) => Part::Number(*number),
+            Value::Number(number) | Value::Named(number, _) => Part::Number(*number),
             Value::Word(_)
             | Value::Concat(_)
             | Value::Random { .. }
@@ -253,8 +353,16 @@ fn indexed<'s>(
 pub(crate) fn look_up<'m>(
     map: &'m Expr,
     have: &Value<'_>,
+    packet: &Packet,
     context: &'m Context<'_, '_>,
 ) -> Result<Vec<(f64, &'m Datum)>, String> {
+    let opened = |element: &Element| match element.conditions.first() {
+        Some(of) => Err(format!(
+            "whether `{}` of the element holds",
+            print::statement(of)
+        )),
+        None => Ok(()),
+    };
     let mut entries: Vec<(&Expr, &Datum)> = match map {
         Expr::Map(entries) => entries.iter().map(|(key, datum)| (key, datum)).collect(),
         Expr::Named(name) => {
@@ -262,13 +370,21 @@ pub(crate) fn look_up<'m>(
                 .table
                 .set(name)
                 .ok_or_else(|| format!("what map @{name} gives: it was not read"))?;
-            if context.lasting && set.has_timeouts() {
+            if context.lasting && set.has_timeouts()
+                || written(set, have, packet, context.table).is_some()
+            {
                 return Err(format!("what map @{name} has at the time"));
             }
             if let Some(found) = indexed(set, have, context) {
+                found.as_ref().map_or(Ok(()), |of| opened(of))?;
                 let datum = found.ok().and_then(|element| element.value.as_ref());
                 return Ok(datum.map(|datum| (1.0, datum)).into_iter().collect());
             }
+            let hit = set
+                .elements
+                .iter()
+                .find(|of| same(&of.key, have) == Some(true));
+            hit.map_or(Ok(()), opened)?;
             set.elements
                 .iter()
                 .filter_map(|e| Some((&e.key, e.value.as_ref()?)))
@@ -322,8 +438,15 @@ fn same(want: &Expr, have: &Value<'_>) -> Option<bool> {
             }
             true
         }
-        (Expr::Number(want), Value::Number(_) | Value::Port(_)) => have.between(*want, *want)?,
+        (Expr::Number(want), Value::Number(_) | Value::Named(..) | Value::Port(_)) => {
+            have.between(*want, *want)?
+        }
         (Expr::Bool(want), Value::Number(have)) => u64::from(*want) == *have,
+        // Whether there is a link.
+        (Expr::Bool(want), Value::Word(have)) => *want != have.is_empty(),
+        (want @ (Expr::Word(_) | Expr::Bits { .. }), Value::Named(have, names)) => {
+            flags(want, names)? == *have
+        }
         // Protocols may be listed by number.
         (Expr::Number(want), Value::Proto(have)) => have.lies((*want).into(), (*want).into()),
         (Expr::Word(want), Value::Proto(have)) => match want.strip_suffix('*') {
@@ -337,8 +460,8 @@ fn same(want: &Expr, have: &Value<'_>) -> Option<bool> {
             None => want == have,
         },
         (Expr::Word(want), Value::Addr(have)) => have.is_address(want.parse().ok()?),
-        (word @ Expr::Word(want), Value::Number(_) | Value::Port(_)) => {
-            let want = service(want).or_else(|| flags(word))?;
+        (Expr::Word(want), Value::Number(_) | Value::Port(_)) => {
+            let want = service(want)?;
             have.between(want, want)?
         }
         (Expr::Prefix { addr, len }, Value::Addr(have)) => {

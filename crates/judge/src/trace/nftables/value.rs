@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use super::matches::look_up;
 use crate::trace::index::Index;
 use crate::trace::packet::{Link, Packet};
 use crate::trace::region::Asked;
-use crate::trace::route::Router;
-use kpx_node::backend::nftables::model::{Expr, Table};
+use crate::trace::route::{Lookup, Router};
+use kpx_node::backend::nftables::model::{Datum, Expr, Table};
 use kpx_node::backend::nftables::print;
 use kpx_node::net::{Family, Proto};
 
@@ -18,6 +19,8 @@ pub(crate) enum Value<'p> {
     /// The number of a protocol.
     Proto(Asked<'p, u8>),
     Number(u64),
+    /// A number, or bits, that rules write by name.
+    Named(u64, Names),
     Word(String),
     Concat(Vec<Value<'p>>),
     /// A random number below this.
@@ -31,11 +34,119 @@ pub(crate) enum Value<'p> {
     Unknown(String),
 }
 
+/// Names of numbers.
+pub(crate) type Names = &'static [(&'static str, u64)];
+
+/// Bits of the flags of TCP.
+const TCP_FLAGS: Names = &[
+    ("fin", 0x01),
+    ("syn", 0x02),
+    ("rst", 0x04),
+    ("psh", 0x08),
+    ("ack", 0x10),
+    ("urg", 0x20),
+    ("ecn", 0x40),
+    ("cwr", 0x80),
+];
+
+/// Types of ICMP, of IPv4 and of IPv6.
+const ICMP_TYPES: Names = &[
+    ("echo-reply", 0),
+    ("destination-unreachable", 3),
+    ("source-quench", 4),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("router-advertisement", 9),
+    ("router-solicitation", 10),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+    ("timestamp-request", 13),
+    ("timestamp-reply", 14),
+    ("info-request", 15),
+    ("info-reply", 16),
+    ("address-mask-request", 17),
+    ("address-mask-reply", 18),
+];
+const ICMPV6_TYPES: Names = &[
+    ("destination-unreachable", 1),
+    ("packet-too-big", 2),
+    ("time-exceeded", 3),
+    ("parameter-problem", 4),
+    ("echo-request", 128),
+    ("echo-reply", 129),
+    ("mld-listener-query", 130),
+    ("mld-listener-report", 131),
+    ("mld-listener-done", 132),
+    ("mld-listener-reduction", 132),
+    ("nd-router-solicit", 133),
+    ("nd-router-advert", 134),
+    ("nd-neighbor-solicit", 135),
+    ("nd-neighbor-advert", 136),
+    ("nd-redirect", 137),
+    ("router-renumbering", 138),
+    ("ind-neighbor-solicit", 141),
+    ("ind-neighbor-advert", 142),
+    ("mld2-listener-report", 143),
+];
+const ICMP_CODES: Names = &[
+    ("net-unreachable", 0),
+    ("host-unreachable", 1),
+    ("prot-unreachable", 2),
+    ("port-unreachable", 3),
+    ("frag-needed", 4),
+    ("net-prohibited", 9),
+    ("host-prohibited", 10),
+    ("admin-prohibited", 13),
+];
+const ICMPV6_CODES: Names = &[
+    ("no-route", 0),
+    ("admin-prohibited", 1),
+    ("addr-unreachable", 3),
+    ("port-unreachable", 4),
+    ("policy-fail", 5),
+    ("reject-route", 6),
+];
+
+/// Bits of `ct state` and `ct status`, and the directions of a connection.
+const STATES: Names = &[
+    ("invalid", 1),
+    ("established", 2),
+    ("related", 4),
+    ("new", 8),
+    ("untracked", 64),
+];
+const STATUS: Names = &[
+    ("expected", 1),
+    ("seen-reply", 1 << 1),
+    ("assured", 1 << 2),
+    ("confirmed", 1 << 3),
+    ("snat", 1 << 4),
+    ("dnat", 1 << 5),
+    ("dying", 1 << 9),
+];
+const DIRECTIONS: Names = &[("original", 0), ("reply", 1)];
+
+/// Types and groups of links (`ARPHRD_*`).
+const LINK_TYPES: Names = &[
+    ("ether", 1),
+    ("ppp", 512),
+    ("ipip", 768),
+    ("ipip6", 769),
+    ("loopback", 772),
+    ("sit", 776),
+    ("ipgre", 778),
+    // As `ip` calls them.
+    ("gre", 778),
+    ("tunnel6", 769),
+    ("none", 65534),
+];
+const LINK_GROUPS: Names = &[("default", 0)];
+
 impl Value<'_> {
     /// Returns the number that it is; packets with any other have to be walked for themselves.
     pub(crate) fn number(&self) -> Option<u64> {
         match self {
-            Self::Number(number) => Some(*number),
+            Self::Number(number) | Self::Named(number, _) => Some(*number),
             Self::Port(port) => Some(u64::from(port.exact())),
             _ => None,
         }
@@ -44,7 +155,7 @@ impl Value<'_> {
     /// Returns whether the number is one of those from `first` to `last`; `None` if it is none.
     pub(super) fn between(&self, first: u64, last: u64) -> Option<bool> {
         match self {
-            Self::Number(number) => Some((first..=last).contains(number)),
+            Self::Number(number) | Self::Named(number, _) => Some((first..=last).contains(number)),
             Self::Port(port) => Some(port.lies(first.into(), last.into())),
             _ => None,
         }
@@ -65,6 +176,17 @@ pub(crate) struct Context<'c, 'a> {
 /// Reads `expr` from the packet.
 pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_>) -> Value<'p> {
     match expr {
+        Expr::Lookup { key, data } => {
+            let have = read(key, packet, context);
+            match look_up(data, &have, packet, context).as_deref() {
+                Err(what) => Value::Unknown(what.to_owned()),
+                Ok([]) => Value::None,
+                Ok([(chance, Datum::Data(found))]) if *chance >= 1.0 => {
+                    read(found, packet, context)
+                }
+                Ok(_) => Value::Unknown(format!("what `{}` gives", print::expr(expr))),
+            }
+        }
         Expr::Number(number) => Value::Number(*number),
         Expr::Word(word) => word.parse().map_or_else(
             |_| Value::Word(word.clone()),
@@ -72,7 +194,11 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
         ),
         Expr::Bool(flag) => Value::Number(u64::from(*flag)),
         Expr::Payload { protocol, field } => payload(protocol, field, packet),
-        Expr::Meta(key) => meta(key, packet),
+        Expr::Meta(key) => match key.as_str() {
+            "iifkind" | "iifgroup" | "iiftype" => of_link(key, &packet.input, context),
+            "oifkind" | "oifgroup" | "oiftype" => of_link(key, &packet.output, context),
+            key => meta(key, packet),
+        },
         Expr::Ct { key, dir } => ct(key, dir.as_deref(), packet),
         Expr::Fib { result, flags } => fib(result, flags, packet, context),
         Expr::Numgen {
@@ -86,10 +212,10 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
                 .iter()
                 .map(|part| read(part, packet, context))
                 .collect();
-            match values
-                .iter()
-                .find(|v| matches!(v, Value::None | Value::Unknown(_)))
-            {
+            // A part that does not apply decides, whatever is unknown.
+            let none = values.iter().find(|of| matches!(of, Value::None));
+            let gap = || values.iter().find(|of| matches!(of, Value::Unknown(_)));
+            match none.or_else(gap) {
                 Some(gap) => gap.clone(),
                 None => Value::Concat(values),
             }
@@ -101,20 +227,31 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             {
                 return Value::Number(packet.mark().bits(bits).into());
             }
-            let side = |expr| match flags(expr) {
-                Some(bits) => Value::Number(bits),
-                None => read(expr, packet, context),
+            let left = read(left, packet, context);
+            let names = match left {
+                Value::Named(_, names) => names,
+                _ => TCP_FLAGS,
             };
-            let (left, right) = (side(left), side(right));
+            let right = match flags(right, names) {
+                Some(bits) => Value::Number(bits),
+                None => read(right, packet, context),
+            };
+            if let (Value::Addr(addr), "&", Value::Addr(mask)) = (&left, op.as_str(), &right) {
+                return Value::Addr(Asked::new(masked(addr.exact(), mask.shown()), None));
+            }
             if let (Some(a), Some(b)) = (left.number(), right.number()) {
-                return Value::Number(match op.as_str() {
+                let number = match op.as_str() {
                     "|" => a | b,
                     "&" => a & b,
                     "^" => a ^ b,
                     "<<" => a << (b & 63),
                     ">>" => a >> (b & 63),
                     other => return Value::Unknown(format!("what operator {other} gives")),
-                });
+                };
+                return match left {
+                    Value::Named(_, names) => Value::Named(number, names),
+                    _ => Value::Number(number),
+                };
             }
             match (left, right) {
                 (Value::None, _) | (_, Value::None) => Value::None,
@@ -123,6 +260,15 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             }
         }
         other => Value::Unknown(format!("what `{}` gives", print::expr(other))),
+    }
+}
+
+/// Returns the bits of `addr` that `mask` has.
+fn masked(addr: IpAddr, mask: IpAddr) -> IpAddr {
+    match (addr, mask) {
+        (IpAddr::V4(addr), IpAddr::V4(mask)) => IpAddr::V4(addr & mask),
+        (IpAddr::V6(addr), IpAddr::V6(mask)) => IpAddr::V6(addr & mask),
+        (addr, _) => addr,
     }
 }
 
@@ -137,24 +283,33 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         ("tcp", _) if !packet.is(Proto::Tcp) => Value::None,
         ("udp", _) if !packet.is(Proto::Udp) => Value::None,
         ("sctp", _) if !packet.is(Proto::Sctp) => Value::None,
-        ("icmp" | "icmpv6", "type" | "code") if !packet.has_ports() => {
-            Value::Unknown("which type of ICMP it is".to_owned())
+        ("icmp", _) if !packet.is(Proto::Icmp) => Value::None,
+        ("icmpv6", _) if !packet.is(Proto::Icmpv6) => Value::None,
+        // A ping.
+        ("icmp", "type") => Value::Named(packet.icmp_type().into(), ICMP_TYPES),
+        ("icmpv6", "type") => Value::Named(packet.icmp_type().into(), ICMPV6_TYPES),
+        ("icmp", "code") => Value::Named(0, ICMP_CODES),
+        ("icmpv6", "code") => Value::Named(0, ICMPV6_CODES),
+        ("icmp" | "icmpv6", "id" | "sequence" | "checksum") => {
+            Value::Unknown(format!("what {protocol} {field} is"))
         }
         ("ether", "type") => meta("protocol", packet),
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
+        ("th", _) if !packet.has_ports() => Value::Unknown(format!("what th {field} is")),
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),
             None => Value::Unknown("what the source port is".to_owned()),
         },
-        ("tcp", "flags") => Value::Number(if packet.established { 0x10 } else { 0x02 }),
+        ("tcp", "flags") => Value::Named(if packet.established { 0x10 } else { 0x02 }, TCP_FLAGS),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }
 }
 
 fn link(link: &Link) -> Value<'static> {
     match link {
-        Link::None => Value::None,
+        // The kernel compares with an empty name, or index 0.
+        Link::None => Value::Word(String::new()),
         Link::Named(name) => Value::Word(name.to_string()),
         Link::Unknown => Value::Unknown("which link it passes".to_owned()),
     }
@@ -183,27 +338,90 @@ fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
         "iif" | "iifname" => link(&packet.input),
         "oif" | "oifname" => link(&packet.output),
         "pkttype" => Value::Word("host".to_owned()),
+        // Only a packet of a local process has an owner.
+        "skuid" | "skgid" | "cgroup"
+            if packet.input != Link::None && packet.output != Link::None =>
+        {
+            Value::None
+        }
         other => Value::Unknown(format!("what meta {other} is")),
     }
 }
 
-fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
-    match (key, dir) {
-        ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
-        ("state", _) => Value::Word(
-            match (packet.untracked, packet.established) {
-                (true, _) => "untracked",
-                (false, true) => "established",
-                (false, false) => "new",
-            }
-            .to_owned(),
-        ),
-        ("direction", _) => {
-            let direction = if packet.reply { "reply" } else { "original" };
-            Value::Word(direction.to_owned())
+/// Returns a value of a link that the list of links has.
+fn of_link(key: &str, link: &Link, context: &Context<'_, '_>) -> Value<'static> {
+    let unknown = || Value::Unknown(format!("what meta {key} is"));
+    let name = match link {
+        Link::None => return Value::None,
+        Link::Unknown => return unknown(),
+        Link::Named(name) => name,
+    };
+    let Ok(links) = context.router.node.links() else {
+        return unknown();
+    };
+    let Some(link) = links.all.iter().find(|of| *of.name == **name) else {
+        return unknown();
+    };
+    match key {
+        // A physical link has no kind.
+        "iifkind" | "oifkind" if link.kind.is_empty() => Value::None,
+        "iifkind" | "oifkind" => Value::Word(link.kind.clone()),
+        "iifgroup" | "oifgroup" => match &link.group {
+            Some(group) => group_number(group).map_or_else(
+                || Value::Word(group.clone()),
+                |group| Value::Named(group, LINK_GROUPS),
+            ),
+            None => unknown(),
+        },
+        _ => {
+            let of = |kind: &&(&str, u64)| link.link_type.as_deref() == Some(kind.0);
+            let found = LINK_TYPES.iter().find(of);
+            found.map_or_else(unknown, |(_, number)| Value::Named(*number, LINK_TYPES))
         }
-        ("l3proto", _) => meta("protocol", packet),
+    }
+}
+
+fn group_number(group: &str) -> Option<u64> {
+    match group {
+        "default" => Some(0),
+        group => group.parse().ok(),
+    }
+}
+
+/// Returns what the packet's connection has; nothing but a state if it is not tracked, or not yet.
+pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<'p> {
+    let tracked = packet.is_tracked();
+    match (key, dir) {
+        ("state", _) => {
+            let state = match (packet.untracked, tracked, packet.established) {
+                (true, ..) => 64,
+                (false, false, _) => 1,
+                (false, true, true) => 2,
+                (false, true, false) => 8,
+            };
+            Value::Named(state, STATES)
+        }
+        _ if !tracked => Value::None,
+        ("status", _) => {
+            let mut status = 0;
+            for (name, holds) in [
+                ("dnat", packet.dnat),
+                ("snat", packet.snat),
+                ("confirmed", packet.is_confirmed()),
+                ("assured", packet.established),
+                ("seen-reply", packet.established),
+            ] {
+                let bit = STATUS.iter().find(|(of, _)| *of == name);
+                status |= bit.map_or(0, |(_, bit)| if holds { *bit } else { 0 });
+            }
+            Value::Named(status, STATUS)
+        }
+        ("mark", _) => Value::Number(u64::from(packet.ct_mark)),
+        ("direction", _) => Value::Named(packet.reply.into(), DIRECTIONS),
+        ("l3proto", _) => meta("nfproto", packet),
         ("protocol", _) => Value::Proto(packet.proto()),
+        ("ip daddr" | "ip saddr", _) if packet.family() != Family::V4 => Value::None,
+        ("ip6 daddr" | "ip6 saddr", _) if packet.family() != Family::V6 => Value::None,
         ("ip daddr" | "ip6 daddr" | "daddr", Some("original")) => {
             Value::Addr(packet.original_destination())
         }
@@ -221,40 +439,69 @@ fn fib(
     packet: &Packet,
     context: &Context<'_, '_>,
 ) -> Value<'static> {
-    let addr = if flags.iter().any(|f| f == "saddr") {
-        packet.source()
-    } else {
-        packet.destination()
+    let has = |flag: &str| flags.iter().any(|of| of == flag);
+    let passed = match (has("iif"), has("oif")) {
+        (true, _) => Some(&packet.input),
+        (false, true) => Some(&packet.output),
+        (false, false) => None,
     };
-    if result != "type" {
-        return Value::Unknown(format!("what fib {result} gives"));
+    let (addr, other) = if has("saddr") {
+        (packet.source(), packet.destination())
+    } else {
+        (packet.destination(), packet.source())
+    };
+    if result == "type" {
+        return match context.router.address_type(addr, passed) {
+            Ok(kind) => Value::Word(kind.to_owned()),
+            Err(what) => Value::Unknown(what),
+        };
     }
-    let passed = flags.iter().find_map(|f| match f.as_str() {
-        "iif" => Some(&packet.input),
-        "oif" => Some(&packet.output),
-        _ => None,
-    });
-    match context.router.address_type(addr, passed) {
-        Ok(kind) => Value::Word(kind.to_owned()),
-        Err(what) => Value::Unknown(what),
+    let unknown = || Value::Unknown(format!("what fib {result} gives"));
+    if !matches!(result, "oif" | "oifname") || matches!(passed, Some(Link::Unknown)) {
+        return unknown();
     }
+    // What the node sends itself has come in by lo.
+    if passed == Some(&Link::Named("lo".into())) {
+        return Value::Word("lo".to_owned());
+    }
+    let lookup = Lookup {
+        destination: addr,
+        source: Some(other),
+        mark: has("mark").then(|| packet.mark()),
+        input: None,
+    };
+    let Ok(route) = context.router.found(lookup) else {
+        return unknown();
+    };
+    // The name of the link; an empty one if there is none.
+    let name = match (route, passed) {
+        (None, _) => String::new(),
+        (Some(route), Some(Link::Named(link))) if route.devices().contains(&&**link) => {
+            link.to_string()
+        }
+        (Some(_), Some(_)) => String::new(),
+        (Some(route), None) => match route.devices().first() {
+            Some(link) => (*link).to_owned(),
+            None => return unknown(),
+        },
+    };
+    Value::Word(name)
 }
 
-/// Reads flags of a TCP header, one or several.
-pub(super) fn flags(expr: &Expr) -> Option<u64> {
+/// Reads names of bits, or numbers, one or several.
+pub(super) fn flags(expr: &Expr, names: Names) -> Option<u64> {
     match expr {
-        Expr::Word(word) => Some(match word.as_str() {
-            "fin" => 0x01,
-            "syn" => 0x02,
-            "rst" => 0x04,
-            "psh" => 0x08,
-            "ack" => 0x10,
-            "urg" => 0x20,
-            "ecn" => 0x40,
-            "cwr" => 0x80,
-            _ => return None,
-        }),
-        Expr::Set(list) => list.iter().try_fold(0, |all, one| Some(all | flags(one)?)),
+        Expr::Word(word) => {
+            let found = names.iter().find(|(name, _)| name == word);
+            found.map(|(_, bits)| *bits)
+        }
+        Expr::Number(number) => Some(*number),
+        Expr::Set(list) => list
+            .iter()
+            .try_fold(0, |all, one| Some(all | flags(one, names)?)),
+        Expr::Bits { op, left, right } if op == "|" => {
+            Some(flags(left, names)? | flags(right, names)?)
+        }
         _ => None,
     }
 }

@@ -419,6 +419,7 @@ fn the_outcome_that_fits_best_is_compared() {
     assert!(!alike(masqueraded));
     let mut chosen = end(Verdict::Deliver, "10.244.1.1:8080");
     chosen.when = vec![Assumption::Address {
+        chosen: [10, 244, 1, 1].into(),
         first: [10, 244, 1, 1].into(),
         last: [10, 244, 1, 9].into(),
     }];

@@ -297,6 +297,10 @@ pub enum Match<'a> {
     Socket(Text<'a>),
     /// `-m pkttype --pkt-type`: `unicast`, `broadcast` or `multicast`.
     PktType(Invertible<Text<'a>>),
+    /// `-m conntrack` with other options than `--ctstate` alone: options verbatim.
+    Conntrack(Text<'a>),
+    /// `-m policy`: options verbatim; matches packets that IPsec took, or did not.
+    Policy(Text<'a>),
     /// `-m rt`: options verbatim; matches packets with an IPv6 routing header only.
     Rt(Text<'a>),
     /// Anything else, word for word (`-m foo --bar 1`).

@@ -92,6 +92,8 @@ impl Match<'_> {
             Self::Rpfilter(options) => Match::Rpfilter(text(options)),
             Self::Socket(options) => Match::Socket(text(options)),
             Self::PktType(kind) => Match::PktType(name(kind)),
+            Self::Conntrack(options) => Match::Conntrack(text(options)),
+            Self::Policy(options) => Match::Policy(text(options)),
             Self::Rt(options) => Match::Rt(text(options)),
             Self::Unknown(words) => Match::Unknown(text(words)),
         }

@@ -226,6 +226,8 @@ impl Display for Match<'_> {
                 f.write_str(" -m pkttype")?;
                 option(f, kind, "--pkt-type")
             }
+            Self::Conntrack(options) => extension(f, " -m conntrack", options),
+            Self::Policy(options) => extension(f, " -m policy", options),
             Self::Rt(options) => extension(f, " -m rt", options),
             Self::Unknown(text) => write!(f, " {text}"),
         }

@@ -100,6 +100,7 @@ impl Draft {
                 comment: comment.map(str::to_owned),
                 timeout: None,
                 expires: None,
+                conditions: Vec::new(),
             });
         }
     }

@@ -165,8 +165,12 @@ pub enum Statement {
         set: String,
         /// The element.
         elem: Expr,
+        /// What a map is to give for it.
+        value: Option<Expr>,
         /// Seconds the element lives, where written.
         timeout: Option<u64>,
+        /// Statements that run for the element, such as `limit`: where one does not hold, the rule ends there.
+        run: Vec<Statement>,
     },
     /// `xt`: a match or target of iptables-nft, whose arguments nft does not show.
     Xt {
@@ -311,6 +315,8 @@ pub struct Set {
     pub flags: Vec<String>,
     /// Seconds an element lives, by default.
     pub timeout: Option<u64>,
+    /// Statements that run for each element that a rule adds.
+    pub run: Vec<Statement>,
     /// The elements, in the order listed.
     pub elements: Vec<Element>,
 }
@@ -336,4 +342,6 @@ pub struct Element {
     pub timeout: Option<u64>,
     /// Seconds left.
     pub expires: Option<u64>,
+    /// Conditions of the element, such as `limit`: a rule that finds it goes on only where they hold.
+    pub conditions: Vec<Statement>,
 }

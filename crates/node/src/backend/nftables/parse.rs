@@ -5,13 +5,14 @@
 
 mod expr;
 mod text;
+mod texts;
 
 use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::model::{Base, Chain, Element, Rule, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
@@ -158,8 +159,10 @@ impl Reader {
                         "a rule of {family} {table} {chain}, which is not listed"
                     ));
                 };
-                let rule = rule(&mut object)?;
-                self.ruleset.tables[table].chains[chain].rules.push(rule);
+                let table = &mut self.ruleset.tables[table];
+                let (rule, blocks) = rule(&mut object, &table.family)?;
+                table.chains[chain].rules.push(rule);
+                table.chains.extend(blocks);
             }
             "set" | "map" | "meter" => {
                 let at = self.table(&mut object, kind)?;
@@ -238,21 +241,37 @@ fn chain(object: &mut Map<String, Value>) -> Result<Chain, String> {
     })
 }
 
-fn rule(object: &mut Map<String, Value>) -> Result<Rule, String> {
+/// Reads a rule of a table of `family`; with it, the chains without a name that it jumps to.
+fn rule(object: &mut Map<String, Value>, family: &str) -> Result<(Rule, Vec<Chain>), String> {
     let handle = object.get("handle").and_then(Value::as_u64);
-    let statements = match object.get_mut("expr").map(Value::take) {
-        Some(Value::Array(list)) => list.into_iter().map(expr::statement).collect(),
-        None => Vec::new(),
+    let mut blocks = Vec::new();
+    let mut statements = Vec::new();
+    match object.get_mut("expr").map(Value::take) {
+        Some(Value::Array(list)) => {
+            for one in list {
+                match one {
+                    // A statement that nft has no JSON for.
+                    Value::String(line) => {
+                        let (rule, inner) = text::rule_of(&line, family)?;
+                        statements.extend(rule.statements);
+                        blocks.extend(inner);
+                    }
+                    one => statements.push(expr::statement(one)),
+                }
+            }
+        }
+        None => {}
         Some(_) => {
             let which = handle.unwrap_or(0);
             return Err(format!("rule {which}: \"expr\" is not a list"));
         }
-    };
-    Ok(Rule {
+    }
+    let rule = Rule {
         handle,
         comment: take_text(object, "comment"),
         statements,
-    })
+    };
+    Ok((rule, blocks))
 }
 
 fn set(object: &mut Map<String, Value>, kind: &str) -> Result<Set, String> {
@@ -269,6 +288,10 @@ fn set(object: &mut Map<String, Value>, kind: &str) -> Result<Set, String> {
         data: (kind == "map").then(|| data_types(&take_words(object, "map"))),
         flags: take_words(object, "flags"),
         timeout: object.get("timeout").and_then(Value::as_u64),
+        run: match object.get_mut("stmt").map(Value::take) {
+            Some(Value::Array(list)) => expr::conditions(list),
+            _ => Vec::new(),
+        },
         elements,
     })
 }
@@ -301,7 +324,10 @@ fn element(value: Value) -> Element {
         key => Map::from_iter([("val".to_owned(), key)]),
     };
     let number = |key: &str| inner.get(key).and_then(Value::as_u64);
+    let conditions = ["limit", "quota", "ct count"].into_iter();
+    let conditions = conditions.filter_map(|kind| Some(json!({ kind: inner.get(kind)? })));
     Element {
+        conditions: expr::conditions(conditions),
         timeout: number("timeout"),
         expires: number("expires"),
         comment: take_text(&mut inner, "comment"),

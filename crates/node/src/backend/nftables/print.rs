@@ -80,6 +80,7 @@ fn set(set: &Set) -> Vec<String> {
     if let Some(seconds) = set.timeout {
         lines.push(format!("\t\ttimeout {seconds}s"));
     }
+    lines.extend(set.run.iter().map(|of| format!("\t\t{}", statement(of))));
     if let Some(comment) = &set.comment {
         lines.push(format!("\t\tcomment {}", quoted(comment)));
     }
@@ -97,6 +98,9 @@ fn set(set: &Set) -> Vec<String> {
 /// Returns `element` as `add element` takes it.
 pub fn element(element: &Element) -> String {
     let mut text = expr(&element.key);
+    for condition in &element.conditions {
+        write!(text, " {}", statement(condition)).expect("writing to a String does not fail");
+    }
     if let Some(seconds) = element.timeout {
         write!(text, " timeout {seconds}s").expect("writing to a String does not fail");
     }
@@ -165,8 +169,8 @@ pub fn datum(datum: &Datum) -> String {
 }
 
 /// Returns `statement` as text.
-pub fn statement(statement: &Statement) -> String {
-    match statement {
+pub fn statement(of: &Statement) -> String {
+    match of {
         Statement::Match { left, op, right } => match op.as_str() {
             "==" | "in" => format!("{} {}", expr(left), expr(right)),
             op => format!("{} {op} {}", expr(left), expr(right)),
@@ -205,13 +209,18 @@ pub fn statement(statement: &Statement) -> String {
             op,
             set,
             elem,
+            value,
             timeout,
+            run,
         } => {
             let timeout = timeout
                 .map(|seconds| format!(" timeout {seconds}s"))
                 .unwrap_or_default();
+            let run: String = run.iter().map(|of| format!(" {}", statement(of))).collect();
+            let value = value.as_ref();
+            let value = value.map_or_else(String::new, |of| format!(" : {}", expr(of)));
             format!(
-                "{op} @{} {{ {}{timeout} }}",
+                "{op} @{} {{ {}{timeout}{run}{value} }}",
                 set.trim_start_matches('@'),
                 expr(elem)
             )
@@ -236,6 +245,9 @@ fn nat(
     if let Some(family) = family {
         text.push(' ');
         text.push_str(family);
+    }
+    if flags.iter().any(|flag| flag == "netmap") {
+        text.push_str(" prefix");
     }
     // A map from a number to an address and port is written with what it holds.
     let pair = match addr {
@@ -266,7 +278,12 @@ fn nat(
         }
         (None, None) => {}
     }
-    with_flags(text, flags)
+    let flags: Vec<_> = flags
+        .iter()
+        .filter(|flag| *flag != "netmap")
+        .cloned()
+        .collect();
+    with_flags(text, &flags)
 }
 
 fn to_port(word: &str, port: Option<&Expr>, flags: &[String]) -> String {

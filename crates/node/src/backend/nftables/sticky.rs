@@ -53,7 +53,9 @@ pub fn endpoint(draft: &mut Draft, family: Family, port: &ServicePort, addr: Soc
             op: "update".to_owned(),
             set: set.clone(),
             elem: payload(family.nft_name(), "saddr"),
+            value: None,
             timeout: None,
+            run: Vec::new(),
         };
         draft.rule(&chain, vec![update], None);
         draft.set(Set {

@@ -24,7 +24,9 @@ pub(super) fn read<'a>(
         "sctp" => return transport(Proto::Sctp, options, matches),
         "multiport" => multiport(options)?,
         "addrtype" => addrtype(options)?,
-        "conntrack" => states(options, "--ctstate", false)?,
+        "conntrack" => {
+            states(options, "--ctstate", false).unwrap_or_else(|| Match::Conntrack(verbatim()))
+        }
         "state" => states(options, "--state", true)?,
         "mark" => Match::Mark(mark(options)?),
         "connmark" => Match::Connmark(mark(options)?),
@@ -51,6 +53,7 @@ pub(super) fn read<'a>(
         "rpfilter" => Match::Rpfilter(verbatim()),
         "socket" => Match::Socket(verbatim()),
         "pkttype" => Match::PktType(only(options, "--pkt-type")?),
+        "policy" => Match::Policy(verbatim()),
         "rt" => Match::Rt(verbatim()),
         _ => return None,
     });

@@ -1,8 +1,9 @@
 //! Statements and values.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::super::model::{Datum, Expr, NatKind, Statement, Verdict};
+use super::texts::{kept, of_statement, of_value};
 use super::{DEEPEST, take_text, take_words};
 
 /// Reads one statement; one that is not of the model is kept as listed.
@@ -16,7 +17,25 @@ pub(super) fn statement(value: Value) -> Statement {
     };
     // A copy is read, because what cannot be read is kept whole.
     let mut fields = body.as_object().cloned().unwrap_or_default();
-    typed(kind, body, &mut fields).unwrap_or(Statement::Other(value))
+    if let Some(read) = typed(kind, body, &mut fields) {
+        return read;
+    }
+    match of_statement(kind, body) {
+        Some(text) => kept(kind, &text),
+        None => Statement::Other(value),
+    }
+}
+
+/// Reads the statements that run for an element, without those that hold for every packet.
+pub(super) fn conditions(list: impl IntoIterator<Item = Value>) -> Vec<Statement> {
+    let all = list.into_iter().map(statement);
+    all.filter(|of| !matches!(of, Statement::Counter { .. }) && !is_last(of))
+        .collect()
+}
+
+/// Returns whether the statement notes when it was last run.
+fn is_last(statement: &Statement) -> bool {
+    matches!(statement, Statement::Other(value) if value.get("last").is_some())
 }
 
 fn typed(kind: &str, body: &Value, fields: &mut Map<String, Value>) -> Option<Statement> {
@@ -69,6 +88,10 @@ fn typed(kind: &str, body: &Value, fields: &mut Map<String, Value>) -> Option<St
         "set" => {
             let mut elem = fields.get_mut("elem").map(Value::take)?;
             let mut timeout = None;
+            let run = match fields.get_mut("stmt").map(Value::take) {
+                Some(Value::Array(list)) => conditions(list),
+                one => conditions(one),
+            };
             if let Some(inner) = elem.get_mut("elem").map(Value::take) {
                 timeout = inner.get("timeout").and_then(Value::as_u64);
                 elem = inner.get("val").cloned()?;
@@ -77,7 +100,9 @@ fn typed(kind: &str, body: &Value, fields: &mut Map<String, Value>) -> Option<St
                 op: take_text(fields, "op")?,
                 set: take_text(fields, "set")?.trim_start_matches('@').to_owned(),
                 elem: expr(elem),
+                value: take(fields, "data"),
                 timeout,
+                run,
             }
         }
         // `{"xt": null}` up to 1.0.5.
@@ -105,7 +130,7 @@ fn verdict(value: &Value) -> Option<Verdict> {
         "return" => Verdict::Return,
         "jump" => Verdict::Jump(target()?),
         "goto" => Verdict::Goto(target()?),
-        "queue" => Verdict::Queue,
+        "queue" if of_statement(kind, body).is_none() => Verdict::Queue,
         _ => return None,
     })
 }
@@ -121,6 +146,8 @@ pub(super) fn datum(value: Value) -> Datum {
 /// Returns the match `left op right`. `is_list`: whether `right` is a list, and not a set.
 pub(super) fn compared(left: Expr, op: String, right: Expr, is_list: bool) -> Statement {
     let right = match right {
+        // `fib … oif 0`, whose index is a word in JSON.
+        Expr::Word(word) if matches!(left, Expr::Fib { .. }) && word == "0" => Expr::Number(0),
         // `tcp flags fin,syn / fin,syn`: both flags, and not one of them.
         Expr::Set(flags) if is_list && op != "in" && of_tcp_flags(&left) => {
             let both = |left, right| Expr::Bits {
@@ -160,8 +187,10 @@ pub(super) fn expr(value: Value) -> Expr {
         Value::Array(list) => Expr::Set(list.into_iter().map(expr).collect()),
         Value::Object(ref object) if object.len() == 1 => {
             let read = object.iter().next();
+            let kept = read.and_then(|(kind, body)| Some((kind, of_value(kind, body)?)));
+            let kept = kept.map(|(kind, text)| Expr::Other(json!({ kind: text })));
             let read = read.and_then(|(kind, body)| composed(kind, body));
-            read.unwrap_or(Expr::Other(value))
+            read.or(kept).unwrap_or(Expr::Other(value))
         }
         Value::Object(_) | Value::Null => Expr::Other(value),
     }

@@ -8,9 +8,13 @@ mod rule;
 mod tokens;
 mod value;
 
-use super::super::model::{Base, Chain, Element, Expr, Ruleset, Set, Table};
+use super::super::model::{Base, Chain, Element, Expr, Rule, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
 use tokens::{Token, Tokens};
+
+pub(super) fn rule_of(line: &str, family: &str) -> Result<(Rule, Vec<Chain>), String> {
+    rule::rule(line, family)
+}
 
 /// Reads `nft list ruleset`.
 pub fn text(text: &str) -> Result<Ruleset, Gap> {
@@ -52,14 +56,20 @@ impl<'t> Reader<'t> {
 
     fn table(&mut self, mut table: Table) -> Result<Table, String> {
         let within = format!("table {} {}", table.family, table.name);
+        // Behind those with a name, as in JSON.
+        let mut blocks = Vec::new();
         loop {
             let line = self.line_of(&within)?;
             let mut words = line.split_ascii_whitespace();
             match (words.next(), words.next(), words.next()) {
-                (Some("}"), ..) => return Ok(table),
+                (Some("}"), ..) => {
+                    table.chains.extend(blocks);
+                    return Ok(table);
+                }
                 (Some("chain"), Some(name), Some("{")) => {
-                    let chain = self.chain(name, &table.family)?;
+                    let (chain, inner) = self.chain(name, &table.family)?;
                     table.chains.push(chain);
+                    blocks.extend(inner);
                 }
                 (Some(kind @ ("set" | "map" | "meter")), Some(name), Some("{")) => {
                     table.sets.push(self.set(kind, name)?);
@@ -76,7 +86,9 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn chain(&mut self, name: &str, family: &str) -> Result<Chain, String> {
+    /// Reads a chain, and those without a name that its rules jump to.
+    fn chain(&mut self, name: &str, family: &str) -> Result<(Chain, Vec<Chain>), String> {
+        let mut blocks = Vec::new();
         let within = format!("chain {name}");
         let mut chain = Chain {
             name: name.to_owned(),
@@ -86,7 +98,7 @@ impl<'t> Reader<'t> {
             let line = self.line_of(&within)?;
             let words = line.trim_start();
             if words.starts_with('}') {
-                return Ok(chain);
+                return Ok((chain, blocks));
             }
             if words.starts_with("type ") && words.contains(" hook ") {
                 let base = base(words, family);
@@ -96,9 +108,9 @@ impl<'t> Reader<'t> {
             } else {
                 let at = self.at;
                 let rule = rule::rule(self.balanced(line)?, family);
-                chain
-                    .rules
-                    .push(rule.map_err(|why| self.at_line(at, &why))?);
+                let (rule, inner) = rule.map_err(|why| self.at_line(at, &why))?;
+                chain.rules.push(rule);
+                blocks.extend(inner);
             }
         }
     }
@@ -137,6 +149,7 @@ impl<'t> Reader<'t> {
                     let elements = elements(self.balanced(line)?);
                     set.elements = elements.map_err(|why| self.at_line(at, &why))?;
                 }
+                "limit" | "quota" | "ct" => set.run.push(rule::other(&mut Tokens::new(line))),
                 // `size`, `gc-interval`, `policy`, `auto-merge`, `counter`: how the kernel keeps it.
                 _ => {}
             }

@@ -1,12 +1,12 @@
 //! One rule.
 
-use serde_json::json;
-
-use super::super::super::model::{Expr, NatKind, Rule, Statement, Verdict};
+use super::super::super::model::{Chain, Expr, NatKind, Rule, Statement, Verdict};
+use super::super::super::print;
 use super::super::expr::compared;
+use super::super::texts;
 use super::tokens::{Token, Tokens};
 use super::value::{bits, constant, expr, literal, operand, selector, verdict};
-use super::{quoted, seconds};
+use super::{braces, quoted, seconds};
 
 /// What may begin a statement: where one that is not understood ends at the latest.
 const STARTS: &[&str] = &[
@@ -30,8 +30,14 @@ const STARTS: &[&str] = &[
 /// How a translation picks ports and addresses.
 const NAT_FLAGS: &[&str] = &["fully-random", "persistent", "random"];
 
-/// Reads a rule of a chain of `family`.
-pub(super) fn rule(line: &str, family: &str) -> Result<Rule, String> {
+/// Reads a rule of a chain of `family`; with it, the chains without a name that it jumps to.
+pub(super) fn rule(line: &str, family: &str) -> Result<(Rule, Vec<Chain>), String> {
+    let (rule, tokens) = within(line, family, 0);
+    tokens.check_depth()?;
+    Ok((rule, tokens.blocks))
+}
+
+fn within<'t>(line: &'t str, family: &str, depth: usize) -> (Rule, Tokens<'t>) {
     let (line, handle) = match line.rsplit_once(" # handle ") {
         Some((line, handle)) => (line, handle.trim().parse().ok()),
         None => (line, None),
@@ -42,16 +48,57 @@ pub(super) fn rule(line: &str, family: &str) -> Result<Rule, String> {
         _ => (line, None),
     };
     let mut tokens = Tokens::new(line);
+    tokens.depth = depth;
+    tokens.family = family.to_owned();
     let mut statements = Vec::new();
     while tokens.peek().is_some() {
         statements.push(statement(&mut tokens, family));
     }
-    tokens.check_depth()?;
-    Ok(Rule {
+    let rule = Rule {
         handle,
         comment,
         statements,
-    })
+    };
+    (rule, tokens)
+}
+
+/// Reads a chain without a name, from its first brace to its last, which is not taken; returns the name that it gets: its
+/// rules.
+pub(super) fn block(tokens: &mut Tokens<'_>) -> Option<String> {
+    let text = tokens.braced()?;
+    let (depth, family) = (tokens.depth + 1, tokens.family.clone());
+    let mut lines = Vec::new();
+    let (mut start, mut open) = (0, 0);
+    for (at, line) in text.split_inclusive('\n').scan(0, |at, line| {
+        let from = *at;
+        *at += line.len();
+        Some((from, line))
+    }) {
+        open += braces(line);
+        let end = at + line.len();
+        if open <= 0 {
+            lines.push(text[start..end].trim());
+            start = end;
+        }
+    }
+    let rules = tokens.within(|tokens| {
+        let mut rules = Vec::new();
+        for line in lines.into_iter().filter(|line| !line.is_empty()) {
+            let (rule, inner) = within(line, &family, depth);
+            tokens.too_deep |= inner.too_deep;
+            tokens.blocks.extend(inner.blocks);
+            rules.push(rule);
+        }
+        Some(rules)
+    })?;
+    let texts: Vec<_> = rules.iter().map(print::rule).collect();
+    let name = format!("{{ {} }}", texts.join("; "));
+    tokens.blocks.push(Chain {
+        name: name.clone(),
+        rules,
+        ..Chain::default()
+    });
+    Some(name)
 }
 
 fn statement(tokens: &mut Tokens<'_>, family: &str) -> Statement {
@@ -78,11 +125,7 @@ fn typed(tokens: &mut Tokens<'_>, family: &str) -> Option<Statement> {
         return relation(tokens, left);
     }
     Some(match tokens.word()? {
-        "queue" => {
-            // The number of the queue follows; nothing runs after it.
-            while tokens.next().is_some() {}
-            Statement::Verdict(Verdict::Queue)
-        }
+        "queue" => queue(tokens),
         "counter" => counter(tokens)?,
         "reject" => reject(tokens, family)?,
         "masquerade" => {
@@ -101,6 +144,23 @@ fn typed(tokens: &mut Tokens<'_>, family: &str) -> Option<Statement> {
         "xt" => extension(tokens)?,
         _ => return None,
     })
+}
+
+/// Reads `flags bypass to 3` or `num 3 bypass`. Nothing runs after it.
+fn queue(tokens: &mut Tokens<'_>) -> Statement {
+    let (mut number, mut bypass) = ("0", false);
+    while let Some(token) = tokens.next() {
+        match token {
+            Token::Word("bypass") => bypass = true,
+            Token::Word(word) if word.starts_with(|of: char| of.is_ascii_digit()) => number = word,
+            Token::Word(_) | Token::Quoted(_) | Token::Mark(_) | Token::Nothing => {}
+        }
+    }
+    if bypass {
+        texts::kept("queue", &texts::queue(number))
+    } else {
+        Statement::Verdict(Verdict::Queue)
+    }
 }
 
 /// Reads `match NAME`, of which newer releases of nft quote the name; nothing follows where kpx printed one without a name.
@@ -270,11 +330,30 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         }
         _ => None,
     };
-    // `addr . port`, `prefix` and `interval` repeat the type of the map.
+    // `addr . port` and `interval` repeat the type of the map.
+    let mut is_netmap = false;
     while tokens.peek_word()? != "to" {
-        tokens.next();
+        is_netmap |= tokens.take("prefix") || tokens.next().is_none();
     }
     tokens.next();
+    // `10.0.0.1:tcp dport map …`: the port is computed.
+    if let Some(word) = tokens.peek_word()
+        && let Some(at) = word.rfind(':')
+        && with_port(word).is_some_and(|(_, port)| matches!(port, Expr::Word(_)))
+    {
+        tokens.cut(at + 1);
+        let addr = tokens
+            .word()?
+            .trim_end_matches(':')
+            .trim_matches(['[', ']']);
+        return Some(Statement::Nat {
+            kind,
+            family,
+            addr: (!addr.is_empty()).then(|| constant(&addr.replace("]-[", "-"))),
+            port: Some(expr(tokens)?),
+            flags: flags(tokens),
+        });
+    }
     let (addr, port) = match tokens.peek_word().and_then(with_port) {
         Some((addr, port)) => {
             tokens.next();
@@ -287,15 +366,18 @@ fn nat(tokens: &mut Tokens<'_>, kind: NatKind) -> Option<Statement> {
         family,
         addr,
         port,
-        flags: flags(tokens),
+        flags: {
+            let netmap = is_netmap.then(|| "netmap".to_owned());
+            netmap.into_iter().chain(flags(tokens)).collect()
+        },
     })
 }
 
 /// Reads `10.0.0.1:80`, `[fd00::1]:80` or `:80`.
 fn with_port(word: &str) -> Option<(Option<Expr>, Expr)> {
     if let Some(rest) = word.strip_prefix('[') {
-        let (addr, port) = rest.split_once("]:")?;
-        return Some((Some(constant(addr)), constant(port)));
+        let (addr, port) = rest.rsplit_once("]:")?;
+        return Some((Some(constant(&addr.replace("]-[", "-"))), constant(port)));
     }
     if word.matches(':').count() != 1 {
         return None;
@@ -312,26 +394,40 @@ fn set_operation(tokens: &mut Tokens<'_>, op: &str) -> Option<Statement> {
         return None;
     }
     let elem = expr(tokens)?;
-    let mut timeout = None;
+    let (mut value, mut timeout, mut run) = (None, None, Vec::new());
     while !tokens.take_mark("}") {
-        match tokens.next()? {
-            Token::Word("timeout") => timeout = seconds(tokens.word()?),
-            // An element of a map, or several, which the model has no statement for.
-            Token::Word(":") | Token::Mark(",") => return None,
-            // Statements that run for the element, such as a limit.
-            _ => {}
+        match tokens.peek()? {
+            Token::Word("timeout") => {
+                tokens.next();
+                timeout = seconds(tokens.word()?);
+            }
+            Token::Word(":") if value.is_none() => {
+                tokens.next();
+                value = Some(expr(tokens)?);
+            }
+            Token::Word("counter") => {
+                tokens.next();
+                counter(tokens)?;
+            }
+            // Statements that run for the element.
+            Token::Word("limit" | "quota" | "ct") => run.push(other(tokens)),
+            Token::Word("last") => drop(tokens.next()),
+            // Several elements, or one that the model has no statement for.
+            _ => return None,
         }
     }
     Some(Statement::SetOp {
         op: op.to_owned(),
         set,
         elem,
+        value,
         timeout,
+        run,
     })
 }
 
 /// Takes a statement that the model does not have, and keeps it as it is written.
-fn other(tokens: &mut Tokens<'_>) -> Statement {
+pub(super) fn other(tokens: &mut Tokens<'_>) -> Statement {
     let place = tokens.place();
     let first = match tokens.next() {
         Some(Token::Word(text) | Token::Quoted(text)) => text,
@@ -340,6 +436,11 @@ fn other(tokens: &mut Tokens<'_>) -> Statement {
     };
     let mut name = first.to_owned();
     match first {
+        "limit" | "quota" if tokens.take("name") => {
+            if let Some(of) = object(tokens) {
+                return texts::kept(first, &texts::named(first, of));
+            }
+        }
         "limit" | "quota" => amounts(tokens),
         "log" => log(tokens),
         "notrack" => {}
@@ -370,7 +471,16 @@ fn other(tokens: &mut Tokens<'_>) -> Statement {
             }
         }
     }
-    Statement::Other(json!({ name: tokens.since(place) }))
+    texts::kept(&name, tokens.since(place))
+}
+
+/// Reads the name of an object, or the map that has it.
+fn object(tokens: &mut Tokens<'_>) -> Option<Expr> {
+    if let Some(Token::Quoted(name)) = tokens.peek() {
+        tokens.next();
+        return Some(Expr::Word(name.to_owned()));
+    }
+    expr(tokens)
 }
 
 /// Takes `rate over 10 mbytes/second burst 5 packets`, `over 25 mbytes used 3 bytes`.
@@ -378,7 +488,7 @@ fn amounts(tokens: &mut Tokens<'_>) {
     while let Some(word) = tokens.peek_word() {
         let unit = matches!(
             word,
-            "rate" | "over" | "until" | "burst" | "used" | "packets" | "name"
+            "rate" | "over" | "until" | "burst" | "used" | "packets"
         ) || word.starts_with(|c: char| c.is_ascii_digit())
             || word.split('/').next().is_some_and(|u| u.ends_with("bytes"));
         if !unit {
@@ -394,6 +504,10 @@ fn log(tokens: &mut Tokens<'_>) {
         tokens.peek_word()
     {
         tokens.next();
+        // `flags tcp sequence,options flags ip options`
+        if matches!(tokens.peek_word(), Some("tcp" | "ip")) {
+            tokens.next();
+        }
         tokens.next();
         while tokens.take_mark(",") {
             tokens.next();

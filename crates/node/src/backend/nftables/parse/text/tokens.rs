@@ -1,5 +1,6 @@
 //! The words of a rule or of a list of elements.
 
+use super::super::super::model::Chain;
 use super::super::DEEPEST;
 
 /// A piece of the text.
@@ -22,8 +23,12 @@ pub(super) struct Tokens<'t> {
     all: Vec<(Token<'t>, usize, usize)>,
     at: usize,
     /// Number of open expressions.
-    depth: usize,
-    too_deep: bool,
+    pub(super) depth: usize,
+    pub(super) too_deep: bool,
+    /// The family of the table.
+    pub(super) family: String,
+    /// Chains without a name that were read on the way.
+    pub(super) blocks: Vec<Chain>,
 }
 
 impl<'t> Tokens<'t> {
@@ -86,6 +91,39 @@ impl<'t> Tokens<'t> {
             at: 0,
             depth: 0,
             too_deep: false,
+            family: String::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Cuts the next piece, a word, in two behind its first `at` bytes.
+    pub(super) fn cut(&mut self, at: usize) {
+        if let Some(&(Token::Word(word), start, end)) = self.all.get(self.at)
+            && let Some((first, last)) = word.split_at_checked(at)
+        {
+            let middle = start + at;
+            let parts = [
+                (Token::Word(first), start, middle),
+                (Token::Word(last), middle, end),
+            ];
+            self.all.splice(self.at..=self.at, parts);
+        }
+    }
+
+    /// Takes a block in braces, the next piece being the first of them; returns the text within.
+    pub(super) fn braced(&mut self) -> Option<&'t str> {
+        let (start, mut depth) = (self.all.get(self.at)?.2, 0_u32);
+        loop {
+            let &(token, end, _) = self.all.get(self.at)?;
+            match token {
+                Token::Mark("{") => depth += 1,
+                Token::Mark("}") => depth = depth.checked_sub(1)?,
+                Token::Word(_) | Token::Quoted(_) | Token::Mark(_) | Token::Nothing => {}
+            }
+            if depth == 0 {
+                return self.text.get(start..end);
+            }
+            self.at += 1;
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde_json::json;
 
 use super::super::super::model::{Datum, Element, Expr, Verdict};
+use super::rule::{block, other};
 use super::seconds;
 use super::tokens::{Token, Tokens};
 
@@ -324,13 +325,19 @@ pub(super) fn element(tokens: &mut Tokens<'_>) -> Element {
     let place = tokens.place();
     let mut parts = Vec::new();
     loop {
-        parts.extend(plain(tokens));
+        if let Some(part) = plain(tokens) {
+            parts.extend(bits(tokens, part, plain));
+        }
         if !tokens.take(".") {
             break;
         }
     }
     let mut element = plain_element(joined(parts));
     while let Some(word) = tokens.peek_word() {
+        if matches!(word, "limit" | "quota" | "ct") {
+            element.conditions.push(other(tokens));
+            continue;
+        }
         tokens.next();
         match word {
             "timeout" => element.timeout = tokens.word().and_then(seconds),
@@ -341,8 +348,8 @@ pub(super) fn element(tokens: &mut Tokens<'_>) -> Element {
                 }
             }
             ":" if element.value.is_none() => element.value = datum(tokens),
-            // Counters of the element.
-            "counter" | "packets" | "bytes" => {}
+            // Counters of the element, and when it was last used.
+            "counter" | "packets" | "bytes" | "last" | "used" | "never" | "ago" => {}
             _ if word.bytes().all(|b| b.is_ascii_digit()) => {}
             _ => {
                 // Not an element that the model has: kept as it is written.
@@ -363,6 +370,7 @@ const fn plain_element(key: Expr) -> Element {
         comment: None,
         timeout: None,
         expires: None,
+        conditions: Vec::new(),
     }
 }
 
@@ -380,23 +388,28 @@ fn datum(tokens: &mut Tokens<'_>) -> Option<Datum> {
 /// Reads a verdict; takes nothing if there is none.
 pub(super) fn verdict(tokens: &mut Tokens<'_>) -> Option<Verdict> {
     let to = |tokens: &mut Tokens<'_>| {
-        let Some(Token::Word(to)) = tokens.ahead(1) else {
-            return None;
-        };
         tokens.next();
-        Some(to.to_owned())
+        match tokens.peek() {
+            Some(Token::Word(to)) => Some(to.to_owned()),
+            Some(Token::Mark("{")) => block(tokens),
+            _ => None,
+        }
     };
-    let verdict = match tokens.peek_word()? {
-        "accept" => Verdict::Accept,
-        "drop" => Verdict::Drop,
-        "continue" => Verdict::Continue,
-        "return" => Verdict::Return,
-        "jump" => Verdict::Jump(to(tokens)?),
-        "goto" => Verdict::Goto(to(tokens)?),
-        _ => return None,
+    let place = tokens.place();
+    let read = match tokens.peek_word()? {
+        "accept" => Some(Verdict::Accept),
+        "drop" => Some(Verdict::Drop),
+        "continue" => Some(Verdict::Continue),
+        "return" => Some(Verdict::Return),
+        "jump" => to(tokens).map(Verdict::Jump),
+        "goto" => to(tokens).map(Verdict::Goto),
+        _ => None,
     };
-    tokens.next();
-    Some(verdict)
+    match read {
+        Some(_) => drop(tokens.next()),
+        None => tokens.back_to(place),
+    }
+    read
 }
 
 /// Reads a literal word.

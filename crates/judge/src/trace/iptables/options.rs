@@ -1,0 +1,149 @@
+//! Matches whose options are kept as written.
+
+use std::net::IpAddr;
+
+use super::matches::state;
+use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::region::Coordinate as _;
+use crate::trace::route::{Lookup, Router};
+use kpx_node::backend::iptables::model::States;
+use kpx_node::net::{Cidr, PortRange};
+use kpx_node::node::NodeSnapshot;
+
+/// The options of a match, each with its values and whether `!` precedes it.
+fn each(options: &str) -> Vec<(bool, &str, Vec<&str>)> {
+    let mut all: Vec<(bool, &str, Vec<&str>)> = Vec::new();
+    let mut inverted = false;
+    for word in options.split_ascii_whitespace() {
+        match (word, all.last_mut()) {
+            ("!", _) => inverted = true,
+            (name, _) if name.starts_with("--") => {
+                all.push((std::mem::take(&mut inverted), name, Vec::new()));
+            }
+            (value, Some((.., values))) => values.push(value),
+            (_, None) => {}
+        }
+    }
+    all
+}
+
+/// `-m conntrack`, as `conntrack_mt` compares.
+pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
+    let all = each(options);
+    let unknown =
+        |name: &str| Likelihood::unknown(format!("whether `-m conntrack {name} …` holds"));
+    if !packet.is_tracked() {
+        // Then the state decides alone, and nothing but a state can match.
+        let state_of = all.iter().find(|(_, name, _)| *name == "--ctstate");
+        return match state_of {
+            None => Likelihood::NO,
+            Some((inverted, name, values)) => match states(values) {
+                Some(states) => Likelihood::sure(state(states, packet) != *inverted),
+                None => unknown(name),
+            },
+        };
+    }
+    let mut likelihood = Likelihood::YES;
+    for (inverted, name, values) in &all {
+        let value = values.first().copied().unwrap_or_default();
+        let net = || value.parse::<Cidr>().ok();
+        let holds = match *name {
+            "--ctstate" => states(values).map(|states| state(states, packet)),
+            "--ctdir" => Some((value == "REPLY") == packet.reply),
+            "--ctproto" => {
+                let number = value.parse::<u8>().ok();
+                number.map(|number| packet.proto().is(number))
+            }
+            "--ctorigdst" => net().map(|net| packet.original_destination().is_in(net)),
+            "--ctorigsrc" => net().map(|net| packet.original_source().is_in(net)),
+            "--ctorigdstport" => {
+                let ports = value.parse::<PortRange>().ok();
+                ports.map(|ports| packet.original_port().between(ports.first, ports.last))
+            }
+            "--ctstatus" => status(value, packet),
+            _ => None,
+        };
+        let one = match holds {
+            Some(holds) => Likelihood::sure(holds != *inverted),
+            None => unknown(name),
+        };
+        likelihood = likelihood.and(one);
+    }
+    likelihood
+}
+
+fn states(values: &[&str]) -> Option<States> {
+    let bit = |name: &str| {
+        let at = States::NAMES.iter().position(|of| *of == name)?;
+        Some(1 << at)
+    };
+    let words = values.first()?.split(',');
+    let bits = words.map(bit).try_fold(0, |all, bit| Some(all | bit?));
+    bits.map(States)
+}
+
+/// Returns whether the connection has one of these statuses.
+fn status(list: &str, packet: &Packet) -> Option<bool> {
+    let one = |name: &str| {
+        Some(match name {
+            // iptables prints NONE for no status at all, of which none can be found.
+            "NONE" | "EXPECTED" => false,
+            "SEEN_REPLY" | "ASSURED" => packet.established,
+            "CONFIRMED" => packet.is_confirmed(),
+            _ => return None,
+        })
+    };
+    list.split(',')
+        .map(one)
+        .try_fold(false, |any, one| Some(any | one?))
+}
+
+/// `-m policy`: without a policy of IPsec, it takes no packet.
+pub(super) fn policy(options: &str, node: &NodeSnapshot<'_>) -> Likelihood {
+    let all = each(options);
+    let of = |name: &str| all.iter().find(|(_, of, _)| *of == name);
+    let is_none = node.xfrm().is_ok_and(|policies| policies.all.is_empty());
+    match of("--pol").map(|(inverted, _, values)| (*inverted, values.first().copied())) {
+        Some((false, Some("none"))) if is_none => Likelihood::YES,
+        Some((false, Some("ipsec"))) if is_none => Likelihood::NO,
+        _ => Likelihood::unknown(format!("whether `-m policy {options}` holds")),
+    }
+}
+
+/// Returns whether the route back certainly leads through the link of the packet, as `rpfilter_lookup_reverse` asks.
+pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bool {
+    let Link::Named(link) = &packet.input else {
+        return false;
+    };
+    if **link == *"lo" {
+        return true;
+    }
+    let has = |option: &str| options.split(' ').any(|word| word == option);
+    let lookup = Lookup {
+        destination: packet.source(),
+        source: Some(packet.destination()),
+        mark: has("--validmark").then(|| packet.mark()),
+        input: None,
+    };
+    let route = router.found(lookup).ok().flatten();
+    route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link))
+}
+
+/// `-s ADDRESS/MASK` with a mask that is no prefix; `None` for any other match.
+pub(super) fn masked(text: &str, packet: &Packet) -> Option<bool> {
+    let (inverted, text) = match text.strip_prefix("! ") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    let (side, value) = text.split_once(' ')?;
+    let (want, mask) = value.split_once('/')?;
+    let (want, mask): (IpAddr, IpAddr) = (want.parse().ok()?, mask.parse().ok()?);
+    let have = match side {
+        "-s" => packet.source(),
+        "-d" => packet.destination(),
+        _ => return None,
+    };
+    let is = have.exact().is_ipv4() == want.is_ipv4()
+        && have.shown().number() & mask.number() == want.number() & mask.number();
+    Some(is != inverted)
+}
