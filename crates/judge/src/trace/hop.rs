@@ -285,6 +285,13 @@ pub enum Assumption {
         /// The last address of the range.
         last: IpAddr,
     },
+    /// A chain that the evidence does not show lets the packet pass as it is.
+    Unseen {
+        /// Its table.
+        table: String,
+        /// Its name.
+        chain: String,
+    },
 }
 
 impl Question {
@@ -304,7 +311,7 @@ impl Assumption {
                 question: Question::RouteBack { inverted, .. },
                 holds,
             } => holds == inverted,
-            Self::Answer { .. } | Self::Address { .. } => false,
+            Self::Answer { .. } | Self::Address { .. } | Self::Unseen { .. } => false,
         }
     }
 }
@@ -323,6 +330,10 @@ impl fmt::Display for Assumption {
                 write!(f, "{question}: {}", if *holds { "yes" } else { "no" })
             }
             Self::Address { first, last } => write!(f, "{first} is chosen from {first}-{last}"),
+            Self::Unseen { table, chain } => write!(
+                f,
+                "chain {chain} of table {table}, which the evidence does not show, lets the packet pass"
+            ),
         }
     }
 }

@@ -466,7 +466,7 @@ fn ends_alike(outcome: &Outcome, packet: &Observed) -> bool {
         let to = headers.destination;
         let chosen = outcome.when.iter().find_map(|when| match when {
             Assumption::Address { first, last } => Some((*first..=*last).contains(&to.ip())),
-            Assumption::Answer { .. } => None,
+            Assumption::Answer { .. } | Assumption::Unseen { .. } => None,
         });
         let port = to.port() == 0 || to.port() == outcome.destination.1;
         chosen.unwrap_or(to.ip() == outcome.destination.0)

@@ -674,6 +674,9 @@ fn unknown_ends(answer: &mut Answer) {
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
             trace::Assumption::Address { .. } => when.to_string(),
+            trace::Assumption::Unseen { table, chain } => {
+                format!("the evidence does not show chain {chain} of table {table}")
+            }
         });
         let faults = path.cell.verdict.faults();
         let faults = faults.iter().map(ToString::to_string);

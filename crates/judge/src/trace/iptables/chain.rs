@@ -11,7 +11,7 @@ use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker};
 use crate::trace::{Chains, Stop, ttl};
 use kpx_node::backend::iptables::model::{
-    Chain, Connmark, Match, Nat, Policy, RecentAction, Rule, Target,
+    Chain, Connmark, Match, NOT_SHOWN, Nat, Policy, RecentAction, Rule, Target,
 };
 use kpx_node::net::{Family, Mark};
 use kpx_node::node::IptablesBackend;
@@ -54,14 +54,25 @@ struct At<'x, 'n, 'a> {
 /// Runs the built-in chain of `table` for `hook`.
 pub(crate) fn base<'n, 'a>(
     walker: &Walker<'_, 'n, 'a>,
-    branch: Branch,
+    mut branch: Branch,
     hook: Hook,
     chains: &Chains<'a>,
     table: &str,
     context: &Context<'_, 'n>,
 ) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
-        return Ok(smallvec![(branch, End::Accept)]);
+        let chain = hook.chain().to_owned();
+        let end = match (chains.is_unseen(table, &chain)?, table, hook) {
+            (false, ..) => End::Accept,
+            // What it does not translate does not reach a Service.
+            (true, "nat", Hook::Prerouting | Hook::Output) => End::Unknown(unseen(table, &chain)),
+            (true, ..) => {
+                let table = table.to_owned();
+                branch.when.push(Assumption::Unseen { table, chain });
+                End::Accept
+            }
+        };
+        return Ok(smallvec![(branch, end)]);
     };
     let at = At {
         hook,
@@ -254,12 +265,23 @@ fn hits<'n, 'a>(
                     let end = other(&mut branch, to, "", &mut note, &name);
                     return Ok(smallvec![(branch, end)]);
                 }
-                let reason = format!(
-                    "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
-                    at.table,
-                    index + 1,
-                    chain.name
-                );
+                let reason = if at.chains.is_unseen(at.table, to)? {
+                    if to == NOT_SHOWN {
+                        format!(
+                            "the evidence does not show the rest of chain {} of table {}",
+                            chain.name, at.table
+                        )
+                    } else {
+                        unseen(at.table, to)
+                    }
+                } else {
+                    format!(
+                        "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
+                        at.table,
+                        index + 1,
+                        chain.name
+                    )
+                };
                 return Ok(smallvec![(branch, Some(End::Unknown(reason)))]);
             };
             note(
@@ -521,6 +543,10 @@ fn connmark(branch: &mut Branch, how: &Connmark) {
             });
         }
     }
+}
+
+fn unseen(table: &str, chain: &str) -> String {
+    format!("the evidence does not show chain {chain} of table {table}")
 }
 
 /// Returns the hop at the policy of a chain.
