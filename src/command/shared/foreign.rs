@@ -52,7 +52,12 @@ impl Session {
             writeln!(io.err, "kpx: {}", foreign.summary(node))?;
         }
         let evidence = node.evidence.clone();
-        let mut session = self.clone();
+        let several = foreign.nodes.len() > 1;
+        let named = self.name().or_else(|| {
+            // Other nodes of the input have other names.
+            Some(node.name.as_str()).filter(|name| several && !name.is_empty())
+        });
+        let mut session = self.named(named);
         session.takes_parts = takes_parts(command);
         session.source = session.source.of_foreign(Arc::new(foreign), evidence);
         Ok(Some(session))

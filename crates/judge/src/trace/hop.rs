@@ -285,12 +285,10 @@ pub enum Assumption {
         /// The last address of the range.
         last: IpAddr,
     },
-    /// A chain that the evidence does not show lets the packet pass as it is.
+    /// The chains that the evidence does not show let the packet pass as it is.
     Unseen {
-        /// Its table.
-        table: String,
-        /// Its name.
-        chain: String,
+        /// Their tables.
+        tables: Vec<String>,
     },
 }
 
@@ -330,10 +328,14 @@ impl fmt::Display for Assumption {
                 write!(f, "{question}: {}", if *holds { "yes" } else { "no" })
             }
             Self::Address { first, last } => write!(f, "{first} is chosen from {first}-{last}"),
-            Self::Unseen { table, chain } => write!(
-                f,
-                "chain {chain} of table {table}, which the evidence does not show, lets the packet pass"
-            ),
+            Self::Unseen { tables } => {
+                let noun = if tables.len() == 1 { "table" } else { "tables" };
+                let tables = tables.join(", ");
+                write!(
+                    f,
+                    "the chains of {noun} {tables} that the evidence does not show let the packet pass"
+                )
+            }
         }
     }
 }

@@ -674,8 +674,11 @@ fn unknown_ends(answer: &mut Answer) {
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
             trace::Assumption::Address { .. } => when.to_string(),
-            trace::Assumption::Unseen { table, chain } => {
-                format!("the evidence does not show chain {chain} of table {table}")
+            trace::Assumption::Unseen { tables } => {
+                format!(
+                    "the evidence does not show all chains of {}",
+                    tables.join(", ")
+                )
             }
         });
         let faults = path.cell.verdict.faults();

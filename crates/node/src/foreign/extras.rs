@@ -166,13 +166,6 @@ impl<'a> Reader<'a> {
         is
     }
 
-    /// Takes a word with `prefix`; returns the rest.
-    fn with(&mut self, prefix: &str) -> Option<&'a str> {
-        let rest = self.peek()?.strip_prefix(prefix)?;
-        self.at += 1;
-        Some(rest)
-    }
-
     fn add(&mut self, text: &str) {
         self.extras.matches.push(' ');
         self.extras.matches.push_str(text);

@@ -62,7 +62,15 @@ pub(super) fn begins(line: &str) -> bool {
 /// Returns whether `line` may be in a listing.
 pub(super) fn goes_on(line: &str) -> bool {
     let line = line.trim();
+    let is_row = || {
+        let mut words = line.split_whitespace();
+        let is_proto = words
+            .next()
+            .is_some_and(|word| ["TCP", "UDP", "SCTP", "FWM"].contains(&word));
+        is_proto && words.next().is_some() && words.next().is_some()
+    };
     begins(line)
+        || is_row()
         || line.starts_with("->")
         || line.starts_with("pro expire")
         || connection(line).is_some()
@@ -87,7 +95,12 @@ fn is_saved(line: &str) -> bool {
 impl Servers {
     /// Returns whether nothing is shown.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && !self.is_whole
+        self.all.is_empty() && !self.is_whole && self.named.is_empty() && self.order.is_empty()
+    }
+
+    /// Returns whether all virtual servers are shown.
+    pub(super) const fn is_known(&self) -> bool {
+        self.is_whole
     }
 
     /// Returns the number of virtual servers.
@@ -202,6 +215,7 @@ impl Servers {
         }
         if !order.is_empty() {
             self.order = order;
+            self.pair();
         }
         if form == Form::Other {
             return;
@@ -258,6 +272,10 @@ impl Servers {
     /// Gives the lines with names the addresses of a numeric listing in the same order.
     pub(super) fn pair(&mut self) {
         if self.named.is_empty() {
+            if self.all.is_empty() && !self.order.is_empty() {
+                self.lost
+                    .insert("schedulers, forwarding methods and weights are not shown".to_owned());
+            }
             return;
         }
         let named = std::mem::take(&mut self.named);
@@ -314,6 +332,8 @@ impl Servers {
             }
         }
         let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        let is_lone = |why: &&str| !why.starts_with("schedulers, ");
+        lost.retain(|why| is_lone(&why) || self.all.is_empty());
         if !self.is_whole {
             lost.insert(0, "only some virtual servers are shown");
         }

@@ -180,10 +180,27 @@ impl Objects {
         true
     }
 
-    /// Marks the kind in `item` as complete: its bundle has all of it.
-    pub(super) fn complete(&mut self, item: Item) {
-        self.whole.insert(item);
-        self.all.entry(item).or_default();
+    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of the
+    /// kinds that it has.
+    pub(super) fn finish(&mut self, in_part: bool, is_all: bool) {
+        let has_endpoints = !self.endpoints.is_empty();
+        if in_part {
+            let namespaces: BTreeSet<&str> = self
+                .all
+                .values()
+                .flat_map(BTreeMap::keys)
+                .map(|(namespace, _)| namespace.as_str())
+                .collect();
+            let count = namespaces.iter().filter(|name| !name.is_empty()).count();
+            self.in_part = Some(format!(
+                "the bundle has {count} namespaces of the cluster; it may have others"
+            ));
+        } else if is_all {
+            self.whole.extend(self.all.keys().copied());
+            if has_endpoints {
+                self.whole.insert(Item::EndpointSlices);
+            }
+        }
     }
 
     /// Reads YAML, of one document or several.
@@ -852,14 +869,13 @@ impl Objects {
                 .map_or("", |(kind, _)| *kind);
             let text = json!({"kind": format!("{kind}List"), "items": values}).to_string();
             let mut missing: Vec<String> = Vec::new();
-            let is_whole = objects.whole.contains(&item) && objects.in_part.is_none();
-            if !is_whole {
-                missing.push(
-                    objects
-                        .in_part
-                        .clone()
-                        .unwrap_or_else(|| "other objects may exist".to_owned()),
-                );
+            // Nodes are of no namespace.
+            let in_part = objects.in_part.clone().filter(|_| item != Item::Nodes);
+            let of_all = objects.in_part.is_some() && item == Item::Nodes;
+            if let Some(why) = in_part {
+                missing.push(why);
+            } else if !objects.whole.contains(&item) && !of_all {
+                missing.push("other objects may exist".to_owned());
             }
             if all.values().any(|object| !object.is_whole) {
                 missing.extend(objects.lost.get(&item).into_iter().flatten().cloned());

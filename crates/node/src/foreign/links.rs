@@ -178,7 +178,9 @@ fn info(family: &str, address: &str, rest: &[&str], link: &Map<String, Value>) -
                 }
             }
             "scope" => drop(info.insert("scope".into(), json!(words.next()?))),
-            "metric" => drop(words.next()),
+            "metric" => {
+                words.next();
+            }
             "proto" => drop(info.insert("protocol".into(), json!(words.next()?))),
             "secondary" | "temporary" | "dynamic" | "noprefixroute" | "deprecated"
             | "tentative" | "dadfailed" | "nodad" | "home" | "mngtmpaddr" | "optimistic"
@@ -497,7 +499,7 @@ fn rule_line(line: &str) -> Option<Map<String, Value>> {
                 drop(rule.insert("action".into(), json!(word)))
             }
             "proto" | "uidrange" | "ipproto" | "sport" | "dport" | "tos" | "suppress_ifgroup" => {
-                drop(words.next())
+                words.next();
             }
             _ => {}
         }

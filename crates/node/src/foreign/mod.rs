@@ -15,6 +15,8 @@ mod rules;
 mod services;
 mod sets;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -767,7 +769,7 @@ impl Draft {
         let has_rules = self.rules.values().any(|rules| !rules.is_empty());
         self.put_rules(&mut evidence, &mut has, candidates);
         self.servers.pair();
-        if !self.servers.is_empty() {
+        if self.servers.len() > 0 || self.servers.is_known() {
             has.push(number_of(self.servers.len() as u64, "virtual server"));
             insert(&mut evidence, Item::IpvsSave, self.servers.text());
             if let Some(stats) = self.servers.stats.take() {
@@ -838,7 +840,13 @@ impl Draft {
                 .filter_map(|backend| Some((backend, self.rules.remove(&(backend, family))?)))
                 .filter(|(_, rules)| !rules.is_empty())
                 .collect();
-            all.sort_by_key(|(backend, rules)| (!backend.is_empty(), !rules.has_kube_proxy()));
+            all.sort_by_key(|(backend, rules)| {
+                (
+                    rules.unused().is_some(),
+                    !backend.is_empty(),
+                    !rules.has_kube_proxy(),
+                )
+            });
             for (at, (backend, mut rules)) in all.into_iter().enumerate() {
                 let item = match (at, backend, family) {
                     (0, ..) => Item::iptables(family),
@@ -847,6 +855,12 @@ impl Draft {
                     (_, _, Family::V4) => Item::IptablesNft4,
                     (_, _, Family::V6) => Item::IptablesNft6,
                 };
+                if let Some(why) = rules.unused() {
+                    if at == 0 {
+                        evidence.insert(item, Err(Gap::Partial(item, why)));
+                    }
+                    continue;
+                }
                 rules.infer(candidates);
                 let tables: Vec<&str> = rules.names().collect();
                 let six = if family == Family::V6 { "IPv6 " } else { "" };

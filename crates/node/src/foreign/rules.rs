@@ -138,7 +138,13 @@ pub(super) fn is_cut(line: &str) -> bool {
 impl Rules {
     /// Returns whether nothing is shown.
     pub(super) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
+        self.tables.is_empty() && self.lost.is_empty()
+    }
+
+    /// Returns why nothing of the rules is used, if so.
+    pub(super) fn unused(&self) -> Option<String> {
+        let lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        self.tables.is_empty().then(|| lost.join("; "))
     }
 
     /// Returns whether there are chains of kube-proxy.
@@ -529,21 +535,6 @@ impl Rules {
         })
     }
 
-    /// Returns whether the IPv6 rules are meant, as far as addresses show it.
-    pub(super) fn has_ipv6(&self) -> bool {
-        let mut all = self
-            .tables
-            .values()
-            .flat_map(|table| &table.chains)
-            .flat_map(|chain| &chain.rules);
-        all.any(|rule| {
-            let words = rule.split_whitespace();
-            words.clone().zip(words.skip(1)).any(|(option, value)| {
-                ["-s", "-d", "--to-destination"].contains(&option) && value.contains("::")
-            })
-        })
-    }
-
     /// Returns the tables that are shown.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
@@ -717,6 +708,16 @@ fn chain_line(line: &str) -> Option<Chain> {
 /// Returns whether `line` begins a chain of a listing.
 pub(super) fn is_chain_line(line: &str) -> bool {
     chain_line(line.trim()).is_some()
+}
+
+/// Returns whether `line` begins a chain or a row of a listing, complete or not.
+pub(super) fn starts_row(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let counted = words
+        .windows(2)
+        .take(2)
+        .any(|pair| pair.iter().all(|word| count(word).is_some()));
+    is_chain_line(line) || header(line.trim()).is_some() || counted && words.contains(&"--")
 }
 
 /// Returns whether `line` fits into a listing.
@@ -1041,6 +1042,7 @@ fn saved_rule(line: &str) -> Option<(String, &str, &str)> {
     let (name, rule) = rest.split_at(end);
     // What kpx's own reader refuses is no rule.
     let is_rule = !name.is_empty()
+        && !name.starts_with('-')
         && !name.contains('"')
         && crate::backend::iptables::parse::rule(rule).is_ok();
     is_rule.then_some((counters, name, rule))
@@ -1104,6 +1106,15 @@ fn table_of(command: Option<&Iptables>, chains: &[Chain]) -> Option<String> {
         "KUBE-MARK-MASQ",
         "KUBE-NODE-PORT",
     ]);
+    let nat = nat
+        || rules().any(|rule| {
+            [
+                "--match-set KUBE-CLUSTER-IP ",
+                "--match-set KUBE-LOOP-BACK ",
+            ]
+            .iter()
+            .any(|set| rule.contains(set))
+        });
     let filter = begins(&[
         "KUBE-FORWARD",
         "KUBE-EXTERNAL-SERVICES",

@@ -202,7 +202,7 @@ fn unwrapped(lines: &[String]) -> Vec<String> {
     for line in lines {
         let length = line.chars().count();
         match joined.last_mut() {
-            Some(before) if last == width && !rules::is_chain_line(line) => before.push_str(line),
+            Some(before) if last == width && !rules::starts_row(line) => before.push_str(line),
             _ => joined.push(line.clone()),
         }
         last = length;

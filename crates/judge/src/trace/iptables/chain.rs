@@ -61,16 +61,17 @@ pub(crate) fn base<'n, 'a>(
     context: &Context<'_, 'n>,
 ) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
-        let chain = hook.chain().to_owned();
-        let end = match (chains.is_unseen(table, &chain)?, table, hook) {
-            (false, ..) => End::Accept,
-            // What it does not translate does not reach a Service.
-            (true, "nat", Hook::Prerouting | Hook::Output) => End::Unknown(unseen(table, &chain)),
-            (true, ..) => {
-                let table = table.to_owned();
-                branch.when.push(Assumption::Unseen { table, chain });
-                End::Accept
-            }
+        let chain = hook.chain();
+        if !chains.is_unseen(table, chain)? {
+            return Ok(smallvec![(branch, End::Accept)]);
+        }
+        let translates = matches!(hook, Hook::Prerouting | Hook::Output) && table == "nat";
+        // What iptables does not translate does not reach a Service, unless IPVS does it.
+        let end = if translates && walker.world.node.ipvs().is_err() {
+            End::Unknown(unseen(table, chain))
+        } else {
+            passes_unseen(&mut branch, table);
+            End::Accept
         };
         return Ok(smallvec![(branch, end)]);
     };
@@ -542,6 +543,21 @@ fn connmark(branch: &mut Branch, how: &Connmark) {
                 mask: packet,
             });
         }
+    }
+}
+
+/// Assumes that the chains of `table` that the evidence does not show let the packet pass.
+fn passes_unseen(branch: &mut Branch, table: &str) {
+    let before = branch.when.iter_mut().find_map(|when| match when {
+        Assumption::Unseen { tables } => Some(tables),
+        _ => None,
+    });
+    match before {
+        Some(tables) if tables.iter().any(|of| of == table) => {}
+        Some(tables) => tables.push(table.to_owned()),
+        None => branch.when.push(Assumption::Unseen {
+            tables: vec![table.to_owned()],
+        }),
     }
 }
 
