@@ -29,8 +29,9 @@ use kpx_node::cluster::validate;
 use kpx_node::cluster::version::Version;
 use kpx_node::dns::{Reply, ResolvConf, in_hosts};
 use kpx_node::evidence::{
-    Evidence, ITEMS, Item, Kernel, Limits, Manifest, Time, load_within, save,
+    Evidence, IPTABLES, ITEMS, Item, Kernel, Limits, Manifest, Time, load_within, others_of, save,
 };
+use kpx_node::foreign;
 use kpx_node::net::{Cidr, Family, Mark, PortRange, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot, conntrack, links, routes, tc, xfrm};
 
@@ -61,6 +62,7 @@ pub const TARGETS: &[Named] = &[
     ("objects", |bytes| with_node(bytes, objects)),
     ("doctor", |bytes| doctor(&evidence(bytes))),
     ("bundle", bundle),
+    ("pastes", pastes),
     ("config", |bytes| config(&text(bytes))),
     ("arguments", |bytes| arguments(&text(bytes))),
     ("words", |bytes| words(&text(bytes))),
@@ -336,6 +338,24 @@ fn bundle(bytes: &[u8]) {
         ControlFlow::Continue(())
     })
     .ok();
+}
+
+/// Reads a pasted text, or an archive. Of what is shown, only rules that iptables could have written are kept.
+fn pastes(bytes: &[u8]) {
+    let Ok(files) = others_of("input", bytes.to_vec(), &foreign::is_wanted) else {
+        return;
+    };
+    let found = foreign::files("input", files);
+    for node in found.into_iter().flat_map(|found| found.nodes) {
+        let evidence = node.evidence.with_parts();
+        for item in IPTABLES {
+            if let Ok(text) = evidence.text(*item) {
+                let rules = iptables::parse::ruleset(*item, text);
+                rules.unwrap_or_else(|why| panic!("{why}\n{text}"));
+            }
+        }
+        every_item(&NodeSnapshot::new(&evidence));
+    }
 }
 
 fn folder(text: &str, top: &Path) {

@@ -16,7 +16,7 @@ pub(crate) struct Page {
 }
 
 /// Pages about kube-proxy: the word, which is also the file name, the subject, and the text.
-const TOPICS: [(&str, &str, &str); 4] = [
+const TOPICS: [(&str, &str, &str); 5] = [
     (
         "modes",
         "How each mode of kube-proxy works",
@@ -36,6 +36,11 @@ const TOPICS: [(&str, &str, &str); 4] = [
         "chains",
         "Chains of kube-proxy in each mode",
         include_str!("../docs/chains.md"),
+    ),
+    (
+        "pastes",
+        "Pasted texts and support bundles that --from reads",
+        include_str!("../docs/pastes.md"),
     ),
 ];
 

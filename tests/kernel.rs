@@ -26,6 +26,7 @@ mod kernel {
     mod netns;
     mod nftables;
     mod others;
+    mod pastes;
     mod preflight;
     mod privilege;
     mod probe;

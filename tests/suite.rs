@@ -33,6 +33,7 @@ mod nodes;
 mod owner;
 mod page;
 mod parse;
+mod pastes;
 mod plan;
 mod preflight;
 mod proof;

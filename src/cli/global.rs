@@ -16,9 +16,12 @@ use kpx_node::net::Family;
     reason = "options that are independent of each other"
 )]
 pub struct GlobalArgs {
-    /// Read a bundle (folder, .tar or .tar.gz), not this node
-    #[arg(long, global = true, value_name = "BUNDLE", env = "KPX_FROM")]
-    pub from: Option<PathBuf>,
+    /// Read a bundle, a support bundle or a pasted text
+    ///
+    /// A bundle of kpx, a support bundle of another tool, or a text with outputs of commands: a folder, .tar, .tar.gz, .zip or
+    /// file, or `-` for standard input. Repeat it to join several. `kpx explain pastes` lists what is read.
+    #[arg(long, global = true, value_name = "BUNDLE", action = ArgAction::Append, env = "KPX_FROM")]
+    pub from: Vec<PathBuf>,
 
     /// Read the cluster from a bundle, and the node live
     ///

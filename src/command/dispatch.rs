@@ -138,6 +138,8 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 /// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
     confine::to_bundles(session, io, command)?;
+    let opened = session.opened(io, command)?;
+    let session = opened.as_ref().unwrap_or(session);
     identity::refuse_other_systems(session, command)?;
     root::refuse_others(session, command, false)?;
     identity::refuse_other_bundle(session, command).await?;

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod desired;
 pub mod dns;
 pub mod evidence;
+pub mod foreign;
 pub mod net;
 pub mod node;
 pub mod owner;

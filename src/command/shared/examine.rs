@@ -149,7 +149,9 @@ impl Worker {
         let (tell_head, head) = mpsc::channel();
         let work = move || {
             let across = case.others.as_deref().map(Others::across);
-            let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
+            // A check decides nothing from what is shown in part.
+            let evidence = case.evidence.without_parts();
+            let node = NodeSnapshot::new(&evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now)
                 .before(case.question)
                 .beside(across);

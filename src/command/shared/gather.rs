@@ -30,7 +30,14 @@ impl Session {
             evidence::load_node(path, self.name(), items).map_err(unreadable)
         };
         match &self.source.node {
-            NodeSource::Memory { evidence, .. } => return Ok(evidence.only(items)),
+            NodeSource::Memory { evidence, .. } => {
+                let evidence = evidence.only(items);
+                return Ok(if self.takes_parts {
+                    evidence.with_parts()
+                } else {
+                    evidence
+                });
+            }
             NodeSource::Bundle(path) => {
                 let mut evidence = load(path, items)?;
                 if self.source.is_completed() {

@@ -9,6 +9,7 @@ pub(super) mod counters;
 pub(super) mod examine;
 pub(super) mod failure;
 mod finish;
+mod foreign;
 mod gather;
 pub(super) mod identity;
 pub(super) mod io;

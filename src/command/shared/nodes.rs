@@ -252,6 +252,9 @@ pub(super) async fn visit<T: Send + 'static>(
     let mut failed = None;
     let source = move |push: &mut Push<'_, Job>| match (live, base.source.bundle()) {
         (Some(live), _) => Ok(live.push(push)),
+        (None, Some(_)) if base.source.foreign().is_some() => {
+            foreign(selector.as_ref(), &base, push)
+        }
         (None, Some(path)) => bundle(path, selector.as_ref(), wanted.as_ref(), &base, push),
         (None, None) => Ok(None),
     };
@@ -398,6 +401,33 @@ fn bundle(
         return Err(gap).hint("the labels of nodes come from the API objects: omit -l");
     }
     ended.map_err(|error: BundleError| unreadable(error))
+}
+
+/// Pushes the nodes of input that is no bundle of kpx.
+fn foreign(
+    selector: Option<&Selector>,
+    session: &Session,
+    push: &mut Push<'_, Job>,
+) -> Result<Option<String>, Failure> {
+    let all = session.source.foreign();
+    for node in all.iter().flat_map(|foreign| &foreign.nodes) {
+        let is_selected = match selector {
+            None => true,
+            Some(selector) => select(selector, &node.evidence)
+                .hint("the labels of nodes come from the API objects: omit -l")?
+                .contains(&node.name),
+        };
+        let name = if node.name.is_empty() {
+            "node"
+        } else {
+            &node.name
+        };
+        let job = session.for_node(name).in_memory(node.evidence.clone());
+        if is_selected && push(name.to_owned(), Ok(Box::new(job))).is_break() {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the names of the nodes that `selector` selects.

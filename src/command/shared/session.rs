@@ -30,6 +30,8 @@ use kpx_node::node::NodeSnapshot;
 pub(crate) struct Session {
     /// Where the evidence comes from.
     pub(in crate::command) source: Source,
+    /// Whether evidence that is shown in part is read as far as it goes.
+    pub(in crate::command) takes_parts: bool,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
@@ -75,6 +77,7 @@ impl Session {
         };
         Ok(Self {
             source: Source::new(global, words),
+            takes_parts: false,
             one_of_several: false,
             others: None,
             host: options(global, &nodes),

@@ -7,11 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cli::global::GlobalArgs;
 use kpx_host::{Connection, RemoteNode};
 use kpx_node::evidence::{Evidence, Gap, Item};
+use kpx_node::foreign::Foreign;
 
 /// Where the evidence of a node, and of its cluster, comes from.
 #[derive(Clone, Debug)]
 pub(in crate::command) struct Source {
     pub(super) node: NodeSource,
+    /// The paths that `--from` joins.
+    pub(super) joined: Vec<PathBuf>,
+    /// What is read of them, if they are no bundle of kpx.
+    foreign: Option<Arc<Foreign>>,
     /// The bundle that the cluster is read from.
     cluster: Option<PathBuf>,
     /// Objects of the cluster that were read for several nodes.
@@ -47,10 +52,12 @@ impl Source {
     /// Returns the source that `global` names, the options of the command line `words`.
     pub(super) fn new(global: &GlobalArgs, words: &[OsString]) -> Self {
         Self {
-            node: match &global.from {
+            node: match global.from.first() {
                 Some(path) => NodeSource::Bundle(path.clone()),
                 None => NodeSource::Machine,
             },
+            joined: global.from.clone(),
+            foreign: None,
             cluster: global.cluster_from.clone(),
             shared: Evidence::default(),
             names_bundle: has_option(words, &["--from"]),
@@ -70,6 +77,19 @@ impl Source {
     /// Returns the source that reads the bundle at `path`.
     pub(super) fn in_bundle(&self, path: &Path) -> Self {
         self.with(NodeSource::Bundle(path.to_owned()))
+    }
+
+    /// Returns the source that has read `foreign`, and takes `node` of it.
+    pub(super) fn of_foreign(&self, foreign: Arc<Foreign>, node: Evidence) -> Self {
+        Self {
+            foreign: Some(foreign),
+            ..self.in_memory(node)
+        }
+    }
+
+    /// Returns the nodes of input that is no bundle of kpx.
+    pub(super) fn foreign(&self) -> Option<&Arc<Foreign>> {
+        self.foreign.as_ref()
     }
 
     /// Returns the source that reads another machine through `pod`.

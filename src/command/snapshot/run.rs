@@ -19,7 +19,7 @@ use crate::command::shared::output::Output;
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, clock};
 use kpx_judge::redact::Redactor;
-use kpx_node::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter};
+use kpx_node::evidence::{self, Evidence, ITEMS, Item, Manifest, NodesWriter, UNKNOWN_TIME};
 use kpx_node::node::NodeSnapshot;
 
 /// Makes a bundle with standard tools alone.
@@ -167,7 +167,15 @@ async fn record(
         (None, node)
     };
     let added = evidence.added();
-    let time = time.unwrap_or_else(clock::now).to_string();
+    // What somebody pasted has no time, and gets none.
+    let is_untimed = evidence
+        .manifest()
+        .is_some_and(|manifest| manifest.time == UNKNOWN_TIME);
+    let time = if is_untimed {
+        UNKNOWN_TIME.to_owned()
+    } else {
+        time.unwrap_or_else(clock::now).to_string()
+    };
     let redacted_before = evidence
         .manifest()
         .is_some_and(|manifest| manifest.redacted);

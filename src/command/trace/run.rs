@@ -1,7 +1,7 @@
 //! `kpx trace`
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use color_eyre::eyre::eyre;
 use futures_util::future::join;
@@ -35,8 +35,9 @@ use kpx_judge::why::{self, Asked, Cause, Degree, Look};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Evidence, Item};
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::{Address, Addresses};
 use kpx_node::owner::{self, Owners, Port};
 
 /// The output formats of a trace, beside the common ones.
@@ -172,6 +173,11 @@ pub(super) async fn trace_on(
         Some(other) => other.snapshot().called(session.name_in(&evidence)),
         None => node,
     };
+    let stand_in = stand_in(session, &node, &target);
+    let node = match &stand_in {
+        Some((_, addresses)) => node.with_addresses(addresses.clone()),
+        None => node,
+    };
     if let Some(ports) = several_ports(&node, &target).filter(|_| seen.is_none()) {
         return each_port(session, args, &ports).await;
     }
@@ -246,7 +252,10 @@ pub(super) async fn trace_on(
         .collect();
     if let Some(first) = traces.first_mut() {
         let added = evidence.note_added();
-        let all = unread.into_iter().chain(causes).chain(added);
+        let stands = stand_in.map(|(addr, _)| {
+            format!("{addr} stands for an address of the node: the evidence shows none")
+        });
+        let all = unread.into_iter().chain(causes).chain(added).chain(stands);
         first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
@@ -268,6 +277,42 @@ pub(super) async fn trace_on(
             Some(probe::run(session, None, to, proto, ways.map_or(&[], Vec::as_slice)).await?);
     }
     Ok(report)
+}
+
+/// Returns the only global address of a node whose routes are not known.
+fn only_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
+    let addresses = node.addresses().ok().filter(|_| node.routes().is_err())?;
+    let of_family = |of: &&Address| of.addr.family() == family && of.scope == "global";
+    let mut all = addresses.all.iter().filter(of_family);
+    let first = all.next()?;
+    all.next().is_none().then_some(first.addr.addr)
+}
+
+/// Returns an address for the node, if a node port is asked for and the evidence, of which a part is shown, has no address of it.
+fn stand_in(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    target: &Target,
+) -> Option<(IpAddr, Addresses)> {
+    let is_asked = session.takes_parts && matches!(target, Target::NodePort(_));
+    if !is_asked || node.addresses().is_ok() {
+        return None;
+    }
+    let addr = match session.family() {
+        Some(Family::V6) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
+        _ => IpAddr::from([192, 0, 2, 1]),
+    };
+    if sources::own_address(node, Family::of(addr)).is_some() {
+        return None;
+    }
+    let address = Address {
+        link: "eth0".to_owned(),
+        addr: Cidr::host(addr),
+        scope: "global".to_owned(),
+        flags: Vec::new(),
+        broadcast: None,
+    };
+    Some((addr, Addresses { all: vec![address] }))
 }
 
 /// Returns the destination of the packet, who is there, and its protocol.
@@ -346,7 +391,8 @@ fn find(
     node: &NodeSnapshot<'_>,
     family: Option<Family>,
 ) -> Result<Found, Failure> {
-    let own = sources::own_address(node, family.unwrap_or(Family::V4));
+    let of = family.unwrap_or(Family::V4);
+    let own = sources::own_address(node, of).or_else(|| only_address(node, of));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
             return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");

@@ -68,6 +68,7 @@ impl Redactor {
             };
             new.insert(item, read);
         }
+        new.mark_parts_of(evidence, |why| self.reason(why));
         new
     }
 

@@ -296,6 +296,11 @@ pub enum Assumption {
         /// The last port of the range.
         last: u16,
     },
+    /// The chains that the evidence does not show let the packet pass as it is.
+    Unseen {
+        /// Their tables.
+        tables: Vec<String>,
+    },
 }
 
 impl Question {
@@ -315,7 +320,10 @@ impl Assumption {
                 question: Question::RouteBack { inverted, .. },
                 holds,
             } => holds == inverted,
-            Self::Answer { .. } | Self::Address { .. } | Self::Port { .. } => false,
+            Self::Answer { .. }
+            | Self::Address { .. }
+            | Self::Port { .. }
+            | Self::Unseen { .. } => false,
         }
     }
 }
@@ -343,6 +351,14 @@ impl fmt::Display for Assumption {
                 first,
                 last,
             } => write!(f, "port {chosen} is chosen from {first}-{last}"),
+            Self::Unseen { tables } => {
+                let noun = if tables.len() == 1 { "table" } else { "tables" };
+                let tables = tables.join(", ");
+                write!(
+                    f,
+                    "the chains of {noun} {tables} that the evidence does not show let the packet pass"
+                )
+            }
         }
     }
 }

@@ -378,6 +378,17 @@ impl<'n> Kept<'n> {
 }
 
 impl<'a> Chains<'a> {
+    /// Returns whether `chain` of `table` may exist although the rules, of which only a part is shown, do not have it.
+    fn is_unseen(&self, table: &str, chain: &str) -> Result<bool, Stop> {
+        let whole = match &self.rules {
+            Rules::Saved(saved) | Rules::Parsed(saved, _) | Rules::Edited(saved, _) => {
+                saved.is_whole(table)
+            }
+            Rules::Parts(_) | Rules::Unknown(_) => true,
+        };
+        Ok(!whole && self.chain(table, chain)?.is_none())
+    }
+
     /// Returns `chain` of `table`; `None` where there is none.
     fn chain(&self, table: &str, chain: &str) -> Result<Option<&Chain<'a>>, Stop> {
         match &self.rules {

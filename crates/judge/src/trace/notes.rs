@@ -54,7 +54,9 @@ fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
             Assumption::Answer { question, .. } => format!(
                 "unknown: {question}; both results are shown, with half the probability each"
             ),
-            Assumption::Address { .. } | Assumption::Port { .. } => format!("assumes that {when}"),
+            Assumption::Address { .. } | Assumption::Port { .. } | Assumption::Unseen { .. } => {
+                format!("assumes that {when}")
+            }
         };
         if !notes.contains(&note) {
             notes.push(note);

@@ -466,7 +466,7 @@ fn ends_alike(outcome: &Outcome, packet: &Observed) -> bool {
         let to = headers.destination;
         let chosen = outcome.when.iter().find_map(|when| match when {
             Assumption::Address { first, last, .. } => Some((*first..=*last).contains(&to.ip())),
-            Assumption::Answer { .. } | Assumption::Port { .. } => None,
+            Assumption::Answer { .. } | Assumption::Port { .. } | Assumption::Unseen { .. } => None,
         });
         let of_range = |when: &Assumption| matches!(when, Assumption::Port { first, last, .. } if (*first..=*last).contains(&to.port()));
         let port = to.port() == 0

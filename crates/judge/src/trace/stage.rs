@@ -219,21 +219,27 @@ pub(crate) fn stages<'w, 'a>(
             ("filter", FILTER),
             ("security", SECURITY),
         ] {
-            if has(table, hook) && chains.chain(table, hook.chain())?.is_some() && !sleeps(table) {
+            let is_there = || -> Result<bool, Stop> {
+                Ok(chains.chain(table, hook.chain())?.is_some()
+                    || chains.is_unseen(table, hook.chain())? && table != "security")
+            };
+            if has(table, hook) && is_there()? && !sleeps(table) {
                 stages.push(Registered {
                     table: place(table).map(|at| at + 1),
                     ..Registered::at(priority, Stage::Iptables { chains, table })
                 });
             }
         }
+        let table = "nat";
+        let chain = chains.chain(table, hook.chain())?;
+        let is_unseen = chains.is_unseen(table, hook.chain())?;
         if let Some(priority) = nat_at
-            && let Some(chain) = chains.chain("nat", hook.chain())?
-            && !sleeps("nat")
+            && (chain.is_some() || is_unseen)
+            && !sleeps(table)
         {
-            let table = "nat";
             nat.push(Registered {
                 table: place(table).map(|at| at + 1),
-                is_empty: chain.rules.is_empty(),
+                is_empty: chain.is_some_and(|chain| chain.rules.is_empty()),
                 ..Registered::at(priority, Stage::Iptables { chains, table })
             });
         }

@@ -674,6 +674,12 @@ fn unknown_ends(answer: &mut Answer) {
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
             trace::Assumption::Address { .. } | trace::Assumption::Port { .. } => when.to_string(),
+            trace::Assumption::Unseen { tables } => {
+                format!(
+                    "the evidence does not show all chains of {}",
+                    tables.join(", ")
+                )
+            }
         });
         let faults = path.cell.verdict.faults();
         let faults = faults.iter().map(ToString::to_string);

@@ -38,6 +38,9 @@ pub enum Gap {
     /// The program that reads it is too old for the kernel, or was built without the required feature.
     #[error("{0}: {1}")]
     Unsupported(Item, String),
+    /// Only a part of it was read, from a text that shows no more; what is missing is unknown.
+    #[error("{0} is shown in part: {1}")]
+    Partial(Item, String),
     /// Reading or parsing failed for another reason.
     #[error("{0}: {1}")]
     Failed(Item, String),
@@ -79,6 +82,7 @@ impl Gap {
             Self::Forbidden(_, why) => Self::Forbidden(item, why),
             Self::Late(_, why) => Self::Late(item, why),
             Self::Unsupported(_, why) => Self::Unsupported(item, why),
+            Self::Partial(_, why) => Self::Partial(item, why),
             Self::Failed(_, why) => Self::Failed(item, why),
         }
     }
@@ -98,6 +102,7 @@ impl Gap {
             }
             Self::Late(item, why) => Self::Late(item, edit(&why)),
             Self::Unsupported(item, why) => Self::Unsupported(item, edit(&why)),
+            Self::Partial(item, why) => Self::Partial(item, edit(&why)),
             Self::Failed(item, why) => Self::Failed(item, edit(&why)),
         }
     }
@@ -113,6 +118,7 @@ impl Gap {
             | Self::Forbidden(item, _)
             | Self::Late(item, _)
             | Self::Unsupported(item, _)
+            | Self::Partial(item, _)
             | Self::Failed(item, _) => Some(*item),
         }
     }
@@ -127,6 +133,7 @@ impl Gap {
             | Self::Denied(_, why)
             | Self::Late(_, why)
             | Self::Unsupported(_, why)
+            | Self::Partial(_, why)
             | Self::Failed(_, why) => Some(why),
             Self::Forbidden(_, of) => Some(&of.why),
         }

@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use bundle::{
-    BundleError, Limits, MANIFEST, Manifest, NODES, NodesWriter, Recorded, SaveError, Visit,
-    each_node, load, load_file, load_node, load_within, save, write_to,
+    BundleError, Limits, MANIFEST, Manifest, NODES, NodesWriter, Other, Recorded, SaveError,
+    UNKNOWN_TIME, Visit, each_node, is_bundle, load, load_file, load_node, load_within, others,
+    others_of, save, write_to,
 };
 pub use by_tool::ByTool;
 pub use gap::{Forbidden, Gap};
@@ -41,13 +42,57 @@ pub struct Evidence {
     added: BTreeSet<Item>,
     /// Whether the evidence is of a node in a bundle of all nodes.
     one_of_all: bool,
+    /// Items of which only a part was read, each with what is missing.
+    partial: BTreeMap<Item, String>,
+    /// Whether such items are read as far as they go.
+    takes_parts: bool,
 }
 
 impl Evidence {
     /// Records the result of reading `item`.
     pub fn insert(&mut self, item: Item, read: Result<String, Gap>) {
+        self.partial.remove(&item);
         self.items
             .insert(item, read.map(|text| Arc::new(Text::new(text))));
+    }
+
+    /// Records the part of `item` that was read; `why` says what is missing.
+    pub fn insert_part(&mut self, item: Item, text: String, why: String) {
+        self.insert(item, Ok(text));
+        self.partial.insert(item, why);
+    }
+
+    /// Returns a copy whose items are read as far as they go. Their texts say what is missing, and only readers that look at
+    /// that may use it: without it, a partial item is a [`Gap::Partial`].
+    #[must_use]
+    pub fn with_parts(&self) -> Self {
+        Self {
+            takes_parts: true,
+            ..self.clone()
+        }
+    }
+
+    /// Returns a copy without the parts of items that were read incompletely.
+    #[must_use]
+    pub fn without_parts(&self) -> Self {
+        Self {
+            takes_parts: false,
+            ..self.clone()
+        }
+    }
+
+    /// Returns what is missing of `item`, if only a part of it was read.
+    pub fn missing_part(&self, item: Item) -> Option<&str> {
+        self.partial.get(&item).map(String::as_str)
+    }
+
+    /// Marks the items of `other` that were read in part, in a copy of it with other texts.
+    pub fn mark_parts_of(&mut self, other: &Self, mut edit: impl FnMut(&str) -> String) {
+        for (item, why) in &other.partial {
+            if matches!(self.items.get(item), Some(Ok(_))) {
+                self.partial.insert(*item, edit(why));
+            }
+        }
     }
 
     /// Returns a copy that contains only `items`.
@@ -64,6 +109,7 @@ impl Evidence {
         let read = self.items.iter().filter(|(_, read)| read.is_ok());
         let wanted = read.filter(|(item, _)| is_wanted(item.file()));
         rest.items = wanted.map(|(&item, read)| (item, read.clone())).collect();
+        rest.mark_parts_of(self, str::to_owned);
         rest
     }
 
@@ -74,7 +120,10 @@ impl Evidence {
 
     /// Adds the items of `other`; they replace items that are already present.
     pub fn extend(&mut self, other: Self) {
+        self.partial
+            .retain(|item, _| !other.items.contains_key(item));
         self.items.extend(other.items);
+        self.partial.extend(other.partial);
     }
 
     /// Adds the items of `read`, which the bundle does not have, and notes that the API server has them.
@@ -109,6 +158,16 @@ impl Evidence {
         self.manifest.as_ref()
     }
 
+    /// Sets the manifest, of evidence that no bundle has.
+    pub fn set_manifest(&mut self, manifest: Manifest) {
+        self.manifest = Some(manifest);
+    }
+
+    /// Takes the manifest of `other`.
+    pub fn manifest_of(&mut self, other: &Self) {
+        self.manifest.clone_from(&other.manifest);
+    }
+
     /// Returns whether the evidence is of a node in a bundle of all nodes.
     pub fn is_one_of_all(&self) -> bool {
         self.one_of_all
@@ -117,6 +176,10 @@ impl Evidence {
     /// Returns the text of `item`, or why it is missing. A text that is never empty, and is, was not read.
     pub fn text(&self, item: Item) -> Result<&str, Gap> {
         match self.items.get(&item) {
+            Some(Ok(_)) if self.hides(item) => {
+                let why = self.partial[&item].clone();
+                Err(Gap::Partial(item, why))
+            }
             Some(Ok(text)) => match text.as_str() {
                 text if item.is_never_empty() && text.trim_start().is_empty() => {
                     Err(Gap::Failed(item, "it is empty".to_owned()))
@@ -128,6 +191,11 @@ impl Evidence {
         }
     }
 
+    /// Returns whether `item` was read in part, and parts do not count.
+    fn hides(&self, item: Item) -> bool {
+        !self.takes_parts && self.partial.contains_key(&item)
+    }
+
     /// Returns what `parse` makes of the text of `item`, once for all copies of the text.
     pub fn parsed<T: Any + Send + Sync>(
         &self,
@@ -135,7 +203,7 @@ impl Evidence {
         parse: impl FnOnce() -> Result<T, Gap>,
     ) -> Result<Arc<T>, Gap> {
         match self.items.get(&item) {
-            Some(Ok(text)) => text.parsed(parse),
+            Some(Ok(text)) if !self.hides(item) => text.parsed(parse),
             _ => parse().map(Arc::new),
         }
     }

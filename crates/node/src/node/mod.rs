@@ -425,6 +425,13 @@ impl<'a> NodeSnapshot<'a> {
         self
     }
 
+    /// Replaces the addresses of the evidence.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: Addresses) -> Self {
+        self.addresses = OnceLock::from(Ok(addresses));
+        self
+    }
+
     /// Replaces kube-proxy's configuration.
     #[must_use]
     pub fn with_proxy_config(mut self, config: ProxyConfig) -> Self {

@@ -12,7 +12,7 @@ use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
 use crate::trace::{Chains, Stop, ttl};
 use kpx_node::backend::iptables::model::{
-    Chain, Connmark, Match, Policy, RecentAction, Rule, Target,
+    Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
 };
 use kpx_node::net::{Cidr, Family, Mark};
 use kpx_node::node::IptablesBackend;
@@ -56,14 +56,26 @@ struct At<'x, 'n, 'a> {
 /// Runs the built-in chain of `table` for `hook`.
 pub(crate) fn base<'n, 'a>(
     walker: &Walker<'_, 'n, 'a>,
-    branch: Branch,
+    mut branch: Branch,
     hook: Hook,
     chains: &Chains<'a>,
     table: &str,
     context: &Context<'_, 'n>,
 ) -> Result<Ends, Stop> {
     let Some(chain) = chains.chain(table, hook.chain())? else {
-        return Ok(smallvec![(branch, End::Accept)]);
+        let chain = hook.chain();
+        if !chains.is_unseen(table, chain)? {
+            return Ok(smallvec![(branch, End::Accept)]);
+        }
+        let translates = matches!(hook, Hook::Prerouting | Hook::Output) && table == "nat";
+        // What iptables does not translate does not reach a Service, unless IPVS does it.
+        let end = if translates && walker.world.node.ipvs().is_err() {
+            End::Unknown(unseen(table, chain))
+        } else {
+            passes_unseen(&mut branch, table);
+            End::Accept
+        };
+        return Ok(smallvec![(branch, end)]);
     };
     let at = At {
         hook,
@@ -264,12 +276,23 @@ fn hits<'n, 'a>(
                     let end = other(&mut branch, to, "", &mut note, &name);
                     return Ok(smallvec![(branch, end)]);
                 }
-                let reason = format!(
-                    "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
-                    at.table,
-                    index + 1,
-                    chain.name
-                );
+                let reason = if at.chains.is_unseen(at.table, to)? {
+                    if to == NOT_SHOWN {
+                        format!(
+                            "the evidence does not show the rest of chain {} of table {}",
+                            chain.name, at.table
+                        )
+                    } else {
+                        unseen(at.table, to)
+                    }
+                } else {
+                    format!(
+                        "chain {to} of table {} does not exist, but rule {} of {} jumps to it",
+                        at.table,
+                        index + 1,
+                        chain.name
+                    )
+                };
                 return Ok(smallvec![(branch, Some(End::Unknown(reason)))]);
             };
             note(
@@ -670,6 +693,25 @@ fn connmark(branch: &mut Branch, how: &Connmark) {
             });
         }
     }
+}
+
+/// Assumes that the chains of `table` that the evidence does not show let the packet pass.
+fn passes_unseen(branch: &mut Branch, table: &str) {
+    let before = branch.when.iter_mut().find_map(|when| match when {
+        Assumption::Unseen { tables } => Some(tables),
+        _ => None,
+    });
+    match before {
+        Some(tables) if tables.iter().any(|of| of == table) => {}
+        Some(tables) => tables.push(table.to_owned()),
+        None => branch.when.push(Assumption::Unseen {
+            tables: vec![table.to_owned()],
+        }),
+    }
+}
+
+fn unseen(table: &str, chain: &str) -> String {
+    format!("the evidence does not show chain {chain} of table {table}")
 }
 
 /// Returns the hop at the policy of a chain.

@@ -10,8 +10,8 @@ use crate::trace::region::Asked;
 use crate::trace::route::Router;
 use kpx_node::backend::ipset::Sets;
 use kpx_node::backend::iptables::model::{
-    AddrType, Direction, Invertible, IpRange, Match, Physdev, Recent, RecentAction, Rule, Side,
-    States, Text,
+    AddrType, Direction, Invertible, IpRange, Match, NO_LINKS, Physdev, Recent, RecentAction, Rule,
+    Side, States, Text,
 };
 use kpx_node::evidence::Gap;
 use kpx_node::net::{PortRange, Proto};
@@ -195,6 +195,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             Likelihood::sure(options.all(|(at, _)| at > 0 && words[at - 1] == "!"))
         }
         Match::Owner(options) => Likelihood::unknown(format!("whether the sender is {options}")),
+        Match::Unknown(text) if text == NO_LINKS => Likelihood::unknown(
+            "whether the rule is for the packet's links, which the listing does not show"
+                .to_owned(),
+        ),
         Match::Unknown(text) => match options::masked(text, packet) {
             Some(holds) => Likelihood::sure(holds),
             None => Likelihood::unknown(format!("whether `{text}` holds")),

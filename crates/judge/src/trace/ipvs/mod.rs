@@ -15,7 +15,7 @@ use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Ends, Walker};
 pub use hash::choose;
 use kpx_node::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
-use kpx_node::evidence::Gap;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
 
 impl Walker<'_, '_, '_> {
@@ -38,6 +38,16 @@ impl Walker<'_, '_, '_> {
             }
         };
         match self.find(&table.servers, &branch.packet) {
+            None if self
+                .world
+                .node
+                .evidence()
+                .missing_part(Item::IpvsSave)
+                .is_some() =>
+            {
+                let why = "the evidence shows only some virtual servers".to_owned();
+                smallvec![(branch, End::Unknown(why))]
+            }
             None => smallvec![(branch, End::Accept)],
             Some(server) => self.schedule(branch, hook, server),
         }

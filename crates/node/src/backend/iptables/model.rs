@@ -17,7 +17,16 @@ pub struct Ruleset<'a> {
     pub legacy_too: bool,
     /// Tables missing from the listing because iptables cannot show them (`nft` can).
     pub left_out: Vec<Text<'a>>,
+    /// The tables that are shown completely, if not all are.
+    pub whole: Option<Vec<Text<'a>>>,
 }
+
+/// How the remark begins that names the complete tables of rules that are shown in part.
+pub const IN_PART: &str = "# kpx: shown in part; complete tables:";
+/// Target of a rule that stands for the rest of a chain, which is not shown.
+pub const NOT_SHOWN: &str = "KPX-NOT-SHOWN";
+/// Match of a rule from a listing without links: it may be for some of them only.
+pub const NO_LINKS: &str = "-m kpx --links-not-shown";
 
 impl<'a> Ruleset<'a> {
     /// Returns the table called `name`.

@@ -11,7 +11,7 @@ mod words;
 use std::collections::HashMap;
 
 use super::model::{
-    Chain, Counters, Invertible, Match, Policy, Rule, Ruleset, Table, Target, Text,
+    Chain, Counters, IN_PART, Invertible, Match, Policy, Rule, Ruleset, Table, Target, Text,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Proto};
@@ -76,6 +76,10 @@ impl<'a> Reader<'a> {
         if line.contains("-legacy tables present") {
             self.ruleset.legacy_too = true;
         }
+        self.ruleset.whole = whole(line).map_or_else(
+            || self.ruleset.whole.take(),
+            |names| Some(names.map(Text::Borrowed).collect()),
+        );
         // "# Table `nat' is incompatible, use 'nft' tool."
         let name = line.strip_prefix("# Table `").and_then(|rest| {
             let (name, what) = rest.split_once('\'')?;
@@ -158,6 +162,11 @@ impl<'a> Reader<'a> {
         self.chains[self.last].rules.push(rule);
         Ok(())
     }
+}
+
+/// Returns the complete tables that the remark `line` names, if it is about that.
+fn whole(line: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(line.strip_prefix(IN_PART)?.split_ascii_whitespace())
 }
 
 /// Why the table `name` cannot be read: which of two lists the node has is unknown.

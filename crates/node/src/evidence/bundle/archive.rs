@@ -103,17 +103,24 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
+/// Returns `source`, which ends after `most` bytes, and what is left of them.
+pub(super) fn metered<R: Read>(source: R, most: u64) -> (impl Read, Rc<Cell<u64>>) {
+    let left = Rc::new(Cell::new(most));
+    let metered = Metered {
+        source,
+        left: Rc::clone(&left),
+    };
+    (metered, left)
+}
+
 fn walk_tar(
     path: &Path,
     source: impl Read,
     limits: Limits,
     each: &mut EachMember<'_>,
 ) -> Result<Option<String>, BundleError> {
-    let left = Rc::new(Cell::new(limits.archive));
-    let mut archive = Archive::new(Metered {
-        source,
-        left: Rc::clone(&left),
-    });
+    let (source, left) = metered(source, limits.archive);
+    let mut archive = Archive::new(source);
     let (mut tops, mut nodes) = (BTreeSet::new(), BTreeSet::new());
     let mut members = 0_usize;
     let mut cut = None;
@@ -180,7 +187,7 @@ const LONG_NAME: u64 = 64 << 10;
 /// Calls `each` with the name and content of every member, until it breaks.
 ///
 /// Long names are handled here: the tar crate would load a name of any length into memory.
-fn members_of<R: Read>(
+pub(super) fn members_of<R: Read>(
     archive: &mut Archive<R>,
     mut each: impl FnMut(&[u8], &mut Entry<'_, R>) -> ControlFlow<()>,
 ) -> io::Result<()> {

@@ -8,6 +8,9 @@ use super::super::{Evidence, Gap, Item};
 /// File name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.json";
 
+/// Time of a recording whose time is not known.
+pub const UNKNOWN_TIME: &str = "unknown";
+
 /// The only version of the manifest format so far.
 const FORMAT: u64 = 1;
 
@@ -59,10 +62,11 @@ impl Manifest {
         let kernel = evidence.text(Item::KernelRelease).ok();
         let gaps = evidence.iter().filter_map(|(item, read)| {
             // Items that were not collected are simply absent.
-            let gap = read
-                .err()
-                .filter(|gap| !matches!(gap, Gap::NotCollected(_)))?;
-            let gap = gap.clone();
+            let gap = match (read, evidence.missing_part(item)) {
+                (Ok(_), part) => Gap::Partial(item, part?.to_owned()),
+                (Err(Gap::NotCollected(_)), _) => return None,
+                (Err(gap), _) => gap.clone(),
+            };
             Some(Recorded {
                 item,
                 reason: gap.to_string(),
@@ -79,6 +83,11 @@ impl Manifest {
             added: evidence.added(),
             gaps: gaps.collect(),
         }
+    }
+
+    /// Returns the manifest of `evidence` that says nothing of its time.
+    pub fn untimed(evidence: &Evidence, node: Option<String>) -> Self {
+        Self::of(evidence, UNKNOWN_TIME.to_owned(), node)
     }
 
     /// Parses a manifest; the error is the reason why it cannot be used.

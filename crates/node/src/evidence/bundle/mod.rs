@@ -12,18 +12,22 @@ mod folder;
 mod manifest;
 mod member;
 mod nodes;
+mod others;
 mod save;
+mod zip;
 
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use super::{Evidence, Gap, Item, files};
-pub use manifest::{MANIFEST, Manifest, Recorded};
+pub use manifest::{MANIFEST, Manifest, Recorded, UNKNOWN_TIME};
 use member::Found;
 pub use nodes::{NODES, Visit, each_node};
+pub use others::{Other, others, others_of};
 pub use save::{NodesWriter, SaveError, save, write_to};
 
 /// File of the script's bundle with the missing files: one per line, with the reason after a colon.
@@ -195,6 +199,19 @@ fn open(path: &Path) -> Result<Option<File>, BundleError> {
     }
 }
 
+/// Returns whether the path has files of a bundle of kpx, as far as it can be read.
+pub fn is_bundle(path: &Path) -> bool {
+    let found = match open(path) {
+        Ok(None) => folder::base(path).map(drop),
+        Ok(Some(file)) => archive::walk(path, file, Limits::default(), &mut |_, _| {
+            ControlFlow::Break(())
+        })
+        .map(drop),
+        Err(error) => Err(error),
+    };
+    !matches!(found, Err(BundleError::NotOne { .. }))
+}
+
 fn unusable(path: &Path, reason: String) -> BundleError {
     BundleError::Manifest {
         path: path.to_owned(),
@@ -232,7 +249,14 @@ fn settle(items: &[Item], found: Found) -> Result<Evidence, String> {
     let errors = found.errors.unwrap_or_default();
     let noted = |item: Item| errors.lines().find_map(|line| noted(line, item));
     for (item, read) in found.items {
-        evidence.insert(item, read);
+        let recorded = evidence.manifest.as_ref().and_then(|m| m.gap(item));
+        match (read, recorded) {
+            (Ok(text), Some(Gap::Partial(_, why))) => {
+                let why = why.clone();
+                evidence.insert_part(item, text, why);
+            }
+            (read, _) => evidence.insert(item, read),
+        }
     }
     for &item in items {
         if !evidence.items.contains_key(&item) {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use foldhash::{HashMap, HashSet};
 
 use super::super::model::Chain;
-use super::{Reader, declared, rule_line, start, twice};
+use super::{Reader, declared, rule_line, start, twice, whole};
 use crate::evidence::{Gap, Item};
 
 /// A saved ruleset, its chains found and not read.
@@ -14,6 +14,8 @@ use crate::evidence::{Gap, Item};
 pub struct Saved<'a> {
     item: Item,
     tables: Vec<Found<'a>>,
+    /// The tables that are shown completely, if not all are.
+    whole: Option<Vec<&'a str>>,
     /// The lists of `-m recent` that rules of table nat look up.
     looked_up: OnceLock<HashSet<&'a str>>,
 }
@@ -55,6 +57,7 @@ impl<'a> Saved<'a> {
         let mut saved = Self {
             item,
             tables: Vec::new(),
+            whole: None,
             looked_up: OnceLock::new(),
         };
         let mut open = None;
@@ -106,7 +109,12 @@ impl<'a> Saved<'a> {
             table.add(&run, &text[run.begin..begin]);
         }
         match (first, open.as_mut()) {
-            (None | Some(b'#'), _) => {}
+            (None, _) => {}
+            (Some(b'#'), _) => {
+                if let Some(names) = whole(line) {
+                    self.whole = Some(names.collect());
+                }
+            }
             (Some(b'*'), Some(table)) => {
                 let (name, table) = (line[1..].trim_ascii(), table.name);
                 return Err(format!("table {name} begins before COMMIT of {table}"));
@@ -141,6 +149,11 @@ impl<'a> Saved<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the evidence shows all of `table`: a chain that it does not have does not exist.
+    pub fn is_whole(&self, table: &str) -> bool {
+        self.whole.as_ref().is_none_or(|all| all.contains(&table))
     }
 
     /// Returns `chain` of `table`, or `None` where there is none.

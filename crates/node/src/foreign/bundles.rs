@@ -1,0 +1,1043 @@
+//! Support bundles of other tools: which file is the output of which command, on which node.
+//!
+//! Sources: the collectors' own scripts and code, as of 2026-11: eks-log-collector.sh and the EKS node monitoring agent, Bottlerocket's
+//! logdog, Rancher's rancher2_logs_collector.sh, sos 4, `oc adm inspect` and must-gather, troubleshoot.sh, `kubectl cluster-info
+//! dump`, cilium-bugtool and `cilium sysdump`, `calicoctl cluster diags`, Antrea's supportbundle, `microk8s inspect` and k8s-snap's,
+//! Retina's capture, `kind export logs`, `minikube logs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::command::Command;
+use super::split;
+use super::{Foreign, Reader};
+use crate::evidence::{Item, Other};
+
+/// The tools whose bundles are known.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Kind {
+    Eks,
+    Bottlerocket,
+    Rancher,
+    Sos,
+    MustGather,
+    Troubleshoot,
+    Dump,
+    Cilium,
+    Calico,
+    Antrea,
+    Microk8s,
+    K8sSnap,
+    Retina,
+    Kind,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Eks => "EKS log collector",
+            Self::Bottlerocket => "Bottlerocket logs",
+            Self::Rancher => "Rancher log collector",
+            Self::Sos => "sos report",
+            Self::MustGather => "must-gather",
+            Self::Troubleshoot => "troubleshoot.sh support bundle",
+            Self::Dump => "kubectl cluster-info dump",
+            Self::Cilium => "cilium sysdump",
+            Self::Calico => "calicoctl cluster diags",
+            Self::Antrea => "Antrea support bundle",
+            Self::Microk8s => "microk8s inspection report",
+            Self::K8sSnap => "k8s inspection report",
+            Self::Retina => "Retina capture",
+            Self::Kind => "kind logs",
+        }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// The output of a command.
+    Run(&'static str),
+    /// The same, if nothing better is in the bundle.
+    Weak(&'static str),
+    /// An item as it is.
+    Is(Item),
+    /// kube-proxy's log.
+    Log,
+    /// Objects of the API of one namespace each, or of all of them.
+    Objects,
+    /// A file with prompts or titles of its own.
+    Text,
+    /// The name of the node.
+    Name,
+    /// The output of `uname -a`.
+    Uname,
+}
+
+use What::{Is, Log, Name, Objects, Run, Text, Uname, Weak};
+
+/// Files by the end of their paths: `*` stands for any characters of one folder or file name, `{node}` for the node's.
+const FILES: &[(Kind, &str, What)] = &[
+    (
+        Kind::Eks,
+        "networking/iptables-save.txt",
+        Run("iptables-save"),
+    ),
+    (
+        Kind::Eks,
+        "networking/ip6tables-save.txt",
+        Run("ip6tables-save"),
+    ),
+    (
+        Kind::Eks,
+        "networking/iptables-mangle.txt",
+        Weak("iptables -t mangle -nvL"),
+    ),
+    (
+        Kind::Eks,
+        "networking/iptables-filter.txt",
+        Weak("iptables -t filter -nvL"),
+    ),
+    (
+        Kind::Eks,
+        "networking/iptables-nat.txt",
+        Weak("iptables -t nat -nvL"),
+    ),
+    (Kind::Eks, "networking/ipset.txt", Run("ipset save")),
+    (Kind::Eks, "networking/ipvsadm.txt", Run("ipvsadm")),
+    (Kind::Eks, "networking/ifconfig.txt", Run("ifconfig")),
+    (
+        Kind::Eks,
+        "networking/iproute.txt",
+        Run("ip route show table all"),
+    ),
+    (
+        Kind::Eks,
+        "networking/ip6route.txt",
+        Run("ip -6 route show table all"),
+    ),
+    (Kind::Eks, "networking/iprule.txt", Run("ip rule show")),
+    (Kind::Eks, "networking/ip6rule.txt", Run("ip -6 rule show")),
+    (Kind::Eks, "networking/conntrack.txt", Text),
+    (
+        Kind::Eks,
+        "networking/conntrack6.txt",
+        Run("conntrack -L -f ipv6"),
+    ),
+    (Kind::Eks, "system/netstat.txt", Run("netstat -plant")),
+    (Kind::Eks, "sysctls/sysctl_all.txt", Run("sysctl -a")),
+    (Kind::Eks, "modinfo/ip_vs", Run("lsmod | grep ip_vs")),
+    (Kind::Eks, "kernel/dmesg.current", Is(Item::KernelLog)),
+    (Kind::Eks, "kernel/uname.txt", Uname),
+    (Kind::Eks, "var_log/kube-proxy*.log", Log),
+    (Kind::Eks, "var_log/*kube-proxy*/kube-proxy/*.log", Log),
+    (Kind::Eks, "kubelet/svc.log", Run("kubectl get svc")),
+    (
+        Kind::Bottlerocket,
+        "iptables-filter",
+        Run("iptables -t filter -nvL"),
+    ),
+    (
+        Kind::Bottlerocket,
+        "iptables-nat",
+        Run("iptables -t nat -nvL"),
+    ),
+    (Kind::Bottlerocket, "dmesg", Is(Item::KernelLog)),
+    (
+        Kind::Rancher,
+        "networking/iptablessave",
+        Run("iptables-save"),
+    ),
+    (
+        Kind::Rancher,
+        "networking/ip6tablessave",
+        Run("ip6tables-save"),
+    ),
+    (
+        Kind::Rancher,
+        "networking/nft_ruleset",
+        Run("nft list ruleset"),
+    ),
+    (Kind::Rancher, "networking/ipvsadm", Run("ipvsadm -ln")),
+    (Kind::Rancher, "networking/ipaddrshow", Run("ip addr show")),
+    (
+        Kind::Rancher,
+        "networking/iplinkshow",
+        Run("ip -s link show"),
+    ),
+    (
+        Kind::Rancher,
+        "networking/iproute",
+        Run("ip route show table all"),
+    ),
+    (
+        Kind::Rancher,
+        "networking/ipv6route",
+        Run("ip -6 route show"),
+    ),
+    (Kind::Rancher, "networking/iprule", Run("ip rule show")),
+    (Kind::Rancher, "networking/ipv6rule", Run("ip -6 rule show")),
+    (Kind::Rancher, "networking/ssanp", Weak("ss -anp")),
+    (
+        Kind::Rancher,
+        "networking/sstunlp4",
+        Run("ss -tunlp4 | grep 4"),
+    ),
+    (
+        Kind::Rancher,
+        "networking/sstunlp6",
+        Run("ss -tunlp6 | grep 6"),
+    ),
+    (Kind::Rancher, "systeminfo/sysctla", Run("sysctl -a")),
+    (Kind::Rancher, "systeminfo/lsmod", Run("lsmod")),
+    (Kind::Rancher, "systeminfo/conntrack", Run("conntrack -S")),
+    (Kind::Rancher, "systeminfo/dmesg", Is(Item::KernelLog)),
+    (Kind::Rancher, "systeminfo/uname", Uname),
+    (Kind::Rancher, "systeminfo/hostname", Name),
+    (
+        Kind::Rancher,
+        "kubectl/services",
+        Run("kubectl get services -o wide -A"),
+    ),
+    (
+        Kind::Rancher,
+        "kubectl/endpoints",
+        Run("kubectl get endpoints -A"),
+    ),
+    (
+        Kind::Rancher,
+        "kubectl/pods",
+        Run("kubectl get pods -o wide -A"),
+    ),
+    (Kind::Rancher, "kubectl/nodes.json", Objects),
+    (
+        Kind::Rancher,
+        "kubectl/nodes",
+        Run("kubectl get nodes -o wide"),
+    ),
+    (Kind::Rancher, "podlogs/kube-system-kube-proxy*", Log),
+    (
+        Kind::Sos,
+        "sos_commands/*/iptables_-t_nat_-nvL",
+        Run("iptables -t nat -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/iptables_-t_filter_-nvL",
+        Weak("iptables -t filter -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/iptables_-t_mangle_-nvL",
+        Run("iptables -t mangle -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/iptables_-t_raw_-nvL",
+        Run("iptables -t raw -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/iptables_-vnxL",
+        Run("iptables -vnxL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/ip6tables_-t_nat_-nvL",
+        Run("ip6tables -t nat -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/ip6tables_-t_filter_-nvL",
+        Weak("ip6tables -t filter -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/ip6tables_-t_mangle_-nvL",
+        Run("ip6tables -t mangle -nvL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/ip6tables_-vnxL",
+        Run("ip6tables -vnxL"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/nft_-a_list_ruleset",
+        Run("nft -a list ruleset"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/*/nft_list_ruleset",
+        Weak("nft list ruleset"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/ipvs/ipvsadm_-Ln",
+        Run("ipvsadm -Ln"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/ipvs/ipvsadm_-Ln_--stats",
+        Run("ipvsadm -Ln --stats"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/ipvs/ipvsadm_-Ln_--timeout",
+        Run("ipvsadm -Ln --timeout"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-d_address",
+        Run("ip -d address"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-o_addr",
+        Weak("ip -o addr"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-s_-d_link",
+        Run("ip -s -d link"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_route_show_table_all",
+        Run("ip route show table all"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-6_route_show_table_all",
+        Run("ip -6 route show table all"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-4_rule*",
+        Run("ip -4 rule"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ip_-6_rule*",
+        Run("ip -6 rule"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/ss_-peaonmi",
+        Run("ss -peaonmi"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/networking/netstat_-W_-neopa",
+        Weak("netstat -W -neopa"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/conntrack/conntrack_-L_-o_extended",
+        Run("conntrack -L -o extended"),
+    ),
+    (Kind::Sos, "sos_commands/kernel/sysctl_-a", Run("sysctl -a")),
+    (Kind::Sos, "sos_commands/kernel/lsmod", Weak("lsmod")),
+    (Kind::Sos, "sos_commands/kernel/uname_-a", Uname),
+    (Kind::Sos, "sos_commands/kernel/dmesg", Is(Item::KernelLog)),
+    (Kind::Sos, "sos_commands/host/hostname", Name),
+    (
+        Kind::Sos,
+        "sos_commands/kubernetes/*_get_-o_json_*",
+        Objects,
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/kubernetes/*/*_get_--all-namespaces_true_services",
+        Run("kubectl get services -A"),
+    ),
+    (
+        Kind::Sos,
+        "sos_commands/kubernetes/*/*_get_--all-namespaces_true_endpoints",
+        Run("kubectl get endpoints -A"),
+    ),
+    (Kind::Sos, "proc/net/ip_vs_conn", Is(Item::IpvsConnections)),
+    (Kind::Sos, "proc/net/tcp", Is(Item::Tcp4)),
+    (Kind::Sos, "proc/net/tcp6", Is(Item::Tcp6)),
+    (Kind::Sos, "proc/net/udp", Is(Item::Udp4)),
+    (Kind::Sos, "proc/net/udp6", Is(Item::Udp6)),
+    (
+        Kind::Sos,
+        "proc/net/stat/nf_conntrack",
+        Is(Item::ConntrackStat),
+    ),
+    (Kind::Sos, "proc/net/stat/arp_cache", Is(Item::Neighbours4)),
+    (
+        Kind::Sos,
+        "proc/net/stat/ndisc_cache",
+        Is(Item::Neighbours6),
+    ),
+    (Kind::Sos, "proc/modules", Is(Item::Modules)),
+    (Kind::MustGather, "core/services.yaml", Objects),
+    (Kind::MustGather, "core/endpoints.yaml", Objects),
+    (Kind::MustGather, "core/pods.yaml", Objects),
+    (Kind::MustGather, "core/configmaps.yaml", Objects),
+    (
+        Kind::MustGather,
+        "discovery.k8s.io/endpointslices.yaml",
+        Objects,
+    ),
+    (Kind::MustGather, "apps/daemonsets.yaml", Objects),
+    (Kind::MustGather, "core/nodes/*.yaml", Objects),
+    (Kind::MustGather, "core/services/*.yaml", Objects),
+    (
+        Kind::MustGather,
+        "discovery.k8s.io/endpointslices/*.yaml",
+        Objects,
+    ),
+    (
+        Kind::MustGather,
+        "network_logs/{node}_iptables",
+        Run("iptables-save -c"),
+    ),
+    (
+        Kind::Troubleshoot,
+        "cluster-resources/services/*.json",
+        Objects,
+    ),
+    (
+        Kind::Troubleshoot,
+        "cluster-resources/endpointslices/*.json",
+        Objects,
+    ),
+    (
+        Kind::Troubleshoot,
+        "cluster-resources/endpoints/*.json",
+        Objects,
+    ),
+    (
+        Kind::Troubleshoot,
+        "cluster-resources/configmaps/*.json",
+        Objects,
+    ),
+    (
+        Kind::Troubleshoot,
+        "cluster-resources/daemonsets/*.json",
+        Objects,
+    ),
+    (Kind::Troubleshoot, "cluster-resources/pods/*.json", Objects),
+    (Kind::Troubleshoot, "cluster-resources/nodes.json", Objects),
+    (
+        Kind::Troubleshoot,
+        "host-collectors/system/sysctl.json",
+        Text,
+    ),
+    (
+        Kind::Troubleshoot,
+        "host-collectors/{node}/system/sysctl.json",
+        Text,
+    ),
+    (Kind::Troubleshoot, "host-collectors/run-host/*", Text),
+    (
+        Kind::Troubleshoot,
+        "host-collectors/{node}/run-host/*",
+        Text,
+    ),
+    (Kind::Troubleshoot, "sysctl/{node}", Run("sysctl -a")),
+    (Kind::Dump, "nodes.json", Objects),
+    (Kind::Dump, "nodes.yaml", Objects),
+    (Kind::Dump, "*/services.json", Objects),
+    (Kind::Dump, "*/services.yaml", Objects),
+    (Kind::Dump, "*/pods.json", Objects),
+    (Kind::Dump, "*/pods.yaml", Objects),
+    (Kind::Dump, "*/daemonsets.json", Objects),
+    (Kind::Dump, "*/daemonsets.yaml", Objects),
+    (Kind::Dump, "kube-system/kube-proxy*/logs.txt", Log),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/iptables-save--c.md",
+        Run("iptables-save -c"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip6tables-save--c.md",
+        Run("ip6tables-save -c"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/iptables-nft-save--c.md",
+        Run("iptables-nft-save -c"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/iptables-legacy-save--c.md",
+        Run("iptables-legacy-save -c"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip-a.md",
+        Run("ip a"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip--d--s--s-l.md",
+        Run("ip -d -s -s l"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip--4-r.md",
+        Run("ip -4 r"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip--6-r.md",
+        Run("ip -6 r"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ip--d-rule.md",
+        Run("ip -d rule"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/ipset-list.md",
+        Run("ipset list"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/sysctl--a.md",
+        Run("sysctl -a"),
+    ),
+    (
+        Kind::Cilium,
+        "cilium-bugtool-{node}/cmd/lsmod.md",
+        Run("lsmod"),
+    ),
+    (
+        Kind::Cilium,
+        "cmd/iptables-save--c.md",
+        Run("iptables-save -c"),
+    ),
+    (
+        Kind::Cilium,
+        "cmd/ip6tables-save--c.md",
+        Run("ip6tables-save -c"),
+    ),
+    (Kind::Cilium, "cmd/ip-a.md", Run("ip a")),
+    (Kind::Cilium, "cmd/ip--4-r.md", Run("ip -4 r")),
+    (Kind::Cilium, "cmd/ip--d-rule.md", Run("ip -d rule")),
+    (Kind::Cilium, "cmd/ipset-list.md", Run("ipset list")),
+    (Kind::Cilium, "cmd/sysctl--a.md", Run("sysctl -a")),
+    (Kind::Cilium, "cmd/lsmod.md", Run("lsmod")),
+    (Kind::Cilium, "k8s-services-*.yaml", Objects),
+    (Kind::Cilium, "k8s-endpoints-*.yaml", Objects),
+    (Kind::Cilium, "k8s-endpointslices-*.yaml", Objects),
+    (Kind::Cilium, "k8s-nodes-*.yaml", Objects),
+    (Kind::Cilium, "k8s-pods-*.yaml", Objects),
+    (
+        Kind::Calico,
+        "nodes/{node}/iptables-legacy-save.txt",
+        Run("iptables-legacy-save -c"),
+    ),
+    (
+        Kind::Calico,
+        "nodes/{node}/iptables-nft-save.txt",
+        Run("iptables-nft-save -c"),
+    ),
+    (
+        Kind::Calico,
+        "nodes/{node}/nft-ruleset.txt",
+        Run("nft -n -a list ruleset"),
+    ),
+    (
+        Kind::Calico,
+        "nodes/{node}/ip-route.txt",
+        Run("ip route show table all"),
+    ),
+    (
+        Kind::Calico,
+        "nodes/{node}/ip-route-v6.txt",
+        Run("ip -6 route show table all"),
+    ),
+    (Kind::Calico, "nodes/{node}/ip-rule.txt", Run("ip rule")),
+    (Kind::Calico, "nodes/{node}/ip-addr.txt", Run("ip addr")),
+    (Kind::Calico, "nodes/{node}/ip-link.txt", Run("ip link")),
+    (
+        Kind::Calico,
+        "nodes/{node}/ipset-list.txt",
+        Run("ipset list"),
+    ),
+    (Kind::Calico, "cluster/kubernetes/services.yaml", Objects),
+    (Kind::Calico, "cluster/kubernetes/endpoints.yaml", Objects),
+    (
+        Kind::Calico,
+        "cluster/kubernetes/endpointslices.yaml",
+        Objects,
+    ),
+    (Kind::Calico, "cluster/kubernetes/nodes.yaml", Objects),
+    (Kind::Calico, "cluster/kubernetes/pods.yaml", Objects),
+    (Kind::Calico, "cluster/kubernetes/configmaps.yaml", Objects),
+    (Kind::Calico, "cluster/kubernetes/daemonsets.yaml", Objects),
+    (Kind::Antrea, "iptables", Text),
+    (Kind::Antrea, "ipset", Run("ipset save")),
+    (Kind::Antrea, "nftables", Run("nft list ruleset")),
+    (Kind::Antrea, "link", Run("ip link")),
+    (Kind::Antrea, "address", Run("ip addr")),
+    (Kind::Antrea, "rule", Run("ip rule")),
+    (Kind::Antrea, "route", Run("ip route show table all")),
+    (
+        Kind::Microk8s,
+        "network/iptables",
+        Run("iptables -t nat -L -n -v"),
+    ),
+    (Kind::Microk8s, "network/iptables-S", Run("iptables -S")),
+    (Kind::Microk8s, "network/iptables-L", Weak("iptables -L")),
+    (Kind::Microk8s, "network/ifconfig", Run("ifconfig")),
+    (Kind::Microk8s, "network/netstat", Run("netstat -pln")),
+    (Kind::Microk8s, "k8s/cluster-info-dump", Objects),
+    (Kind::K8sSnap, "iptables.log", Run("iptables-save")),
+    (
+        Kind::K8sSnap,
+        "iptables-legacy.log",
+        Run("iptables-legacy-save"),
+    ),
+    (Kind::K8sSnap, "iptables6.log", Run("ip6tables-save")),
+    (
+        Kind::K8sSnap,
+        "iptables6-legacy.log",
+        Run("ip6tables-legacy-save"),
+    ),
+    (Kind::K8sSnap, "ip-a.log", Run("ip a")),
+    (Kind::K8sSnap, "ip-r.log", Run("ip r")),
+    (Kind::K8sSnap, "ss-plnt.log", Run("ss -plnt")),
+    (Kind::K8sSnap, "cluster-info/*/services.json", Objects),
+    (Kind::K8sSnap, "cluster-info/nodes.json", Objects),
+    (Kind::Retina, "iptables-rules.txt", Text),
+    (Kind::Retina, "ip-resources.txt", Text),
+    (Kind::Retina, "socket-stats.txt", Text),
+    (
+        Kind::Retina,
+        "proc-net/ip_vs_conn",
+        Is(Item::IpvsConnections),
+    ),
+    (Kind::Retina, "proc-net/tcp", Is(Item::Tcp4)),
+    (Kind::Retina, "proc-net/tcp6", Is(Item::Tcp6)),
+    (Kind::Retina, "proc-net/udp", Is(Item::Udp4)),
+    (Kind::Retina, "proc-net/udp6", Is(Item::Udp6)),
+    (Kind::Kind, "{node}/containers/kube-proxy*.log", Log),
+    (
+        Kind::Kind,
+        "{node}/pods/kube-system_kube-proxy*/kube-proxy/*.log",
+        Log,
+    ),
+];
+
+/// Signs of each tool, any of which is enough: all of its files are there.
+const SIGNS: &[(Kind, &[&str])] = &[
+    (Kind::Eks, &["system/script-params.txt"]),
+    (
+        Kind::Eks,
+        &["networking/iptables-mangle.txt", "networking/iproute.txt"],
+    ),
+    (Kind::Eks, &["networking/get_api_server.txt"]),
+    (
+        Kind::Bottlerocket,
+        &["iptables-nat", "journalctl.log", "settings.json"],
+    ),
+    (Kind::Rancher, &["networking/iptablessave"]),
+    (Kind::Rancher, &["collector-output.log"]),
+    (Kind::Sos, &["sos_reports/manifest.json"]),
+    (Kind::Sos, &["sos_commands/*/*"]),
+    (Kind::Calico, &["nodes/*/iptables-nft-save.txt"]),
+    (Kind::Calico, &["nodes/*/iptables-legacy-save.txt"]),
+    (Kind::Cilium, &["cmd/iptables-save--c.md"]),
+    (Kind::Cilium, &["k8s-services-*.yaml"]),
+    (
+        Kind::Troubleshoot,
+        &["version.yaml", "cluster-resources/nodes.json"],
+    ),
+    (Kind::Troubleshoot, &["host-collectors/*/*"]),
+    (Kind::MustGather, &["cluster-scoped-resources/*/*/*"]),
+    (Kind::MustGather, &["namespaces/*/core/*.yaml"]),
+    (Kind::K8sSnap, &["snap-list-k8s.log"]),
+    (Kind::K8sSnap, &["iptables-legacy.log", "ip-a.log"]),
+    (Kind::Microk8s, &["network/iptables-S", "network/iptables"]),
+    (Kind::Microk8s, &["inspection-report/args/kube-proxy"]),
+    (Kind::Antrea, &["ovsports", "agentinfo"]),
+    (Kind::Retina, &["iptables-rules.txt", "ip-resources.txt"]),
+    (Kind::Dump, &["nodes.json", "kube-system/services.json"]),
+    (Kind::Dump, &["nodes.yaml", "kube-system/services.yaml"]),
+    (Kind::Kind, &["kind-version.txt"]),
+];
+
+/// Folders whose files are of other network namespaces, or copies.
+const SKIPPED: &[&str] = &[
+    "namespaces/*/ip_netns_exec_*",
+    "sos_commands/networking/namespaces/*/*",
+];
+
+/// Returns what `{node}` of `pattern` stands for in the end of `path`; `None` if they do not fit.
+fn fits<'p>(path: &'p str, pattern: &str) -> Option<Option<&'p str>> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let wanted: Vec<&str> = pattern.split('/').collect();
+    let start = parts.len().checked_sub(wanted.len())?;
+    let mut node = None;
+    for (part, wanted) in parts[start..].iter().zip(wanted) {
+        if let Some((before, after)) = wanted.split_once("{node}") {
+            let inside = part.strip_prefix(before)?.strip_suffix(after)?;
+            if inside.is_empty() {
+                return None;
+            }
+            node = Some(inside);
+        } else if !is_like(part, wanted) {
+            return None;
+        }
+    }
+    Some(node)
+}
+
+/// Returns whether `name` fits `pattern` with any number of `*`.
+fn is_like(name: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => name == pattern,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            let mut ends = (0..=rest.len()).filter(|at| rest.is_char_boundary(*at));
+            ends.any(|at| is_like(&rest[at..], after))
+        }),
+    }
+}
+
+/// The most folders above a file of no known tool.
+const DEPTH: usize = 3;
+
+/// Returns whether the file at `path` may be evidence.
+pub fn is_wanted(path: &str) -> bool {
+    if SKIPPED.iter().any(|pattern| fits(path, pattern).is_some()) {
+        return false;
+    }
+    let known = FILES
+        .iter()
+        .any(|(_, pattern, _)| fits(path, pattern).is_some());
+    let is_sign = || {
+        SIGNS.iter().any(|(_, all)| {
+            all.iter()
+                .any(|sign| !sign.contains('*') && fits(path, sign).is_some())
+        })
+    };
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_text = || match name.rsplit_once('.') {
+        None => true,
+        Some((_, end)) => [
+            "txt", "log", "md", "json", "yaml", "yml", "out", "gz", "save", "lst",
+        ]
+        .contains(&end),
+    };
+    known || is_sign() || path.matches('/').count() < DEPTH && is_text()
+}
+
+/// Returns the tool that made a bundle of `paths`.
+fn kind_of(paths: &[&str]) -> Option<Kind> {
+    let has = |sign: &str| paths.iter().any(|path| fits(path, sign).is_some());
+    SIGNS
+        .iter()
+        .find(|(_, all)| all.iter().all(|sign| has(sign)))
+        .map(|(kind, _)| *kind)
+}
+
+/// Reads the files of an archive or a folder called `name`, or one file.
+pub(super) fn read(name: &str, files: Vec<Other>) -> Option<Foreign> {
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let mut reader = Reader::default();
+    let Some(kind) = kind_of(&paths) else {
+        let is_one = matches!(files.as_slice(), [one] if !one.path.contains('/'));
+        for file in files {
+            match file.content {
+                Ok(bytes) => reader.text(&split::decode(&bytes), None, None),
+                Err(why) => reader.unread.push(format!("{} ({why})", file.path)),
+            }
+        }
+        let what = if is_one {
+            "pasted text".to_owned()
+        } else {
+            format!("files of {name}")
+        };
+        return reader.foreign(what);
+    };
+    reader.bundle(kind, name, files)
+}
+
+impl Reader {
+    /// Reads a text: with the command that it is the output of, or what it says of itself.
+    fn text(&mut self, text: &str, command: Option<&Command>, host: Option<&str>) {
+        for mut section in split::sections(text) {
+            section.command = section.command.or_else(|| command.cloned());
+            section.host = section.host.or_else(|| host.map(str::to_owned));
+            self.section(section);
+        }
+    }
+
+    fn bundle(mut self, kind: Kind, name: &str, files: Vec<Other>) -> Option<Foreign> {
+        let commands = troubleshoot_commands(&files);
+        let is_hidden = |file: &Other| {
+            let is_summary = file.path.ends_with("summary.txt");
+            is_summary
+                && file
+                    .content
+                    .as_ref()
+                    .is_ok_and(|text| String::from_utf8_lossy(text).contains("Obfuscate: enabled"))
+        };
+        if kind == Kind::Rancher && files.iter().any(is_hidden) {
+            self.unread.push(
+                "rules and addresses (the collector replaced octets of addresses by words)"
+                    .to_owned(),
+            );
+        }
+        let hides = !self.unread.is_empty();
+        let mut weak: Vec<(Option<String>, Command, String)> = Vec::new();
+        let mut had: BTreeSet<(Option<String>, String)> = BTreeSet::new();
+        let mut own_name: Option<String> = None;
+        let mut by_node: BTreeMap<Option<String>, Vec<(Item, String)>> = BTreeMap::new();
+        let mut logs: Vec<String> = Vec::new();
+        for file in files {
+            let of = FILES.iter().filter(|(of, ..)| *of == kind);
+            let found = of
+                .filter_map(|(_, pattern, what)| Some((fits(&file.path, pattern)?, *what)))
+                .next();
+            let bytes = match file.content {
+                Ok(bytes) => bytes,
+                // What is not read is named if it would have been read, or if it may hide anything.
+                Err(why) => {
+                    if found.is_some() || file.path.ends_with('/') || why.contains("UTF-8") {
+                        self.unread.push(format!("{} ({why})", file.path));
+                    }
+                    continue;
+                }
+            };
+            let Some((node, what)) = found else {
+                continue;
+            };
+            let node = node.map(node_name);
+            let text = split::decode(&bytes);
+            match what {
+                Name => own_name = text.split_whitespace().next().map(str::to_owned),
+                Uname => {
+                    let words: Vec<&str> = text.split_whitespace().collect();
+                    if let ["Linux", host, release, ..] = words.as_slice() {
+                        own_name = own_name.or_else(|| Some((*host).to_owned()));
+                        by_node
+                            .entry(node)
+                            .or_default()
+                            .push((Item::KernelRelease, format!("{release}\n")));
+                    }
+                }
+                Is(item) => by_node.entry(node).or_default().push((item, text)),
+                Log => logs.push(text),
+                Objects => {
+                    let log = text.find("==== START logs for container kube-proxy");
+                    let any = if file.path.ends_with(".yaml") || file.path.ends_with(".yml") {
+                        self.cluster.yaml(&text, None)
+                    } else {
+                        self.cluster.json(&text, None).0 > 0
+                    };
+                    if let Some(at) = log {
+                        let lines = text[at..]
+                            .lines()
+                            .skip(1)
+                            .take_while(|line| !line.starts_with("==== END logs"));
+                        logs.push(lines.collect::<Vec<_>>().join("\n") + "\n");
+                    }
+                    if !any && !text.trim().is_empty() {
+                        self.unread
+                            .push(format!("{} (no objects of the API)", file.path));
+                    }
+                }
+                _ if hides => {}
+                Text if kind == Kind::Troubleshoot && file.path.contains("/run-host/") => {
+                    if let Some(command) = commands.get(file.path.trim_end_matches(".txt")) {
+                        self.text(&text, Some(command), node.as_deref());
+                    }
+                }
+                Text => self.text(&text, None, node.as_deref()),
+                Run(line) | Weak(line) => {
+                    let Some(command) = Command::parse(line) else {
+                        continue;
+                    };
+                    if matches!(what, Weak(_)) {
+                        weak.push((node, command, text));
+                    } else {
+                        had.insert((node.clone(), subject(&command)));
+                        self.text(&text, Some(&command), node.as_deref());
+                    }
+                }
+            }
+        }
+        for (node, command, text) in weak {
+            if !had.contains(&(node.clone(), subject(&command))) {
+                self.text(&text, Some(&command), node.as_deref());
+            }
+        }
+        for (node, items) in by_node {
+            let draft = self.nodes.entry(node.unwrap_or_default()).or_default();
+            for (item, text) in items {
+                draft.put(item, (text, None));
+            }
+        }
+        // Logs of several nodes say nothing of one.
+        match logs.as_slice() {
+            [] => {}
+            [one] => self.proxy_log = Some((plain_log(one), false)),
+            _ => self.unread.push(format!(
+                "{} logs of kube-proxy, of several pods or times",
+                logs.len()
+            )),
+        }
+        self.cluster.finish(
+            kind == Kind::MustGather || kind == Kind::Dump,
+            matches!(kind, Kind::Cilium | Kind::Calico | Kind::Troubleshoot),
+        );
+        let of = identity(kind, name);
+        let own_name = own_name.or_else(|| {
+            of.clone()
+                .filter(|_| matches!(kind, Kind::Eks | Kind::Rancher | Kind::Sos))
+        });
+        if let Some(own) = own_name
+            && let Some(draft) = self.nodes.remove("")
+        {
+            self.nodes.insert(own, draft);
+        }
+        let what = match of {
+            Some(of) => format!("{} of {of}", kind.name()),
+            None => kind.name().to_owned(),
+        };
+        self.foreign(what)
+    }
+}
+
+/// Returns the name of a node, of the folder that is named after it: cilium-bugtool's has the pod's and a time.
+fn node_name(folder: &str) -> String {
+    let words: Vec<&str> = folder.rsplitn(3, '-').collect();
+    match words.as_slice() {
+        [time, date, rest]
+            if time.len() == 6 && date.len() == 8 && date.bytes().all(|c| c.is_ascii_digit()) =>
+        {
+            (*rest).to_owned()
+        }
+        _ => folder.to_owned(),
+    }
+}
+
+/// Returns what the name of an archive says of its node or its time.
+fn identity(kind: Kind, name: &str) -> Option<String> {
+    let plain = [".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .unwrap_or(name);
+    match kind {
+        Kind::Eks => plain
+            .split('_')
+            .find(|part| part.starts_with("i-"))
+            .map(str::to_owned),
+        Kind::Rancher => plain.rsplit_once('-').and_then(|_| {
+            let at = plain.find("-20")?;
+            Some(plain[..at].to_owned())
+        }),
+        Kind::Sos => plain
+            .strip_prefix("sosreport-")
+            .and_then(|rest| rest.split('-').next())
+            .map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Returns what a command lists, so that a better listing of the same replaces it.
+fn subject(command: &Command) -> String {
+    match command.iptables() {
+        Some(of) => {
+            let table = of.table.unwrap_or_else(|| "filter".to_owned());
+            if of.saves {
+                format!("{} all", of.six)
+            } else {
+                format!("{} {table}", of.six)
+            }
+        }
+        None => match command.program.as_str() {
+            "netstat" | "ss" => "sockets".to_owned(),
+            program => program.to_owned(),
+        },
+    }
+}
+
+/// Returns the commands of troubleshoot.sh's host collectors, by the path of their outputs: vendors choose the names.
+fn troubleshoot_commands(files: &[Other]) -> BTreeMap<String, Command> {
+    let mut commands = BTreeMap::new();
+    for file in files {
+        let (Some(path), Ok(bytes)) = (file.path.strip_suffix("-info.json"), &file.content) else {
+            continue;
+        };
+        let info: Option<Value> = serde_json::from_slice(bytes).ok();
+        let line = info
+            .as_ref()
+            .and_then(|info| info.get("command"))
+            .and_then(Value::as_str);
+        if let Some(command) = line.and_then(Command::parse) {
+            commands.insert(path.to_owned(), command);
+        }
+    }
+    commands
+}
+
+/// Takes what container runtimes write before each line off a log.
+fn plain_log(text: &str) -> String {
+    let line = |line: &str| -> String {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some(time), Some("stdout" | "stderr"), Some("F" | "P"), Some(rest))
+                if time.contains('T') =>
+            {
+                rest.to_owned()
+            }
+            _ => line.to_owned(),
+        }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_name_files_and_nodes() {
+        assert_eq!(
+            fits(
+                "x/networking/iptables-save.txt",
+                "networking/iptables-save.txt"
+            ),
+            Some(None)
+        );
+        assert_eq!(
+            fits("d/nodes/w1/ip-addr.txt", "nodes/{node}/ip-addr.txt"),
+            Some(Some("w1"))
+        );
+        assert_eq!(
+            fits("k8s-services-20261126.yaml", "k8s-services-*.yaml"),
+            Some(None)
+        );
+        assert_eq!(
+            fits(
+                "networking/iptables-save.txt.bak",
+                "networking/iptables-save.txt"
+            ),
+            None
+        );
+        assert_eq!(node_name("cilium-abcde-20261126-192831"), "cilium-abcde");
+        assert!(!is_wanted(
+            "s/sos_commands/networking/namespaces/cni-1/ip_netns_exec_cni-1_iptables-save"
+        ));
+    }
+
+    #[test]
+    fn every_command_is_known() {
+        for (kind, pattern, what) in FILES {
+            if let Run(line) | Weak(line) = what {
+                assert!(Command::parse(line).is_some(), "{kind:?} {pattern}: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Input of `--from` that is no bundle of kpx: support bundles of other tools, and pasted texts.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::{Failure, Hint as _};
+use super::io::Io;
+use super::session::{Session, unreadable};
+use crate::cli::parser::Command;
+use kpx_node::evidence::{self, BundleError, ITEMS};
+use kpx_node::foreign::{self, Foreign, ForeignNode};
+
+/// The most of standard input that is read.
+const MOST: u64 = 1 << 30;
+
+impl Session {
+    /// Reads what `--from` names, if it is not one bundle of kpx; says on standard error what it is.
+    pub(in crate::command) fn opened(
+        &self,
+        io: &mut Io<'_>,
+        command: &Command,
+    ) -> Result<Option<Self>, Failure> {
+        let paths = self.source.joined.as_slice();
+        let is_own = match paths {
+            [] => true,
+            [one] => one != Path::new("-") && evidence::is_bundle(one),
+            _ => false,
+        };
+        if is_own || !self.source.is_bundle() {
+            return Ok(None);
+        }
+        let mut joined: Option<Foreign> = None;
+        for path in paths {
+            let read = read(path, self, io)?;
+            joined = Some(match joined {
+                None => read,
+                Some(before) => before.join(read),
+            });
+        }
+        let Some(foreign) = joined else {
+            return Ok(None);
+        };
+        let node = foreign.node(self.name()).ok_or_else(|| {
+            unreadable(BundleError::NoNode {
+                path: paths[0].clone(),
+                node: self.name().unwrap_or_default().to_owned(),
+                nodes: foreign.nodes.iter().map(|node| node.name.clone()).collect(),
+            })
+        })?;
+        if !self.quiet {
+            writeln!(io.err, "kpx: {}", foreign.summary(node))?;
+        }
+        let evidence = node.evidence.clone();
+        let several = foreign.nodes.len() > 1;
+        let named = self.name().or_else(|| {
+            // Other nodes of the input have other names.
+            Some(node.name.as_str()).filter(|name| several && !name.is_empty())
+        });
+        let mut session = self.named(named);
+        session.takes_parts = takes_parts(command);
+        session.source = session.source.of_foreign(Arc::new(foreign), evidence);
+        Ok(Some(session))
+    }
+}
+
+/// Returns whether `command` shows what is there, and decides nothing from what is missing.
+const fn takes_parts(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Trace(_) | Command::Why(_) | Command::Show(_) | Command::Snapshot(_)
+    )
+}
+
+/// Reads one path.
+fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Failure> {
+    if path != Path::new("-") && evidence::is_bundle(path) {
+        let evidence = evidence::load_node(path, session.name(), ITEMS).map_err(unreadable)?;
+        let name = evidence
+            .manifest()
+            .and_then(|manifest| manifest.node.clone());
+        return Ok(Foreign {
+            what: "bundle of kpx".to_owned(),
+            nodes: vec![ForeignNode {
+                name: name.unwrap_or_default(),
+                evidence,
+                has: Vec::new(),
+            }],
+            unread: Vec::new(),
+        });
+    }
+    let (name, others) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        (&mut *io.input).take(MOST).read_to_end(&mut bytes)?;
+        let others = evidence::others_of("standard input", bytes, &foreign::is_wanted);
+        ("standard input".to_owned(), others.map_err(unreadable)?)
+    } else {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let others = evidence::others(path, &foreign::is_wanted).map_err(unreadable)?;
+        (name.into_owned(), others)
+    };
+    let found = foreign::files(&name, others);
+    found
+        .ok_or_else(|| {
+            Failure::from(BundleError::NotOne {
+                path: path.to_owned(),
+                found: "it has no file of a bundle, and no output of a command that kpx knows"
+                    .to_owned(),
+            })
+        })
+        .hint("`kpx explain pastes` lists what is read; write a bundle with `kpx snapshot -o PATH`")
+}

@@ -1,0 +1,426 @@
+//! `--from` with pasted texts and with support bundles of other tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder};
+use std::io::Write as _;
+
+use crate::support::{kpx, root};
+
+fn sample(name: &str) -> String {
+    root()
+        .join("testdata/pastes")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+const MIXED: &str = "90-mixed-iptables-nodeport.txt";
+const IPVS: &str = "91-mixed-ipvs.txt";
+
+#[tokio::test]
+async fn a_paste_of_two_moments_gives_the_endpoints_of_both() {
+    let from = sample(MIXED);
+    let ran = kpx(&[
+        "--from",
+        &from,
+        "trace",
+        "10.97.54.248:80",
+        "--source",
+        "10.244.1.20",
+    ])
+    .await;
+    for endpoint in ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"] {
+        assert!(ran.out.contains(&format!("33.3%  {endpoint}")), "{ran}");
+    }
+    // The filter is not in the text.
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(
+        ran.out
+            .contains("raw, mangle, filter that the evidence does not show"),
+        "{ran}"
+    );
+    assert!(
+        ran.err.contains("node master: rules (nat)") && ran.err.contains("node1"),
+        "{ran}"
+    );
+    let later = kpx(&["--from", &from, "trace", "nodeport:31082"]).await;
+    assert!(later.out.contains("KUBE-SVC-XKWTKZBTDCMU3FHC"), "{later}");
+    for endpoint in ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"] {
+        assert!(later.out.contains(&format!("33.3%  {endpoint}")), "{later}");
+    }
+    assert!(
+        later
+            .out
+            .contains("192.0.2.1 stands for an address of the node"),
+        "{later}"
+    );
+}
+
+#[tokio::test]
+async fn why_answers_a_paste_as_far_as_it_goes() {
+    let ran = kpx(&["--from", &sample(MIXED), "why", "default/nginx-svc"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.out.contains("does not show all chains of"), "{ran}");
+    assert!(ran.out.contains("10.244.1.17:80  ready"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_paste_of_ipvs_gives_its_virtual_servers() {
+    let from = sample(IPVS);
+    let shown = kpx(&["--from", &from, "show", "ipvs"]).await;
+    assert!(
+        shown.out.contains("172.17.0.1:30001") && shown.out.contains("10.244.4.29:8000"),
+        "{shown}"
+    );
+    let other = kpx(&[
+        "--from",
+        &from,
+        "--node",
+        "master1",
+        "trace",
+        "10.106.71.137:80",
+    ])
+    .await;
+    assert!(other.out.contains("100%  10.244.3.214:80"), "{other}");
+    // Only one of its virtual servers is shown.
+    let unseen = kpx(&[
+        "--from",
+        &from,
+        "--node",
+        "master1",
+        "trace",
+        "10.106.71.138:80",
+    ])
+    .await;
+    assert!(unseen.out.contains("only some virtual servers"), "{unseen}");
+    let none = kpx(&["--from", &from, "--node", "elsewhere", "show", "ipvs"]).await;
+    assert_eq!(none.code, 2, "{none}");
+}
+
+#[tokio::test]
+async fn checks_decide_nothing_from_a_part() {
+    for name in [
+        MIXED,
+        IPVS,
+        "03-iptables-nat-L.txt",
+        "17-iptables-nvL-grep.txt",
+        "18-iptables-nvL-cut.txt",
+    ] {
+        let ran = kpx(&["--from", &sample(name), "doctor", "-o", "json"]).await;
+        let report: serde_json::Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|why| panic!("{why}: {ran}"));
+        let findings = report["findings"].as_array().unwrap();
+        let about_rules = findings
+            .iter()
+            .filter(|of| of["severity"] == "error")
+            .collect::<Vec<_>>();
+        assert!(about_rules.is_empty(), "{name}: {about_rules:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_listing_is_unknown_behind_the_cut() {
+    let from = sample("18-iptables-nvL-cut.txt");
+    let ran = kpx(&["--from", &from, "show", "chains", "-o", "json"]).await;
+    assert!(ran.out.contains("KPX-NOT-SHOWN") || ran.code != 0, "{ran}");
+}
+
+#[tokio::test]
+async fn standard_input_and_prose_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mail.txt");
+    fs::write(&file, "Hello,\n\nmy Service does not work.\n").unwrap();
+    let ran = kpx(&[
+        "--from",
+        &file.display().to_string(),
+        "trace",
+        "10.0.0.1:80",
+    ])
+    .await;
+    assert!(
+        ran.err.contains("no output of a command that kpx knows"),
+        "{ran}"
+    );
+    assert_ne!(ran.code, 0, "{ran}");
+    // Standard input is empty here.
+    let ran = kpx(&["--from", "-", "show", "ipvs"]).await;
+    assert!(ran.err.contains("no output of a command"), "{ran}");
+}
+
+#[tokio::test]
+async fn several_inputs_are_joined() {
+    let rules = sample("09-iptables-nat-S.txt");
+    let services = sample("56-kubectl-list.yaml");
+    let ran = kpx(&["--from", &rules, "--from", &services, "show", "services"]).await;
+    assert!(ran.out.contains("shop/cart"), "{ran}");
+    assert!(ran.err.contains("pasted text and pasted text"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_paste_becomes_a_bundle_without_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    for redact in [false, true] {
+        let bundle = dir
+            .path()
+            .join(format!("{redact}.tar.gz"))
+            .display()
+            .to_string();
+        let from = sample(MIXED);
+        let mut args = vec!["--from", &from, "snapshot", "-o", &bundle];
+        if redact {
+            args.push("--redact");
+        }
+        let ran = kpx(&args).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        let folder = dir.path().join(format!("{redact}"));
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(
+            fs::File::open(&bundle).unwrap(),
+        ));
+        archive.unpack(&folder).unwrap();
+        let inner = fs::read_dir(&folder)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        let manifest = fs::read_to_string(inner.join("manifest.json")).unwrap();
+        assert!(
+            manifest.contains("\"time\": \"unknown\"") && manifest.contains("\"partial\""),
+            "{manifest}"
+        );
+        let rules = fs::read_to_string(inner.join("node/iptables-save.txt")).unwrap();
+        assert_eq!(rules.contains("10.97.54.248"), !redact, "{rules}");
+        assert!(rules.starts_with("# kpx: shown in part"), "{rules}");
+        // It is still a part when it is read again.
+        let checked = kpx(&["--from", &bundle, "diff", "--mode", "iptables"]).await;
+        assert_ne!(checked.code, 0, "{checked}");
+    }
+}
+
+/// Writes files into a folder.
+fn folder(dir: &Path, files: &[(&str, String)]) -> PathBuf {
+    for (path, text) in files {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir.to_owned()
+}
+
+fn text(name: &str) -> String {
+    fs::read_to_string(sample(name)).unwrap()
+}
+
+fn saved(name: &str) -> String {
+    fs::read_to_string(root().join("testdata/nodes/seed-iptables").join(name)).unwrap()
+}
+
+/// Files of an EKS log collector.
+fn eks() -> Vec<(&'static str, String)> {
+    vec![
+        ("system/script-params.txt", "x\n".to_owned()),
+        (
+            "networking/iptables-save.txt",
+            saved("node/iptables-save.txt"),
+        ),
+        (
+            "networking/iptables-nat.txt",
+            text("63-eks-iptables-nat-footer.txt"),
+        ),
+        ("networking/iproute.txt", text("41-ip-route-table-all.txt")),
+        (
+            "networking/conntrack.txt",
+            text("64-eks-conntrack-headers.txt"),
+        ),
+        (
+            "networking/ipvsadm.txt",
+            text("62-eks-ipvsadm-three-in-one.txt"),
+        ),
+        (
+            "kernel/uname.txt",
+            "Linux ip-192-0-2-10 6.1.0-eks #1 SMP x86_64 GNU/Linux\n".to_owned(),
+        ),
+    ]
+}
+
+fn tar_gz(path: &Path, files: &[(&str, String)]) {
+    let mut archive = tar::Builder::new(GzEncoder::new(
+        fs::File::create(path).unwrap(),
+        Compression::fast(),
+    ));
+    for (name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        archive
+            .append_data(&mut header, format!("./{name}"), text.as_bytes())
+            .unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap();
+}
+
+/// Writes a zip archive with deflated members.
+fn zip(path: &Path, files: &[(&str, String)]) {
+    let (mut all, mut list) = (Vec::new(), Vec::new());
+    for (name, text) in files {
+        let mut deflate = DeflateEncoder::new(Vec::new(), Compression::fast());
+        deflate.write_all(text.as_bytes()).unwrap();
+        let packed = deflate.finish().unwrap();
+        let offset = u32::try_from(all.len()).unwrap();
+        let sizes = [packed.len(), text.len()]
+            .map(|size| u32::try_from(size).unwrap().to_le_bytes())
+            .concat();
+        let name_length = u16::try_from(name.len()).unwrap().to_le_bytes();
+        // Version, flags, method 8, time, date, checksum (which kpx does not look at).
+        let common = [20, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        all.extend(b"PK\x03\x04");
+        all.extend(common);
+        all.extend(&sizes);
+        all.extend(name_length);
+        all.extend([0, 0]);
+        all.extend(name.as_bytes());
+        all.extend(packed);
+        list.extend(b"PK\x01\x02\x14\x00");
+        list.extend(common);
+        list.extend(&sizes);
+        list.extend(name_length);
+        list.extend([0; 12]);
+        list.extend(offset.to_le_bytes());
+        list.extend(name.as_bytes());
+    }
+    let (start, length) = (
+        u32::try_from(all.len()).unwrap(),
+        u32::try_from(list.len()).unwrap(),
+    );
+    let count = u16::try_from(files.len()).unwrap().to_le_bytes();
+    all.extend(list);
+    all.extend(b"PK\x05\x06\0\0\0\0");
+    all.extend(count);
+    all.extend(count);
+    all.extend(length.to_le_bytes());
+    all.extend(start.to_le_bytes());
+    all.extend([0, 0]);
+    fs::write(path, all).unwrap();
+}
+
+#[tokio::test]
+async fn a_support_bundle_is_recognised_in_every_packing() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "eks_i-0123456789abcdef0_2026-11-26_1928-UTC_0.7.9";
+    let files = eks();
+    let packed = dir.path().join(format!("{name}.tar.gz"));
+    tar_gz(&packed, &files);
+    let zipped = dir.path().join(format!("{name}.zip"));
+    zip(&zipped, &files);
+    let plain = folder(&dir.path().join(name), &files);
+    for path in [packed, zipped, plain] {
+        let ran = kpx(&["--from", &path.display().to_string(), "show", "chains"]).await;
+        assert!(ran.err.contains("EKS log collector of i-0123456789abcdef0, node ip-192-0-2-10: rules (filter, mangle, nat)"), "{ran}");
+        assert!(ran.err.contains("no Services"), "{ran}");
+        assert!(ran.out.contains("KUBE-SVC-"), "{ran}");
+        let ipvs = kpx(&["--from", &path.display().to_string(), "show", "ipvs"]).await;
+        assert!(ipvs.out.contains("10.96.0.1:443"), "{ipvs}");
+    }
+}
+
+#[tokio::test]
+async fn bundles_of_several_nodes_are_several_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = saved("node/iptables-save.txt");
+    let files = [
+        (
+            "calico-diagnostics-1/nodes/w1/iptables-legacy-save.txt",
+            save.clone(),
+        ),
+        ("calico-diagnostics-1/nodes/w2/iptables-nft-save.txt", save),
+        (
+            "calico-diagnostics-1/nodes/w2/ip-addr.txt",
+            text("36-ip-addr.txt"),
+        ),
+        (
+            "calico-diagnostics-1/cluster/kubernetes/services.yaml",
+            text("56-kubectl-list.yaml"),
+        ),
+    ];
+    let path = dir.path().join("calico-diagnostics-1.tar.gz");
+    tar_gz(&path, &files);
+    let from = path.display().to_string();
+    let one = kpx(&["--from", &from, "--node", "w1", "show", "chains"]).await;
+    assert!(
+        one.err.contains("calicoctl cluster diags, node w1") && one.out.contains("KUBE-SVC-"),
+        "{one}"
+    );
+    let all = kpx(&["--from", &from, "show", "services", "--all-nodes"]).await;
+    assert!(all.out.contains("shop/cart"), "{all}");
+    let doctor = kpx(&["--from", &from, "doctor", "--all-nodes", "-o", "json"]).await;
+    assert!(
+        doctor.out.contains("\"w1\"") && doctor.out.contains("\"w2\""),
+        "{doctor}"
+    );
+}
+
+#[tokio::test]
+async fn a_bundle_of_the_cluster_alone_has_no_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(
+        dir.path(),
+        &[
+            (
+                "must-gather.local.1/quay/namespaces/shop/core/services.yaml",
+                text("56-kubectl-list.yaml"),
+            ),
+            (
+                "must-gather.local.1/quay/cluster-scoped-resources/core/nodes/n1.yaml",
+                "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n".to_owned(),
+            ),
+        ],
+    );
+    let ran = kpx(&["--from", &path.display().to_string(), "show", "services"]).await;
+    assert!(ran.err.contains("must-gather: 1 Service"), "{ran}");
+    assert!(ran.out.contains("shop/cart"), "{ran}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_cannot_be_read_is_named() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), &eks());
+    fs::write(
+        path.join("networking")
+            .join(OsStr::from_bytes(b"caf\xe9.txt")),
+        "x",
+    )
+    .unwrap();
+    fs::remove_file(path.join("networking/ipvsadm.txt")).unwrap();
+    symlink("/etc/passwd", path.join("networking/ipvsadm.txt")).unwrap();
+    let ran = kpx(&["--from", &path.display().to_string(), "show", "chains"]).await;
+    assert!(ran.err.contains("its name is not UTF-8"), "{ran}");
+    assert!(
+        ran.err
+            .contains("networking/ipvsadm.txt (refused: it is a symbolic link)"),
+        "{ran}"
+    );
+    assert!(!ran.to_string().contains("root:"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_path_out_of_an_archive_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.zip");
+    let mut files = eks();
+    files.push((
+        "../../networking/iptables-save.txt",
+        "*nat\nCOMMIT\n".to_owned(),
+    ));
+    zip(&path, &files);
+    let ran = kpx(&["--from", &path.display().to_string(), "show", "chains"]).await;
+    assert!(ran.err.contains("leads outside"), "{ran}");
+    assert!(ran.out.contains("KUBE-SVC-"), "{ran}");
+}
