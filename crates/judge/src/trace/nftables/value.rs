@@ -295,7 +295,6 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         }
         ("ether", "type") => meta("protocol", packet),
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
-        ("th", _) if !packet.has_ports() => Value::Unknown(format!("what th {field} is")),
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),
