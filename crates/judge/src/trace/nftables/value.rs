@@ -474,11 +474,10 @@ fn fib(
     };
     // The name of the link; an empty one if there is none.
     let name = match (route, passed) {
-        (None, _) => String::new(),
         (Some(route), Some(Link::Named(link))) if route.devices().contains(&&**link) => {
             link.to_string()
         }
-        (Some(_), Some(_)) => String::new(),
+        (None, _) | (Some(_), Some(_)) => String::new(),
         (Some(route), None) => match route.devices().first() {
             Some(link) => (*link).to_owned(),
             None => return unknown(),
