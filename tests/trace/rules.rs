@@ -525,7 +525,6 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("icmp id != 1", "what icmp id is: yes"),
         ("icmp sequence 1", "what icmp sequence is: yes"),
         ("icmp mtu 1400", "0"),
-        ("th dport 53", "what th dport is: yes"),
     ];
     check_flow(&rules, &of(Proto::Icmp), drops);
     let v6 = Flow {
@@ -933,4 +932,46 @@ fn a_policy_rule_takes_what_its_selectors_fit() {
         (r#","suppress_prefixlen":32"#, "1"),
     ];
     check(&rules, false, with);
+}
+
+/// Each rule may double the ways of a packet.
+#[test]
+fn too_many_undecided_rules_leave_the_end_unknown() {
+    const WHY: &str = "too many conditions that the evidence does not decide: they leave more than 1,024 possible paths";
+    let (mut of_iptables, mut of_nftables) = (String::new(), String::new());
+    for bit in 0..24 {
+        let bit = 1_u32 << bit;
+        let limit = format!("-m limit --limit {}/sec", bit % 97 + 1);
+        writeln!(of_iptables, "{limit} -j MARK --set-xmark {bit:#x}/{bit:#x}").unwrap();
+        writeln!(
+            of_nftables,
+            "limit rate {}/second meta mark set meta mark | {bit:#x}",
+            bit % 97 + 1
+        )
+        .unwrap();
+    }
+    for evidence in [iptables(of_iptables.trim()), nftables(of_nftables.trim())] {
+        assert_eq!(dropped(&evidence, &flow(false)), WHY);
+    }
+}
+
+/// `hash_netiface4_kadt`: the longest prefix with the address decides, whatever its link.
+#[test]
+fn a_set_of_networks_and_links_stops_at_the_longest_prefix() {
+    for (members, expected) in [
+        (&["198.18.0.0/15,eth0"][..], "1"),
+        (&["198.18.0.0/15,eth0", "198.18.0.0/24,cni0"], "0"),
+        (&["198.18.0.0/15,cni0", "198.18.0.0/15,eth0"], "1"),
+        (&["198.18.0.0/15,cni0", "198.18.0.0/24,eth0"], "1"),
+        (&["198.18.0.0/15,eth0", "198.18.0.1,eth0 nomatch"], "0"),
+    ] {
+        let mut evidence = iptables("-m set --match-set CLIENTS src,src -j DROP");
+        let members: String = members
+            .iter()
+            .map(|of| format!("add CLIENTS {of}\n"))
+            .collect();
+        let sets = format!("create CLIENTS hash:net,iface family inet\n{members}");
+        evidence.insert(Item::Ipset, Ok(sets));
+        assert_eq!(dropped(&evidence, &flow(false)), expected, "{members}");
+    }
 }

@@ -369,6 +369,26 @@ const PROGRAMS: &[Rules] = &[
         ],
         ..NONE
     },
+    // iptables-nft-save prints this one without its ports.
+    Rules {
+        name: "a set among rules of iptables",
+        iptables: [
+            "*filter\n-A INPUT -s 192.0.2.0/24 -p tcp -m tcp --dport 22 -j DROP\n-A FORWARD -p udp -j DROP\nCOMMIT\n",
+            "",
+        ],
+        nft: "add rule ip filter FORWARD tcp dport { 443, 8080 } drop",
+        ..NONE
+    },
+    // iptables-nft-save fails.
+    Rules {
+        name: "a port of any protocol among rules of iptables",
+        iptables: [
+            "",
+            "*filter\n-A INPUT -s 2001:db8:1::/48 -p tcp -m tcp --dport 30999 -j DROP\n-A FORWARD -p ipv6-icmp -j DROP\nCOMMIT\n",
+        ],
+        nft: "add rule ip6 filter FORWARD meta l4proto tcp th dport 80 drop",
+        ..NONE
+    },
     Rules {
         name: "chains without a name, and flags",
         nft: "table inet blocks {

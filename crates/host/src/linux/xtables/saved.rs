@@ -14,12 +14,12 @@ pub(crate) struct Rules {
     pub(super) tables: Vec<Saved>,
 }
 
-/// Begins the reason for a rule that iptables has no words for: the tool prints it without a condition, or fails.
+/// Is part of the reason for a rule that iptables has no words for: the tool prints it without a condition, or fails.
 pub(super) const NATIVE: &str = "a rule is not of iptables: ";
 
 /// Returns whether this is the reason for such a rule.
 pub(super) fn is_native(why: &str) -> bool {
-    why.starts_with(NATIVE)
+    why.contains(NATIVE)
 }
 
 /// Returns what the tool prints for a table that it cannot read.

@@ -89,10 +89,7 @@ fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
             .options
             .split_ascii_whitespace()
             .any(|of| of == "nomatch");
-        let holds = match nomatch {
-            true => Likelihood::NO,
-            false => holds,
-        };
+        let holds = if nomatch { Likelihood::NO } else { holds };
         match &mut best {
             Some((other, _)) if *other > length => {}
             Some((other, all)) if *other == length => all.push(holds),
@@ -111,9 +108,10 @@ fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
 
 /// Returns whether the link `name` is the one of a member, or begins as it does.
 fn fits(link: &str, options: &str, name: &str) -> bool {
-    match options.split_ascii_whitespace().any(|of| of == "wildcard") {
-        true => name.starts_with(link),
-        false => name == link,
+    if options.split_ascii_whitespace().any(|of| of == "wildcard") {
+        name.starts_with(link)
+    } else {
+        name == link
     }
 }
 

@@ -327,7 +327,7 @@ impl<'a> Walker<'_, 'a, '_> {
                                 Next::End(branch, End::Unknown(queued(&by("queued"))))
                             }
                             Next::Over(branch) => Next::End(branch, End::Accept),
-                            step => step,
+                            step @ Next::End(..) => step,
                         });
                         steps.collect()
                     }

@@ -34,7 +34,7 @@ pub(crate) fn compare(
     let asks_back = matches!(left, Expr::Fib { result, flags }
         if result != "type" && ["saddr", "iif"].iter().all(|of| flags.iter().any(|flag| flag == of)));
     // The walk puts packets where their return route is: it leads elsewhere only by rules that the link decides on.
-    if asks_back && matches!(&have, Value::Unknown(_)) || is_missing(&have) && asks_back {
+    if asks_back && (matches!(&have, Value::Unknown(_)) || is_missing(&have)) {
         return Likelihood::undecided(Question::RouteBack {
             text: format!(
                 "whether `{} {op} {}` holds",
@@ -158,9 +158,8 @@ fn bits(have: &Value<'_>, right: &Expr) -> Likelihood {
 
 /// `ct state` and `ct status`, of which one of several is asked for.
 fn connection(key: &str, op: &str, right: &Expr, packet: &Packet) -> Likelihood {
-    let (bits, names) = match ct(key, None, packet) {
-        Value::Named(bits, names) => (bits, names),
-        _ => return Likelihood::NO,
+    let Value::Named(bits, names) = ct(key, None, packet) else {
+        return Likelihood::NO;
     };
     match flags(right, names) {
         // Of a set, none.
@@ -215,9 +214,12 @@ fn contains(
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.
 fn in_set(set: &Set, have: &Value<'_>, context: &Context<'_, '_>, runs: bool) -> Likelihood {
-    let found = |element: &Element| match runs {
-        true => conditions(&element.conditions),
-        false => Likelihood::YES,
+    let found = |element: &Element| {
+        if runs {
+            conditions(&element.conditions)
+        } else {
+            Likelihood::YES
+        }
     };
     if let Some(indexed) = indexed(set, have, context) {
         return indexed.map_or(Likelihood::NO, found);
@@ -256,8 +258,8 @@ fn written(set: &Set, have: &Value<'_>, packet: &Packet, table: &Table) -> Optio
 }
 
 /// Returns whether `value` is what was written as `part`.
-fn is_part(part: &packet::Part, value: &Value<'_>) -> bool {
-    match (part, value) {
+fn is_part(of: &packet::Part, value: &Value<'_>) -> bool {
+    match (of, value) {
         (packet::Part::Number(number, field), Value::Addr(addr)) => {
             addr.shown().number() == *number
                 && (addr.field() == *field || addr.exact() == addr.shown())
@@ -266,13 +268,14 @@ fn is_part(part: &packet::Part, value: &Value<'_>) -> bool {
             port.shown().number() == *number
                 && (port.field() == *field || port.exact() == port.shown())
         }
-        (packet::Part::Number(number, field), Value::Proto(of)) => {
-            of.shown().number() == *number && (of.field() == *field || of.exact() == of.shown())
+        (packet::Part::Number(number, field), Value::Proto(proto)) => {
+            proto.shown().number() == *number
+                && (proto.field() == *field || proto.exact() == proto.shown())
         }
-        (packet::Part::Number(number, _), Value::Number(of) | Value::Named(of, _)) => {
-            u128::from(*of) == *number
+        (packet::Part::Number(number, _), Value::Number(other) | Value::Named(other, _)) => {
+            u128::from(*other) == *number
         }
-        (packet::Part::Word(word), Value::Word(of)) => word == of,
+        (packet::Part::Word(word), Value::Word(other)) => word == other,
         _ => false,
     }
 }

@@ -295,7 +295,6 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         }
         ("ether", "type") => meta("protocol", packet),
         ("icmp" | "icmpv6" | "udplite" | "dccp" | "ah" | "esp" | "comp", _) => Value::None,
-        ("th", _) if !packet.has_ports() => Value::Unknown(format!("what th {field} is")),
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),
@@ -475,11 +474,10 @@ fn fib(
     };
     // The name of the link; an empty one if there is none.
     let name = match (route, passed) {
-        (None, _) => String::new(),
         (Some(route), Some(Link::Named(link))) if route.devices().contains(&&**link) => {
             link.to_string()
         }
-        (Some(_), Some(_)) => String::new(),
+        (None, _) | (Some(_), Some(_)) => String::new(),
         (Some(route), None) => match route.devices().first() {
             Some(link) => (*link).to_owned(),
             None => return unknown(),

@@ -216,7 +216,10 @@ pub fn statement(of: &Statement) -> String {
             let timeout = timeout
                 .map(|seconds| format!(" timeout {seconds}s"))
                 .unwrap_or_default();
-            let run: String = run.iter().map(|of| format!(" {}", statement(of))).collect();
+            let run: String = run
+                .iter()
+                .flat_map(|of| [" ".to_owned(), statement(of)])
+                .collect();
             let value = value.as_ref();
             let value = value.map_or_else(String::new, |of| format!(" : {}", expr(of)));
             format!(

@@ -159,12 +159,12 @@ fn log(fields: Option<&Map<String, Value>>) -> String {
 }
 
 fn tproxy(fields: &Map<String, Value>) -> String {
-    let part = |key: &str| fields.get(key).map(|of| print::expr(&expr(of.clone())));
-    let family = part("family").map_or_else(String::new, |family| format!(" {family}"));
-    let addr = match part("addr") {
+    let of = |key: &str| fields.get(key).map(|of| print::expr(&expr(of.clone())));
+    let family = of("family").map_or_else(String::new, |family| format!(" {family}"));
+    let addr = match of("addr") {
         Some(addr) if addr.contains(':') => format!("[{addr}]"),
         addr => addr.unwrap_or_default(),
     };
-    let port = part("port").map_or_else(String::new, |port| format!(":{port}"));
+    let port = of("port").map_or_else(String::new, |port| format!(":{port}"));
     format!("tproxy{family} to {addr}{port}")
 }

@@ -49,7 +49,7 @@ fn within<'t>(line: &'t str, family: &str, depth: usize) -> (Rule, Tokens<'t>) {
     };
     let mut tokens = Tokens::new(line);
     tokens.depth = depth;
-    tokens.family = family.to_owned();
+    family.clone_into(&mut tokens.family);
     let mut statements = Vec::new();
     while tokens.peek().is_some() {
         statements.push(statement(&mut tokens, family));
