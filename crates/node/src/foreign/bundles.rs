@@ -803,7 +803,10 @@ impl Reader {
                 Ok(bytes) => bytes,
                 // What is not read is named if it would have been read, or if it may hide anything.
                 Err(why) => {
-                    if found.is_some() || file.path.ends_with('/') || why.contains("UTF-8") {
+                    if found.is_some()
+                        || file.path.ends_with('/')
+                        || file.path.contains(char::REPLACEMENT_CHARACTER)
+                    {
                         self.unread.push(format!("{} ({why})", file.path));
                     }
                     continue;

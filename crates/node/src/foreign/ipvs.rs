@@ -272,10 +272,6 @@ impl Servers {
     /// Gives the lines with names the addresses of a numeric listing in the same order.
     pub(super) fn pair(&mut self) {
         if self.named.is_empty() {
-            if self.all.is_empty() && !self.order.is_empty() {
-                self.lost
-                    .insert("schedulers, forwarding methods and weights are not shown".to_owned());
-            }
             return;
         }
         let named = std::mem::take(&mut self.named);
@@ -332,8 +328,6 @@ impl Servers {
             }
         }
         let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
-        let is_lone = |why: &&str| !why.starts_with("schedulers, ");
-        lost.retain(|why| is_lone(&why) || self.all.is_empty());
         if !self.is_whole {
             lost.insert(0, "only some virtual servers are shown");
         }
@@ -342,7 +336,10 @@ impl Servers {
 
     /// Returns what is lost, if there is no virtual server to say it of.
     pub(super) fn lost(&self) -> Option<String> {
-        let lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        if self.all.is_empty() && !self.order.is_empty() {
+            lost.push("schedulers, forwarding methods and weights are not shown");
+        }
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::command::Command;
 use super::rules::is_cut;
+use crate::cluster;
 use crate::evidence::{Evidence, Item};
 
 /// Objects by kind, as far as they are shown.
@@ -207,8 +208,7 @@ impl Objects {
     pub(super) fn yaml(&mut self, text: &str, command: Option<&Command>) -> bool {
         let mut any = false;
         for document in text.split("\n---") {
-            let parsed: Result<Value, _> = serde_yaml::from_str(document);
-            if let Ok(value) = parsed {
+            if let Some(value) = cluster::yaml(document) {
                 any |= value.is_object() && self.document(value, command);
             }
         }

@@ -107,7 +107,7 @@ impl Foreign {
             );
         }
         if !self.unread.is_empty() {
-            line = format!("{line}; not read: {}", self.unread.join(", "));
+            line = format!("{line}; not read: {}", listed(&self.unread));
         }
         line
     }

@@ -202,7 +202,7 @@ impl Rules {
             match read {
                 Ok(row) => {
                     rows += 1;
-                    // Rows that are numbered may have been cut out.
+                    // A gap between numbers: rows were cut out.
                     if row.number.is_some_and(|number| number != open.next) {
                         cut(&mut open.chain);
                     }

@@ -40,7 +40,7 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
             if prompt.host.is_some() {
                 host.clone_from(&prompt.host);
             } else if line.trim_start().starts_with('$') {
-                // A bare prompt is of nobody in particular.
+                // A bare prompt names no host.
                 host = None;
             }
             sections.push(Section {
