@@ -98,9 +98,9 @@ impl Servers {
         self.all.is_empty() && !self.is_whole && self.named.is_empty() && self.order.is_empty()
     }
 
-    /// Returns whether all virtual servers are shown.
-    pub(super) const fn is_known(&self) -> bool {
-        self.is_whole
+    /// Returns whether virtual servers are shown, or that there are none.
+    pub(super) const fn has_any(&self) -> bool {
+        self.is_whole || !self.all.is_empty()
     }
 
     /// Returns the number of virtual servers.
@@ -185,17 +185,14 @@ impl Servers {
                 timeouts_lost |= server.1;
                 found.push(server.0);
             } else if let Some(rest) = text.strip_prefix("->") {
-                match real(rest) {
-                    Some(real) => {
-                        if let Some(server) = found.last_mut().filter(|_| form == Form::Plain) {
-                            server.reals.push(real);
-                        }
+                if let Some(real) = real(rest) {
+                    if let Some(server) = found.last_mut().filter(|_| form == Form::Plain) {
+                        server.reals.push(real);
                     }
-                    None => {
-                        self.lost
-                            .insert("real servers are shown by name, not by address".to_owned());
-                        cut = true;
-                    }
+                } else {
+                    self.lost
+                        .insert("real servers are shown by name, not by address".to_owned());
+                    cut = true;
                 }
             } else if !text.is_empty() {
                 self.lost

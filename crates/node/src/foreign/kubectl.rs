@@ -951,7 +951,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             .cloned()
             .unwrap_or_default()
     };
-    let mut slices = Vec::new();
+    let mut made = Vec::new();
     for (at, subset) in list(endpoints, "subsets").iter().enumerate() {
         for six in [false, true] {
             let mut all = Vec::new();
@@ -974,7 +974,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
                 }
             }
             if !all.is_empty() {
-                slices.push(json!({
+                made.push(json!({
                     "metadata": {
                         "name": format!("{name}-{at}{}", if six { "-6" } else { "" }),
                         "namespace": namespace,
@@ -987,7 +987,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             }
         }
     }
-    slices
+    made
 }
 
 /// Returns whether `line` is the title of a table.

@@ -414,7 +414,7 @@ pub(super) fn nft(lines: &[String], command: Option<&Command>) -> Result<String,
             continue;
         }
         let line = without_handle(line);
-        depth += line.matches('{').count() as i64 - line.matches('}').count() as i64;
+        depth += super::braces(line);
         text.push_str(line);
         text.push('\n');
     }

@@ -66,8 +66,8 @@ const BUILT_IN: [(&str, &[&str]); 5] = [
     ("security", &["INPUT", "FORWARD", "OUTPUT"]),
 ];
 
-/// Targets that are no chains.
-fn is_target(name: &str) -> bool {
+/// Returns whether `name` is a target of iptables, and no chain.
+pub fn is_target(name: &str) -> bool {
     const ALL: &[&str] = &[
         "ACCEPT",
         "DROP",
