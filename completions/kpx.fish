@@ -24,7 +24,7 @@ function __fish_kpx_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c kpx -n "__fish_kpx_needs_command" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_needs_command" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_needs_command" -l context -d 'Use this context of the kubeconfig file' -r
@@ -454,7 +454,7 @@ short\t''
 junit\t''
 prom\t''
 npd\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l context -d 'Use this context of the kubeconfig file' -r
@@ -485,7 +485,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand explain" -s o -l output -d 'Prin
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand explain" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand explain" -l context -d 'Use this context of the kubeconfig file' -r
@@ -519,7 +519,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand resolve" -s o -l output -d 'Prin
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand resolve" -l context -d 'Use this context of the kubeconfig file' -r
@@ -556,7 +556,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -s o -l output -d 'Print i
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand diff" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -l context -d 'Use this context of the kubeconfig file' -r
@@ -587,7 +587,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l items -d 'Record on
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s o -l output -d 'Write the bundle to this path' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l context -d 'Use this context of the kubeconfig file' -r
@@ -618,7 +618,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s h -l help -d 'Print
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l trace -d 'Add the trace to this address, Service or NodePort' -r
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l timeline -d 'Add the changes that `kpx watch -o json` wrote here' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s o -l output -d 'Write the page to this file' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand report" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand report" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand report" -l context -d 'Use this context of the kubeconfig file' -r
@@ -649,7 +649,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -s o -l output -d 'Print i
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand show" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l context -d 'Use this context of the kubeconfig file' -r
@@ -687,7 +687,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand top" -s o -l output -d 'Print in
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand top" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand top" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l context -d 'Use this context of the kubeconfig file' -r
@@ -720,7 +720,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand watch" -s o -l output -d 'Print 
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand watch" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand watch" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand watch" -l context -d 'Use this context of the kubeconfig file' -r
@@ -755,7 +755,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-size -d 'Remove
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l record-interval -d 'Write a bundle no more often than this' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l count -d 'Read the counters this many times, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand serve" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand serve" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -l context -d 'Use this context of the kubeconfig file' -r
@@ -797,7 +797,7 @@ yaml\t''
 mermaid\t''
 dot\t''
 svg\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l context -d 'Use this context of the kubeconfig file' -r
@@ -834,7 +834,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand why" -s o -l output -d 'Print in
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand why" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand why" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l context -d 'Use this context of the kubeconfig file' -r
@@ -873,7 +873,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand render" -s o -l output -d 'Print
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand render" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand render" -l context -d 'Use this context of the kubeconfig file' -r
@@ -907,7 +907,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand preflight" -s o -l output -d 'Pr
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand preflight" -l context -d 'Use this context of the kubeconfig file' -r
@@ -952,7 +952,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -s o -l output -d 'Pr
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand reconcile" -l context -d 'Use this context of the kubeconfig file' -r
@@ -993,7 +993,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -s o -l output -d 'Prin
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand cleanup" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1031,7 +1031,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand bridge" -s o -l output -d 'Print
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand bridge" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1084,7 +1084,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_sub
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and not __fish_seen_subcommand_from prepare finish status resume rollback" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1146,7 +1146,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from prepare" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1186,7 +1186,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from finish" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1218,7 +1218,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from status" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1253,7 +1253,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from resume" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1290,7 +1290,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcomm
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand migrate; and __fish_seen_subcommand_from rollback" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1325,7 +1325,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand access" -s o -l output -d 'Print
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand access" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand access" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand access" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1353,7 +1353,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand access" -s q -l quiet -d 'Print 
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand access" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand completions" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1379,7 +1379,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand completions" -s q -l quiet -d 'P
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand man" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand man" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1405,7 +1405,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand man" -s q -l quiet -d 'Print res
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand help" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand help" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand help" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1431,7 +1431,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -s q -l quiet -d 'Print re
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1458,7 +1458,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand complete" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand complete" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand complete" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand complete" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand complete" -l context -d 'Use this context of the kubeconfig file' -r
@@ -1488,7 +1488,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand pod" -s o -l output -d 'Print in
 wide\t''
 json\t''
 yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l from -d 'Read a bundle (folder, .tar or .tar.gz), not this node' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand pod" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l kubeconfig -d 'Use this kubeconfig file' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand pod" -l context -d 'Use this context of the kubeconfig file' -r

@@ -347,7 +347,7 @@ fn pastes(bytes: &[u8]) {
     };
     let found = foreign::files("input", files);
     for node in found.into_iter().flat_map(|found| found.nodes) {
-        let evidence = node.evidence.with_parts();
+        let evidence = node.evidence.with_all_parts();
         for item in IPTABLES {
             if let Ok(text) = evidence.text(*item) {
                 let rules = iptables::parse::ruleset(*item, text);

@@ -19,6 +19,11 @@ const MAY_USE: &[(&str, &str, &str)] = &[
     ("kpx-node", "dns", "cluster"),
     ("kpx-node", "backend", "action cluster desired evidence net"),
     ("kpx-node", "node", "backend cluster desired evidence net"),
+    (
+        "kpx-node",
+        "foreign",
+        "backend cluster evidence net node words",
+    ),
     ("kpx-node", "owner", "backend cluster evidence net node"),
     ("kpx-node", "apply", "action"),
     ("kpx-node", "schema", "backend cluster evidence net owner"),

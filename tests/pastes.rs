@@ -17,6 +17,11 @@ fn sample(name: &str) -> String {
         .to_string()
 }
 
+/// Returns a page without its line breaks.
+fn flat(page: &str) -> String {
+    page.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 const MIXED: &str = "90-mixed-iptables-nodeport.txt";
 const IPVS: &str = "91-mixed-ipvs.txt";
 
@@ -38,8 +43,7 @@ async fn a_paste_of_two_moments_gives_the_endpoints_of_both() {
     // The filter is not in the text.
     assert_eq!(ran.code, 3, "{ran}");
     assert!(
-        ran.out
-            .contains("raw, mangle, filter that the evidence does not show"),
+        flat(&ran.out).contains("raw, mangle, filter that the evidence does not show"),
         "{ran}"
     );
     assert!(
@@ -63,7 +67,10 @@ async fn a_paste_of_two_moments_gives_the_endpoints_of_both() {
 async fn why_answers_a_paste_as_far_as_it_goes() {
     let ran = kpx(&["--from", &sample(MIXED), "why", "default/nginx-svc"]).await;
     assert_eq!(ran.code, 3, "{ran}");
-    assert!(ran.out.contains("does not show all chains of"), "{ran}");
+    assert!(
+        flat(&ran.out).contains("does not show all chains of raw, mangle, filter"),
+        "{ran}"
+    );
     assert!(ran.out.contains("10.244.1.17:80  ready"), "{ran}");
 }
 
@@ -129,7 +136,7 @@ async fn a_cut_listing_is_unknown_behind_the_cut() {
 }
 
 #[tokio::test]
-async fn standard_input_and_prose_are_told_apart() {
+async fn prose_and_nothing_are_no_evidence() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("mail.txt");
     fs::write(&file, "Hello,\n\nmy Service does not work.\n").unwrap();
@@ -174,7 +181,8 @@ async fn a_paste_becomes_a_bundle_without_a_time() {
             args.push("--redact");
         }
         let ran = kpx(&args).await;
-        assert_eq!(ran.code, 0, "{ran}");
+        // Some items are known in part.
+        assert_eq!(ran.code, 3, "{ran}");
         let folder = dir.path().join(format!("{redact}"));
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(
             fs::File::open(&bundle).unwrap(),
@@ -354,7 +362,7 @@ async fn bundles_of_several_nodes_are_several_nodes() {
         "{one}"
     );
     let all = kpx(&["--from", &from, "show", "services", "--all-nodes"]).await;
-    assert!(all.out.contains("shop/cart"), "{all}");
+    assert!(all.out.contains("2 nodes"), "{all}");
     let doctor = kpx(&["--from", &from, "doctor", "--all-nodes", "-o", "json"]).await;
     assert!(
         doctor.out.contains("\"w1\"") && doctor.out.contains("\"w2\""),

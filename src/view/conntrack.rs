@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined};
+use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::Route;
@@ -92,7 +93,9 @@ impl Backend {
             None if node.is_proxy_port(addr, port.proto) => Some(BackendStatus::Process),
             // Without EndpointSlices no backend is known to be gone.
             None => {
-                (node.services().is_err() || node.slices().is_ok()).then_some(BackendStatus::Stale)
+                let in_part = node.evidence().part(Item::EndpointSlices).is_some();
+                (node.services().is_err() || node.slices().is_ok() && !in_part)
+                    .then_some(BackendStatus::Stale)
             }
         };
         Self {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Gaps, Joined, Query};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{Connections, Forwarding, Key, RealServer, Table};
-use kpx_node::evidence::Gap;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::owner::{EndpointState, Owners, Port, PortName, Source};
 
@@ -69,7 +69,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     }
     let known = Known {
         services: joined.owners.source == Source::Api,
-        slices: joined.node.slices().is_ok(),
+        slices: joined.node.slices().is_ok()
+            && joined.node.evidence().part(Item::EndpointSlices).is_none(),
     };
     let mut rows = servers(table, joined.owners, joined.query, &known);
     rows.sort_by_key(|(key, _)| *key);

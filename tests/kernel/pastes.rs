@@ -53,7 +53,7 @@ fn paste(outputs: &[(String, String)]) -> Evidence {
     }
     let found =
         foreign::paste(text.as_bytes()).unwrap_or_else(|| panic!("nothing is recognised:\n{text}"));
-    found.nodes[0].evidence.with_parts()
+    found.nodes[0].evidence.with_all_parts()
 }
 
 fn read(evidence: &Evidence, item: Item) -> &str {

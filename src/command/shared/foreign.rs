@@ -5,11 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::failure::{Failure, Hint as _};
+use super::identity;
 use super::io::Io;
-use super::session::{Session, unreadable};
+use super::session::{Parts, Session, unreadable};
 use crate::cli::parser::Command;
 use kpx_node::evidence::{self, BundleError, ITEMS};
 use kpx_node::foreign::{self, Foreign, ForeignNode};
+use kpx_node::words::listed;
+
+/// What is said of input without evidence.
+const NOTHING: &str = "it has no file of a bundle, and no output of a command that kpx knows";
 
 /// The most of standard input that is read.
 const MOST: u64 = 1 << 30;
@@ -53,23 +58,25 @@ impl Session {
         }
         let evidence = node.evidence.clone();
         let several = foreign.nodes.len() > 1;
+        let several = several && !identity::reads_several(command);
         let named = self.name().or_else(|| {
             // Other nodes of the input have other names.
             Some(node.name.as_str()).filter(|name| several && !name.is_empty())
         });
         let mut session = self.named(named);
-        session.takes_parts = takes_parts(command);
+        session.parts = parts(command);
         session.source = session.source.of_foreign(Arc::new(foreign), evidence);
         Ok(Some(session))
     }
 }
 
-/// Returns whether `command` shows what is there, and decides nothing from what is missing.
-const fn takes_parts(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Trace(_) | Command::Why(_) | Command::Show(_) | Command::Snapshot(_)
-    )
+/// Returns which evidence `command` reads of which only a part is known.
+const fn parts(command: &Command) -> Parts {
+    match command {
+        Command::Trace(_) | Command::Why(_) => Parts::Marked,
+        Command::Show(_) | Command::Snapshot(_) => Parts::All,
+        _ => Parts::None,
+    }
 }
 
 /// Reads one path.
@@ -99,13 +106,20 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
         let others = evidence::others(path, &foreign::is_wanted).map_err(unreadable)?;
         (name.into_owned(), others)
     };
+    let failed = others.iter().filter_map(|file| {
+        let why = file.content.as_ref().err()?;
+        Some(format!("{} ({why})", file.path))
+    });
+    let failed: Vec<String> = failed.collect();
     let found = foreign::files(&name, others);
     found
         .ok_or_else(|| {
             Failure::from(BundleError::NotOne {
                 path: path.to_owned(),
-                found: "it has no file of a bundle, and no output of a command that kpx knows"
-                    .to_owned(),
+                found: match failed.as_slice() {
+                    [] => NOTHING.to_owned(),
+                    failed => format!("{NOTHING}; not read: {}", listed(failed)),
+                },
             })
         })
         .hint("`kpx explain pastes` lists what is read; write a bundle with `kpx snapshot -o PATH`")

@@ -4,7 +4,7 @@ use futures_util::future::join;
 
 use super::complete::complete;
 use super::failure::Failure;
-use super::session::{Session, unreached, unreadable};
+use super::session::{Parts, Session, unreached, unreadable};
 use super::source::NodeSource;
 use crate::render::Progress;
 use kpx_host as host;
@@ -32,10 +32,10 @@ impl Session {
         match &self.source.node {
             NodeSource::Memory { evidence, .. } => {
                 let evidence = evidence.only(items);
-                return Ok(if self.takes_parts {
-                    evidence.with_parts()
-                } else {
-                    evidence
+                return Ok(match self.parts {
+                    Parts::None => evidence,
+                    Parts::Marked => evidence.with_parts(),
+                    Parts::All => evidence.with_all_parts(),
                 });
             }
             NodeSource::Bundle(path) => {

@@ -1,5 +1,6 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use color_eyre::eyre::eyre;
@@ -363,14 +364,15 @@ fn options_text(session: &Session) -> String {
 
 /// Returns the options of another command that reads what `session` reads.
 pub(in crate::command) fn options_to_read(session: &Session) -> String {
-    let bundle = session.source.bundle();
-    let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
-    let options = options(session).map(|(_, word)| word);
-    bundle
+    let paths: Vec<&Path> = match (session.source.bundle(), session.source.foreign()) {
+        (_, Some(_)) => session.source.joined.iter().map(PathBuf::as_path).collect(),
+        (bundle, None) => bundle.into_iter().collect(),
+    };
+    let bundles = paths
         .into_iter()
-        .chain(options)
-        .collect::<Vec<_>>()
-        .join(" ")
+        .map(|path| format!("--from {}", quoted(&path.display().to_string())));
+    let options = options(session).map(|(_, word)| word);
+    bundles.chain(options).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.

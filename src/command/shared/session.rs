@@ -25,13 +25,25 @@ use kpx_node::evidence::{BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
+/// Which evidence is read of which only a part is known.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(in crate::command) enum Parts {
+    /// None: each is a gap.
+    #[default]
+    None,
+    /// What tells what is missing from what does not exist.
+    Marked,
+    /// All of it, to show it.
+    All,
+}
+
 /// The global options of one run: what to read, and how to print.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// Where the evidence comes from.
     pub(in crate::command) source: Source,
-    /// Whether evidence that is shown in part is read as far as it goes.
-    pub(in crate::command) takes_parts: bool,
+    /// Which evidence is read of which only a part is known.
+    pub(in crate::command) parts: Parts,
     /// Whether this is the session of one of several nodes.
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
@@ -77,7 +89,7 @@ impl Session {
         };
         Ok(Self {
             source: Source::new(global, words),
-            takes_parts: false,
+            parts: Parts::default(),
             one_of_several: false,
             others: None,
             host: options(global, &nodes),

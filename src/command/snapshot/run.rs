@@ -167,7 +167,7 @@ async fn record(
         (None, node)
     };
     let added = evidence.added();
-    // What somebody pasted has no time, and gets none.
+    // A pasted text has no time, and gets none.
     let is_untimed = evidence
         .manifest()
         .is_some_and(|manifest| manifest.time == UNKNOWN_TIME);

@@ -19,7 +19,7 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
-use crate::command::shared::session::{Readable as _, Session};
+use crate::command::shared::session::{Parts, Readable as _, Session};
 use crate::view::near::{meant, nearest};
 use kpx_judge::check::{self, Facts};
 use kpx_judge::diff;
@@ -294,7 +294,7 @@ fn stand_in(
     node: &NodeSnapshot<'_>,
     target: &Target,
 ) -> Option<(IpAddr, Addresses)> {
-    let is_asked = session.takes_parts && matches!(target, Target::NodePort(_));
+    let is_asked = session.parts != Parts::None && matches!(target, Target::NodePort(_));
     if !is_asked || node.addresses().is_ok() {
         return None;
     }

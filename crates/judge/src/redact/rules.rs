@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use super::Redactor;
 use super::names::{Kind, nft_hash};
 use super::words;
+use kpx_node::backend::iptables::model::IN_PART;
+use kpx_node::foreign;
 
 /// Words that are followed by text of an administrator.
 const TEXT: &[&str] = &[
@@ -76,7 +78,23 @@ impl Redactor {
     /// Redacts rules and sets in the formats of iptables-save, nft and ipset.
     pub(super) fn rules(&mut self, text: &str) -> String {
         let mut new = String::with_capacity(text.len());
+        if text.starts_with(IN_PART) {
+            // Chains that rules jump to may be missing, and then no line declares them.
+            let jumps = text.lines().filter_map(|line| {
+                let (_, to) = line
+                    .rsplit_once(" -j ")
+                    .or_else(|| line.rsplit_once(" -g "))?;
+                to.split_ascii_whitespace().next()
+            });
+            let chains = jumps.filter(|to| !foreign::is_target(to));
+            self.targets.extend(chains.map(str::to_owned));
+        }
         for line in text.split_inclusive('\n') {
+            // It names tables alone.
+            if line.starts_with(IN_PART) {
+                new.push_str(line);
+                continue;
+            }
             // The tools' own remarks name incompatible tables.
             if line.starts_with('#') {
                 new.push_str(&self.message(line));

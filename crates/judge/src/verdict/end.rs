@@ -45,17 +45,12 @@ impl Judge<'_> {
         if let Some(fault) = self.service_address(question, outcome, at) {
             return Some(fault);
         }
-        if question.port.is_some_and(|port| port.endpoints.is_empty())
-            || self.node.slices().is_err()
+        let lacks_endpoints = question.port.is_some_and(|port| port.endpoints.is_empty());
+        let in_part = self.objects_in_part();
+        if (lacks_endpoints || self.node.slices().is_err() || in_part.is_some())
+            && self.objects_gap().is_some()
         {
-            let known = self
-                .node
-                .services()
-                .err()
-                .or_else(|| self.node.slices().err());
-            if known.is_some() {
-                return Some(self.without_objects(question));
-            }
+            return Some(self.without_objects(question));
         }
         self.somewhere(question, at, outcome)
     }
@@ -145,13 +140,23 @@ impl Judge<'_> {
         }))
     }
 
+    /// Returns why some objects are not known, if the evidence shows only a part of them.
+    fn objects_in_part(&self) -> Option<Gap> {
+        let all = [Item::EndpointSlices, Item::Services, Item::Pods];
+        all.into_iter()
+            .find_map(|item| self.node.evidence().part(item))
+    }
+
+    /// Returns why Services or endpoints are not known, if so.
+    fn objects_gap(&self) -> Option<Gap> {
+        let gap = self.node.services().err();
+        gap.or_else(|| self.node.slices().err())
+            .or_else(|| self.objects_in_part())
+    }
+
     /// Returns the fault of a packet whose Service or endpoints are not known.
     fn without_objects(&self, question: Question<'_>) -> Fault {
-        let gap = self
-            .node
-            .services()
-            .err()
-            .or_else(|| self.node.slices().err());
+        let gap = self.objects_gap();
         let name = question
             .port
             .map(|port| port.name.to_string())

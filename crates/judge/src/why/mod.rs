@@ -134,7 +134,19 @@ impl<'n> Look<'n> {
     ) -> Result<Self, Unanswered> {
         let services = node.services().map_err(Unanswered::Objects)?;
         let slices = node.slices().map_err(Unanswered::Objects)?;
-        let mode = node.configured_mode();
+        // What is shown in part cannot be compared.
+        let compared = [
+            Item::Services,
+            Item::EndpointSlices,
+            Item::Iptables4,
+            Item::Iptables6,
+            Item::IpvsSave,
+            Item::Ipset,
+        ];
+        let part = compared
+            .into_iter()
+            .find_map(|item| node.evidence().part(item));
+        let mode = part.map_or_else(|| node.configured_mode(), Err);
         let diff = mode.and_then(|mode| diff::compare(node, mode, families));
         Ok(Self {
             node,

@@ -13,6 +13,11 @@ pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<
     Ok(list.items)
 }
 
+/// Parses one document of YAML, an object or a list of objects; `None` if it is none.
+pub fn yaml(text: &str) -> Option<serde_json::Value> {
+    serde_yaml::from_str(text).ok()
+}
+
 /// Parses only the objects of the list in `item` that contain one of `names`.
 pub fn list_naming<T: DeserializeOwned>(
     evidence: &Evidence,

@@ -26,7 +26,7 @@ use crate::evidence::Time;
 pub use endpoints::{
     ByService, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Named, TargetRef,
 };
-pub use list::{List, list, list_naming, missing};
+pub use list::{List, list, list_naming, missing, yaml};
 pub use matching::{Matching, makes_none};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
 pub use service::{

@@ -33,6 +33,28 @@ use text::Text;
 pub use time::{NotATime, Time};
 pub use tracked::{Phase, Tracked};
 
+/// Which items are read of which only a part is known.
+#[derive(Clone, Copy, Debug, Default)]
+enum Parts {
+    /// None: each is a gap.
+    #[default]
+    None,
+    /// Those whose text or readers say what is missing.
+    Marked,
+    /// All, to show them.
+    All,
+}
+
+/// Items whose readers tell what is missing from what does not exist, besides rules of iptables.
+const MARKED: &[Item] = &[
+    Item::Ipset,
+    Item::IpvsSave,
+    Item::Services,
+    Item::EndpointSlices,
+    Item::Nodes,
+    Item::Pods,
+];
+
 /// Text of each item of a node, or the reason why it is missing. Copies share the text.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
@@ -44,8 +66,8 @@ pub struct Evidence {
     one_of_all: bool,
     /// Items of which only a part was read, each with what is missing.
     partial: BTreeMap<Item, String>,
-    /// Whether such items are read as far as they go.
-    takes_parts: bool,
+    /// Which of such items are read as far as they go.
+    parts: Parts,
 }
 
 impl Evidence {
@@ -62,12 +84,22 @@ impl Evidence {
         self.partial.insert(item, why);
     }
 
-    /// Returns a copy whose items are read as far as they go. Their texts say what is missing, and only readers that look at
-    /// that may use it: without it, a partial item is a [`Gap::Partial`].
+    /// Returns a copy in which those partial items are read whose text or readers say what is missing: nothing is concluded from
+    /// what they do not have. In the original, each is a [`Gap::Partial`].
     #[must_use]
     pub fn with_parts(&self) -> Self {
+        self.taking(Parts::Marked)
+    }
+
+    /// Returns a copy in which every partial item is read, for what only shows it.
+    #[must_use]
+    pub fn with_all_parts(&self) -> Self {
+        self.taking(Parts::All)
+    }
+
+    fn taking(&self, parts: Parts) -> Self {
         Self {
-            takes_parts: true,
+            parts,
             ..self.clone()
         }
     }
@@ -75,10 +107,13 @@ impl Evidence {
     /// Returns a copy without the parts of items that were read incompletely.
     #[must_use]
     pub fn without_parts(&self) -> Self {
-        Self {
-            takes_parts: false,
-            ..self.clone()
-        }
+        self.taking(Parts::None)
+    }
+
+    /// Returns the gap of `item`, if only a part of it was read.
+    pub fn part(&self, item: Item) -> Option<Gap> {
+        let why = self.missing_part(item)?;
+        Some(Gap::Partial(item, why.to_owned()))
     }
 
     /// Returns what is missing of `item`, if only a part of it was read.
@@ -193,7 +228,12 @@ impl Evidence {
 
     /// Returns whether `item` was read in part, and parts do not count.
     fn hides(&self, item: Item) -> bool {
-        !self.takes_parts && self.partial.contains_key(&item)
+        let takes = match self.parts {
+            Parts::None => false,
+            Parts::Marked => item.is_iptables() || MARKED.contains(&item),
+            Parts::All => true,
+        };
+        !takes && self.partial.contains_key(&item)
     }
 
     /// Returns what `parse` makes of the text of `item`, once for all copies of the text.

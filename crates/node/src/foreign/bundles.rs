@@ -1,7 +1,7 @@
 //! Support bundles of other tools: which file is the output of which command, on which node.
 //!
-//! Sources: the collectors' own scripts and code, as of 2026-11: eks-log-collector.sh and the EKS node monitoring agent, Bottlerocket's
-//! logdog, Rancher's rancher2_logs_collector.sh, sos 4, `oc adm inspect` and must-gather, troubleshoot.sh, `kubectl cluster-info
+//! Sources: the collectors' own scripts and code, as of 2026-11: `eks-log-collector.sh` and the EKS node monitoring agent, Bottlerocket's
+//! logdog, Rancher's `rancher2_logs_collector.sh`, sos 4, `oc adm inspect` and must-gather, `troubleshoot.sh`, `kubectl cluster-info
 //! dump`, cilium-bugtool and `cilium sysdump`, `calicoctl cluster diags`, Antrea's supportbundle, `microk8s inspect` and k8s-snap's,
 //! Retina's capture, `kind export logs`, `minikube logs`.
 
@@ -16,7 +16,7 @@ use crate::evidence::{Item, Other};
 
 /// The tools whose bundles are known.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Kind {
+enum Tool {
     Eks,
     Bottlerocket,
     Rancher,
@@ -33,7 +33,7 @@ enum Kind {
     Kind,
 }
 
-impl Kind {
+impl Tool {
     const fn name(self) -> &'static str {
         match self {
             Self::Eks => "EKS log collector",
@@ -78,592 +78,592 @@ enum What {
 use What::{Is, Log, Name, Objects, Run, Text, Uname, Weak};
 
 /// Files by the end of their paths: `*` stands for any characters of one folder or file name, `{node}` for the node's.
-const FILES: &[(Kind, &str, What)] = &[
+const FILES: &[(Tool, &str, What)] = &[
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/iptables-save.txt",
         Run("iptables-save"),
     ),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/ip6tables-save.txt",
         Run("ip6tables-save"),
     ),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/iptables-mangle.txt",
         Weak("iptables -t mangle -nvL"),
     ),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/iptables-filter.txt",
         Weak("iptables -t filter -nvL"),
     ),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/iptables-nat.txt",
         Weak("iptables -t nat -nvL"),
     ),
-    (Kind::Eks, "networking/ipset.txt", Run("ipset save")),
-    (Kind::Eks, "networking/ipvsadm.txt", Run("ipvsadm")),
-    (Kind::Eks, "networking/ifconfig.txt", Run("ifconfig")),
+    (Tool::Eks, "networking/ipset.txt", Run("ipset save")),
+    (Tool::Eks, "networking/ipvsadm.txt", Run("ipvsadm")),
+    (Tool::Eks, "networking/ifconfig.txt", Run("ifconfig")),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/iproute.txt",
         Run("ip route show table all"),
     ),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/ip6route.txt",
         Run("ip -6 route show table all"),
     ),
-    (Kind::Eks, "networking/iprule.txt", Run("ip rule show")),
-    (Kind::Eks, "networking/ip6rule.txt", Run("ip -6 rule show")),
-    (Kind::Eks, "networking/conntrack.txt", Text),
+    (Tool::Eks, "networking/iprule.txt", Run("ip rule show")),
+    (Tool::Eks, "networking/ip6rule.txt", Run("ip -6 rule show")),
+    (Tool::Eks, "networking/conntrack.txt", Text),
     (
-        Kind::Eks,
+        Tool::Eks,
         "networking/conntrack6.txt",
         Run("conntrack -L -f ipv6"),
     ),
-    (Kind::Eks, "system/netstat.txt", Run("netstat -plant")),
-    (Kind::Eks, "sysctls/sysctl_all.txt", Run("sysctl -a")),
-    (Kind::Eks, "modinfo/ip_vs", Run("lsmod | grep ip_vs")),
-    (Kind::Eks, "kernel/dmesg.current", Is(Item::KernelLog)),
-    (Kind::Eks, "kernel/uname.txt", Uname),
-    (Kind::Eks, "var_log/kube-proxy*.log", Log),
-    (Kind::Eks, "var_log/*kube-proxy*/kube-proxy/*.log", Log),
-    (Kind::Eks, "kubelet/svc.log", Run("kubectl get svc")),
+    (Tool::Eks, "system/netstat.txt", Run("netstat -plant")),
+    (Tool::Eks, "sysctls/sysctl_all.txt", Run("sysctl -a")),
+    (Tool::Eks, "modinfo/ip_vs", Run("lsmod | grep ip_vs")),
+    (Tool::Eks, "kernel/dmesg.current", Is(Item::KernelLog)),
+    (Tool::Eks, "kernel/uname.txt", Uname),
+    (Tool::Eks, "var_log/kube-proxy*.log", Log),
+    (Tool::Eks, "var_log/*kube-proxy*/kube-proxy/*.log", Log),
+    (Tool::Eks, "kubelet/svc.log", Run("kubectl get svc")),
     (
-        Kind::Bottlerocket,
+        Tool::Bottlerocket,
         "iptables-filter",
         Run("iptables -t filter -nvL"),
     ),
     (
-        Kind::Bottlerocket,
+        Tool::Bottlerocket,
         "iptables-nat",
         Run("iptables -t nat -nvL"),
     ),
-    (Kind::Bottlerocket, "dmesg", Is(Item::KernelLog)),
+    (Tool::Bottlerocket, "dmesg", Is(Item::KernelLog)),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/iptablessave",
         Run("iptables-save"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/ip6tablessave",
         Run("ip6tables-save"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/nft_ruleset",
         Run("nft list ruleset"),
     ),
-    (Kind::Rancher, "networking/ipvsadm", Run("ipvsadm -ln")),
-    (Kind::Rancher, "networking/ipaddrshow", Run("ip addr show")),
+    (Tool::Rancher, "networking/ipvsadm", Run("ipvsadm -ln")),
+    (Tool::Rancher, "networking/ipaddrshow", Run("ip addr show")),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/iplinkshow",
         Run("ip -s link show"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/iproute",
         Run("ip route show table all"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/ipv6route",
         Run("ip -6 route show"),
     ),
-    (Kind::Rancher, "networking/iprule", Run("ip rule show")),
-    (Kind::Rancher, "networking/ipv6rule", Run("ip -6 rule show")),
-    (Kind::Rancher, "networking/ssanp", Weak("ss -anp")),
+    (Tool::Rancher, "networking/iprule", Run("ip rule show")),
+    (Tool::Rancher, "networking/ipv6rule", Run("ip -6 rule show")),
+    (Tool::Rancher, "networking/ssanp", Weak("ss -anp")),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/sstunlp4",
         Run("ss -tunlp4 | grep 4"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "networking/sstunlp6",
         Run("ss -tunlp6 | grep 6"),
     ),
-    (Kind::Rancher, "systeminfo/sysctla", Run("sysctl -a")),
-    (Kind::Rancher, "systeminfo/lsmod", Run("lsmod")),
-    (Kind::Rancher, "systeminfo/conntrack", Run("conntrack -S")),
-    (Kind::Rancher, "systeminfo/dmesg", Is(Item::KernelLog)),
-    (Kind::Rancher, "systeminfo/uname", Uname),
-    (Kind::Rancher, "systeminfo/hostname", Name),
+    (Tool::Rancher, "systeminfo/sysctla", Run("sysctl -a")),
+    (Tool::Rancher, "systeminfo/lsmod", Run("lsmod")),
+    (Tool::Rancher, "systeminfo/conntrack", Run("conntrack -S")),
+    (Tool::Rancher, "systeminfo/dmesg", Is(Item::KernelLog)),
+    (Tool::Rancher, "systeminfo/uname", Uname),
+    (Tool::Rancher, "systeminfo/hostname", Name),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "kubectl/services",
         Run("kubectl get services -o wide -A"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "kubectl/endpoints",
         Run("kubectl get endpoints -A"),
     ),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "kubectl/pods",
         Run("kubectl get pods -o wide -A"),
     ),
-    (Kind::Rancher, "kubectl/nodes.json", Objects),
+    (Tool::Rancher, "kubectl/nodes.json", Objects),
     (
-        Kind::Rancher,
+        Tool::Rancher,
         "kubectl/nodes",
         Run("kubectl get nodes -o wide"),
     ),
-    (Kind::Rancher, "podlogs/kube-system-kube-proxy*", Log),
+    (Tool::Rancher, "podlogs/kube-system-kube-proxy*", Log),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/iptables_-t_nat_-nvL",
         Run("iptables -t nat -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/iptables_-t_filter_-nvL",
         Weak("iptables -t filter -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/iptables_-t_mangle_-nvL",
         Run("iptables -t mangle -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/iptables_-t_raw_-nvL",
         Run("iptables -t raw -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/iptables_-vnxL",
         Run("iptables -vnxL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/ip6tables_-t_nat_-nvL",
         Run("ip6tables -t nat -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/ip6tables_-t_filter_-nvL",
         Weak("ip6tables -t filter -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/ip6tables_-t_mangle_-nvL",
         Run("ip6tables -t mangle -nvL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/ip6tables_-vnxL",
         Run("ip6tables -vnxL"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/nft_-a_list_ruleset",
         Run("nft -a list ruleset"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/*/nft_list_ruleset",
         Weak("nft list ruleset"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/ipvs/ipvsadm_-Ln",
         Run("ipvsadm -Ln"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/ipvs/ipvsadm_-Ln_--stats",
         Run("ipvsadm -Ln --stats"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/ipvs/ipvsadm_-Ln_--timeout",
         Run("ipvsadm -Ln --timeout"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-d_address",
         Run("ip -d address"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-o_addr",
         Weak("ip -o addr"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-s_-d_link",
         Run("ip -s -d link"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_route_show_table_all",
         Run("ip route show table all"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-6_route_show_table_all",
         Run("ip -6 route show table all"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-4_rule*",
         Run("ip -4 rule"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ip_-6_rule*",
         Run("ip -6 rule"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/ss_-peaonmi",
         Run("ss -peaonmi"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/networking/netstat_-W_-neopa",
         Weak("netstat -W -neopa"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/conntrack/conntrack_-L_-o_extended",
         Run("conntrack -L -o extended"),
     ),
-    (Kind::Sos, "sos_commands/kernel/sysctl_-a", Run("sysctl -a")),
-    (Kind::Sos, "sos_commands/kernel/lsmod", Weak("lsmod")),
-    (Kind::Sos, "sos_commands/kernel/uname_-a", Uname),
-    (Kind::Sos, "sos_commands/kernel/dmesg", Is(Item::KernelLog)),
-    (Kind::Sos, "sos_commands/host/hostname", Name),
+    (Tool::Sos, "sos_commands/kernel/sysctl_-a", Run("sysctl -a")),
+    (Tool::Sos, "sos_commands/kernel/lsmod", Weak("lsmod")),
+    (Tool::Sos, "sos_commands/kernel/uname_-a", Uname),
+    (Tool::Sos, "sos_commands/kernel/dmesg", Is(Item::KernelLog)),
+    (Tool::Sos, "sos_commands/host/hostname", Name),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/kubernetes/*_get_-o_json_*",
         Objects,
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/kubernetes/*/*_get_--all-namespaces_true_services",
         Run("kubectl get services -A"),
     ),
     (
-        Kind::Sos,
+        Tool::Sos,
         "sos_commands/kubernetes/*/*_get_--all-namespaces_true_endpoints",
         Run("kubectl get endpoints -A"),
     ),
-    (Kind::Sos, "proc/net/ip_vs_conn", Is(Item::IpvsConnections)),
-    (Kind::Sos, "proc/net/tcp", Is(Item::Tcp4)),
-    (Kind::Sos, "proc/net/tcp6", Is(Item::Tcp6)),
-    (Kind::Sos, "proc/net/udp", Is(Item::Udp4)),
-    (Kind::Sos, "proc/net/udp6", Is(Item::Udp6)),
+    (Tool::Sos, "proc/net/ip_vs_conn", Is(Item::IpvsConnections)),
+    (Tool::Sos, "proc/net/tcp", Is(Item::Tcp4)),
+    (Tool::Sos, "proc/net/tcp6", Is(Item::Tcp6)),
+    (Tool::Sos, "proc/net/udp", Is(Item::Udp4)),
+    (Tool::Sos, "proc/net/udp6", Is(Item::Udp6)),
     (
-        Kind::Sos,
+        Tool::Sos,
         "proc/net/stat/nf_conntrack",
         Is(Item::ConntrackStat),
     ),
-    (Kind::Sos, "proc/net/stat/arp_cache", Is(Item::Neighbours4)),
+    (Tool::Sos, "proc/net/stat/arp_cache", Is(Item::Neighbours4)),
     (
-        Kind::Sos,
+        Tool::Sos,
         "proc/net/stat/ndisc_cache",
         Is(Item::Neighbours6),
     ),
-    (Kind::Sos, "proc/modules", Is(Item::Modules)),
-    (Kind::MustGather, "core/services.yaml", Objects),
-    (Kind::MustGather, "core/endpoints.yaml", Objects),
-    (Kind::MustGather, "core/pods.yaml", Objects),
-    (Kind::MustGather, "core/configmaps.yaml", Objects),
+    (Tool::Sos, "proc/modules", Is(Item::Modules)),
+    (Tool::MustGather, "core/services.yaml", Objects),
+    (Tool::MustGather, "core/endpoints.yaml", Objects),
+    (Tool::MustGather, "core/pods.yaml", Objects),
+    (Tool::MustGather, "core/configmaps.yaml", Objects),
     (
-        Kind::MustGather,
+        Tool::MustGather,
         "discovery.k8s.io/endpointslices.yaml",
         Objects,
     ),
-    (Kind::MustGather, "apps/daemonsets.yaml", Objects),
-    (Kind::MustGather, "core/nodes/*.yaml", Objects),
-    (Kind::MustGather, "core/services/*.yaml", Objects),
+    (Tool::MustGather, "apps/daemonsets.yaml", Objects),
+    (Tool::MustGather, "core/nodes/*.yaml", Objects),
+    (Tool::MustGather, "core/services/*.yaml", Objects),
     (
-        Kind::MustGather,
+        Tool::MustGather,
         "discovery.k8s.io/endpointslices/*.yaml",
         Objects,
     ),
     (
-        Kind::MustGather,
+        Tool::MustGather,
         "network_logs/{node}_iptables",
         Run("iptables-save -c"),
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "cluster-resources/services/*.json",
         Objects,
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "cluster-resources/endpointslices/*.json",
         Objects,
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "cluster-resources/endpoints/*.json",
         Objects,
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "cluster-resources/configmaps/*.json",
         Objects,
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "cluster-resources/daemonsets/*.json",
         Objects,
     ),
-    (Kind::Troubleshoot, "cluster-resources/pods/*.json", Objects),
-    (Kind::Troubleshoot, "cluster-resources/nodes.json", Objects),
+    (Tool::Troubleshoot, "cluster-resources/pods/*.json", Objects),
+    (Tool::Troubleshoot, "cluster-resources/nodes.json", Objects),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "host-collectors/system/sysctl.json",
         Text,
     ),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "host-collectors/{node}/system/sysctl.json",
         Text,
     ),
-    (Kind::Troubleshoot, "host-collectors/run-host/*", Text),
+    (Tool::Troubleshoot, "host-collectors/run-host/*", Text),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         "host-collectors/{node}/run-host/*",
         Text,
     ),
-    (Kind::Troubleshoot, "sysctl/{node}", Run("sysctl -a")),
-    (Kind::Dump, "nodes.json", Objects),
-    (Kind::Dump, "nodes.yaml", Objects),
-    (Kind::Dump, "*/services.json", Objects),
-    (Kind::Dump, "*/services.yaml", Objects),
-    (Kind::Dump, "*/pods.json", Objects),
-    (Kind::Dump, "*/pods.yaml", Objects),
-    (Kind::Dump, "*/daemonsets.json", Objects),
-    (Kind::Dump, "*/daemonsets.yaml", Objects),
-    (Kind::Dump, "kube-system/kube-proxy*/logs.txt", Log),
+    (Tool::Troubleshoot, "sysctl/{node}", Run("sysctl -a")),
+    (Tool::Dump, "nodes.json", Objects),
+    (Tool::Dump, "nodes.yaml", Objects),
+    (Tool::Dump, "*/services.json", Objects),
+    (Tool::Dump, "*/services.yaml", Objects),
+    (Tool::Dump, "*/pods.json", Objects),
+    (Tool::Dump, "*/pods.yaml", Objects),
+    (Tool::Dump, "*/daemonsets.json", Objects),
+    (Tool::Dump, "*/daemonsets.yaml", Objects),
+    (Tool::Dump, "kube-system/kube-proxy*/logs.txt", Log),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/iptables-save--c.md",
         Run("iptables-save -c"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip6tables-save--c.md",
         Run("ip6tables-save -c"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/iptables-nft-save--c.md",
         Run("iptables-nft-save -c"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/iptables-legacy-save--c.md",
         Run("iptables-legacy-save -c"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip-a.md",
         Run("ip a"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip--d--s--s-l.md",
         Run("ip -d -s -s l"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip--4-r.md",
         Run("ip -4 r"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip--6-r.md",
         Run("ip -6 r"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip--d-rule.md",
         Run("ip -d rule"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ipset-list.md",
         Run("ipset list"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/sysctl--a.md",
         Run("sysctl -a"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/lsmod.md",
         Run("lsmod"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cmd/iptables-save--c.md",
         Run("iptables-save -c"),
     ),
     (
-        Kind::Cilium,
+        Tool::Cilium,
         "cmd/ip6tables-save--c.md",
         Run("ip6tables-save -c"),
     ),
-    (Kind::Cilium, "cmd/ip-a.md", Run("ip a")),
-    (Kind::Cilium, "cmd/ip--4-r.md", Run("ip -4 r")),
-    (Kind::Cilium, "cmd/ip--d-rule.md", Run("ip -d rule")),
-    (Kind::Cilium, "cmd/ipset-list.md", Run("ipset list")),
-    (Kind::Cilium, "cmd/sysctl--a.md", Run("sysctl -a")),
-    (Kind::Cilium, "cmd/lsmod.md", Run("lsmod")),
-    (Kind::Cilium, "k8s-services-*.yaml", Objects),
-    (Kind::Cilium, "k8s-endpoints-*.yaml", Objects),
-    (Kind::Cilium, "k8s-endpointslices-*.yaml", Objects),
-    (Kind::Cilium, "k8s-nodes-*.yaml", Objects),
-    (Kind::Cilium, "k8s-pods-*.yaml", Objects),
+    (Tool::Cilium, "cmd/ip-a.md", Run("ip a")),
+    (Tool::Cilium, "cmd/ip--4-r.md", Run("ip -4 r")),
+    (Tool::Cilium, "cmd/ip--d-rule.md", Run("ip -d rule")),
+    (Tool::Cilium, "cmd/ipset-list.md", Run("ipset list")),
+    (Tool::Cilium, "cmd/sysctl--a.md", Run("sysctl -a")),
+    (Tool::Cilium, "cmd/lsmod.md", Run("lsmod")),
+    (Tool::Cilium, "k8s-services-*.yaml", Objects),
+    (Tool::Cilium, "k8s-endpoints-*.yaml", Objects),
+    (Tool::Cilium, "k8s-endpointslices-*.yaml", Objects),
+    (Tool::Cilium, "k8s-nodes-*.yaml", Objects),
+    (Tool::Cilium, "k8s-pods-*.yaml", Objects),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/iptables-legacy-save.txt",
         Run("iptables-legacy-save -c"),
     ),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/iptables-nft-save.txt",
         Run("iptables-nft-save -c"),
     ),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/nft-ruleset.txt",
         Run("nft -n -a list ruleset"),
     ),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/ip-route.txt",
         Run("ip route show table all"),
     ),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/ip-route-v6.txt",
         Run("ip -6 route show table all"),
     ),
-    (Kind::Calico, "nodes/{node}/ip-rule.txt", Run("ip rule")),
-    (Kind::Calico, "nodes/{node}/ip-addr.txt", Run("ip addr")),
-    (Kind::Calico, "nodes/{node}/ip-link.txt", Run("ip link")),
+    (Tool::Calico, "nodes/{node}/ip-rule.txt", Run("ip rule")),
+    (Tool::Calico, "nodes/{node}/ip-addr.txt", Run("ip addr")),
+    (Tool::Calico, "nodes/{node}/ip-link.txt", Run("ip link")),
     (
-        Kind::Calico,
+        Tool::Calico,
         "nodes/{node}/ipset-list.txt",
         Run("ipset list"),
     ),
-    (Kind::Calico, "cluster/kubernetes/services.yaml", Objects),
-    (Kind::Calico, "cluster/kubernetes/endpoints.yaml", Objects),
+    (Tool::Calico, "cluster/kubernetes/services.yaml", Objects),
+    (Tool::Calico, "cluster/kubernetes/endpoints.yaml", Objects),
     (
-        Kind::Calico,
+        Tool::Calico,
         "cluster/kubernetes/endpointslices.yaml",
         Objects,
     ),
-    (Kind::Calico, "cluster/kubernetes/nodes.yaml", Objects),
-    (Kind::Calico, "cluster/kubernetes/pods.yaml", Objects),
-    (Kind::Calico, "cluster/kubernetes/configmaps.yaml", Objects),
-    (Kind::Calico, "cluster/kubernetes/daemonsets.yaml", Objects),
-    (Kind::Antrea, "iptables", Text),
-    (Kind::Antrea, "ipset", Run("ipset save")),
-    (Kind::Antrea, "nftables", Run("nft list ruleset")),
-    (Kind::Antrea, "link", Run("ip link")),
-    (Kind::Antrea, "address", Run("ip addr")),
-    (Kind::Antrea, "rule", Run("ip rule")),
-    (Kind::Antrea, "route", Run("ip route show table all")),
+    (Tool::Calico, "cluster/kubernetes/nodes.yaml", Objects),
+    (Tool::Calico, "cluster/kubernetes/pods.yaml", Objects),
+    (Tool::Calico, "cluster/kubernetes/configmaps.yaml", Objects),
+    (Tool::Calico, "cluster/kubernetes/daemonsets.yaml", Objects),
+    (Tool::Antrea, "iptables", Text),
+    (Tool::Antrea, "ipset", Run("ipset save")),
+    (Tool::Antrea, "nftables", Run("nft list ruleset")),
+    (Tool::Antrea, "link", Run("ip link")),
+    (Tool::Antrea, "address", Run("ip addr")),
+    (Tool::Antrea, "rule", Run("ip rule")),
+    (Tool::Antrea, "route", Run("ip route show table all")),
     (
-        Kind::Microk8s,
+        Tool::Microk8s,
         "network/iptables",
         Run("iptables -t nat -L -n -v"),
     ),
-    (Kind::Microk8s, "network/iptables-S", Run("iptables -S")),
-    (Kind::Microk8s, "network/iptables-L", Weak("iptables -L")),
-    (Kind::Microk8s, "network/ifconfig", Run("ifconfig")),
-    (Kind::Microk8s, "network/netstat", Run("netstat -pln")),
-    (Kind::Microk8s, "k8s/cluster-info-dump", Objects),
-    (Kind::K8sSnap, "iptables.log", Run("iptables-save")),
+    (Tool::Microk8s, "network/iptables-S", Run("iptables -S")),
+    (Tool::Microk8s, "network/iptables-L", Weak("iptables -L")),
+    (Tool::Microk8s, "network/ifconfig", Run("ifconfig")),
+    (Tool::Microk8s, "network/netstat", Run("netstat -pln")),
+    (Tool::Microk8s, "k8s/cluster-info-dump", Objects),
+    (Tool::K8sSnap, "iptables.log", Run("iptables-save")),
     (
-        Kind::K8sSnap,
+        Tool::K8sSnap,
         "iptables-legacy.log",
         Run("iptables-legacy-save"),
     ),
-    (Kind::K8sSnap, "iptables6.log", Run("ip6tables-save")),
+    (Tool::K8sSnap, "iptables6.log", Run("ip6tables-save")),
     (
-        Kind::K8sSnap,
+        Tool::K8sSnap,
         "iptables6-legacy.log",
         Run("ip6tables-legacy-save"),
     ),
-    (Kind::K8sSnap, "ip-a.log", Run("ip a")),
-    (Kind::K8sSnap, "ip-r.log", Run("ip r")),
-    (Kind::K8sSnap, "ss-plnt.log", Run("ss -plnt")),
-    (Kind::K8sSnap, "cluster-info/*/services.json", Objects),
-    (Kind::K8sSnap, "cluster-info/nodes.json", Objects),
-    (Kind::Retina, "iptables-rules.txt", Text),
-    (Kind::Retina, "ip-resources.txt", Text),
-    (Kind::Retina, "socket-stats.txt", Text),
+    (Tool::K8sSnap, "ip-a.log", Run("ip a")),
+    (Tool::K8sSnap, "ip-r.log", Run("ip r")),
+    (Tool::K8sSnap, "ss-plnt.log", Run("ss -plnt")),
+    (Tool::K8sSnap, "cluster-info/*/services.json", Objects),
+    (Tool::K8sSnap, "cluster-info/nodes.json", Objects),
+    (Tool::Retina, "iptables-rules.txt", Text),
+    (Tool::Retina, "ip-resources.txt", Text),
+    (Tool::Retina, "socket-stats.txt", Text),
     (
-        Kind::Retina,
+        Tool::Retina,
         "proc-net/ip_vs_conn",
         Is(Item::IpvsConnections),
     ),
-    (Kind::Retina, "proc-net/tcp", Is(Item::Tcp4)),
-    (Kind::Retina, "proc-net/tcp6", Is(Item::Tcp6)),
-    (Kind::Retina, "proc-net/udp", Is(Item::Udp4)),
-    (Kind::Retina, "proc-net/udp6", Is(Item::Udp6)),
-    (Kind::Kind, "{node}/containers/kube-proxy*.log", Log),
+    (Tool::Retina, "proc-net/tcp", Is(Item::Tcp4)),
+    (Tool::Retina, "proc-net/tcp6", Is(Item::Tcp6)),
+    (Tool::Retina, "proc-net/udp", Is(Item::Udp4)),
+    (Tool::Retina, "proc-net/udp6", Is(Item::Udp6)),
+    (Tool::Kind, "{node}/containers/kube-proxy*.log", Log),
     (
-        Kind::Kind,
+        Tool::Kind,
         "{node}/pods/kube-system_kube-proxy*/kube-proxy/*.log",
         Log,
     ),
 ];
 
 /// Signs of each tool, any of which is enough: all of its files are there.
-const SIGNS: &[(Kind, &[&str])] = &[
-    (Kind::Eks, &["system/script-params.txt"]),
+const SIGNS: &[(Tool, &[&str])] = &[
+    (Tool::Eks, &["system/script-params.txt"]),
     (
-        Kind::Eks,
+        Tool::Eks,
         &["networking/iptables-mangle.txt", "networking/iproute.txt"],
     ),
-    (Kind::Eks, &["networking/get_api_server.txt"]),
+    (Tool::Eks, &["networking/get_api_server.txt"]),
     (
-        Kind::Bottlerocket,
+        Tool::Bottlerocket,
         &["iptables-nat", "journalctl.log", "settings.json"],
     ),
-    (Kind::Rancher, &["networking/iptablessave"]),
-    (Kind::Rancher, &["collector-output.log"]),
-    (Kind::Sos, &["sos_reports/manifest.json"]),
-    (Kind::Sos, &["sos_commands/*/*"]),
-    (Kind::Calico, &["nodes/*/iptables-nft-save.txt"]),
-    (Kind::Calico, &["nodes/*/iptables-legacy-save.txt"]),
-    (Kind::Cilium, &["cmd/iptables-save--c.md"]),
-    (Kind::Cilium, &["k8s-services-*.yaml"]),
+    (Tool::Rancher, &["networking/iptablessave"]),
+    (Tool::Rancher, &["collector-output.log"]),
+    (Tool::Sos, &["sos_reports/manifest.json"]),
+    (Tool::Sos, &["sos_commands/*/*"]),
+    (Tool::Calico, &["nodes/*/iptables-nft-save.txt"]),
+    (Tool::Calico, &["nodes/*/iptables-legacy-save.txt"]),
+    (Tool::Cilium, &["cmd/iptables-save--c.md"]),
+    (Tool::Cilium, &["k8s-services-*.yaml"]),
     (
-        Kind::Troubleshoot,
+        Tool::Troubleshoot,
         &["version.yaml", "cluster-resources/nodes.json"],
     ),
-    (Kind::Troubleshoot, &["host-collectors/*/*"]),
-    (Kind::MustGather, &["cluster-scoped-resources/*/*/*"]),
-    (Kind::MustGather, &["namespaces/*/core/*.yaml"]),
-    (Kind::K8sSnap, &["snap-list-k8s.log"]),
-    (Kind::K8sSnap, &["iptables-legacy.log", "ip-a.log"]),
-    (Kind::Microk8s, &["network/iptables-S", "network/iptables"]),
-    (Kind::Microk8s, &["inspection-report/args/kube-proxy"]),
-    (Kind::Antrea, &["ovsports", "agentinfo"]),
-    (Kind::Retina, &["iptables-rules.txt", "ip-resources.txt"]),
-    (Kind::Dump, &["nodes.json", "kube-system/services.json"]),
-    (Kind::Dump, &["nodes.yaml", "kube-system/services.yaml"]),
-    (Kind::Kind, &["kind-version.txt"]),
+    (Tool::Troubleshoot, &["host-collectors/*/*"]),
+    (Tool::MustGather, &["cluster-scoped-resources/*/*/*"]),
+    (Tool::MustGather, &["namespaces/*/core/*.yaml"]),
+    (Tool::K8sSnap, &["snap-list-k8s.log"]),
+    (Tool::K8sSnap, &["iptables-legacy.log", "ip-a.log"]),
+    (Tool::Microk8s, &["network/iptables-S", "network/iptables"]),
+    (Tool::Microk8s, &["inspection-report/args/kube-proxy"]),
+    (Tool::Antrea, &["ovsports", "agentinfo"]),
+    (Tool::Retina, &["iptables-rules.txt", "ip-resources.txt"]),
+    (Tool::Dump, &["nodes.json", "kube-system/services.json"]),
+    (Tool::Dump, &["nodes.yaml", "kube-system/services.yaml"]),
+    (Tool::Kind, &["kind-version.txt"]),
 ];
 
 /// Folders whose files are of other network namespaces, or copies.
@@ -673,6 +673,7 @@ const SKIPPED: &[&str] = &[
 ];
 
 /// Returns what `{node}` of `pattern` stands for in the end of `path`; `None` if they do not fit.
+#[expect(clippy::option_option, reason = "a pattern that fits may have no node")]
 fn fits<'p>(path: &'p str, pattern: &str) -> Option<Option<&'p str>> {
     let parts: Vec<&str> = path.split('/').collect();
     let wanted: Vec<&str> = pattern.split('/').collect();
@@ -732,7 +733,7 @@ pub fn is_wanted(path: &str) -> bool {
 }
 
 /// Returns the tool that made a bundle of `paths`.
-fn kind_of(paths: &[&str]) -> Option<Kind> {
+fn kind_of(paths: &[&str]) -> Option<Tool> {
     let has = |sign: &str| paths.iter().any(|path| fits(path, sign).is_some());
     SIGNS
         .iter()
@@ -772,7 +773,7 @@ impl Reader {
         }
     }
 
-    fn bundle(mut self, kind: Kind, name: &str, files: Vec<Other>) -> Option<Foreign> {
+    fn bundle(mut self, kind: Tool, name: &str, files: Vec<Other>) -> Option<Foreign> {
         let commands = troubleshoot_commands(&files);
         let is_hidden = |file: &Other| {
             let is_summary = file.path.ends_with("summary.txt");
@@ -782,7 +783,7 @@ impl Reader {
                     .as_ref()
                     .is_ok_and(|text| String::from_utf8_lossy(text).contains("Obfuscate: enabled"))
         };
-        if kind == Kind::Rancher && files.iter().any(is_hidden) {
+        if kind == Tool::Rancher && files.iter().any(is_hidden) {
             self.unread.push(
                 "rules and addresses (the collector replaced octets of addresses by words)"
                     .to_owned(),
@@ -795,15 +796,16 @@ impl Reader {
         let mut by_node: BTreeMap<Option<String>, Vec<(Item, String)>> = BTreeMap::new();
         let mut logs: Vec<String> = Vec::new();
         for file in files {
-            let of = FILES.iter().filter(|(of, ..)| *of == kind);
-            let found = of
-                .filter_map(|(_, pattern, what)| Some((fits(&file.path, pattern)?, *what)))
-                .next();
+            let mut of = FILES.iter().filter(|(of, ..)| *of == kind);
+            let found = of.find_map(|(_, pattern, what)| Some((fits(&file.path, pattern)?, *what)));
             let bytes = match file.content {
                 Ok(bytes) => bytes,
                 // What is not read is named if it would have been read, or if it may hide anything.
                 Err(why) => {
-                    if found.is_some() || file.path.ends_with('/') || why.contains("UTF-8") {
+                    if found.is_some()
+                        || file.path.ends_with('/')
+                        || file.path.contains(char::REPLACEMENT_CHARACTER)
+                    {
                         self.unread.push(format!("{} ({why})", file.path));
                     }
                     continue;
@@ -830,7 +832,7 @@ impl Reader {
                 Log => logs.push(text),
                 Objects => {
                     let log = text.find("==== START logs for container kube-proxy");
-                    let any = if file.path.ends_with(".yaml") || file.path.ends_with(".yml") {
+                    let any = if [".yaml", ".yml"].iter().any(|end| file.path.ends_with(end)) {
                         self.cluster.yaml(&text, None)
                     } else {
                         self.cluster.json(&text, None).0 > 0
@@ -848,7 +850,7 @@ impl Reader {
                     }
                 }
                 _ if hides => {}
-                Text if kind == Kind::Troubleshoot && file.path.contains("/run-host/") => {
+                Text if kind == Tool::Troubleshoot && file.path.contains("/run-host/") => {
                     if let Some(command) = commands.get(file.path.trim_end_matches(".txt")) {
                         self.text(&text, Some(command), node.as_deref());
                     }
@@ -888,13 +890,13 @@ impl Reader {
             )),
         }
         self.cluster.finish(
-            kind == Kind::MustGather || kind == Kind::Dump,
-            matches!(kind, Kind::Cilium | Kind::Calico | Kind::Troubleshoot),
+            kind == Tool::MustGather || kind == Tool::Dump,
+            matches!(kind, Tool::Cilium | Tool::Calico | Tool::Troubleshoot),
         );
         let of = identity(kind, name);
         let own_name = own_name.or_else(|| {
             of.clone()
-                .filter(|_| matches!(kind, Kind::Eks | Kind::Rancher | Kind::Sos))
+                .filter(|_| matches!(kind, Tool::Eks | Tool::Rancher | Tool::Sos))
         });
         if let Some(own) = own_name
             && let Some(draft) = self.nodes.remove("")
@@ -923,21 +925,21 @@ fn node_name(folder: &str) -> String {
 }
 
 /// Returns what the name of an archive says of its node or its time.
-fn identity(kind: Kind, name: &str) -> Option<String> {
+fn identity(kind: Tool, name: &str) -> Option<String> {
     let plain = [".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip"]
         .iter()
         .find_map(|end| name.strip_suffix(end))
         .unwrap_or(name);
     match kind {
-        Kind::Eks => plain
+        Tool::Eks => plain
             .split('_')
             .find(|part| part.starts_with("i-"))
             .map(str::to_owned),
-        Kind::Rancher => plain.rsplit_once('-').and_then(|_| {
+        Tool::Rancher => plain.rsplit_once('-').and_then(|_| {
             let at = plain.find("-20")?;
             Some(plain[..at].to_owned())
         }),
-        Kind::Sos => plain
+        Tool::Sos => plain
             .strip_prefix("sosreport-")
             .and_then(|rest| rest.split('-').next())
             .map(str::to_owned),

@@ -127,11 +127,7 @@ impl Command {
                         + 1
                 }
                 "k3s" | "microk8s" | "rke2" | "minikube" if words.get(1) == Some(&"kubectl") => 1,
-                "k" => {
-                    words[0] = "kubectl";
-                    0
-                }
-                "microk8s.kubectl" => {
+                "k" | "microk8s.kubectl" => {
                     words[0] = "kubectl";
                     0
                 }
@@ -360,9 +356,7 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
         } else {
             None
         };
-        let Some(host) = host.filter(|host| is_host(host)) else {
-            return None;
-        };
+        let host = host.filter(|host| is_host(host))?;
         return Some(Prompt {
             host: Some(host.to_owned()),
             command,

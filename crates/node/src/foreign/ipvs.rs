@@ -98,9 +98,9 @@ impl Servers {
         self.all.is_empty() && !self.is_whole && self.named.is_empty() && self.order.is_empty()
     }
 
-    /// Returns whether all virtual servers are shown.
-    pub(super) const fn is_known(&self) -> bool {
-        self.is_whole
+    /// Returns whether virtual servers are shown, or that there are none.
+    pub(super) const fn has_any(&self) -> bool {
+        self.is_whole || !self.all.is_empty()
     }
 
     /// Returns the number of virtual servers.
@@ -185,17 +185,14 @@ impl Servers {
                 timeouts_lost |= server.1;
                 found.push(server.0);
             } else if let Some(rest) = text.strip_prefix("->") {
-                match real(rest) {
-                    Some(real) => {
-                        if let Some(server) = found.last_mut().filter(|_| form == Form::Plain) {
-                            server.reals.push(real);
-                        }
+                if let Some(real) = real(rest) {
+                    if let Some(server) = found.last_mut().filter(|_| form == Form::Plain) {
+                        server.reals.push(real);
                     }
-                    None => {
-                        self.lost
-                            .insert("real servers are shown by name, not by address".to_owned());
-                        cut = true;
-                    }
+                } else {
+                    self.lost
+                        .insert("real servers are shown by name, not by address".to_owned());
+                    cut = true;
                 }
             } else if !text.is_empty() {
                 self.lost
@@ -272,10 +269,6 @@ impl Servers {
     /// Gives the lines with names the addresses of a numeric listing in the same order.
     pub(super) fn pair(&mut self) {
         if self.named.is_empty() {
-            if self.all.is_empty() && !self.order.is_empty() {
-                self.lost
-                    .insert("schedulers, forwarding methods and weights are not shown".to_owned());
-            }
             return;
         }
         let named = std::mem::take(&mut self.named);
@@ -332,8 +325,6 @@ impl Servers {
             }
         }
         let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
-        let is_lone = |why: &&str| !why.starts_with("schedulers, ");
-        lost.retain(|why| is_lone(&why) || self.all.is_empty());
         if !self.is_whole {
             lost.insert(0, "only some virtual servers are shown");
         }
@@ -342,7 +333,10 @@ impl Servers {
 
     /// Returns what is lost, if there is no virtual server to say it of.
     pub(super) fn lost(&self) -> Option<String> {
-        let lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        let mut lost: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+        if self.all.is_empty() && !self.order.is_empty() {
+            lost.push("schedulers, forwarding methods and weights are not shown");
+        }
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::command::Command;
 use super::rules::is_cut;
+use crate::cluster;
 use crate::evidence::{Evidence, Item};
 
 /// Objects by kind, as far as they are shown.
@@ -207,8 +208,7 @@ impl Objects {
     pub(super) fn yaml(&mut self, text: &str, command: Option<&Command>) -> bool {
         let mut any = false;
         for document in text.split("\n---") {
-            let parsed: Result<Value, _> = serde_yaml::from_str(document);
-            if let Ok(value) = parsed {
+            if let Some(value) = cluster::yaml(document) {
                 any |= value.is_object() && self.document(value, command);
             }
         }
@@ -951,7 +951,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             .cloned()
             .unwrap_or_default()
     };
-    let mut slices = Vec::new();
+    let mut made = Vec::new();
     for (at, subset) in list(endpoints, "subsets").iter().enumerate() {
         for six in [false, true] {
             let mut all = Vec::new();
@@ -974,7 +974,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
                 }
             }
             if !all.is_empty() {
-                slices.push(json!({
+                made.push(json!({
                     "metadata": {
                         "name": format!("{name}-{at}{}", if six { "-6" } else { "" }),
                         "namespace": namespace,
@@ -987,7 +987,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             }
         }
     }
-    slices
+    made
 }
 
 /// Returns whether `line` is the title of a table.

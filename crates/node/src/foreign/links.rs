@@ -62,6 +62,10 @@ fn oneline(line: &str) -> Option<(u32, &str, &str)> {
     (rest.starts_with("inet ") || rest.starts_with("inet6 ")).then_some((index, name, rest))
 }
 
+#[expect(
+    clippy::similar_names,
+    reason = "a line has a link, and a list has links"
+)]
 fn link_line(line: &str, all: &mut Vec<Map<String, Value>>) {
     let text = line.trim();
     if let Some((index, name, peer, rest)) = head(text) {
@@ -457,7 +461,7 @@ pub(super) fn is_rule(line: &str) -> bool {
     rule_line(line).is_some()
 }
 
-/// Reads `9:	from all fwmark 0x10/0xff lookup 100`.
+/// Reads `9: from all fwmark 0x10/0xff lookup 100`.
 fn rule_line(line: &str) -> Option<Map<String, Value>> {
     let (priority, rest) = line.trim().split_once(':')?;
     let mut rule = Map::new();
@@ -496,7 +500,7 @@ fn rule_line(line: &str) -> Option<Map<String, Value>> {
                 rule.insert(word.into(), json!(words.next()?.parse::<u32>().ok()?));
             }
             "blackhole" | "unreachable" | "prohibit" | "nop" => {
-                drop(rule.insert("action".into(), json!(word)))
+                drop(rule.insert("action".into(), json!(word)));
             }
             "proto" | "uidrange" | "ipproto" | "sport" | "dport" | "tos" | "suppress_ifgroup" => {
                 words.next();

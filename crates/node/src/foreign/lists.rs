@@ -186,13 +186,13 @@ fn module(line: &str) -> Option<String> {
         [name, size, count] if is_name(name) => {
             let (size, count): (u64, u64) = (size.parse().ok()?, count.parse().ok()?);
             (size >= 1024 && !name.chars().all(|c| c.is_ascii_digit()))
-                .then(|| format!("{name} {size} {count} - Live 0x0"))
+                .then(|| format!("{name} {size} {count} -"))
         }
         [name, size, count, users, ..]
             if is_name(name) && name.contains(|c: char| c.is_ascii_alphabetic()) =>
         {
             let (size, count): (u64, i64) = (size.parse().ok()?, count.parse().ok()?);
-            (size >= 1024).then(|| format!("{name} {size} {count} {users}, Live 0x0"))
+            (size >= 1024).then(|| format!("{name} {size} {count} {users},"))
         }
         _ => None,
     }
@@ -414,7 +414,7 @@ pub(super) fn nft(lines: &[String], command: Option<&Command>) -> Result<String,
             continue;
         }
         let line = without_handle(line);
-        depth += line.matches('{').count() as i64 - line.matches('}').count() as i64;
+        depth += super::braces(line);
         text.push_str(line);
         text.push('\n');
     }

@@ -29,6 +29,7 @@ use command::{Command, Iptables};
 use split::Section;
 
 pub use bundles::is_wanted;
+pub use rules::is_target;
 
 /// What was recognised in foreign input.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +108,7 @@ impl Foreign {
             );
         }
         if !self.unread.is_empty() {
-            line = format!("{line}; not read: {}", self.unread.join(", "));
+            line = format!("{line}; not read: {}", listed(&self.unread));
         }
         line
     }
@@ -769,7 +770,7 @@ impl Draft {
         let has_rules = self.rules.values().any(|rules| !rules.is_empty());
         self.put_rules(&mut evidence, &mut has, candidates);
         self.servers.pair();
-        if self.servers.len() > 0 || self.servers.is_known() {
+        if self.servers.has_any() {
             has.push(number_of(self.servers.len() as u64, "virtual server"));
             insert(&mut evidence, Item::IpvsSave, self.servers.text());
             if let Some(stats) = self.servers.stats.take() {

@@ -66,8 +66,8 @@ const BUILT_IN: [(&str, &[&str]); 5] = [
     ("security", &["INPUT", "FORWARD", "OUTPUT"]),
 ];
 
-/// Targets that are no chains.
-fn is_target(name: &str) -> bool {
+/// Returns whether `name` is a target of iptables, and no chain.
+pub fn is_target(name: &str) -> bool {
     const ALL: &[&str] = &[
         "ACCEPT",
         "DROP",
@@ -202,7 +202,7 @@ impl Rules {
             match read {
                 Ok(row) => {
                     rows += 1;
-                    // Rows that are numbered may have been cut out.
+                    // A gap between numbers: rows were cut out.
                     if row.number.is_some_and(|number| number != open.next) {
                         cut(&mut open.chain);
                     }

@@ -29,7 +29,6 @@ fn is_saved(line: &str) -> bool {
 
 /// Returns whether `line` may be in a listing that began.
 pub(super) fn goes_on(line: &str) -> bool {
-    let line = line.trim();
     const KEYS: [&str; 7] = [
         "Name:",
         "Type:",
@@ -39,6 +38,7 @@ pub(super) fn goes_on(line: &str) -> bool {
         "References:",
         "Number of entries:",
     ];
+    let line = line.trim();
     line.is_empty()
         || line == "Members:"
         || KEYS.iter().any(|key| line.starts_with(key))

@@ -40,7 +40,7 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
             if prompt.host.is_some() {
                 host.clone_from(&prompt.host);
             } else if line.trim_start().starts_with('$') {
-                // A bare prompt is of nobody in particular.
+                // A bare prompt names no host.
                 host = None;
             }
             sections.push(Section {
@@ -90,7 +90,7 @@ fn clean(text: &str) -> Vec<String> {
     for line in lines.iter_mut().filter(|line| is_fence(line)) {
         line.clear();
     }
-    without_gutter(lines)
+    without_gutter(&lines)
 }
 
 /// Takes colours, tags, entities and typography out of a line.
@@ -156,7 +156,7 @@ fn plain(line: &str) -> String {
 }
 
 /// Drops lines of digits that count from 1: the line numbers of a page.
-fn without_gutter(lines: Vec<String>) -> Vec<String> {
+fn without_gutter(lines: &[String]) -> Vec<String> {
     let number = |line: &String| line.trim().parse::<usize>().ok();
     let mut kept = Vec::with_capacity(lines.len());
     let mut at = 0;

@@ -32,7 +32,7 @@ fn read(text: &str) -> Foreign {
 
 /// Returns the evidence of the only or best node.
 fn evidence(text: &str) -> Evidence {
-    read(text).nodes[0].evidence.with_parts()
+    read(text).nodes[0].evidence.with_all_parts()
 }
 
 fn text(evidence: &Evidence, item: Item) -> String {
@@ -86,7 +86,7 @@ fn every_sample_is_read_and_its_items_are_parsed() {
             continue;
         }
         for node in found.unwrap().nodes {
-            let evidence = node.evidence.with_parts();
+            let evidence = node.evidence.with_all_parts();
             let snapshot = NodeSnapshot::new(&evidence);
             let bad = |gap: Gap| {
                 matches!(gap, Gap::Failed(..))
@@ -426,7 +426,7 @@ fn sockets_of_a_filtered_list_prove_presence_alone() {
             .unwrap()
             .contains("grep 31082")
     );
-    let of = node1.evidence.with_parts();
+    let of = node1.evidence.with_all_parts();
     let node = NodeSnapshot::new(&of);
     assert!(
         node.sockets()
@@ -486,7 +486,7 @@ fn errors_are_no_empty_tables() {
         .find(|node| node.name == "node1")
         .unwrap()
         .evidence;
-    assert!(of.with_parts().text(Item::Iptables4).is_ok());
+    assert!(of.with_all_parts().text(Item::Iptables4).is_ok());
     assert!(
         of.missing_part(Item::Iptables4)
             .unwrap()
@@ -564,7 +564,7 @@ fn mutated_samples_do_not_panic() {
                 }
             }
             for node in paste(&bytes).into_iter().flat_map(|found| found.nodes) {
-                let evidence = node.evidence.with_parts();
+                let evidence = node.evidence.with_all_parts();
                 let snapshot = NodeSnapshot::new(&evidence);
                 for family in Family::BOTH {
                     if let Ok(text) = evidence.text(Item::iptables(family)) {

@@ -189,10 +189,10 @@ fn folder(
                     .and_then(|file| Ok((file.metadata()?, file)))
                 {
                     Ok((metadata, _)) if files::links(&metadata) > 1 => {
-                        found.push(path, refused("a hard link"))
+                        found.push(path, refused("a hard link"));
                     }
                     Ok((metadata, _)) if !metadata.is_file() => {
-                        found.push(path, refused("no plain file"))
+                        found.push(path, refused("no plain file"));
                     }
                     Ok((_, file)) => found.read(path, file),
                     Err(error) => found.push(path, Err(error.to_string())),
@@ -322,14 +322,14 @@ fn tar(source: impl Read, wanted: &dyn Fn(&str) -> bool, found: &mut Found) {
                 if let Ok(bytes) = &read
                     && (bytes.len() as u64) < size
                     && entry.read(&mut [0]).is_ok_and(|count| count == 0)
-                    && !name.ends_with(".gz")
+                    && name.strip_suffix(".gz").is_none()
                 {
                     read = Err("the archive ends in the middle of it".to_owned());
                 }
                 found.push(path, read);
             }
             EntryType::Symlink => {
-                found.push(path, Err("refused: it is a symbolic link".to_owned()))
+                found.push(path, Err("refused: it is a symbolic link".to_owned()));
             }
             EntryType::Link => found.push(path, Err("refused: it is a hard link".to_owned())),
             _ => found.push(path, Err("refused: it is no plain file".to_owned())),
