@@ -650,6 +650,17 @@ async fn a_node_without_kube_proxy_needs_an_image() {
         ],
     );
     assert_eq!(world.asked("POST", "/jobs"), 0);
+    // An image that the node has pulled before is one.
+    world.api.with(|cluster| {
+        let mut object = cluster.get("nodes", "", NODE).unwrap().clone();
+        object["status"]["images"] = json!([
+            {"names": ["registry.k8s.io/pause:3.10"]},
+            {"names": ["registry.k8s.io/kube-proxy@sha256:00", "registry.k8s.io/kube-proxy:v1.36.2"]},
+        ]);
+        cluster.put(object);
+    });
+    world.on(NODE, &["doctor"]).await;
+    assert_eq!(world.asked("POST", "/jobs"), 1);
 }
 
 #[tokio::test]

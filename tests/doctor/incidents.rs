@@ -707,7 +707,7 @@ async fn a_switch_that_breaks_connections_is_blocked_by_class() {
 #[tokio::test]
 async fn packets_of_a_few_senders_that_the_new_mode_loses_block_the_switch() {
     let dir = crate::support::broken(
-        "full-iptables",
+        "seed-iptables",
         &[("node/iptables-save.txt", &|text: &str| {
             let filter = text.find("*filter").unwrap();
             let end = filter + text[filter..].find("COMMIT").unwrap();

@@ -533,6 +533,37 @@ async fn the_name_of_the_node_is_found_or_required_first() {
     assert!(ran.err.contains("--node NAME --this-node"), "{ran}");
 }
 
+/// Without a journal, only the cluster knows whether a migration has begun: a node of which it does not answer is left alone.
+#[tokio::test]
+async fn without_a_journal_and_the_cluster_nothing_is_touched() {
+    let far = RemoteCluster::new();
+    let kubeconfig = far.dir.path().join("dead");
+    let dead = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+                clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n";
+    fs::write(&kubeconfig, dead).unwrap();
+    let root = far.dir.path().to_str().unwrap();
+    let options = [
+        "--root",
+        root,
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+        "--timeout",
+        "1s",
+    ];
+    for part in ["rollback", "finish", "resume"] {
+        let args = [&options[..], &["migrate", part, "--again", "--yes"]].concat();
+        let ran = kpx(&args).await;
+        assert_eq!(ran.code, 4, "{part}: {ran}");
+        let text = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("nothing was changed"), "{part}: {ran}");
+        assert!(
+            text.contains("no journal of its migration"),
+            "{part}: {ran}"
+        );
+    }
+    assert!(!far.dir.path().join("var/lib/kpx/migrate").exists());
+}
+
 #[test]
 fn in_a_rollback_the_configuration_may_be_restored_externally() {
     for (from, to) in directions() {

@@ -144,7 +144,10 @@ pub(crate) fn is_by_admission(message: &str) -> bool {
 
 /// Returns what to do about a pod on a node, or its Job, that admission control refuses with `message`.
 pub(crate) fn refused_pod(message: &str) -> &'static str {
-    if message.contains("PodSecurity") {
+    if message.contains("error looking up service account") {
+        "the service account of the pod does not exist: `kpx access migrate --manifest | kubectl apply -f -` creates \
+         kube-system/kpx with its permissions; `--service-account NAME` uses another account"
+    } else if message.contains("PodSecurity") {
         "the pod uses the node's network, processes and files: run `kubectl label namespace kube-system \
          pod-security.kubernetes.io/enforce=privileged --overwrite`"
     } else {
@@ -215,5 +218,11 @@ mod tests {
         }
         assert!(refused_pod("violates PodSecurity").contains("enforce=privileged --overwrite"));
         assert!(refused_pod("exceeded quota").contains("exempt"));
+        let missing = "pods \"kpx-prepare-1\" is forbidden: error looking up service account kube-system/kpx: serviceaccount \
+                       \"kpx\" not found";
+        assert!(is_by_admission(missing));
+        assert!(
+            refused_pod(missing).contains("kpx access migrate --manifest | kubectl apply -f -")
+        );
     }
 }

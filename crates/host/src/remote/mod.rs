@@ -26,6 +26,9 @@ use crate::LiveCluster;
 pub use change::NodeChange;
 use job::Purpose;
 use kpx_node::action::{COPY, Object};
+use kpx_node::cluster::version;
+use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
 pub use node::RemoteNode;
 use pod::NodePod;
 pub use query::Query;
@@ -97,7 +100,7 @@ impl Remote {
         let (image, program) = match &self.pods.image {
             Some(image) => (image.clone(), None),
             None => (
-                self.image(name).await?,
+                self.image(name, &node).await?,
                 Some(self.program(name, &node).await?),
             ),
         };
@@ -143,14 +146,23 @@ impl Remote {
         })
     }
 
-    /// Returns the image of kube-proxy on the Node `name`.
-    async fn image(&self, name: &str) -> Result<String, Unreached> {
+    /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: that of its pod, of the DaemonSet, or one that
+    /// the node has pulled.
+    async fn image(&self, name: &str, node: &Value) -> Result<String, Unreached> {
         let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;
         let containers = pods.iter().flat_map(|pod| &pod.spec.containers);
-        let mut images = containers.map(|of| of.image.clone());
-        images
-            .next()
+        let of_pod = containers.map(|of| of.image.clone()).next();
+        if let Some(image) = of_pod {
+            return Ok(image);
+        }
+        let evidence = self.live.read(&[Item::DaemonSets], name).await;
+        let snapshot = NodeSnapshot::new(&evidence);
+        let sets = snapshot.daemon_sets();
+        let of_set = sets.ok().and_then(|sets| version::proxy_image(sets));
+        of_set
+            .map(str::to_owned)
+            .or_else(|| pulled(node))
             .ok_or_else(|| Unreached::NoImage(name.to_owned()))
     }
 
@@ -201,4 +213,19 @@ fn ready(name: &str, node: &Value) -> Result<(), Unreached> {
         }
         _ => Ok(()),
     }
+}
+
+/// Returns an image of kube-proxy that the Node `node` has pulled.
+fn pulled(node: &Value) -> Option<String> {
+    let images = node["status"]["images"].as_array()?;
+    let names = images.iter().filter_map(|image| image["names"].as_array());
+    let names = names.flatten().filter_map(Value::as_str);
+    let is_proxy = |name: &&str| {
+        let path = name.split(['@', ':']).next().unwrap_or_default();
+        path.rsplit('/').next() == Some("kube-proxy") || name.contains("/kube-proxy:")
+    };
+    let all: Vec<&str> = names.filter(is_proxy).collect();
+    // A name with a tag is pulled again if it has to be.
+    let tagged = all.iter().find(|name| !name.contains('@'));
+    tagged.or(all.first()).map(|name| (*name).to_owned())
 }

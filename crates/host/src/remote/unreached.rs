@@ -23,7 +23,8 @@ pub enum Unreached {
     NotReady(String, String),
     /// The image of kube-proxy is unknown.
     #[error(
-        "cannot choose an image for the pod: node {0} has no pod with the label k8s-app=kube-proxy"
+        "cannot choose an image for the pod: node {0} has no pod with the label k8s-app=kube-proxy, no DaemonSet runs kube-proxy, and \
+         the node has no image of it"
     )]
     NoImage(String),
     /// The pod does not start.
