@@ -6,6 +6,7 @@ pub(crate) mod global;
 pub(crate) mod nodes;
 pub(crate) mod parser;
 pub(crate) mod plugin;
+pub(crate) mod service;
 pub(crate) mod value;
 
 pub use parser::{Cli, Command, command};

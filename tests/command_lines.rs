@@ -308,7 +308,7 @@ fn invalid_command_lines_are_found() {
         "kpx doctor --for nftables",
         "kpx cleanup --apply",
         "kpx migrate --mode ipvs",
-        "kpx show services extra words",
+        "kpx show services three extra words",
         "kpx repair",
     ] {
         assert!(misunderstood(line).is_some(), "{line}");

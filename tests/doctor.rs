@@ -9,6 +9,7 @@ mod credentials;
 mod dnat;
 mod foreign;
 pub(crate) mod formats;
+mod ids;
 mod ignore;
 mod incidents;
 mod known_bugs;
@@ -234,8 +235,11 @@ pub(crate) async fn pages_fit(names: Vec<String>) {
         let ran = kpx_once_on(&name, &["doctor"]).await;
         for line in ran.out.lines() {
             // A command that is cut or wrapped cannot be copied.
-            let line_of_command = line.trim_start().starts_with(['$', '`']);
-            let command = line_of_command || line.starts_with("next: ");
+            let text = line.trim_start().trim_start_matches("fix   ");
+            let command = text.starts_with(['$', '`'])
+                || text.starts_with("on node1: ")
+                || text.ends_with(" doctor -v")
+                || line.starts_with("next: ");
             assert!(command || line.chars().count() <= 80, "{name}: {line}");
         }
     }

@@ -189,7 +189,7 @@ async fn a_bundle_is_completed_from_the_cluster() {
     let note = "added to the bundle from the API server, at a later time: cluster/services.json, cluster/endpointslices.json";
     assert!(ran.out.contains(note), "{ran}");
     let ran = world.kpx(&["--from", bundle, "doctor"]).await;
-    assert!(ran.out.starts_with("node1: "), "{ran}");
+    assert!(ran.out.starts_with("node1, recording "), "{ran}");
     let words: Vec<_> = ran.out.split_ascii_whitespace().collect();
     assert!(
         words

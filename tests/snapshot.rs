@@ -273,7 +273,7 @@ async fn a_snapshot_of_a_bundle_is_that_bundle() {
     let ran = kpx_on("full-ipvs", &["snapshot", "-o", path]).await;
     assert_eq!(ran.code, 0, "{ran}");
     assert!(
-        ran.out.starts_with(&format!("Wrote {path}: 31 items")),
+        ran.out.contains(&format!("\nWrote {path}: 31 items")),
         "{ran}"
     );
     let before = load(&node("full-ipvs"), ITEMS).unwrap();

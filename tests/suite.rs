@@ -29,6 +29,7 @@ mod history;
 mod hostile;
 mod matrix;
 mod migrate;
+mod names;
 mod nodes;
 mod owner;
 mod page;

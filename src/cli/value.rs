@@ -157,8 +157,41 @@ pub(crate) const fn strategy() -> Choice<Strategy> {
     ])
 }
 
-/// Parses a view of `kpx show`.
-pub(crate) const fn view() -> Choice<View> {
+/// The words that kubectl has for what a view shows, beside the view's name.
+const AS_FOR_KUBECTL: [(&str, &str); 7] = [
+    ("service", "services"),
+    ("svc", "services"),
+    ("endpoint", "services"),
+    ("endpoints", "services"),
+    ("ep", "services"),
+    ("endpointslice", "services"),
+    ("endpointslices", "services"),
+];
+
+/// Parses a view of `kpx show`, by its name or by the word that kubectl has for what it shows.
+#[derive(Clone, Copy)]
+pub(crate) struct ViewParser;
+
+impl TypedValueParser for ViewParser {
+    type Value = View;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<View, Error> {
+        let known = AS_FOR_KUBECTL.iter().find(|(word, _)| *word == value);
+        let name = known.map_or(value, |(_, name)| OsStr::new(name));
+        view().parse_ref(command, arg, name)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(view().values()))
+    }
+}
+
+const fn view() -> Choice<View> {
     Choice(&[
         (
             "services",

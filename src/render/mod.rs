@@ -4,6 +4,7 @@ mod ascii;
 mod board;
 mod json;
 pub(crate) mod markup;
+mod origin;
 mod page;
 pub(crate) mod palette;
 mod progress;
@@ -19,6 +20,7 @@ pub(crate) use board::Board;
 #[cfg(test)]
 pub(crate) use board::glass;
 use json::Layout;
+pub(crate) use origin::{Origin, OriginSource, line_of_several};
 pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
@@ -72,6 +74,8 @@ impl Format {
 struct Envelope<'a, R> {
     api_version: &'static str,
     kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<&'a Origin>,
     #[serde(flatten)]
     report: &'a R,
 }
@@ -85,6 +89,7 @@ pub(crate) fn write_line<T: Serialize>(
     let envelope = Envelope {
         api_version: "kpx/v1",
         kind,
+        origin: None,
         report: value,
     };
     let mut out = BufWriter::with_capacity(1 << 16, out);
@@ -101,13 +106,15 @@ pub(crate) fn documents<R: Report, S: Serializer>(
     serializer.collect_seq(reports.iter().map(|report| Envelope {
         api_version: "kpx/v1",
         kind: R::KIND,
+        origin: None,
         report,
     }))
 }
 
-/// Writes `report` to `out` in `format`.
+/// Writes `report` to `out` in `format`; `origin` says whose state it is about.
 pub(crate) fn write<R: Report>(
     report: &R,
+    origin: Option<&Origin>,
     format: Format,
     style: Style,
     out: &mut dyn Write,
@@ -115,11 +122,15 @@ pub(crate) fn write<R: Report>(
     let envelope = Envelope {
         api_version: "kpx/v1",
         kind: R::KIND,
+        origin,
         report,
     };
     match format {
         Format::Human | Format::Wide => {
             let mut page = Page::new(style);
+            if let Some(origin) = origin {
+                page.hang("", "  ", &origin.line());
+            }
             report.page(&mut page);
             let text = page.into_text();
             if style.ascii {

@@ -180,21 +180,51 @@ impl Page {
         self.line(line.trim_end());
     }
 
+    /// Adds `text` like [`Page::hang`], on at most `most` lines: the last one is truncated to the width.
+    pub(crate) fn clip(&mut self, lead: &str, indent: &str, text: &str, most: usize) {
+        let mut whole = Self::new(self.style);
+        whole.hang(lead, indent, text);
+        let lines: Vec<&str> = whole.text.lines().collect();
+        if lines.len() <= most {
+            self.text.push_str(&whole.text);
+            return;
+        }
+        let (kept, rest) = lines.split_at(most.saturating_sub(1));
+        for line in kept {
+            self.line(line);
+        }
+        let rest: Vec<&str> = rest
+            .iter()
+            .enumerate()
+            .map(|(at, line)| if at == 0 { line } else { line.trim_start() })
+            .collect();
+        self.cut(&rest.join(" "));
+    }
+
     /// Adds a line, truncated to the width.
     pub(crate) fn cut(&mut self, line: &str) {
         let width = usize::from(self.style.width);
-        if line.chars().count() <= width || self.style.wide {
+        if length(line) <= width || self.style.wide {
             return self.line(line);
         }
         let dots = dots(self.style.ascii);
-        let keep = width.saturating_sub(dots.chars().count());
+        // Marks take no columns.
+        let marks = line.chars().count() - length(line);
+        let keep = width.saturating_sub(dots.chars().count()) + marks;
         let kept: String = line.chars().take(keep).collect();
         self.line(&format!("{}{dots}", kept.trim_end()));
     }
 
-    /// Returns the number of lines so far.
+    /// Returns the number of rows of a terminal that the page takes so far: a line that is longer than the width takes several.
     pub(crate) fn rows(&self) -> usize {
-        self.text.lines().count()
+        let width = usize::from(self.style.width).max(1);
+        let rows = |line: &str| length(line).div_ceil(width).max(1);
+        self.text.lines().map(rows).sum()
+    }
+
+    /// Adds the lines of another page.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.text.push_str(&other.text);
     }
 
     /// Returns `text` in the colour of `tone`, if the page has colours: between marks, of which a

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::json::{self, Layout};
-use super::{Envelope, Format, Report};
+use super::{Envelope, Format, Origin, Report};
 
 /// The `kind` of the document.
 const KIND: &str = "NodeReports";
@@ -20,10 +20,16 @@ struct Entry<'a, R> {
 }
 
 /// Returns the entry of `node` with its whole report; empty for a format without entries.
-pub(crate) fn entry<R: Report>(node: &str, report: &R, format: Format) -> io::Result<Vec<u8>> {
+pub(crate) fn entry<R: Report>(
+    node: &str,
+    report: &R,
+    origin: Option<&Origin>,
+    format: Format,
+) -> io::Result<Vec<u8>> {
     let envelope = Envelope {
         api_version: "kpx/v1",
         kind: R::KIND,
+        origin,
         report,
     };
     text(

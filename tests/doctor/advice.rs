@@ -11,7 +11,7 @@ fn json(text: &str) -> Value {
 #[tokio::test]
 async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     let bundle = "testdata/nodes/leftover-iptables-to-ipvs";
-    let args = ["--from", bundle, "doctor"];
+    let args = ["--from", bundle, "doctor", "-v"];
     let ran = kpx_as("/usr/local/bin/kubectl-kpx", &args).await;
     let page = ran.out;
     // The text of the fix is wrapped.
@@ -21,7 +21,10 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
         words.contains(&format!("Run `{plan}` to see the plan")),
         "{page}"
     );
-    assert!(page.contains(&format!("\nnext: {plan}\n")), "{page}");
+    assert!(
+        page.contains(&format!("\nnext: on node1: {plan}\n")),
+        "{page}"
+    );
     assert!(
         page.contains("\n  more  kubectl kpx explain MX01\n"),
         "{page}"
@@ -61,7 +64,7 @@ async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not(
     let shown = format!("next: kpx --from '{from}' ");
     assert!(ran.out.contains(&shown), "{ran}");
 
-    let ran = kpx_on("full-ipvs", &["doctor", "-o", "json"]).await;
-    let next = "kpx --from testdata/nodes/full-ipvs why shop/draining";
+    let ran = kpx_on("full-iptables", &["doctor", "-o", "json"]).await;
+    let next = "kpx --from testdata/nodes/full-iptables why shop/draining";
     assert_eq!(json(&ran.out)["next"], next, "{ran}");
 }

@@ -145,6 +145,11 @@ pub async fn collect_cluster(
     evidence
 }
 
+/// Returns the namespace of the kubeconfig's context, as kubectl uses it; `None` without access to a cluster.
+pub async fn context_namespace(options: &Options) -> Option<String> {
+    cluster::context_namespace(options).await
+}
+
 /// Runs credential plugins of the kubeconfig that may ask for input. The first read reports their errors.
 pub async fn log_in(options: &Options) {
     cluster::log_in(options).await;

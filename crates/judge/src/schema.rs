@@ -10,7 +10,8 @@ text_schema!(crate::check::Fix, "Fix", {
     "type": "object",
     "properties": {
         "text": {"description": "As sentences.", "type": "string"},
-        "command": {"description": "As a command, where one is safe.", "type": "string"}
+        "command": {"description": "As a command, where one is safe.", "type": "string"},
+        "machine": {"description": "The machine to run the command on, if it is another one.", "type": "string"}
     },
     "required": ["text"]
 });

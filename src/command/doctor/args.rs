@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
+use kpx_judge::check;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 
@@ -14,6 +15,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx doctor                             all checks on this node
   kpx doctor node1                       all checks on another node
+  kpx doctor IR01 KP04                   all about two checks
   kpx --from node1.tar.gz doctor         all checks on a bundle
   kpx --from cluster.tar.gz doctor --all-nodes
   kpx doctor --only MX01,sysctl          some checks: by id, name or group
@@ -25,9 +27,12 @@ Examples:
 /// Options of `kpx doctor`.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// Check this node: the same as --node NODE
-    #[arg(value_name = "NODE", conflicts_with_all = ["all_nodes", "selector"])]
-    pub node: Option<String>,
+    /// Check this node, or show all about these checks
+    ///
+    /// The name of a node is the same as --node NODE. Ids such as IR01 are the same as --only IR01: each of their findings is
+    /// shown with its evidence, as with -v. A node with the name of a check is --node NODE.
+    #[arg(value_name = "NODE|ID", value_parser = value::check(), hide_possible_values = true)]
+    pub words: Vec<String>,
 
     /// Run these checks only: ids, names or groups
     ///
@@ -111,6 +116,28 @@ pub struct DoctorArgs {
     /// The nodes to read.
     #[command(flatten)]
     pub nodes: NodesArgs,
+}
+
+impl DoctorArgs {
+    /// Returns the words that name nodes.
+    pub(crate) fn named_nodes(&self) -> impl Iterator<Item = &String> {
+        self.words.iter().filter(|word| !is_id(word))
+    }
+
+    /// Returns the ids, names and groups of the checks that are asked for; none for all checks.
+    pub(crate) fn chosen(&self) -> Vec<String> {
+        let ids = self.words.iter().filter(|word| is_id(word));
+        ids.chain(&self.only).cloned().collect()
+    }
+}
+
+/// Returns whether `word` is the id of a check, or meant as one: names of nodes are in lower case.
+fn is_id(word: &str) -> bool {
+    let is_meant = word
+        .chars()
+        .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+        && word.starts_with(|c: char| c.is_ascii_uppercase());
+    is_meant || check::all().any(|check| check.id.eq_ignore_ascii_case(word))
 }
 
 /// The lowest severity with which `kpx doctor` exits with 1.

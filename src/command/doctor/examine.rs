@@ -17,9 +17,10 @@ use crate::command::shared::session::Session;
 use crate::view::head;
 use kpx_host::clock;
 use kpx_judge::check::ignore::{EXAMPLE, Ignores};
-use kpx_judge::check::{self, Check, Question, Severity};
+use kpx_judge::check::{self, Check, Facts, Question, Severity};
 use kpx_judge::diff;
 use kpx_node::evidence::Item;
+use kpx_node::node::NodeSnapshot;
 
 /// The default ignore file, below the host's root.
 const IGNORE_FILE: &str = "etc/kpx/ignore.yaml";
@@ -32,6 +33,8 @@ pub(in crate::command) struct Asked<'a> {
     /// Whether no check was chosen.
     is_whole: bool,
     fail_on: Option<Severity>,
+    /// The arguments of the command that shows everything about the findings.
+    details: Vec<String>,
 }
 
 impl<'a> Asked<'a> {
@@ -44,12 +47,13 @@ impl<'a> Asked<'a> {
             checks: Cow::Borrowed(checks),
             ignores: ignores.map(Cow::Borrowed),
             question: question(args),
-            is_whole: args.only.is_empty(),
+            is_whole: args.chosen().is_empty(),
             fail_on: match args.fail_on {
                 FailOn::Error => Some(Severity::Error),
                 FailOn::Warning => Some(Severity::Warning),
                 FailOn::Never => None,
             },
+            details: details(args),
         }
     }
 
@@ -61,6 +65,7 @@ impl<'a> Asked<'a> {
             question: Question::Now,
             is_whole: true,
             fail_on: None,
+            details: ["doctor", "-v"].map(str::to_owned).to_vec(),
         })
     }
 }
@@ -118,6 +123,7 @@ pub(in crate::command) async fn examine_case(
         ignores.map(|(_, all)| (all, now)),
         asked.question,
         head.services.as_ref(),
+        &known(&case),
     );
     let frame = Frame {
         head,
@@ -126,9 +132,17 @@ pub(in crate::command) async fn examine_case(
         by_tool: case.evidence.by_tool(),
         ignore_file: ignores.map(|(path, _)| path.clone()),
         fail_on: asked.fail_on,
+        details: asked.details.clone(),
+        is_chosen: !asked.is_whole,
     };
     let report = DoctorReport::new(diagnosis, &reach(session), frame);
     Ok((report, case, last))
+}
+
+/// Returns values for commands, by the words that stand for them.
+fn known(case: &Case) -> Vec<(&'static str, String)> {
+    let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
+    check::names(&Facts::new(&node, case.now))
 }
 
 /// Reads the ignore file: the named one or, on a live node, the default one if it exists.
@@ -165,4 +179,22 @@ pub(super) fn question(args: &DoctorArgs) -> Question {
         Some(goal) => Question::Upgrade(goal),
         None => Question::from(args.to),
     }
+}
+
+/// Returns the arguments of the command that asks the same, and shows everything about the findings.
+fn details(args: &DoctorArgs) -> Vec<String> {
+    let mut words = vec!["doctor".to_owned(), "-v".to_owned()];
+    if let Some(mode) = args.to {
+        words.extend(["--to".to_owned(), mode.name().to_owned()]);
+    }
+    if let Some(goal) = args.release {
+        words.extend(["--release".to_owned(), goal.to_string()]);
+    }
+    if !args.skip.is_empty() {
+        words.extend(["--skip".to_owned(), args.skip.join(",")]);
+    }
+    if let Some(file) = &args.ignore_file {
+        words.extend(["--ignore-file".to_owned(), file.display().to_string()]);
+    }
+    words
 }

@@ -1,6 +1,7 @@
 //! The report of `kpx doctor`.
 
 mod blocks;
+mod brief;
 mod credentials;
 mod formats;
 mod human;
@@ -17,7 +18,7 @@ use crate::render::{Page, Report, Tone};
 use crate::report::{CLEAN, FOUND, UNKNOWN};
 pub(crate) use kpx_judge::check::Status;
 use kpx_judge::check::{
-    self, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
+    self, Advice, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
     Severity, Subject, Summary,
 };
 use kpx_node::backend::Mode;
@@ -58,9 +59,21 @@ pub(crate) struct DoctorReport {
     pub summary: Summary,
     /// The command to run next: the one that fixes or shows the most.
     pub next: String,
+    /// The machine to run it on, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_machine: Option<String>,
     /// Permissions that the API server denied, and how to get them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
+    /// The arguments of the command that shows everything about the findings.
+    #[serde(skip)]
+    pub details: Vec<String>,
+    /// How commands reach the node.
+    #[serde(skip)]
+    pub reach: Arc<Reach>,
+    /// Whether the checks were chosen: each finding is then shown whole.
+    #[serde(skip)]
+    pub is_chosen: bool,
     /// The findings in blocks: what one fix clears is one block.
     #[serde(skip)]
     pub blocks: Vec<check::Block>,
@@ -90,6 +103,10 @@ pub(crate) struct Frame {
     pub ignore_file: Option<String>,
     /// The lowest severity that makes the exit status 1; `None` for never.
     pub fail_on: Option<Severity>,
+    /// The arguments of the command that shows everything about the findings.
+    pub details: Vec<String>,
+    /// Whether the checks were chosen.
+    pub is_chosen: bool,
 }
 
 /// The result of one check.
@@ -161,6 +178,7 @@ pub(crate) struct Consequence {
 impl DoctorReport {
     /// Returns the report of a diagnosis; commands reach the node as `reach` says.
     pub(crate) fn new(diagnosis: Diagnosis, reach: &Arc<Reach>, frame: Frame) -> Self {
+        let (next, next_machine) = reach.next(&diagnosis.next);
         let findings = diagnosis.findings.into_iter();
         Self {
             head: frame.head,
@@ -173,7 +191,11 @@ impl DoctorReport {
             ignored: diagnosis.hidden.into_iter().map(Ignored::new).collect(),
             ignore_entries: diagnosis.entries.iter().map(IgnoreEntry::new).collect(),
             summary: diagnosis.summary,
-            next: reach.next(&diagnosis.next),
+            next,
+            next_machine,
+            details: frame.details,
+            reach: Arc::clone(reach),
+            is_chosen: frame.is_chosen,
             blocks: diagnosis.blocks,
             by_tool: frame.by_tool,
             ignore_file: frame.ignore_file,
@@ -185,6 +207,20 @@ impl DoctorReport {
     pub(crate) fn planned(&self) -> Option<String> {
         let switch = self.target.map(|target| format!("a switch to {target}"));
         switch.or_else(|| Some(format!("an upgrade to {}", self.release?)))
+    }
+
+    /// Returns the command that shows everything about the findings.
+    fn details(&self) -> String {
+        self.reach.command(&Advice::kpx(self.details.clone()))
+    }
+
+    /// Returns the command that shows everything about the findings of the check `id`.
+    fn details_of(&self, id: &'static str) -> String {
+        let words = self.details.iter().map(|word| match word.as_str() {
+            "-v" => id.to_owned(),
+            word => word.to_owned(),
+        });
+        self.reach.command(&Advice::kpx(words))
     }
 
     /// Returns whether connections to any Service fail, or are worse in the mode of a planned switch.
@@ -317,7 +353,12 @@ impl Report for DoctorReport {
     const KIND: &'static str = "DoctorReport";
 
     fn page(&self, page: &mut Page) {
-        human::page(self, page);
+        let style = page.style();
+        if style.verbose > 0 || style.wide || self.is_chosen {
+            human::page(self, page);
+        } else {
+            brief::page(self, page);
+        }
     }
 
     fn exit(&self) -> u8 {

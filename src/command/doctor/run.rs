@@ -80,7 +80,7 @@ pub(in crate::command) async fn run(
     )?;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
-        let judges = args.only.is_empty() && question(&args) == Question::Now;
+        let judges = args.chosen().is_empty() && question(&args) == Question::Now;
         let session = if judges {
             &all_beside(session, &nodes).await?
         } else {
@@ -142,7 +142,7 @@ async fn all_beside(session: &Session, args: &NodesArgs) -> Result<Session, Fail
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
     let question = question(args);
-    let chosen = match args.only.as_slice() {
+    let chosen = match args.chosen().as_slice() {
         [] if args.list && question == Question::Now => check::all().collect(),
         [] => check::asked(question),
         words => named(words)?,

@@ -13,7 +13,7 @@ use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::journals;
 use crate::command::shared::session::Session;
-use crate::render::{self, Format};
+use crate::render::Format;
 use kpx_host::Journals;
 use kpx_migrate::engine::MigrationNode as _;
 use kpx_migrate::journal::{Entry, MigrationState};
@@ -66,11 +66,10 @@ pub(super) async fn run(
     let (report, migration) = planned(draft);
     let quiet = session.quiet && args.go_on.yes;
     if !quiet {
-        let style = session.style;
         if args.go_on.yes && report.is_free() {
-            render::write(&Summary(&report), Format::Human, style, io.err)?;
+            session.write(&Summary(&report), Format::Human, io.err)?;
         } else {
-            render::write(&report, Format::Human, style, io.err)?;
+            session.write(&report, Format::Human, io.err)?;
         }
         writeln!(io.err)?;
     }

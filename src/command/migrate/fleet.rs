@@ -98,11 +98,10 @@ pub(super) async fn begin(
         // If no preview succeeded, the failure has all reasons.
         let previewed = report.plan.as_ref().is_none_or(PlannedFleet::is_previewed);
         if (!(session.quiet && agreed) || blocked.is_some()) && (previewed || blocked.is_none()) {
-            let style = session.style;
             if agreed && blocked.is_none() && session.style.verbose == 0 {
-                render::write(&FleetSummary(&report), Format::Human, style, io.err)?;
+                session.write(&FleetSummary(&report), Format::Human, io.err)?;
             } else {
-                render::write(&report, Format::Human, style, io.err)?;
+                session.write(&report, Format::Human, io.err)?;
             }
             writeln!(io.err)?;
         }

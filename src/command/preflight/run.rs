@@ -119,7 +119,7 @@ pub(in crate::command) async fn look(
         fail_on: Some(Severity::Error),
         ..Frame::default()
     };
-    let diagnosis = check::diagnose(outcomes, None, question, None);
+    let diagnosis = check::diagnose(outcomes, None, question, None, &[]);
     let assessment = DoctorReport::new(diagnosis, &reach(session), frame);
     let node = NodeSnapshot::new(&case.evidence).called(case.name.as_deref());
     let facts = Facts::new(&node, now).before(Some(to));

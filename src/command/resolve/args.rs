@@ -18,11 +18,16 @@ Exit status: 0 as expected, 1 wrong answer or no such name, 3 unknown";
 pub struct ResolveArgs {
     /// Resolve this name, as a program in a pod would
     ///
-    /// A dot at its end makes the name absolute: the search path is not used.
+    /// A dot at its end makes the name absolute: the search path is not used. svc/NAME and NAMESPACE/NAME are the name of that
+    /// Service.
     pub name: String,
 
+    /// Name of the Service, behind the word `service` or `svc`
+    #[arg(value_name = "NAME", hide = true)]
+    pub second: Option<String>,
+
     /// Resolve as a pod in this namespace
-    #[arg(long, value_name = "NS", default_value = "default")]
+    #[arg(long, short = 'n', value_name = "NS", default_value = "default")]
     pub namespace: String,
 
     /// List the Service's variables in a container

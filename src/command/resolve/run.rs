@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use super::args::ResolveArgs;
 use super::report::nodes::ResolveOfNodes;
 use super::report::{Answer, Candidate, DnsServer, Environment, ResolveReport};
+use crate::cli::service::ServiceArgs;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use kpx_node::cluster::{self, EndpointSlice, Service};
 use kpx_node::dns::{self, Question, Records, Reply, Zone};
@@ -28,12 +30,28 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &ResolveArgs,
 ) -> Result<u8, Failure> {
+    let args = &named(session, args).await?;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let work = async move |session: Session| resolve(&session, &args).await;
         return nodes::report::<ResolveOfNodes>(session, io, &nodes, &[], work).await;
     }
     session.finish(io, &resolve(session, args).await?)
+}
+
+/// Returns `args` with the DNS name of the Service, if one is named as for kubectl.
+async fn named(session: &Session, args: &ResolveArgs) -> Result<ResolveArgs, Failure> {
+    let mut args = args.clone();
+    let words = ServiceArgs {
+        second: args.second.take(),
+        namespace: None,
+    };
+    if args.name.contains('/') || words.second.is_some() {
+        let target = service_name::target(session, &args.name, &words).await?;
+        let (namespace, name) = target.split_once('/').unwrap_or_default();
+        args.name = format!("{name}.{namespace}");
+    }
+    Ok(args)
 }
 
 async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport, Failure> {

@@ -6,7 +6,7 @@ use super::failure::{Failure, Hint as _};
 use super::session::{Session, unreached};
 use crate::cli::change::ApplyArgs;
 use crate::command::shared::io::Io;
-use crate::render::{self, Format};
+use crate::render::Format;
 use crate::report::plan::PlanReport;
 use kpx_host::{Live, Locked, clock, is_guarded};
 use kpx_judge::plan::Plan;
@@ -149,7 +149,7 @@ pub(in crate::command) async fn consented(
         return Ok((plan, report));
     }
     if !session.quiet || !yes {
-        render::write(&report, Format::Human, session.style, io.err)?;
+        session.write(&report, Format::Human, io.err)?;
         writeln!(io.err)?;
     }
     if !yes {

@@ -1,5 +1,7 @@
 //! Printing a report: the only place that does.
 
+use std::io::{self, Write};
+
 use super::failure::Failure;
 use super::io::Io;
 use super::output::{Extra, Output};
@@ -35,7 +37,17 @@ impl Session {
             }
             Some(Output::Path(_)) | None => Format::Human,
         };
-        render::write(report, format, self.style, io.out)?;
+        self.write(report, format, io.out)?;
         Ok(report.exit())
+    }
+
+    /// Writes `report` to `out` in `format`, with whose state it is about.
+    pub(in crate::command) fn write<R: Report>(
+        &self,
+        report: &R,
+        format: Format,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        render::write(report, self.origin().as_ref(), format, self.style, out)
     }
 }

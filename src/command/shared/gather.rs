@@ -4,6 +4,7 @@ use futures_util::future::join;
 
 use super::complete::complete;
 use super::failure::Failure;
+use super::origin;
 use super::session::{Parts, Session, unreached, unreadable};
 use super::source::NodeSource;
 use crate::render::Progress;
@@ -31,6 +32,9 @@ impl Session {
         };
         match &self.source.node {
             NodeSource::Memory { evidence, .. } => {
+                if self.origin().is_none() {
+                    self.note(&evidence.only(origin::NEEDS));
+                }
                 let evidence = evidence.only(items);
                 return Ok(match self.parts {
                     Parts::None => evidence,
@@ -39,7 +43,13 @@ impl Session {
                 });
             }
             NodeSource::Bundle(path) => {
-                let mut evidence = load(path, items)?;
+                let mut all = items.to_vec();
+                if self.origin().is_none() {
+                    all.extend(origin::NEEDS.iter().filter(|item| !items.contains(item)));
+                }
+                let mut evidence = load(path, &all)?;
+                self.note(&evidence);
+                evidence.keep(items);
                 if self.source.is_completed() {
                     complete(self, path, &mut evidence, items, progress).await?;
                 }
@@ -48,13 +58,16 @@ impl Session {
             NodeSource::Machine | NodeSource::Pod(_) => {}
         }
         let Some(path) = self.source.cluster_bundle() else {
-            return self.read_machine(items, progress).await;
+            let evidence = self.read_machine(items, progress).await?;
+            self.note(&evidence);
+            return Ok(evidence);
         };
         let (cluster, node): (Vec<Item>, Vec<Item>) =
             items.iter().partition(|item| item.is_of_cluster());
         let cluster = load(path, &cluster)?;
         let mut evidence = self.read_machine(&node, progress).await?;
         evidence.extend(cluster);
+        self.note(&evidence);
         Ok(evidence)
     }
 

@@ -339,9 +339,14 @@ pub(in crate::command) fn reach_all<'f>(
 /// Returns how commands reach the node and the cluster of `session` from this machine.
 pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
     // In a report of several nodes, each fix is below the names of its nodes.
-    let node = session
-        .name()
-        .filter(|_| session.source.is_pod() && !session.one_of_several);
+    let is_recorded = session.source.is_bundle();
+    let node = match session.name() {
+        // Where a recording was made, kpx was on the node.
+        None if is_recorded => session.origin().and_then(|origin| origin.node),
+        name => name.map(str::to_owned),
+    };
+    let node = node.filter(|_| is_recorded || session.source.is_pod());
+    let node = node.filter(|_| !session.one_of_several);
     let options = options_text(session);
     let to_read = if session.source.names_bundle() {
         options_to_read(session)
@@ -352,7 +357,8 @@ pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
         program: session.style.program,
         to_read,
         options,
-        node: node.map(str::to_owned),
+        node,
+        is_recorded,
     })
 }
 
@@ -530,7 +536,7 @@ mod tests {
         ("cleanup --mode ipvs --apply", Runs::Again),
         ("diff", Runs::Again),
         ("doctor --only KB01", Runs::OnEvidence),
-        ("doctor --to nftables", Runs::Again),
+        ("doctor --to nftables", Runs::OnEvidence),
         ("explain CT01", Runs::Alone),
         ("migrate resume", Runs::OnNode),
         ("migrate resume --all-nodes", Runs::Alone),

@@ -15,7 +15,7 @@ use super::output::Output;
 use super::session::{Session, unreadable};
 use crate::cli::nodes::NodesArgs;
 use crate::command::shared::io::Io;
-use crate::render::{self, Format, Progress, Report, Stream};
+use crate::render::{self, Format, Origin, Progress, Report, Stream};
 use crate::report::nodes::{NodesReport, Together};
 use kpx_host::{Crew, Event, Push};
 use kpx_node::cluster::selector::Selector;
@@ -62,9 +62,9 @@ impl<R: Report> Writer<R> {
         }
     }
 
-    fn entry(self, node: &str, report: &R) -> io::Result<Vec<u8>> {
+    fn entry(self, node: &str, report: &R, origin: Option<&Origin>) -> io::Result<Vec<u8>> {
         match self {
-            Self::Format(format) => render::entry(node, report, format),
+            Self::Format(format) => render::entry(node, report, origin, format),
             Self::Own(own) => Ok((own.node)(node, report).into_bytes()),
         }
     }
@@ -118,7 +118,7 @@ impl<T: Together> Collected<T> {
     ) -> Result<u8, Failure> {
         match self.writer {
             Writer::Format(format @ (Format::Human | Format::Wide)) => {
-                render::write(&self.all, format, session.style, io.out)?;
+                render::write(&self.all, None, format, session.style, io.out)?;
             }
             Writer::Format(_) => self.stream.end(&self.all, io.out)?,
             Writer::Own(own) => io.out.write_all(own.tail.as_bytes())?,
@@ -142,9 +142,13 @@ pub(in crate::command) async fn collect<T: Together, P: Send + 'static>(
     let mut all = NodesReport::new(together);
     let mut begun = None;
     let work = async move |session: Session, node: String| -> Result<_, Failure> {
-        let (report, kept) = work(session).await?;
-        let (exit, entry) = (report.exit(), writer.entry(&node, &report)?);
-        Ok((T::part(report), exit, entry, kept))
+        let (report, kept) = work(session.clone()).await?;
+        let origin = session.origin();
+        let (exit, entry) = (
+            report.exit(),
+            writer.entry(&node, &report, origin.as_ref())?,
+        );
+        Ok((T::part(report), exit, entry, origin, kept))
     };
     let incomplete = visit(session, args, None, work, |node, result| {
         let stream = match &mut begun {
@@ -152,8 +156,9 @@ pub(in crate::command) async fn collect<T: Together, P: Send + 'static>(
             none => none.insert(begin(writer, io)?),
         };
         let entry = match result {
-            Ok((part, exit, entry, kept)) => {
+            Ok((part, exit, entry, origin, kept)) => {
                 keep(node, Ok(kept))?;
+                all.origins.extend(origin);
                 all.add(node, part, exit);
                 entry
             }

@@ -11,6 +11,7 @@ use color_eyre::eyre::eyre;
 use super::READABLE;
 use super::beside::Others;
 use super::failure::{Failure, Hint as _};
+use super::origin::Noted;
 use super::output::{self, Output};
 use super::source::Source;
 use crate::cli::global::GlobalArgs;
@@ -48,6 +49,8 @@ pub(crate) struct Session {
     pub(in crate::command) one_of_several: bool,
     /// The nodes that `--node` names; only `kpx migrate` takes more than one.
     pub(in crate::command) nodes: Vec<String>,
+    /// Whose state was read.
+    pub(super) noted: Noted,
     /// The states of other nodes to which connections are followed.
     pub(in crate::command) others: Option<Arc<Others>>,
     /// How to read this machine and the cluster.
@@ -91,6 +94,7 @@ impl Session {
             source: Source::new(global, words),
             parts: Parts::default(),
             one_of_several: false,
+            noted: Noted::default(),
             others: None,
             host: options(global, &nodes),
             pods: host::PodOptions {
@@ -116,6 +120,7 @@ impl Session {
         let remote = host::Remote::new(&session.host, self.pods.clone());
         let node = remote.open(name).await.map_err(unreached)?;
         session.source = session.source.through(node);
+        session.noted = Noted::default();
         Ok(session)
     }
 
@@ -187,6 +192,7 @@ impl Session {
     pub(in crate::command) fn for_node(&self, name: &str) -> Self {
         Self {
             one_of_several: true,
+            noted: Noted::default(),
             progress: false,
             ..self.named(Some(name))
         }
@@ -204,6 +210,7 @@ impl Session {
     pub(in crate::command) fn in_bundle(&self, path: &Path) -> Self {
         Self {
             source: self.source.in_bundle(path),
+            noted: Noted::default(),
             ..self.clone()
         }
     }
@@ -405,8 +412,8 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     let options = words.iter().filter(is_node).count();
     // A node on the command line replaces the one of KPX_NODE.
     let argument = match &cli.command {
-        Command::Doctor(args) => args.node.as_slice(),
-        _ => &[],
+        Command::Doctor(args) => args.named_nodes().cloned().collect(),
+        _ => Vec::new(),
     };
     if !argument.is_empty() && options > 0 {
         return Err(Failure::usage(
@@ -416,7 +423,7 @@ fn nodes(cli: &Cli, words: &[OsString]) -> Result<Vec<String>, Failure> {
     let given = if argument.is_empty() {
         &cli.global.nodes
     } else {
-        argument
+        &argument
     };
     // The parser replaces the values in front of the command by those behind it.
     if options > given.len() {

@@ -10,6 +10,7 @@ use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::view::near::meant;
 use crate::view::{self, Query, View};
@@ -21,6 +22,7 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &ShowArgs,
 ) -> Result<u8, Failure> {
+    let args = &named(session, args).await?;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let work = async move |session: Session| view(&session, &args).await;
@@ -29,6 +31,17 @@ pub(in crate::command) async fn run(
     let report = view(session, args).await?;
     found(args, &report)?;
     session.finish(io, &report)
+}
+
+/// Returns `args` with the full name of the Service, if a Service is named.
+async fn named(session: &Session, args: &ShowArgs) -> Result<ShowArgs, Failure> {
+    let mut args = args.clone();
+    if let Some(name) = &args.name
+        && (args.view == View::Services || args.service.is_given(name))
+    {
+        args.name = Some(service_name::target(session, name, &args.service).await?);
+    }
+    Ok(args)
 }
 
 /// The view of all Services.
@@ -127,7 +140,7 @@ mod tests {
             program: "kpx",
         };
         let mut out = Vec::new();
-        render::write(report, format, style, &mut out).unwrap();
+        render::write(report, None, format, style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

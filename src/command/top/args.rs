@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::view::SortKey;
+use crate::cli::service::ServiceArgs;
 use crate::cli::value::{self, Choice};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -17,8 +18,14 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     /// Show this Service only, by backend
-    #[arg(value_name = "NS/NAME[:PORT]")]
+    ///
+    /// NAMESPACE/NAME, svc/NAME or NAME, with or without :PORT.
+    #[arg(value_name = "SERVICE")]
     pub service: Option<String>,
+
+    /// How the Service is named.
+    #[command(flatten)]
+    pub named: ServiceArgs,
 
     /// Read the counters this often
     ///

@@ -15,6 +15,7 @@ use crate::command::shared::counters::Reader;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::output::Output;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::render::{self, Format, Report as _, dots};
 use crate::report::CLEAN;
@@ -46,6 +47,11 @@ pub(in crate::command) async fn run(
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
     let mode = node.modes().current();
+    let mut args = args.clone();
+    if let Some(name) = &args.service {
+        args.service = Some(service_name::target(session, name, &args.named).await?);
+    }
+    let args = &args;
     if let Some(name) = args.service.as_deref() {
         let owners = Owners::new(&node);
         if !owners.ports().iter().any(|port| port.name.answers(name)) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::nodes::NodesArgs;
+use crate::cli::service::ServiceArgs;
 use crate::cli::value;
 use kpx_node::backend::Mode;
 use kpx_node::net::Proto;
@@ -32,9 +33,14 @@ Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
 pub struct TraceArgs {
     /// Trace to this address, Service or NodePort
     ///
-    /// IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N.
+    /// IP:PORT, [IP6]:PORT, a Service as for kubectl (SERVICE, svc/SERVICE or NAMESPACE/SERVICE, with or without :PORT), a
+    /// cluster DNS name with :PORT, or nodeport:N.
     #[arg(value_name = "TARGET")]
     pub target: String,
+
+    /// How the Service is named.
+    #[command(flatten)]
+    pub service: ServiceArgs,
 
     /// Trace from an IP, a POD, host or external
     ///
@@ -91,6 +97,7 @@ impl TraceArgs {
     pub fn to(target: &str) -> Self {
         Self {
             target: target.to_owned(),
+            service: ServiceArgs::default(),
             source: None,
             protocol: None,
             established: false,

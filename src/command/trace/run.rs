@@ -19,6 +19,7 @@ use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
+use crate::command::shared::service_name;
 use crate::command::shared::session::{Parts, Readable as _, Session};
 use crate::view::near::{meant, nearest};
 use kpx_judge::check::{self, Facts};
@@ -48,6 +49,10 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &TraceArgs,
 ) -> Result<u8, Failure> {
+    let args = &TraceArgs {
+        target: service_name::target(session, &args.target, &args.service).await?,
+        ..args.clone()
+    };
     if let Some(limit) = args.live {
         let report = Box::pin(observe::run(session, io, args, limit)).await?;
         return session.finish_as(io, &report, FORMATS);
@@ -368,11 +373,8 @@ async fn why_not(
     let mut notes: Vec<String> = Vec::new();
     for of in causes {
         notes.push(format!("why: {}", of.sentence));
-        let fix = of.fix.as_ref().map(|fix| match fix.command() {
-            Some(command) => match fix.there() {
-                Some(node) => format!("fix on node {node}: {command}"),
-                None => format!("fix: {command}"),
-            },
+        let fix = of.fix.as_ref().map(|fix| match fix.line() {
+            Some(command) => format!("fix: {command}"),
             None => format!("fix: {}", fix.text()),
         });
         notes.extend(fix.filter(|fix| !notes.contains(fix)));

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::cli::nodes::NodesArgs;
+use crate::cli::service::ServiceArgs;
 
 pub(crate) const SHORT_EXAMPLES: &str = "\
 Examples:
@@ -13,6 +14,7 @@ Examples:
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx why demo/web                           all ports and addresses
+  kpx why svc/web -n demo                    the same, as for kubectl
   kpx why demo/web:http --probe              and open one real connection
   kpx why demo/web:http --probe=pod          and open one from a new pod
   kpx why web.demo.svc.cluster.local:80      by its DNS name
@@ -37,10 +39,14 @@ pub enum ProbeFrom {
 pub struct WhyArgs {
     /// Explain this Service, address or NodePort
     ///
-    /// NAMESPACE/SERVICE[:PORT], a cluster DNS name with or without :PORT, an address of a Service or an endpoint with or
-    /// without a port, or nodeport:N.
+    /// A Service as for kubectl (SERVICE, svc/SERVICE or NAMESPACE/SERVICE, with or without :PORT), a cluster DNS name with or
+    /// without :PORT, an address of a Service or an endpoint with or without a port, or nodeport:N.
     #[arg(value_name = "TARGET")]
     pub target: String,
+
+    /// How the Service is named.
+    #[command(flatten)]
+    pub service: ServiceArgs,
 
     /// Trace from an IP, a POD, host or external
     ///

@@ -109,7 +109,7 @@ fn fixes(page: &mut Page, answer: &Answer) {
         .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
     let others = others.flat_map(|of| of.fix.iter().chain(&of.meanwhile));
     for fix in first.chain(others) {
-        let command = fix.command();
+        let command = fix.line();
         let key = command.clone().unwrap_or_else(|| fix.text());
         if told.contains(&key) {
             continue;

@@ -13,6 +13,7 @@ use crate::command::shared::identity::{named, reach_all};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::probe;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
@@ -29,6 +30,10 @@ pub(in crate::command) async fn run(
     io: &mut Io<'_>,
     args: &WhyArgs,
 ) -> Result<u8, Failure> {
+    let args = &WhyArgs {
+        target: service_name::target(session, &args.target, &args.service).await?,
+        ..args.clone()
+    };
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let asked = Asked::parse(&args.target).map_err(Failure::usage)?;

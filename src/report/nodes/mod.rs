@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{CLEAN, FOUND, UNKNOWN};
-use crate::render::{Page, Report, Tone};
+use crate::render::{Origin, Page, Report, Tone, line_of_several};
 use kpx_node::words::number_of;
 use names::Nodes;
 
@@ -59,6 +59,9 @@ pub(crate) struct NodesReport<T> {
     /// What the nodes have in common, and what differs.
     #[serde(flatten)]
     pub together: T,
+    /// Whose states were read.
+    #[serde(skip)]
+    pub origins: Vec<Origin>,
     #[serde(skip)]
     worst: u8,
 }
@@ -82,6 +85,7 @@ impl<T: Together> NodesReport<T> {
             unread: Vec::new(),
             incomplete: None,
             together,
+            origins: Vec::new(),
             worst: CLEAN,
         }
     }
@@ -126,6 +130,9 @@ impl<T: Together> Report for NodesReport<T> {
     const KIND: &'static str = "NodesReport";
 
     fn page(&self, page: &mut Page) {
+        if let Some(line) = line_of_several(&self.origins) {
+            page.hang("", "  ", &line);
+        }
         let unread = (self.unread.len(), "not read");
         let states = self.together.states().into_iter().chain([unread]);
         let states = states.filter(|(count, _)| *count > 0);

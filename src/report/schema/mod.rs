@@ -36,7 +36,7 @@ use crate::command::trace::report::TraceReport;
 use crate::command::trace::report::nodes::TraceOfNodes;
 use crate::command::why::report::WhyReport;
 use crate::command::why::report::nodes::WhyOfNodes;
-use crate::render::Report;
+use crate::render::{Origin, Report};
 use kpx_migrate::wire::{EventLine, Line};
 
 /// The folder of the schemas.
@@ -51,11 +51,26 @@ fn generator() -> SchemaGenerator {
         .into_generator()
 }
 
+/// Returns the schema of whose state a document is about.
+fn origin() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let generator = settings.for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<Origin>().to_value();
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("title");
+    }
+    schema
+}
+
 /// Adds the schema of a document: `root` in the envelope of `kind`.
 fn add(schemas: &mut Schemas, kind: &'static str, root: Schema) {
     let mut root = root.to_value();
     let object = root.as_object_mut().unwrap();
-    let mut fields = json!({"apiVersion": {"const": "kpx/v1"}, "kind": {"const": kind}});
+    let mut fields =
+        json!({"apiVersion": {"const": "kpx/v1"}, "kind": {"const": kind}, "origin": origin()});
     let mut required = json!(["apiVersion", "kind"]);
     if let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) {
         fields.as_object_mut().unwrap().append(own);

@@ -293,6 +293,7 @@ fn choose(
         .iter()
         .find(|of| Some(&of.name) == context.as_ref())
         .and_then(|of| of.context.clone());
+    let namespace = of.as_ref().and_then(|of| of.namespace.clone());
     let (cluster, user) = match (of, cluster) {
         (Some(of), cluster) => {
             let cluster = cluster.unwrap_or(of.cluster);
@@ -317,6 +318,7 @@ fn choose(
         context: Some(Context {
             cluster: cluster.clone(),
             user: user.clone(),
+            namespace,
             ..Context::default()
         }),
         ..NamedContext::default()

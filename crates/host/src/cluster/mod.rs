@@ -321,6 +321,12 @@ pub async fn review(requests: &[Request], options: &Options) -> Result<Reviews, 
     })
 }
 
+/// Returns the namespace of the kubeconfig's context, as kubectl uses it; `None` without access to a cluster.
+pub(super) async fn context_namespace(options: &Options) -> Option<String> {
+    let access = access::find(options).await.ok()?;
+    Some(access.first()?.config.default_namespace.clone())
+}
+
 /// Runs credential plugins of the kubeconfig that may ask for input.
 pub(super) async fn log_in(options: &Options) {
     for access in access::find(options).await.into_iter().flatten() {

@@ -28,9 +28,10 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("curl -s http://127.0.0.1:10249/proxyMode"),
             Example::on_node("curl -s http://127.0.0.1:10249/metrics | grep kubernetes_build_info"),
         ],
-        fix: Text::plain(
+        fix: Text::with(
             "Plan the switch to the nftables mode (kernel 5.13 or newer), or to iptables if the kernel or the \
-             network plugin does not support it, before the upgrade to 1.40.",
+             network plugin does not support it, before the upgrade to 1.40. {} lists what blocks it.",
+            &[Example::kpx(&["doctor", "--to", "nftables"])],
         ),
         incidents: &[
             "KEP-5495: deprecate the ipvs mode of kube-proxy",

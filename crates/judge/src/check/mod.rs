@@ -38,7 +38,7 @@ pub use self::core::{
     Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
     Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown, Word,
     diversion_fix, drifted, first_sync_seconds, home_fix, is_as_complete, keep_persistent,
-    obstacle_fix, obstacle_owner, quoted, route_fix, rule_fix, run, runs,
+    obstacle_fix, obstacle_owner, on, quoted, route_fix, rule_fix, run, runs,
 };
 pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
@@ -316,6 +316,18 @@ impl Severity {
             Self::Error => "error",
         }
     }
+}
+
+/// Returns the names of this node and of kube-proxy's pod on it, as far as they are known, by the words that stand for them in
+/// commands.
+pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
+    let node = facts.node_name();
+    let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));
+    let names = [("NODE", node), ("POD", pod)];
+    names
+        .into_iter()
+        .filter_map(|(word, name)| Some((word, name?)))
+        .collect()
 }
 
 /// Iterates over every check, group by group.

@@ -134,8 +134,13 @@ impl Evidence {
     #[must_use]
     pub fn only(&self, items: &[Item]) -> Self {
         let mut rest = self.clone();
-        rest.items.retain(|item, _| items.contains(item));
+        rest.keep(items);
         rest
+    }
+
+    /// Drops all items but `items`.
+    pub fn keep(&mut self, items: &[Item]) {
+        self.items.retain(|item, _| items.contains(item));
     }
 
     /// Returns a copy of the items whose file `is_wanted`, and that were read.

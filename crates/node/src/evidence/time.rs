@@ -34,6 +34,23 @@ impl Time {
         format!("{}{} {}", &text[5..7], &text[8..10], &text[11..19])
     }
 
+    /// Returns it for people, to the minute: `20 Nov 2026 12:44 UTC`.
+    pub fn as_said(self) -> String {
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
+        let text = self.to_string();
+        let said = || {
+            let (date, time) = text.split_once('T')?;
+            let (year_month, day) = date.rsplit_once('-')?;
+            let (year, month) = year_month.rsplit_once('-')?;
+            let month = MONTHS.get(month.parse::<usize>().ok()?.checked_sub(1)?)?;
+            let (day, minute) = (day.trim_start_matches('0'), time.get(..5)?);
+            Some(format!("{day} {month} {year} {minute} UTC"))
+        };
+        said().unwrap_or(text.clone())
+    }
+
     /// Returns the time elapsed since `earlier`; zero if `earlier` is not in the past.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.seconds - earlier.seconds).unwrap_or(0))

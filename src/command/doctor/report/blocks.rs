@@ -3,7 +3,7 @@
 use super::Problem;
 use super::seen::seen;
 use crate::render::{Page, Tone};
-use kpx_judge::check::{self, Severity};
+use kpx_judge::check::{self, Fix, Severity};
 use kpx_node::words::number_of;
 
 /// Maximum of equal lines without -v.
@@ -32,14 +32,10 @@ impl<'r> Block<'r> {
         &self.groups
     }
 
-    /// Returns the command that clears all findings, if there are several.
+    /// Returns the command that clears all findings, if there are several, behind its machine if that is another one.
     pub(crate) fn shared_fix(&self) -> Option<String> {
         self.of.shared_fix()?;
-        self.groups.first()?.first()?.fix.command()
-    }
-
-    const fn severity(&self) -> Severity {
-        self.of.severity
+        self.groups.first()?.first()?.fix.line()
     }
 
     /// Returns how many findings the fix clears, in words.
@@ -63,7 +59,9 @@ impl<'r> Block<'r> {
         } else {
             page.line(&page.paint(Tone::Strong, &format!("{}:", self.clears())));
             // A command that is cut or wrapped cannot be copied.
-            page.line(&format!("  $ {command}"));
+            let first = self.groups.first().and_then(|group| group.first());
+            let command = first.and_then(|of| prompt(&of.fix));
+            page.line(&format!("  {}", command.unwrap_or_default()));
         }
         for text in texts(&self.groups.concat()).iter().take(FEW) {
             page.para("  ", text);
@@ -76,23 +74,56 @@ impl<'r> Block<'r> {
         }
     }
 
-    /// Adds one line: the severity, the ids, and what is wrong or how many findings the fix clears.
-    pub(super) fn brief(&self, page: &mut Page) {
-        let severity = self.severity();
-        let mut ids: Vec<&str> = self.groups.iter().map(|group| group[0].id).collect();
-        ids.dedup();
-        let text = match (&self.of.advice, self.groups.as_slice()) {
-            (_, [only]) => format!("{}: {}", subjects(only, 1), only[0].message),
-            (Some(_), _) => self.clears(),
-            (None, _) => number_of(self.of.count(), "finding"),
+    /// Adds what is wrong behind `margin`, on at most `most` lines: the severity, the id, and the first finding.
+    pub(super) fn cause(&self, margin: &str, most: usize, page: &mut Page) {
+        let first = self.groups[0][0];
+        let id = match self.count() {
+            1 => first.id.to_owned(),
+            count => format!("{} ({})", first.id, number_of(count, "finding")),
         };
-        let more = match ids.len().saturating_sub(FEW) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        ids.truncate(FEW);
-        let name = severity.name().to_uppercase();
-        page.cut(&format!("  {name:<7}  {}{more}  {text}", ids.join(", ")));
+        let name = self.severity().name().to_uppercase();
+        let lead = page.paint(first.tone(), &format!("{name} {id}"));
+        let text = format!("{}: {}", first.subject, first.message);
+        page.clip(
+            &format!("{margin}{lead}  "),
+            &format!("{margin}  "),
+            &text,
+            most,
+        );
+    }
+
+    /// Adds how to fix it: the command on a line of its own, or else the text on at most `most` lines; `details` returns the
+    /// command that shows everything about the findings of a check.
+    pub(super) fn remedy(
+        &self,
+        most: usize,
+        details: impl Fn(&'static str) -> String,
+        page: &mut Page,
+    ) {
+        let all = self.groups.concat();
+        match each(&all, prompt).as_slice() {
+            [] => {
+                let texts = texts(&all);
+                page.clip(lead(0, "fix"), lead(1, "fix"), &texts.join(" "), most);
+            }
+            // A command that is cut or wrapped cannot be copied.
+            [only] => page.line(&format!("{}{only}", lead(0, "fix"))),
+            several => {
+                let count = number_of(several.len(), "command");
+                let details = details(all[0].id);
+                page.line(&format!("{}{count}: {details}", lead(0, "fix")));
+            }
+        }
+    }
+
+    /// Returns the severity of the worst finding.
+    pub(super) const fn severity(&self) -> Severity {
+        self.of.severity
+    }
+
+    /// Returns the number of findings.
+    pub(super) fn count(&self) -> usize {
+        self.of.count()
     }
 }
 
@@ -101,7 +132,6 @@ fn subjects(group: &[&Problem], few: usize) -> String {
     let shown: Vec<&str> = group.iter().take(few).map(|f| f.subject.as_str()).collect();
     match group.len().saturating_sub(few) {
         0 => shown.join(", "),
-        more if few == 1 => format!("{} and {more} more", shown.join(", ")),
         more => format!("{}, and {more} more", shown.join(", ")),
     }
 }
@@ -159,26 +189,33 @@ fn more(group: &[&Problem], page: &mut Page) {
     page.line(&format!("  more  {program} explain {}", group[0].id));
 }
 
-/// Returns the text of each fix, once.
-pub(crate) fn texts(group: &[&Problem]) -> Vec<String> {
-    let mut texts = Vec::new();
-    for text in group.iter().map(|finding| finding.fix.text()) {
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
+/// Returns the command of `fix` behind a prompt or, if it is for another machine, behind its name.
+fn prompt(fix: &Fix) -> Option<String> {
+    match fix.machine() {
+        Some(_) => fix.line(),
+        None => Some(format!("$ {}", fix.command()?)),
     }
-    texts
 }
 
-/// Returns the command of each fix, once.
-pub(crate) fn commands(group: &[&Problem]) -> Vec<String> {
-    let mut commands = Vec::new();
-    for command in group.iter().filter_map(|finding| finding.fix.command()) {
-        if !commands.contains(&command) {
-            commands.push(command);
+/// Returns what `form` makes of each fix, once.
+fn each(group: &[&Problem], form: impl Fn(&Fix) -> Option<String>) -> Vec<String> {
+    let mut all = Vec::new();
+    for text in group.iter().filter_map(|finding| form(&finding.fix)) {
+        if !all.contains(&text) {
+            all.push(text);
         }
     }
-    commands
+    all
+}
+
+/// Returns the text of each fix, once.
+pub(crate) fn texts(group: &[&Problem]) -> Vec<String> {
+    each(group, |fix| Some(fix.text()))
+}
+
+/// Returns the command of each fix, once, behind its machine if that is another one.
+pub(crate) fn commands(group: &[&Problem]) -> Vec<String> {
+    each(group, Fix::line)
 }
 
 /// Adds each fix once, with the commands of all.
@@ -186,8 +223,8 @@ fn fixes(group: &[&Problem], page: &mut Page) {
     for (at, text) in texts(group).iter().take(FEW).enumerate() {
         page.para(lead(at, "fix"), text);
     }
-    for command in commands(group) {
+    for command in each(group, prompt) {
         // A command that is cut or wrapped cannot be copied.
-        page.line(&format!("        $ {command}"));
+        page.line(&format!("        {command}"));
     }
 }

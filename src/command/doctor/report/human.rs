@@ -1,11 +1,12 @@
-//! The doctor's report for people: the verdict, the node, then the findings by severity.
+//! The doctor's report for people, with everything about each finding: the verdict, the node, then the findings by severity.
+//! `brief` has the page of one screen.
 
 use std::collections::BTreeMap;
 
 use super::{DoctorReport, Status};
 use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
-use kpx_judge::check::EntryStatus;
+use kpx_judge::check::{EntryStatus, on};
 use kpx_node::backend::Mode;
 use kpx_node::net::Family;
 use kpx_node::words::number_of;
@@ -20,19 +21,10 @@ const MOST_AGAIN: usize = 12;
 const FEW: usize = 3;
 
 pub(super) fn page(report: &DoctorReport, page: &mut Page) {
-    let name = report.head.node.name.as_deref().unwrap_or("this node");
-    let (tone, answer) = answer(report);
-    let answer = page.paint(tone, &answer);
-    match report.services() {
-        Some(tally) => {
-            page.hang(&format!("{name}: "), "  ", &tally);
-            page.line(&format!("  {answer}"));
-        }
-        None => page.line(&format!("{name}: {answer}")),
-    }
+    verdict(report, page);
     page.line("");
     head(report, page);
-    worse(report, page);
+    worse(report, MOST_WORSE, page);
     problems(report, page);
     page.line("");
     if page.style().verbose > 0 {
@@ -42,14 +34,29 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     if page.rows() > SCREEN {
         again(report, page);
     }
-    page.line(&format!("next: {}", report.next));
+    next(report, page);
+}
+
+/// Adds the verdict on the Services, and the number of findings.
+pub(super) fn verdict(report: &DoctorReport, page: &mut Page) {
+    let (tone, answer) = answer(report);
+    if let Some(services) = report.services() {
+        page.hang("", "  ", &services);
+    }
+    page.line(&page.paint(tone, &answer));
+}
+
+/// Adds the command to run next.
+pub(super) fn next(report: &DoctorReport, page: &mut Page) {
+    let next = on(report.next_machine.as_deref(), &report.next);
+    page.line(&format!("next: {next}"));
 }
 
 /// Connections that are worse in the planned mode and listed before the rest is counted.
 const MOST_WORSE: usize = 6;
 
-/// Adds the connections that are worse in the mode of a planned switch.
-pub(super) fn worse(report: &DoctorReport, page: &mut Page) {
+/// Adds the connections that are worse in the mode of a planned switch: the first `most` of them, and the number of the rest.
+pub(super) fn worse(report: &DoctorReport, most: usize, page: &mut Page) {
     let Some(outlook) = report
         .head
         .outlook
@@ -60,7 +67,7 @@ pub(super) fn worse(report: &DoctorReport, page: &mut Page) {
     };
     page.line("");
     page.line(&format!("worse in mode {}:", outlook.mode));
-    for of in outlook.worse.iter().take(MOST_WORSE) {
+    for of in outlook.worse.iter().take(most) {
         let reason = of
             .reason
             .as_ref()
@@ -75,7 +82,7 @@ pub(super) fn worse(report: &DoctorReport, page: &mut Page) {
         );
         page.hang("  ", "    ", &text);
     }
-    if let more @ 1.. = outlook.worse.len().saturating_sub(MOST_WORSE) {
+    if let more @ 1.. = outlook.worse.len().saturating_sub(most) {
         page.line(&format!("  and {more} more"));
     }
 }
@@ -89,7 +96,7 @@ fn again(report: &DoctorReport, page: &mut Page) {
     let (tone, answer) = answer(report);
     page.line(&page.paint(tone, &answer));
     for block in blocks.iter().take(MOST_AGAIN) {
-        block.brief(page);
+        block.cause("  ", 1, page);
     }
     if let more @ 1.. = blocks.len().saturating_sub(MOST_AGAIN) {
         page.line(&format!("  and {more} more above"));
@@ -102,7 +109,7 @@ pub(super) fn rest(report: &DoctorReport, page: &mut Page) {
         page.line("");
         page.hang("", "  ", &services);
     }
-    worse(report, page);
+    worse(report, MOST_WORSE, page);
     problems(report, page);
     page.line("");
     tail(report, page);
@@ -337,8 +344,13 @@ fn tail(report: &DoctorReport, page: &mut Page) {
             page.para("  unknown  ", &format!("{}: {reason}", ids.join(", ")));
         }
     } else {
-        unknown(report, page);
+        unknown(report, FEW, page);
     }
+    notes(report, page);
+}
+
+/// Adds what the user can do about denied permissions, and about the entries of the ignore file.
+pub(super) fn notes(report: &DoctorReport, page: &mut Page) {
     if let Some(hint) = &report.credentials {
         page.para("  credentials  ", hint);
     }
@@ -357,16 +369,16 @@ pub(super) fn by_reason(report: &DoctorReport, status: Status) -> Vec<(&str, Vec
     all
 }
 
-/// Adds what is missing for unknown checks, in one paragraph.
-fn unknown(report: &DoctorReport, page: &mut Page) {
+/// Adds what is missing for unknown checks, in one paragraph: the first `few` reasons, and the number of the others.
+pub(super) fn unknown(report: &DoctorReport, few: usize, page: &mut Page) {
     let reasons = by_reason(report, Status::Unknown);
     if reasons.is_empty() {
         return;
     }
-    let few = if reasons.len() == FEW + 1 {
-        FEW + 1
+    let few = if reasons.len() == few + 1 {
+        few + 1
     } else {
-        FEW
+        few
     };
     let mut parts: Vec<String> = Vec::new();
     for (reason, ids) in reasons.iter().take(few) {

@@ -99,12 +99,8 @@ impl Together for WhyOfNodes {
             let fate = headline(page, answer.fate);
             page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
-            match answer.fix.as_ref().map(|fix| (fix.command(), fix)) {
-                Some((Some(command), fix)) => {
-                    let place = fix.there();
-                    let place = place.map_or_else(String::new, |node| format!(" on node {node}"));
-                    page.line(&format!("  fix{place}: {command}"));
-                }
+            match answer.fix.as_ref().map(|fix| (fix.line(), fix)) {
+                Some((Some(command), _)) => page.line(&format!("  fix: {command}")),
                 Some((None, fix)) => page.para("  fix: ", &fix.text()),
                 None => {}
             }

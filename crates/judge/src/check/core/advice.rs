@@ -79,8 +79,10 @@ pub struct Reach {
     pub options: String,
     /// The options that select what was read, too: a bundle.
     pub to_read: String,
-    /// The node, if it is another machine.
+    /// The node, if it is another machine, or may be one.
     pub node: Option<String>,
+    /// Whether a recording of the node was read.
+    pub is_recorded: bool,
 }
 
 /// Where a command of kpx runs, and what it reads.
@@ -103,6 +105,7 @@ impl Default for Reach {
             options: String::new(),
             to_read: String::new(),
             node: None,
+            is_recorded: false,
         }
     }
 }
@@ -148,11 +151,6 @@ impl Fix {
         self
     }
 
-    /// Returns the node that it is for, if that is another one than the report's.
-    pub fn there(&self) -> Option<&str> {
-        self.there.as_deref()
-    }
-
     /// Makes its commands reach the node from where the report is read.
     pub fn reached_by(&mut self, reach: &Arc<Reach>) {
         self.reach = Arc::clone(reach);
@@ -160,22 +158,30 @@ impl Fix {
 
     /// Returns the text as it is printed.
     pub fn text(&self) -> String {
-        let mut text = self.reach.prose(&self.text);
-        let is_there = self.advice.as_ref().is_some_and(Advice::is_on_node);
-        let node = self.there.as_deref().or(self.reach.node.as_deref());
-        if let Some(node) = node.filter(|_| is_there) {
-            text.extend([" Run the command on ", node, "."]);
-        }
-        text
+        self.reach.prose(&self.text)
     }
 
-    /// Returns the command as it is printed.
+    /// Returns the command as it is typed.
     pub fn command(&self) -> Option<String> {
-        let advice = self.advice.as_ref()?;
-        Some(match &self.there {
-            Some(node) => self.reach.at(node).command(advice),
-            None => self.reach.command(advice),
-        })
+        Some(self.way().command(self.advice.as_ref()?))
+    }
+
+    /// Returns the machine to type the command on, if that is another one.
+    pub fn machine(&self) -> Option<String> {
+        self.way().machine(self.advice.as_ref()?).map(str::to_owned)
+    }
+
+    /// Returns the command as it is printed: behind the machine to type it on, if that is another one.
+    pub fn line(&self) -> Option<String> {
+        Some(on(self.machine().as_deref(), &self.command()?))
+    }
+
+    /// Returns how its commands reach their node.
+    fn way(&self) -> Cow<'_, Reach> {
+        match &self.there {
+            Some(node) => Cow::Owned(self.reach.at(node)),
+            None => Cow::Borrowed(&*self.reach),
+        }
     }
 }
 
@@ -198,13 +204,17 @@ impl From<String> for Fix {
 }
 
 impl Serialize for Fix {
-    /// Writes `{"text": …, "command": …}`.
+    /// Writes `{"text": …, "command": …, "machine": …}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let command = self.command();
-        let mut object = serializer.serialize_struct("Fix", 1 + usize::from(command.is_some()))?;
+        let (command, machine) = (self.command(), self.machine());
+        let count = 1 + usize::from(command.is_some()) + usize::from(machine.is_some());
+        let mut object = serializer.serialize_struct("Fix", count)?;
         object.serialize_field("text", &self.text())?;
         if let Some(command) = command {
             object.serialize_field("command", &command)?;
+        }
+        if let Some(machine) = machine {
+            object.serialize_field("machine", &machine)?;
         }
         object.end()
     }
@@ -216,12 +226,14 @@ impl Advice {
         Self::Kpx(words.into_iter().map(Into::into).collect())
     }
 
-    /// Returns whether it runs on the node only.
-    fn is_on_node(&self) -> bool {
+    /// Returns it with the values that are `known`, by the words that stand for them.
+    #[must_use]
+    pub fn filled(&self, known: &[(&str, String)]) -> Self {
         match self {
-            Self::Kpx(words) => runs(words) == Runs::OnNode,
-            Self::OnNode(_) => true,
-            Self::Anywhere(_) | Self::Edit { .. } => false,
+            Self::Kpx(words) => Self::Kpx(words.iter().map(|word| word.filled(known)).collect()),
+            Self::OnNode(line) => Self::OnNode(line.filled(known)),
+            Self::Anywhere(line) => Self::Anywhere(line.filled(known)),
+            Self::Edit { .. } => self.clone(),
         }
     }
 
@@ -257,7 +269,28 @@ impl Reach {
             options: to(&self.options),
             to_read: to(&self.to_read),
             node: Some(name.to_owned()),
+            is_recorded: self.is_recorded,
         }
+    }
+
+    /// Returns the machine to type `advice` on, if that is another one.
+    pub fn machine(&self, advice: &Advice) -> Option<&str> {
+        let is_there = match advice {
+            Advice::Kpx(words) => match runs(words) {
+                Runs::OnNode => true,
+                // From a recording alone, the live node is not reached.
+                Runs::Again => self.is_recorded && !self.names_node(),
+                Runs::OnEvidence | Runs::Alone => false,
+            },
+            Advice::OnNode(_) => true,
+            Advice::Anywhere(_) | Advice::Edit { .. } => false,
+        };
+        self.node.as_deref().filter(|_| is_there)
+    }
+
+    /// Returns whether the options name the node, which is then reached through the cluster.
+    fn names_node(&self) -> bool {
+        self.options.split(' ').any(|word| word == "--node")
     }
 
     /// Returns `advice` as a command line.
@@ -286,16 +319,30 @@ impl Reach {
         }
     }
 
-    /// Returns the command to run next as a command line.
-    pub fn next(&self, next: &Next) -> String {
-        let mut text = self.command(&next.advice);
-        if next.as_root {
-            text.push_str(", as root");
-        }
-        if let Some(node) = self.node.as_deref().filter(|_| next.advice.is_on_node()) {
-            text.extend([" # on ", node]);
-        }
-        text
+    /// Returns the command to run next as it is typed, and the machine to type it on, if that is another one.
+    pub fn next(&self, next: &Next) -> (String, Option<String>) {
+        let advice = match next {
+            Next::Run(advice) => Cow::Borrowed(advice),
+            Next::Read => Cow::Owned(self.reading()),
+        };
+        let machine = self.machine(&advice).map(str::to_owned);
+        (self.command(&advice), machine)
+    }
+
+    /// Returns what reads the node again, with all rights.
+    fn reading(&self) -> Advice {
+        let program = self.program;
+        let options = match self.options.as_str() {
+            "" => String::new(),
+            options => format!(" {options}"),
+        };
+        Advice::OnNode(if self.is_recorded {
+            format!("sudo {program} snapshot").into()
+        } else if self.options.contains("--kubeconfig") {
+            format!("sudo {program}{options} doctor").into()
+        } else {
+            format!("sudo {program}{options} doctor --kubeconfig ~/.kube/config").into()
+        })
     }
 
     /// Returns `prose` with its commands as command lines.
@@ -314,7 +361,8 @@ pub fn runs(words: &[Word]) -> Runs {
     let here = |is_here: bool, elsewhere| if is_here { Runs::OnNode } else { elsewhere };
     match words.first().and_then(Word::text).unwrap_or_default() {
         "report" | "resolve" | "show" | "trace" | "why" => Runs::OnEvidence,
-        "doctor" if has("--only") => Runs::OnEvidence,
+        // It asks more of what was read.
+        "doctor" if words.len() > 1 => Runs::OnEvidence,
         "cleanup" | "diff" | "doctor" | "reconcile" | "snapshot" => Runs::Again,
         "preflight" => here(has("--load") || has("--persist"), Runs::Again),
         "migrate" => {
@@ -398,6 +446,14 @@ impl Word {
         }
     }
 
+    fn filled(&self, known: &[(&str, String)]) -> Self {
+        let value = match self {
+            Self::Value(name) => known.iter().find(|(of, _)| of == name),
+            Self::Text(_) => None,
+        };
+        value.map_or_else(|| self.clone(), |(_, value)| value.clone().into())
+    }
+
     /// Returns the word, unless it stands for a value.
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -427,6 +483,21 @@ impl Line {
             values,
         }
     }
+
+    /// Returns the line with its values, if all are known.
+    fn filled(&self, known: &[(&str, String)]) -> Self {
+        let value = |name: &&str| known.iter().find(|(of, _)| of == name);
+        let values: Option<Vec<_>> = self.values.iter().map(value).collect();
+        let Some(values) = values else {
+            return self.clone();
+        };
+        let text = values
+            .iter()
+            .fold(self.text.to_string(), |text, (name, value)| {
+                text.replace(name, value)
+            });
+        text.into()
+    }
 }
 
 impl From<&'static str> for Line {
@@ -438,6 +509,14 @@ impl From<&'static str> for Line {
 impl From<String> for Line {
     fn from(text: String) -> Self {
         Self::with(text, &[])
+    }
+}
+
+/// Returns `command` as it is printed: behind the `machine` to type it on, if that is another one.
+pub fn on(machine: Option<&str>, command: &str) -> String {
+    match machine {
+        Some(machine) => format!("on {machine}: {command}"),
+        None => command.to_owned(),
     }
 }
 

@@ -131,12 +131,14 @@ pub struct Summary {
 }
 
 /// Returns what the `outcomes` of checks that answer `question` say together; `ignores` are the operator's, which expire by the
-/// time beside them, and `services` is the verdict on all Services, if there is one.
+/// time beside them, `services` is the verdict on all Services, if there is one, and `known` are values for commands, by the words
+/// that stand for them.
 pub fn diagnose(
     mut outcomes: Vec<(&'static Check, Outcome)>,
     ignores: Option<(&Ignores, Time)>,
     question: Question,
     services: Option<&Tally>,
+    known: &[(&str, String)],
 ) -> Diagnosis {
     kp::fold(&mut outcomes);
     let mut checks: Vec<Checked> = outcomes.iter().map(Checked::new).collect();
@@ -154,7 +156,14 @@ pub fn diagnose(
     let blocks = blocks::blocks(&findings);
     let summary = Summary::of(&checks, &findings, hidden.len());
     Diagnosis {
-        next: next::next(&findings, &blocks, summary.unknown, question, services),
+        next: next::next(
+            &findings,
+            &blocks,
+            summary.unknown,
+            question,
+            services,
+            known,
+        ),
         checks,
         findings,
         blocks,

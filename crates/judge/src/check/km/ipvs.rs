@@ -31,9 +31,10 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("modprobe --dry-run --verbose ip_vs"),
             Example::on_node("modprobe --showconfig | grep ip_vs"),
         ],
-        fix: Text::plain(
+        fix: Text::with(
             "Install the package with extra kernel modules (linux-modules-extra-$(uname -r) on Ubuntu, \
-             kernel-modules-extra on RHEL and Fedora), or choose another mode.",
+             kernel-modules-extra on RHEL and Fedora), or choose another mode: {} lists what blocks it.",
+            &[Example::kpx(&["doctor", "--to", "nftables"])],
         ),
         incidents: &[
             "kubernetes/kubernetes#63801: built-in modules were reported as missing",

@@ -10,6 +10,7 @@ mod silence;
 use super::Check;
 
 pub use silence::fold;
+pub(super) use silence::pod;
 
 /// The checks of kube-proxy's log, container and process, which say why it does not program the node; what the log says comes
 /// first.

@@ -88,7 +88,7 @@ fn error(state: ProcessState, message: impl Into<String>) -> Finding {
 }
 
 /// Returns the name of kube-proxy's pod on the node called `here`.
-fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
+pub(in crate::check) fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
     let mut pods = facts.node.pods().ok()?.iter();
     let found = pods.find(|pod| {
         pod.spec.node_name.as_deref() == here

@@ -118,7 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
               ones as soon as /healthz answers 503, but established ones stay.",
         verify: "Look for tracked connections to NodePorts or load balancers' addresses whose pod is on another node.",
         commands: &[
-            Example::anywhere("kubectl describe node NAME | grep ToBeDeleted").with(&["NAME"]),
+            Example::anywhere("kubectl describe node NODE | grep ToBeDeleted").with(&["NODE"]),
             Example::on_node("conntrack -L | grep dport=NODEPORT").with(&["NODEPORT"]),
         ],
         fix: Text::with(

@@ -1,0 +1,122 @@
+//! The doctor's report on one screen: the verdict, each cause with its fix, what passed, what is unknown, and the next command.
+
+use super::human::{checked, next, notes, unknown, verdict, worse};
+use super::{Block, DoctorReport, Status};
+use crate::render::{Page, Style, Tone};
+use kpx_judge::check::{GROUPS, Severity};
+use kpx_node::words::number_of;
+
+/// The rows of a terminal of the usual size, but for the prompt below the page and the line above it that names the node.
+const ROWS: usize = 22;
+
+/// Connections that are worse in the planned mode and listed before the rest is counted.
+const MOST_WORSE: usize = 3;
+
+/// Reasons of unknown checks that are listed before the rest is counted.
+const REASONS: usize = 1;
+
+/// Lines for a cause, and lines for its fix.
+type Lines = (usize, usize);
+
+/// The lines for errors and for other findings, from the most to the least.
+const DETAILS: [(Lines, Lines); 6] = [
+    ((3, 3), (3, 3)),
+    ((2, 2), (2, 2)),
+    ((2, 1), (2, 1)),
+    ((2, 1), (1, 1)),
+    ((1, 1), (1, 1)),
+    ((1, 1), (1, 0)),
+];
+
+pub(super) fn page(report: &DoctorReport, page: &mut Page) {
+    verdict(report, page);
+    worse(report, MOST_WORSE, page);
+    let mut end = Page::new(page.style());
+    if !report.blocks.is_empty() {
+        end.line("");
+    }
+    end.hang("", "  ", &checked(report, ""));
+    passed(report, &mut end);
+    unknown(report, REASONS, &mut end);
+    notes(report, &mut end);
+    next(report, &mut end);
+    page.line("");
+    let room = ROWS.saturating_sub(page.rows() + end.rows());
+    page.append(&causes(report, room, page.style()));
+    page.append(&end);
+}
+
+/// Returns every error, and the other findings as far as they fit into `room` rows, each with its fix.
+fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
+    let blocks: Vec<_> = report.in_blocks().collect();
+    let written = |blocks: &[Block<'_>], (errors, others): (Lines, Lines)| {
+        let mut page = Page::new(style);
+        for block in blocks {
+            let (cause, fix) = match block.severity() {
+                Severity::Error => errors,
+                _ => others,
+            };
+            block.cause("", cause, &mut page);
+            if fix > 0 {
+                block.remedy(fix, |id| report.details_of(id), &mut page);
+            }
+        }
+        page
+    };
+    let fits = |page: &Page| page.rows() <= room;
+    if let Some(page) = DETAILS
+        .into_iter()
+        .map(|of| written(&blocks, of))
+        .find(fits)
+    {
+        return page;
+    }
+    let errors = blocks
+        .iter()
+        .take_while(|of| of.severity() == Severity::Error);
+    let errors = errors.count();
+    // One row says what is left out.
+    let shown = (errors..blocks.len()).rev().find_map(|count| {
+        let mut page = written(&blocks[..count], ((1, 1), (1, 0)));
+        rest(report, &blocks[count..], &mut page);
+        fits(&page).then_some(page)
+    });
+    shown.unwrap_or_else(|| {
+        let mut page = written(&blocks[..errors], ((1, 1), (1, 0)));
+        rest(report, &blocks[errors..], &mut page);
+        page
+    })
+}
+
+/// Adds the number of the findings in `blocks`, which are left out, and the command that shows them.
+fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
+    let of = |severity| {
+        let blocks = blocks.iter().filter(move |of| of.severity() == severity);
+        blocks.map(Block::count).sum()
+    };
+    let counted: [(usize, _); 2] = [
+        (of(Severity::Warning), "more warning"),
+        (of(Severity::Info), "more note"),
+    ];
+    let parts: Vec<_> = counted
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| number_of(count, what))
+        .collect();
+    if !parts.is_empty() {
+        page.line(&format!("{}: {}", parts.join(", "), report.details()));
+    }
+}
+
+/// Adds a tick for each group whose checks passed.
+fn passed(report: &DoctorReport, page: &mut Page) {
+    let has = |group: &str, status| report.with(status).any(|of| of.group == group);
+    let is_clean = |group: &str| !has(group, Status::Fail) && !has(group, Status::Unknown);
+    let names = GROUPS.iter().map(|group| group.name);
+    let passed = names.filter(|name| has(name, Status::Pass) && is_clean(name));
+    let tick = page.paint(Tone::Good, "✓");
+    let ticks: Vec<_> = passed.map(|name| format!("{tick} {name}")).collect();
+    if !ticks.is_empty() {
+        page.para("  passed   ", &ticks.join("  "));
+    }
+}

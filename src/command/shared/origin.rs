@@ -1,0 +1,81 @@
+//! Whose state a command reads: noted when it is first read, and printed above its page.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::examine::taken;
+use super::session::Session;
+use crate::render::{Origin, OriginSource};
+use kpx_judge::check::Facts;
+use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
+
+/// The items that say whose state it is. A recording is read for them; of a live node, they count if the command reads them.
+pub(super) const NEEDS: &[Item] = &[
+    Item::Host,
+    Item::Addresses,
+    Item::Processes,
+    Item::ProxyConfig,
+    Item::ProxyMode,
+    Item::Nodes,
+    Item::ConfigMaps,
+    Item::Healthz,
+];
+
+/// What is known so far about whose state is read. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted(Arc<Mutex<Option<Origin>>>);
+
+impl Noted {
+    /// Returns what is known; `None` if no node was read.
+    pub(super) fn get(&self) -> Option<Origin> {
+        let origin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        origin.clone()
+    }
+
+    fn set(&self, origin: Origin) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(origin);
+    }
+}
+
+impl Session {
+    /// Returns whose state was read; `None` if no node was read.
+    pub(in crate::command) fn origin(&self) -> Option<Origin> {
+        self.noted.get()
+    }
+
+    /// Notes whose state `evidence` is, as far as it is not known yet.
+    pub(super) fn note(&self, evidence: &Evidence) {
+        let is_recording = self.source.is_bundle();
+        let known = self.origin();
+        // All of a recording is read at once.
+        if is_recording && known.is_some() {
+            return;
+        }
+        let known = known.unwrap_or_default();
+        if known.node.is_some() && known.mode.is_some() {
+            return;
+        }
+        let manifest = evidence.manifest();
+        let named = self.name_in(evidence);
+        let named = named.or_else(|| manifest?.node.as_deref());
+        let snapshot = NodeSnapshot::new(evidence).called(named);
+        // A parser that panics leaves it unknown; the checks report it.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let facts = Facts::new(&snapshot, None);
+            let time = is_recording.then(|| taken(evidence, &snapshot)).flatten();
+            (facts.node_name(), facts.current().ok(), time)
+        }));
+        let (node, mode, time) = read.unwrap_or_default();
+        self.noted.set(Origin {
+            node: known.node.or(node),
+            source: if is_recording {
+                OriginSource::Recording
+            } else {
+                OriginSource::Machine
+            },
+            time: known.time.or(time),
+            mode: known.mode.or(mode),
+        });
+    }
+}

@@ -1,0 +1,210 @@
+//! Services as users name them: as for kubectl. `web`, `svc/web`, `service web` and `web -n shop` become `shop/web`.
+
+use std::ops::ControlFlow;
+
+use color_eyre::eyre::eyre;
+
+use super::failure::{Failure, Hint as _};
+use super::session::{Session, unreadable};
+use crate::cli::service::{ServiceArgs, is_kind};
+use crate::view::near::{meant, nearest};
+use kpx_host as host;
+use kpx_judge::why::Asked;
+use kpx_node::cluster::{self, Service};
+use kpx_node::evidence::{self, Evidence, Item};
+
+/// Returns `word`, the first of a target, with every Service as `NAMESPACE/NAME[:PORT]`; other targets stay as they are.
+///
+/// Fails if no Service has the name, or several have it.
+pub(in crate::command) async fn target(
+    session: &Session,
+    word: &str,
+    args: &ServiceArgs,
+) -> Result<String, Failure> {
+    let named = Named::parse(word, args)?;
+    let Some(Named { name, port, kind }) = named else {
+        return Ok(word.to_owned());
+    };
+    let full = |namespace: &str, name: &str| format!("{namespace}/{name}{port}");
+    let given = args.namespace.as_deref();
+    if let Some((namespace, name)) = name.split_once('/') {
+        return match given {
+            Some(given) if given != namespace => Err(Failure::usage(format!(
+                "{namespace}/{name} is not in namespace {given}: omit --namespace, or the namespace of the name"
+            ))),
+            _ => Ok(full(namespace, name)),
+        };
+    }
+    let services = match (services(session).await, given) {
+        (Ok(services), _) => services,
+        // The command itself says what it lacks.
+        (Err(_), Some(given)) => return Ok(full(given, name)),
+        (Err(why), None) => return Err(why),
+    };
+    let has = |namespace: &str, name: &str| {
+        let is = |of: &Service| of.metadata.namespace == namespace && of.metadata.name == name;
+        services.iter().any(is)
+    };
+    // A namespace may have the name of a kind.
+    if let Some(kind) = kind.filter(|kind| given.is_none() && has(kind, name)) {
+        return Ok(full(kind, name));
+    }
+    let current = match given {
+        None if !session.source.is_bundle() => host::context_namespace(&session.host).await,
+        _ => None,
+    };
+    if let Some(namespace) = given.or(current.as_deref())
+        && has(namespace, name)
+    {
+        return Ok(full(namespace, name));
+    }
+    let found = services.iter().filter(|of| of.metadata.name == name);
+    let found: Vec<String> = found.map(|of| full(&of.metadata.namespace, name)).collect();
+    match (found.as_slice(), given) {
+        ([only], None) => Ok(only.clone()),
+        ([], None) => Err(missing(
+            format!("no Service is named {name}"),
+            name,
+            &services,
+        )),
+        (others, Some(given)) => {
+            let error = format!("namespace {given} has no Service {name}");
+            match others {
+                [] => Err(missing(error, name, &services)),
+                others => Err(Failure::usage(error)
+                    .with_hint(format!("did you mean {}?", others.join(" or ")))),
+            }
+        }
+        (several, None) => Err(Failure::usage(format!(
+            "{} Services are named {name}: {}",
+            several.len(),
+            several.join(", ")
+        ))
+        .with_hint("name one of them, or pass its namespace with -n")),
+    }
+}
+
+/// Returns the failure for a Service that does not exist, with similar names.
+fn missing(error: String, name: &str, services: &[Service]) -> Failure {
+    let names = services.iter().map(|of| &of.metadata);
+    let names = names.map(|of| format!("{}/{}", of.namespace, of.name));
+    let meant = meant(&nearest(name, names));
+    let meant = meant.map_or_else(String::new, |meant| format!("{meant} "));
+    Failure::usage(error).with_hint(format!(
+        "{meant}`kpx show services` lists Services and their ports"
+    ))
+}
+
+/// A Service as it is named: without its kind.
+#[derive(Debug, Eq, PartialEq)]
+struct Named<'w> {
+    /// `NAME` or `NAMESPACE/NAME`.
+    name: &'w str,
+    /// `:PORT`, or empty.
+    port: &'w str,
+    /// The kind in front of it.
+    kind: Option<&'w str>,
+}
+
+impl<'w> Named<'w> {
+    /// Parses the words of a target; returns `None` if it is not the name of a Service.
+    fn parse(word: &'w str, args: &'w ServiceArgs) -> Result<Option<Self>, Failure> {
+        let (kind, rest) = match (&args.second, word.split_once('/')) {
+            (Some(second), _) if is_kind(word) => (Some(word), second.as_str()),
+            (Some(second), _) => {
+                return Err(Failure::usage(format!("unexpected argument {second:?}"))
+                    .with_hint("name one target; a Service is NAMESPACE/NAME, svc/NAME or NAME"));
+            }
+            (None, Some((kind, rest))) if is_kind(kind) => (Some(kind), rest),
+            (None, _) => (None, word),
+        };
+        let (name, port) = match rest.find(':') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let is_label = |text: &str| {
+            let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            !text.is_empty() && text.chars().all(fits)
+        };
+        let is_service = name.split('/').all(is_label) && name.split('/').count() <= 2;
+        let is_other =
+            name == "nodeport" || (kind.is_none() && rest.parse::<std::net::IpAddr>().is_ok());
+        match (is_service && !is_other, kind, &args.namespace) {
+            (true, ..) => Ok(Some(Self { name, port, kind })),
+            (false, None, None) => Ok(None),
+            (false, None, Some(_)) if Asked::parse(word).is_ok() => Err(Failure::usage(format!(
+                "{word} has no namespace: omit --namespace"
+            ))),
+            (false, ..) => Err(
+                Failure::usage(format!("{rest:?} is not the name of a Service")).with_hint(
+                    "name it as NAMESPACE/NAME, svc/NAME or NAME, with or without :PORT",
+                ),
+            ),
+        }
+    }
+}
+
+/// Returns the Services of the cluster.
+async fn services(session: &Session) -> Result<Vec<Service>, Failure> {
+    let evidence = match (
+        session.gather(&[Item::Services]).await,
+        session.source.bundle(),
+    ) {
+        (Err(_), Some(path)) if session.nodes.is_empty() => {
+            // A bundle of all nodes has the Services once.
+            let mut objects = Evidence::default();
+            evidence::each_node(path, &[Item::Services], &mut |cluster, _, _| {
+                objects = cluster.clone();
+                ControlFlow::Break(())
+            })
+            .map_err(unreadable)?;
+            objects
+        }
+        (read, _) => read?,
+    };
+    cluster::list(&evidence, Item::Services)
+        .map_err(|gap| eyre!("the Services are unknown: {gap}"))
+        .hint("name the Service as NAMESPACE/NAME, or pass --kubeconfig FILE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_named_as_for_kubectl() {
+        let plain = ServiceArgs::default();
+        let parse = |word: &'static str| {
+            let named = Named::parse(word, &plain).ok().flatten();
+            named.map(|of| (of.name, of.port))
+        };
+        for (word, expected) in [
+            ("web", Some(("web", ""))),
+            ("web:80", Some(("web", ":80"))),
+            ("svc/web", Some(("web", ""))),
+            ("service/web:http", Some(("web", ":http"))),
+            ("Services/web", Some(("web", ""))),
+            ("svc/shop/web", Some(("shop/web", ""))),
+            ("shop/web:80", Some(("shop/web", ":80"))),
+            ("10.96.0.1", None),
+            ("10.96.0.1:443", None),
+            ("[fd00::1]:443", None),
+            ("fd00::1", None),
+            ("nodeport:30080", None),
+            ("web.shop.svc.cluster.local:80", None),
+        ] {
+            assert_eq!(parse(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_kind_may_be_a_word_of_its_own() {
+        let args = ServiceArgs {
+            second: Some("web:80".to_owned()),
+            namespace: None,
+        };
+        let named = Named::parse("service", &args).ok().flatten().unwrap();
+        assert_eq!((named.name, named.port), ("web", ":80"));
+        assert!(Named::parse("pod", &args).is_err());
+    }
+}
