@@ -292,7 +292,7 @@ async fn handles_of_nftables_and_lines_of_conntrack_are_read() {
         "table ip kube-proxy {\n\
          map service-ips {\n type ipv4_addr . inet_proto . inet_service : verdict\n \
          elements = { 10.96.0.1 . tcp . 443 comment \"default/kubernetes:https\" : goto x }\n}\n\
-         chain x { meta l4proto tcp dnat to 192.0.2.10:6443 }\n\
+         chain x {\n meta l4proto tcp dnat to 192.0.2.10:6443\n}\n\
          chain nat-prerouting {\n type nat hook prerouting priority dstnat; policy accept;\n \
          ip daddr . meta l4proto . th dport vmap @service-ips\n}\n}\n",
     );

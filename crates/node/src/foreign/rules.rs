@@ -848,8 +848,10 @@ fn row(line: &str, columns: Option<Columns>, chain: &str) -> Result<Row, String>
     let word = |at: usize| words.get(at).map(|(_, word)| *word);
     let is_count = |at: usize| word(at).is_some_and(|text| count(text).is_some());
     let counters = columns.map_or_else(|| is_count(0) && is_count(1), |columns| columns.counters);
+    let begins_option = |at: usize| word(at).is_some_and(|text| ["--", "-f", "!f"].contains(&text));
+    // Without a target, a protocol's number follows the counters.
     let number = columns.is_some_and(|columns| columns.number)
-        || columns.is_none() && counters && is_count(2);
+        || columns.is_none() && counters && is_count(2) && !begins_option(3);
     let number = if number {
         at += 1;
         Some(

@@ -519,6 +519,25 @@ fn names_of_chains_prove_their_endpoints() {
 }
 
 #[test]
+fn a_row_may_have_no_target_and_a_number_for_its_protocol() {
+    let text = self::text(
+        &evidence(
+            "# iptables -nvL\nChain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target prot opt in out source destination\n\
+             0 0 0 -- !eth0 * 0.0.0.0/0 0.0.0.0/0 mark match ! 0x1/0xff /* two \"words\" */\n\
+             0 0 ACCEPT 6 -- * * 0.0.0.0/0 0.0.0.0/0 tcp dpt:22\n",
+        ),
+        Item::Iptables4,
+    );
+    assert_eq!(
+        plain(&text),
+        [
+            "filter INPUT ! -i eth0 -m mark ! --mark 0x1/0xff -m comment --comment \"two \\\"words\\\"\"",
+            "filter INPUT -p tcp -m tcp --dport 22 -j ACCEPT",
+        ]
+    );
+}
+
+#[test]
 fn nothing_is_recognised_in_prose() {
     for text in [
         "",
