@@ -643,7 +643,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand report" -l ascii -d 'Print ASCII
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand show" -s n -l namespace -d 'Look for the Service in this namespace' -r
+complete -c kpx -n "__fish_kpx_using_subcommand show" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -l parallel -d 'Read this many nodes at a time' -r
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s o -l output -d 'Print in this format' -r -f -a "human\t''
@@ -676,7 +676,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand show" -l ascii -d 'Print ASCII c
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand top" -s n -l namespace -d 'Look for the Service in this namespace' -r
+complete -c kpx -n "__fish_kpx_using_subcommand top" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l interval -d 'Read the counters this often' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l count -d 'Print this many intervals, then end' -r
 complete -c kpx -n "__fish_kpx_using_subcommand top" -l sort -d 'Sort by this column' -r -f -a "new\t'new connections'
@@ -783,7 +783,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ascii -d 'Print ASCII 
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -s n -l namespace -d 'Look for the Service in this namespace' -r
+complete -c kpx -n "__fish_kpx_using_subcommand trace" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l mark -d 'Trace a packet that enters with this mark' -r
@@ -828,7 +828,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand trace" -l ascii -d 'Print ASCII 
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand why" -s n -l namespace -d 'Look for the Service in this namespace' -r
+complete -c kpx -n "__fish_kpx_using_subcommand why" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand why" -l probe -d 'Open one real connection to each port' -r -f -a "host\t'The node'
 pod\t'A new pod on the node'"

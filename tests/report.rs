@@ -308,7 +308,8 @@ async fn a_picture_is_beside_the_text_of_its_trace() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let verdict = words(&drawn).split(" from ").next().unwrap().to_owned();
+    let (_, drawn) = drawn.split_once('\n').unwrap();
+    let verdict = words(drawn).split(" from ").next().unwrap().to_owned();
     let told: Vec<String> = tags(&document, "pre")
         .map(|pre| words(&text(pre)))
         .collect();

@@ -853,7 +853,10 @@ async fn a_chain_that_kube_proxy_did_not_write_is_named() {
     let unwrapped = ran.out.replace("\n  ", " ");
     let extra = format!("nat chain KUBE-SERVICES rule 13 is extra: -d 10.100.1.1/32 -j {CHAIN}");
     assert!(unwrapped.contains(&extra), "{ran}");
-    assert!(ran.out.contains("fix: kpx reconcile --apply"), "{ran}");
+    assert!(
+        ran.out.contains("fix: on node1: kpx reconcile --apply"),
+        "{ran}"
+    );
 }
 
 /// Only kube-proxy's own tables have chains and sets with these meanings.
@@ -1049,7 +1052,7 @@ async fn a_reply_that_ipvs_loses_with_a_local_policy_is_the_fault() {
 
 #[tokio::test]
 async fn a_mistyped_service_is_answered_with_similar_names() {
-    for typed in ["default/ngnix-svc", "nginx-svc:80", "defualt/nginx-svc"] {
+    for typed in ["default/ngnix-svc", "nginx-svcs:80", "defualt/nginx-svc"] {
         let ran = trace("seed-iptables", &[typed]).await;
         assert!(ran.err.contains("did you mean default/nginx-svc"), "{ran}");
     }

@@ -33,6 +33,9 @@ pub(crate) trait Report: Serialize {
     /// The `kind` in the JSON envelope.
     const KIND: &'static str;
 
+    /// Whether the page is for people; otherwise it is the input of a program.
+    const IS_FOR_PEOPLE: bool = true;
+
     /// Writes the report to `page`.
     fn page(&self, page: &mut Page);
 
@@ -128,7 +131,7 @@ pub(crate) fn write<R: Report>(
     match format {
         Format::Human | Format::Wide => {
             let mut page = Page::new(style);
-            if let Some(origin) = origin {
+            if let Some(origin) = origin.filter(|_| R::IS_FOR_PEOPLE) {
                 page.hang("", "  ", &origin.line());
             }
             report.page(&mut page);

@@ -58,6 +58,7 @@ impl PartText {
 
 impl Report for ProgramReport {
     const KIND: &'static str = "ProgramReport";
+    const IS_FOR_PEOPLE: bool = false;
 
     fn page(&self, page: &mut Page) {
         for (number, part) in self.parts.iter().enumerate() {

@@ -61,10 +61,6 @@ fn the_demo_is_a_cast_of_what_kpx_prints() {
         let real = String::from_utf8(ran.stdout).unwrap().replace('\n', "\r\n");
         // The recording has a kube-proxy, whose last sync is named among the reasons.
         let parted = |text: &str| {
-            // The cast is of a node, and this of a recording.
-            let text = text
-                .split_once(", iptables\r\n")
-                .map_or(text, |(_, rest)| rest);
             let (before, why) = text.split_once("! why: ").unwrap_or((text, ""));
             let cause = why.split(';').next().unwrap_or_default();
             let words: Vec<&str> = cause.split_whitespace().collect();

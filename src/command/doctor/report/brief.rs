@@ -75,20 +75,18 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
         .iter()
         .take_while(|of| of.severity() == Severity::Error);
     let errors = errors.count();
-    // One row says what is left out.
-    let shown = (errors..blocks.len()).rev().find_map(|count| {
-        let mut page = written(&blocks[..count], ((1, 1), (1, 0)));
-        rest(report, &blocks[count..], &mut page);
-        fits(&page).then_some(page)
-    });
-    shown.unwrap_or_else(|| {
-        let mut page = written(&blocks[..errors], ((1, 1), (1, 0)));
-        rest(report, &blocks[errors..], &mut page);
+    // One row counts the rest.
+    let page = |count: usize| {
+        let (shown, left) = blocks.split_at(count);
+        let mut page = written(shown, ((1, 1), (1, 0)));
+        rest(report, left, &mut page);
         page
-    })
+    };
+    let counts = (errors..blocks.len()).rev();
+    counts.map(page).find(fits).unwrap_or_else(|| page(errors))
 }
 
-/// Adds the number of the findings in `blocks`, which are left out, and the command that shows them.
+/// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them.
 fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
     let of = |severity| {
         let blocks = blocks.iter().filter(move |of| of.severity() == severity);
