@@ -340,13 +340,13 @@ pub(in crate::command) fn reach_all<'f>(
 pub(in crate::command) fn reach(session: &Session) -> Arc<Reach> {
     // In a report of several nodes, each fix is below the names of its nodes.
     let is_recorded = session.source.is_bundle();
-    let node = match session.name() {
-        // Where a recording was made, kpx was on the node.
-        None if is_recorded => session.origin().and_then(|origin| origin.node),
-        name => name.map(str::to_owned),
+    let node = if is_recorded {
+        // In a bundle of all nodes, `--node` selects the folder.
+        session.origin().and_then(|origin| origin.node)
+    } else {
+        let name = session.name().filter(|_| session.source.is_pod());
+        name.map(str::to_owned)
     };
-    let node = node.filter(|_| is_recorded || session.source.is_pod());
-    let node = node.filter(|_| !session.one_of_several);
     let options = options_text(session);
     let to_read = if session.source.names_bundle() {
         options_to_read(session)

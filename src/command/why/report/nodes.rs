@@ -70,11 +70,16 @@ impl Together for WhyOfNodes {
 
     fn settle(&mut self) {
         let found = std::mem::take(&mut self.found).into_iter();
-        let answers = found.map(|((Reverse(fate), sentence), (fix, nodes))| Answered {
-            nodes,
-            fate,
-            sentence,
-            fix,
+        let answers = found.map(|((Reverse(fate), sentence), (mut fix, nodes))| {
+            if let Some(fix) = fix.as_mut().filter(|_| nodes.len() > 1) {
+                fix.of_several();
+            }
+            Answered {
+                nodes,
+                fate,
+                sentence,
+                fix,
+            }
         });
         self.answers = answers.collect();
         self.answers

@@ -151,6 +151,11 @@ impl Fix {
         self
     }
 
+    /// Makes it the fix of several nodes: its command is for each of them, unless it is for another one.
+    pub fn of_several(&mut self) {
+        Arc::make_mut(&mut self.reach).node = None;
+    }
+
     /// Makes its commands reach the node from where the report is read.
     pub fn reached_by(&mut self, reach: &Arc<Reach>) {
         self.reach = Arc::clone(reach);
