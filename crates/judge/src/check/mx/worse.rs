@@ -70,7 +70,7 @@ struct Lost<'w> {
 struct Loss<'w> {
     /// What happens to them in the new mode.
     then: Fate,
-    /// Why.
+    /// Why they end there.
     reason: String,
     /// The rule of other software that decides it.
     rule: Option<&'w Hop>,
