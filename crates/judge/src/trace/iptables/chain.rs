@@ -524,7 +524,8 @@ fn each_address(
     branch: Branch,
     addrs: Option<(IpAddr, IpAddr)>,
 ) -> Vec<(Branch, Option<IpAddr>, f64)> {
-    let Some((first, last)) = addrs.filter(|(first, last)| first < last) else {
+    // In a redacted copy, the first may be the greater one.
+    let Some((first, last)) = addrs.filter(|(first, last)| first != last) else {
         return vec![(branch, addrs.map(|(first, _)| first), 1.0)];
     };
     let ways = [first, last].into_iter().map(|chosen| {
