@@ -325,7 +325,7 @@ async fn a_release_without_the_mode_or_its_gate_blocks_the_switch() {
         let dir = release(version, gates, "iptables");
         let from = dir.path().to_str().unwrap();
         for command in ["doctor", "preflight"] {
-            let ran = kpx(&["--from", from, command, "--to", "nftables"]).await;
+            let ran = kpx(&["--from", from, command, "--to", "nftables", "-v"]).await;
             let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
             match words {
                 Some(words) => {

@@ -45,7 +45,7 @@ fn found(id: &str, evidence: &Evidence) -> String {
     let node = NodeSnapshot::new(evidence);
     let check = check::named(id)[0];
     match check::run(check, &Facts::new(&node, None)) {
-        Outcome::Fail(findings) => findings.iter().map(|of| format!("{of:?}\n")).collect(),
+        Outcome::Fail(findings) => format!("{findings:#?}"),
         other => format!("{other:?}"),
     }
 }

@@ -49,7 +49,7 @@ const TABLES: [&str; 3] = ["nat", "filter", "mangle"];
 fn paste(outputs: &[(String, String)]) -> Evidence {
     let mut text = String::new();
     for (command, output) in outputs {
-        text.push_str(&format!("root@node1:~# {command}\n{output}\n"));
+        text.extend(["root@node1:~# ", command, "\n", output, "\n"]);
     }
     let found =
         foreign::paste(text.as_bytes()).unwrap_or_else(|| panic!("nothing is recognised:\n{text}"));

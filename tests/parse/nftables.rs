@@ -362,7 +362,11 @@ fn the_text_and_the_json_of_rare_statements_parse_to_the_same_rules() {
     let others = listed.chains.iter().flat_map(|chain| &chain.rules);
     let others = others.flat_map(|rule| &rule.statements);
     let is_text = |of: &Statement| match of {
-        Statement::Other(value) => value.as_object().unwrap().values().all(|of| of.is_string()),
+        Statement::Other(value) => value
+            .as_object()
+            .unwrap()
+            .values()
+            .all(serde_json::Value::is_string),
         _ => true,
     };
     others.for_each(|of| assert!(is_text(of), "{of:?}"));

@@ -968,7 +968,7 @@ fn a_set_of_networks_and_links_stops_at_the_longest_prefix() {
         let mut evidence = iptables("-m set --match-set CLIENTS src,src -j DROP");
         let members: String = members
             .iter()
-            .map(|of| format!("add CLIENTS {of}\n"))
+            .flat_map(|of| ["add CLIENTS ", of, "\n"])
             .collect();
         let sets = format!("create CLIENTS hash:net,iface family inet\n{members}");
         evidence.insert(Item::Ipset, Ok(sets));

@@ -106,7 +106,7 @@ async fn each_port(
             target: format!("{}:{port}", args.target),
             ..args.clone()
         };
-        reports.push(Box::pin(trace_on(session, &args, None)).await?);
+        reports.push(trace_on(session, &args, None).await?);
     }
     let mut reports = reports.into_iter();
     let mut first = reports
@@ -127,6 +127,14 @@ pub(in crate::command) async fn to(
 
 /// Traces on one node; `seen` is a packet to compare with.
 pub(super) async fn trace_on(
+    session: &Session,
+    args: &TraceArgs,
+    seen: Option<&Seen>,
+) -> Result<TraceReport, Failure> {
+    Box::pin(trace_here(session, args, seen)).await
+}
+
+async fn trace_here(
     session: &Session,
     args: &TraceArgs,
     seen: Option<&Seen>,

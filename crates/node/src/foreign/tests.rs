@@ -520,7 +520,7 @@ fn names_of_chains_prove_their_endpoints() {
 
 #[test]
 fn a_row_may_have_no_target_and_a_number_for_its_protocol() {
-    let text = self::text(
+    let text = text(
         &evidence(
             "# iptables -nvL\nChain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target prot opt in out source destination\n\
              0 0 0 -- !eth0 * 0.0.0.0/0 0.0.0.0/0 mark match ! 0x1/0xff /* two \"words\" */\n\

@@ -526,17 +526,14 @@ fn removal_fix(facts: &Facts<'_>, family: Family, chain: &str) -> Fix {
     let all = all_rules(facts, &mut Collector::default());
     let of_family = all.into_iter().filter(|(of, ..)| *of == family);
     let mut jumps = of_family.filter_map(|(_, store, rules)| Some((store, jump_to(rules, chain)?)));
-    let command = match jumps.next() {
-        Some((store, number)) => {
-            let tool = tool(store, family);
-            format!(
-                "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
-            )
-        }
-        None => {
-            let tool = tool(IptablesBackend::InUse, family);
-            format!("{tool} -t nat -S {chain}")
-        }
+    let command = if let Some((store, number)) = jumps.next() {
+        let tool = tool(store, family);
+        format!(
+            "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
+        )
+    } else {
+        let tool = tool(IptablesBackend::InUse, family);
+        format!("{tool} -t nat -S {chain}")
     };
     Fix::on_node(text, command)
 }

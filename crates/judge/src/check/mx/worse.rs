@@ -12,7 +12,7 @@ use crate::proof::{Proved, beside_others};
 use crate::trace::{self, Hop, Rule, Verdict as End, why};
 use crate::verdict::{By, Fate, Fault, LossClass, Place, Worse, foreign_end};
 use kpx_node::backend::Mode;
-use kpx_node::backend::requirements::{Refusal, refusal};
+use kpx_node::backend::requirements::refusal;
 use kpx_node::evidence::{Gap, IPTABLES, Item};
 use kpx_node::net::Family;
 use kpx_node::node::desired::NEEDS;
@@ -127,17 +127,17 @@ fn worse(facts: &Facts<'_>) -> Verdict {
         .collect())
 }
 
-/// Fails if kube-proxy's release does not have `mode`, as KP22 says: then its rules there are not known.
+/// Fails if kube-proxy refuses `mode`, as KP22 says: nothing serves then, and no rule of others is the reason.
 fn refuse_missing(facts: &Facts<'_>, mode: Mode) -> Result<(), Gap> {
     let (Ok(found), Ok(config)) = (facts.version(), facts.configuration()) else {
         return Ok(());
     };
     match refusal(mode, found.version, &config) {
-        Some(Refusal::TooOld { .. }) => Err(Gap::NotApplicable(format!(
-            "kube-proxy {} does not have mode {mode}",
+        Some(_) => Err(Gap::NotApplicable(format!(
+            "kube-proxy {} does not start in mode {mode}: see KP22",
             found.version
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -271,9 +271,9 @@ fn finding(facts: &Facts<'_>, mode: Mode, class: LossClass, lost: &Lost<'_>) -> 
             reasons.push(reason);
         }
     }
-    let more = match reasons.len() - 1 {
+    let others = match reasons.len() - 1 {
         0 => String::new(),
-        more => format!("; and for {}", number_of(more, "other reason")),
+        count => format!("; and for {}", number_of(count, "other reason")),
     };
     let then = match first.then {
         Fate::Misled => "reach another program",
@@ -287,7 +287,7 @@ fn finding(facts: &Facts<'_>, mode: Mode, class: LossClass, lost: &Lost<'_>) -> 
         format!(" of {}", some_services(&lost.services))
     };
     let message = format!(
-        "in mode {mode}, connections from {} to {}{of} {then}{}{more}",
+        "in mode {mode}, connections from {} to {}{of} {then}{}{others}",
         class.from.words(),
         class.to.words(),
         reasons[0]
