@@ -137,10 +137,6 @@ changes! {
     NewIptables = 29;
     /// nftables: the mode exists, behind the gate `NFTablesProxyMode`, which is off by default.
     NftablesMode = 29;
-    /// nftables: the gate `NFTablesProxyMode` is on by default.
-    NftablesModeOn = 31;
-    /// nftables: the gate `NFTablesProxyMode` can no longer be off.
-    NftablesModeStable = 33;
     /// nftables: the first layout of the table that kpx knows.
     NftablesLayout = 30;
     /// ipvs: KUBE-IPVS-FILTER lets external addresses with local endpoints pass.
@@ -149,6 +145,8 @@ changes! {
     LoadBalancerIpModeDefault = 30;
     /// The gate `ServiceTrafficDistribution` is on by default.
     TrafficDistributionDefault = 31;
+    /// nftables: the gate `NFTablesProxyMode` is on by default.
+    NftablesModeOn = 31;
     /// iptables: nfacct counters for dropped and accepted packets.
     NfacctCounters = 32;
     /// UDP flows are ended by netlink; before, by the tool `conntrack`.
@@ -157,6 +155,8 @@ changes! {
     HintsWithoutAnnotation = 33;
     /// Hints for a node, behind the gate `PreferSameTrafficDistribution`.
     NodeHints = 33;
+    /// nftables: the gate `NFTablesProxyMode` can no longer be off.
+    NftablesModeStable = 33;
     /// The gate `PreferSameTrafficDistribution` is on by default.
     NodeHintsDefault = 34;
     /// nftables: other base chains, and jumps from them.
