@@ -8,10 +8,12 @@ use super::{Fate, Space, Way, classes};
 use crate::diff;
 use crate::trace::nftables::chain::AFFINITY;
 use kpx_node::backend::Mode;
+use kpx_node::backend::iptables::model::{Policy, Ruleset, Target as Jumps};
 use kpx_node::backend::nftables::model::Table;
+use kpx_node::backend::software::{self, Maker};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
-use kpx_node::node::{NodeSnapshot, conntrack};
+use kpx_node::node::{IptablesBackend, NodeSnapshot, conntrack};
 use kpx_node::owner::Owners;
 
 use crate::trace::{Assumed, Assumption, Flow, Outcome, Question, Verdict, World};
@@ -97,7 +99,8 @@ pub fn in_mode(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     Ok(packets)
 }
 
-/// Returns the same as [`in_mode`], or nothing if there are no rules of other software.
+/// Returns the same as [`in_mode`], or nothing if there are no rules beside those of kube-proxy and the kubelet, whose KUBE-FIREWALL
+/// stops only packets to addresses of the loopback link.
 ///
 /// # Errors
 ///
@@ -107,11 +110,53 @@ pub fn beside_others(
     mode: Mode,
     families: &[Family],
 ) -> Result<Packets, Gap> {
-    let (then, alone) = (Assumed::new(node, mode)?, Assumed::alone(node, mode)?);
-    if alone.has_rules_of(&then) {
-        return Ok(Packets::default());
+    if has_rules_of_others(&Assumed::new(node, mode)?.snapshot()) {
+        in_mode(node, mode, families)
+    } else {
+        Ok(Packets::default())
     }
-    in_mode(node, mode, families)
+}
+
+/// Returns whether software other than kube-proxy and the kubelet has rules, or a policy that does not accept.
+fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
+    let is_kubernetes = |maker| matches!(maker, Maker::KubeProxy | Maker::Both | Maker::Kubelet);
+    let has_own = |rules: &Ruleset<'_>| {
+        let chains = rules.tables.iter().flat_map(|table| {
+            let chains = table.chains.iter();
+            chains.map(move |chain| (table.name.as_ref(), chain))
+        });
+        let mut chains = chains
+            .filter(|(table, chain)| !is_kubernetes(software::maker_of_chain(table, &chain.name)));
+        chains.any(|(table, chain)| {
+            let mut rules = chain.rules.iter();
+            chain.policy == Some(Policy::Drop)
+                || rules.any(|rule| match &rule.target {
+                    Some(Jumps::Jump(to) | Jumps::Goto(to)) => {
+                        !is_kubernetes(software::maker_of_chain(table, to))
+                    }
+                    _ => true,
+                })
+        })
+    };
+    let stores = [
+        IptablesBackend::InUse,
+        IptablesBackend::Legacy,
+        IptablesBackend::Nft,
+    ];
+    let mut all = Family::BOTH
+        .into_iter()
+        .flat_map(|family| stores.map(|store| node.iptables(store, family)));
+    let is_read = Family::BOTH
+        .iter()
+        .any(|family| node.iptables(IptablesBackend::InUse, *family).is_ok());
+    let has_tables = node.nft().is_ok_and(|rules| {
+        rules.tables.iter().any(|table| {
+            let is_known = is_read && table.is_of_iptables()
+                || is_kubernetes(software::maker_of_table(&table.name));
+            !is_known && table.chains.iter().any(|chain| !chain.rules.is_empty())
+        })
+    });
+    has_tables || all.any(|rules| rules.is_ok_and(has_own))
 }
 
 /// Returns a packet to a Service that `tables` in the place of kube-proxy's rules would send elsewhere than `mode`, as text;

@@ -301,8 +301,10 @@ fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     for table in node.nft().map_or(&[][..], |rules| &rules.tables) {
         let is_of = [family.nft_name(), "inet"].contains(&table.family.as_str());
         // The tables of iptables-nft are read below.
-        let is_iptables = table.family != "inet" && IPTABLES.contains(&table.name.as_str());
-        if !is_of || is_iptables || software::maker_of_table(&table.name) == Maker::KubeProxy {
+        if !is_of
+            || table.is_of_iptables()
+            || software::maker_of_table(&table.name) == Maker::KubeProxy
+        {
             continue;
         }
         let chains = table.chains.iter();
@@ -359,9 +361,6 @@ fn ends_all(rule: &nftables::Rule) -> bool {
     let is_plain = |of: &Statement| is_end(of) || matches!(of, Statement::Counter { .. });
     rule.statements.iter().any(is_end) && rule.statements.iter().all(is_plain)
 }
-
-/// The tables of iptables.
-const IPTABLES: [&str; 5] = ["raw", "mangle", "nat", "filter", "security"];
 
 /// The priority at which kube-proxy translates destinations.
 const DSTNAT: i32 = -100;

@@ -21,9 +21,6 @@ const NAT_SRC: i32 = 100;
 const IPVS_IN: i32 = NAT_SRC - 1;
 const IPVS_OUT: i32 = NAT_DST + 2;
 
-/// Tables that iptables-nft keeps in nftables.
-const OF_IPTABLES: [&str; 5] = ["raw", "mangle", "nat", "filter", "security"];
-
 /// One thing registered at a hook.
 #[derive(Debug)]
 pub(crate) enum Stage<'w, 'a> {
@@ -193,9 +190,7 @@ pub(crate) fn stages<'w, 'a>(
     for chains in &world.chains {
         if let Rules::Unknown(gap) = &chains.rules {
             // The kernel's own list has them, too.
-            let of_iptables = |of: &&Table| {
-                of.family == family.nft_name() && OF_IPTABLES.contains(&of.name.as_str())
-            };
+            let of_iptables = |of: &&Table| of.family == family.nft_name() && of.is_of_iptables();
             let mut listed = tables.iter().filter(of_iptables).peekable();
             if Some(chains.store) == in_nftables
                 && listed.peek().is_some()
@@ -322,9 +317,7 @@ fn is_iptables(
     chain: &Chain,
     hook: Hook,
 ) -> Result<bool, Stop> {
-    let named = table.family != "inet"
-        && OF_IPTABLES.contains(&table.name.as_str())
-        && chain.name == hook.chain();
+    let named = table.is_of_iptables() && chain.name == hook.chain();
     if !named {
         return Ok(false);
     }

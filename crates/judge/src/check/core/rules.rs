@@ -4,7 +4,6 @@ use super::{Collector, by_family};
 use crate::check::{Facts, Proof};
 use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, States, Table};
 use kpx_node::backend::nftables::expect::TABLE;
-use kpx_node::backend::nftables::model as nftables;
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
@@ -80,12 +79,6 @@ pub(in crate::check) fn is_proxys(chain: &str) -> bool {
         "KUBE-HP-",
     ];
     chain.starts_with("KUBE-") && !others.iter().any(|other| chain.starts_with(other))
-}
-
-/// Returns whether `table` of nftables is one of iptables-nft, whose rules are read as rules of iptables.
-pub(in crate::check) fn is_of_iptables(table: &nftables::Table) -> bool {
-    let tables = ["raw", "mangle", "nat", "filter", "security"];
-    table.family != "inet" && tables.contains(&table.name.as_str())
 }
 
 /// Returns the sets and maps of nftables that are not in kube-proxy's tables.

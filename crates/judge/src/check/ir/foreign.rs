@@ -1,8 +1,7 @@
 //! Rules and settings of other software that affect kube-proxy's rules.
 
 use crate::check::core::{
-    Collector, FAMILIES, MODE, NFT, OBSERVED, RULES, is_of_iptables, is_open, rule_proof,
-    rules_in_use,
+    Collector, FAMILIES, MODE, NFT, OBSERVED, RULES, is_open, rule_proof, rules_in_use,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::backend::Mode;
@@ -280,7 +279,7 @@ fn nft_mark_users(facts: &Facts<'_>, findings: &mut Collector, bit: u32) -> Vec<
         read => findings.read(read),
     };
     let tables = rules.into_iter().flat_map(|rules| &rules.tables);
-    let others = tables.filter(|table| table.name != TABLE && !is_of_iptables(table));
+    let others = tables.filter(|table| table.name != TABLE && !table.is_of_iptables());
     let mut seen = Vec::new();
     for table in others {
         for chain in &table.chains {

@@ -36,6 +36,12 @@ pub struct Table {
 }
 
 impl Table {
+    /// Returns whether it is one of iptables-nft, whose rules are read as rules of iptables.
+    pub fn is_of_iptables(&self) -> bool {
+        let tables = ["raw", "mangle", "nat", "filter", "security"];
+        self.family != "inet" && tables.contains(&self.name.as_str())
+    }
+
     /// Returns the chain called `name`.
     pub fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|chain| chain.name == name)

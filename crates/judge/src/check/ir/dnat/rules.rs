@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::check::Facts;
-use crate::check::core::{Collector, by_family, idle_rules, is_of_iptables, rules_in_use};
+use crate::check::core::{Collector, by_family, idle_rules, rules_in_use};
 use crate::trace::region::{address, ends};
 use crate::trace::{Rule, Subsystem};
 use kpx_node::backend::iptables::model::{Match, Target};
@@ -140,7 +140,7 @@ pub(super) fn in_nftables(facts: &Facts<'_>, all: &mut Collector) -> Vec<Dnat> {
     };
     let tables = rules.into_iter().flat_map(|rules| &rules.tables);
     let mut found = Vec::new();
-    for table in tables.filter(|table| table.name != TABLE && !is_of_iptables(table)) {
+    for table in tables.filter(|table| table.name != TABLE && !table.is_of_iptables()) {
         let entries = table.chains.iter().filter(|chain| {
             let mut base = chain.base.iter();
             base.any(|base| base.kind == "nat" && HOOKS.contains(&base.hook.as_str()))
