@@ -164,9 +164,10 @@ impl Page {
                 let ran = self.read(&parts[1..]).await;
                 assert!(matches!(ran.code, 0 | 1 | 3), "{command}: {ran}");
                 if parts.contains(&"doctor") && !parts.contains(&"--to") {
-                    let mode = format!("mode       {} (", self.model.live);
-                    assert!(ran.out.contains(&mode), "{command}: {ran}");
-                    assert!(!ran.out.contains("-leftovers"), "{command}: {ran}");
+                    let first = ran.out.lines().next().unwrap();
+                    let mode = format!(", {}", self.model.live);
+                    assert!(first.ends_with(&mode), "{command}: {ran}");
+                    assert!(!ran.out.contains("left over"), "{command}: {ran}");
                 }
             }
         }

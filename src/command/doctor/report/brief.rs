@@ -1,6 +1,6 @@
 //! The doctor's report on one screen: the verdict, each cause with its fix, what passed, what is unknown, and the next command.
 
-use super::human::{checked, next, notes, unknown, verdict, worse};
+use super::human::{checked, later, next, notes, unknown, verdict, worse};
 use super::{Block, DoctorReport, Status};
 use crate::render::{Page, Style, Tone};
 use kpx_judge::check::{GROUPS, Severity};
@@ -38,6 +38,9 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     end.hang("", "  ", &checked(report, ""));
     passed(report, &mut end);
     unknown(report, REASONS, &mut end);
+    if let Some(later) = later(&report.head.added) {
+        end.para("  added    ", &later);
+    }
     notes(report, &mut end);
     next(report, &mut end);
     page.line("");

@@ -8,6 +8,7 @@ use crate::render::{Page, Tone};
 use crate::view::head::{Head, ModeHead, Sync};
 use kpx_judge::check::{EntryStatus, on};
 use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::words::number_of;
 
@@ -215,12 +216,14 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
     if let Some(time) = report.taken {
         facts.push(("collected", time.to_string()));
     }
-    if !added.is_empty() {
-        let names: Vec<&str> = added.iter().map(|item| item.file()).collect();
-        let text = format!("from the API server, later: {}", names.join(", "));
-        facts.push(("added", text));
-    }
+    facts.extend(later(added).map(|text| ("added", text)));
     facts
+}
+
+/// Returns which items are not of the time of the bundle, in words; `None` if all are.
+pub(super) fn later(added: &[Item]) -> Option<String> {
+    let names: Vec<&str> = added.iter().map(|item| item.file()).collect();
+    (!names.is_empty()).then(|| format!("from the API server, later: {}", names.join(", ")))
 }
 
 /// Returns the configured, reported and observed mode; equal ones are joined.
