@@ -1,6 +1,5 @@
 //! Which Node this machine is: found once, before anything is done in a Node's name.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use color_eyre::eyre::eyre;
@@ -370,15 +369,14 @@ fn options_text(session: &Session) -> String {
 
 /// Returns the options of another command that reads what `session` reads.
 pub(in crate::command) fn options_to_read(session: &Session) -> String {
-    let paths: Vec<&Path> = match (session.source.bundle(), session.source.foreign()) {
-        (_, Some(_)) => session.source.joined.iter().map(PathBuf::as_path).collect(),
-        (bundle, None) => bundle.into_iter().collect(),
-    };
-    let bundles = paths
-        .into_iter()
-        .map(|path| format!("--from {}", quoted(&path.display().to_string())));
+    let bundle = session.source.bundle();
+    let bundle = bundle.map(|path| format!("--from {}", quoted(&path.display().to_string())));
     let options = options(session).map(|(_, word)| word);
-    bundles.chain(options).collect::<Vec<_>>().join(" ")
+    bundle
+        .into_iter()
+        .chain(options)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns the options of `session` that select the node and the cluster: the flag, and it with its value.
@@ -583,43 +581,45 @@ mod tests {
                 node: node.map(str::to_owned),
                 ..Reach::default()
             }));
-            fix.line().unwrap()
+            (fix.command().unwrap(), fix.machine())
         };
         let kpx = |line: &'static str| Advice::kpx(line.split(' '));
         let own = kpx("reconcile --apply");
         let sysctl = Advice::OnNode("sysctl -w a=1".into());
         let pods = Advice::Anywhere("kubectl get pods".into());
+        let there = Some("w1");
         for (advice, options, node, expected) in [
-            (&own, "", None, "kpx reconcile --apply"),
+            (&own, "", None, ("kpx reconcile --apply", None)),
             (
                 &own,
                 "--node w1",
                 Some("w1"),
-                "kpx --node w1 reconcile --apply",
+                ("kpx --node w1 reconcile --apply", None),
             ),
-            (&sysctl, "--node w1", None, "sysctl -w a=1"),
-            (&sysctl, "--node w1", Some("w1"), "on w1: sysctl -w a=1"),
-            (&pods, "--node w1", Some("w1"), "kubectl get pods"),
+            (&sysctl, "--node w1", None, ("sysctl -w a=1", None)),
+            (&sysctl, "--node w1", Some("w1"), ("sysctl -w a=1", there)),
+            (&pods, "--node w1", Some("w1"), ("kubectl get pods", None)),
             (
                 &kpx("bridge down"),
                 "--node w1",
                 Some("w1"),
-                "on w1: kpx bridge down",
+                ("kpx bridge down", there),
             ),
             (
                 &kpx("preflight --to ipvs --load"),
                 "--node w1",
                 Some("w1"),
-                "on w1: kpx preflight --to ipvs --load",
+                ("kpx preflight --to ipvs --load", there),
             ),
             (
                 &kpx("explain CT01"),
                 "--node w1",
                 Some("w1"),
-                "kpx explain CT01",
+                ("kpx explain CT01", None),
             ),
         ] {
-            assert_eq!(reached(advice, options, node), expected);
+            let (command, machine) = reached(advice, options, node);
+            assert_eq!((command.as_str(), machine.as_deref()), expected);
         }
     }
 }

@@ -38,8 +38,8 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     end.hang("", "  ", &checked(report, ""));
     passed(report, &mut end);
     unknown(report, REASONS, &mut end);
-    if let Some(text) = later(&report.head.added) {
-        end.para("  added    ", &text);
+    if let Some(later) = later(&report.head.added) {
+        end.para("  added    ", &later);
     }
     notes(report, &mut end);
     next(report, &mut end);

@@ -220,7 +220,7 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Returns what was added to a bundle from the API server, if anything was.
+/// Returns which items are not of the time of the bundle, in words; `None` if all are.
 pub(super) fn later(added: &[Item]) -> Option<String> {
     let names: Vec<&str> = added.iter().map(|item| item.file()).collect();
     (!names.is_empty()).then(|| format!("from the API server, later: {}", names.join(", ")))
