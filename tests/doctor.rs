@@ -331,9 +331,9 @@ async fn a_release_without_the_mode_or_its_gate_blocks_the_switch() {
                 Some(words) => {
                     assert_eq!(ran.code, 1, "{version} {gates}: {ran}");
                     assert!(text.contains(words), "{version} {gates}: {ran}");
-                    assert!(text.contains("KP22"), "{ran}");
+                    assert!(text.contains("ERROR KP22"), "{ran}");
                 }
-                None => assert!(!text.contains("KP22"), "{version} {gates}: {ran}"),
+                None => assert!(!text.contains("ERROR KP22"), "{version} {gates}: {ran}"),
             }
         }
     }
