@@ -185,7 +185,7 @@ fn an_empty_node_gets_all_of_the_mode_and_a_second_run_changes_nothing() {
         assert_same(&after, &want, name);
         kpx(&netns, name, &["diff"], 0);
         let again = reconcile(&netns, name);
-        assert!(again.starts_with("no changes needed"), "{name}: {again}");
+        assert!(again.contains("no changes needed"), "{name}: {again}");
         assert_same(&state(&netns), &after, name);
     }
 }
@@ -311,7 +311,7 @@ fn a_step_that_fails_leaves_the_node_as_it_was() {
         "cat >/dev/null; echo 'ip6tables-restore: line 3 failed: No space left on device' >&2; exit 4",
     );
     let out = stopped(&netns, name, APPLY, &refusing);
-    assert!(out.starts_with("stopped at step "), "{out}");
+    assert!(out.contains("stopped at step "), "{out}");
     assert!(out.contains("all changes were rolled back"), "{out}");
     assert!(out.contains("No space left on device"), "{out}");
     assert_same(&state(&netns), &broken, "unwound");
@@ -605,7 +605,7 @@ fn what_iptables_mode_left_on_a_node_in_nftables_mode_is_removed_and_nothing_els
         "0\n"
     );
     let again = kpx(&netns, LEFT, CLEANUP, 0);
-    assert!(again.starts_with("no changes needed"), "{again}");
+    assert!(again.contains("no changes needed"), "{again}");
 }
 
 #[test]

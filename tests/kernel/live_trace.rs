@@ -80,6 +80,8 @@ fn uncount(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.remove("packets");
+            // One is of the node, the other of a snapshot.
+            map.remove("origin");
             map.values_mut().for_each(uncount);
         }
         Value::Array(all) => {
