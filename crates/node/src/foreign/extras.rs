@@ -391,7 +391,11 @@ impl<'a> Reader<'a> {
     fn icmp_name(&mut self, word: &str) -> Option<()> {
         let kind = self.next()?;
         let (inverted, kind) = bang(kind, false);
-        let (module, option) = icmp(word.starts_with("ipv6"));
+        let six = word.starts_with("ipv6");
+        let (module, option) = icmp(six);
+        let names = if six { ICMPV6 } else { ICMP };
+        let known = names.iter().find(|(name, _)| *name == kind);
+        let kind = known.map_or(kind, |(_, number)| number);
         self.matched(module, inverted, &format!("{option} {kind}"));
         Some(())
     }
@@ -785,6 +789,35 @@ impl<'a> Reader<'a> {
         Some(quoted(text))
     }
 }
+
+/// Names of types of ICMP, which a listing without `-n` has.
+const ICMP: &[(&str, &str)] = &[
+    ("echo-reply", "0"),
+    ("destination-unreachable", "3"),
+    ("fragmentation-needed", "3/4"),
+    ("source-quench", "4"),
+    ("redirect", "5"),
+    ("echo-request", "8"),
+    ("time-exceeded", "11"),
+    ("parameter-problem", "12"),
+    ("timestamp-request", "13"),
+    ("timestamp-reply", "14"),
+];
+
+/// The same of `ICMPv6`.
+const ICMPV6: &[(&str, &str)] = &[
+    ("destination-unreachable", "1"),
+    ("packet-too-big", "2"),
+    ("time-exceeded", "3"),
+    ("parameter-problem", "4"),
+    ("echo-request", "128"),
+    ("echo-reply", "129"),
+    ("router-solicitation", "133"),
+    ("router-advertisement", "134"),
+    ("neighbour-solicitation", "135"),
+    ("neighbour-advertisement", "136"),
+    ("redirect", "137"),
+];
 
 const fn icmp(six: bool) -> (&'static str, &'static str) {
     if six {
