@@ -408,8 +408,12 @@ async fn what_cannot_be_read_is_named() {
     .unwrap();
     fs::remove_file(path.join("networking/ipvsadm.txt")).unwrap();
     symlink("/etc/passwd", path.join("networking/ipvsadm.txt")).unwrap();
+    fs::write(path.join("pods.tar.gz"), "x").unwrap();
     let ran = kpx(&["--from", &path.display().to_string(), "show", "chains"]).await;
     assert!(ran.err.contains("its name is not UTF-8"), "{ran}");
+    let nested =
+        "pods.tar.gz (it is an archive in this one: unpack it, and name it with another --from)";
+    assert!(ran.err.contains(nested), "{ran}");
     assert!(
         ran.err
             .contains("networking/ipvsadm.txt (refused: it is a symbolic link)"),

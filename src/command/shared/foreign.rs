@@ -4,6 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use color_eyre::eyre::eyre;
+
 use super::failure::{Failure, Hint as _};
 use super::identity;
 use super::io::Io;
@@ -98,7 +100,11 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
     }
     let (name, others) = if path == Path::new("-") {
         let mut bytes = Vec::new();
-        (&mut *io.input).take(MOST).read_to_end(&mut bytes)?;
+        (&mut *io.input).take(MOST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST {
+            let failure = Failure::from(eyre!("standard input is larger than 1 GiB"));
+            return Err(failure.with_hint("write it to a file, and name that with --from"));
+        }
         let others = evidence::others_of("standard input", bytes, &foreign::is_wanted);
         ("standard input".to_owned(), others.map_err(unreadable)?)
     } else {

@@ -121,7 +121,7 @@ const FAULTS: &[Fault] = &[
         name: "kube-proxy started in another mode than it is configured for now",
         broken_by: "printf nftables >$D/proxyMode",
         id: "KP01",
-        also: &["MX01", "MX05"],
+        also: &["MX05"],
         undone_by: "cp $R/kube-proxy/proxy-mode.txt $D/proxyMode",
     },
 ];

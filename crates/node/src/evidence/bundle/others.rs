@@ -92,6 +92,19 @@ impl Found {
         self.all.push(Other { path, content });
     }
 
+    /// Returns whether the file is to be read, and notes an archive, whose files are not looked at.
+    fn takes(&mut self, path: &str, wanted: &dyn Fn(&str) -> bool) -> bool {
+        const ARCHIVES: [&str; 8] = [
+            ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tar.zst", ".zip",
+        ];
+        if ARCHIVES.iter().any(|end| path.ends_with(end)) {
+            let why = "it is an archive in this one: unpack it, and name it with another --from";
+            self.push(path.to_owned(), Err(why.to_owned()));
+            return false;
+        }
+        wanted(path)
+    }
+
     fn read(&mut self, path: String, source: impl Read) {
         let content = content(source, self.room());
         self.push(path, content);
@@ -180,7 +193,7 @@ fn folder(
             } else {
                 folder(root, &path, depth + 1, wanted, found);
             }
-        } else if wanted(&path) {
+        } else if found.takes(&path, wanted) {
             let refused = |what: &str| Err(format!("refused: it is {what}"));
             if kind.is_symlink() {
                 found.push(path, refused("a symbolic link"));
@@ -230,7 +243,7 @@ fn of_source<R: Read + io::Seek>(
     let mut found = Found::new(limits);
     if head.starts_with(b"PK\x03\x04") {
         zip::walk(source, limits, &mut |path, content| {
-            if wanted(&path) {
+            if found.takes(&path, wanted) {
                 found.push(path, content(found.room()));
             }
             ControlFlow::Continue(())
@@ -310,7 +323,7 @@ fn tar(source: impl Read, wanted: &dyn Fn(&str) -> bool, found: &mut Found) {
             );
             return ControlFlow::Continue(());
         };
-        if !wanted(&path) {
+        if !found.takes(&path, wanted) {
             return ControlFlow::Continue(());
         }
         match kind {
