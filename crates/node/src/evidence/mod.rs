@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 pub use bundle::{
     BundleError, Limits, MANIFEST, Manifest, NODES, NodesWriter, Other, Recorded, SaveError,
-    UNKNOWN_TIME, Visit, each_node, is_bundle, load, load_file, load_node, load_within, others,
-    others_of, save, write_to,
+    UNKNOWN_TIME, Visit, each_node, is_archive, is_bundle, load, load_file, load_node, load_within,
+    others, others_of, save, write_to,
 };
 pub use by_tool::ByTool;
 pub use gap::{Forbidden, Gap};

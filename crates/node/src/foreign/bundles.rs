@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::command::Command;
 use super::split;
 use super::{Foreign, Reader};
-use crate::evidence::{Item, Other};
+use crate::evidence::{Item, Other, is_archive};
 
 /// The tools whose bundles are known.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -804,6 +804,7 @@ impl Reader {
                 Err(why) => {
                     if found.is_some()
                         || file.path.ends_with('/')
+                        || is_archive(&file.path)
                         || file.path.contains(char::REPLACEMENT_CHARACTER)
                     {
                         self.unread.push(format!("{} ({why})", file.path));

@@ -27,7 +27,7 @@ use super::{Evidence, Gap, Item, files};
 pub use manifest::{MANIFEST, Manifest, Recorded, UNKNOWN_TIME};
 use member::Found;
 pub use nodes::{NODES, Visit, each_node};
-pub use others::{Other, others, others_of};
+pub use others::{Other, is_archive, others, others_of};
 pub use save::{NodesWriter, SaveError, save, write_to};
 
 /// File of the script's bundle with the missing files: one per line, with the reason after a colon.

@@ -64,6 +64,14 @@ pub fn others_of(
     )
 }
 
+/// Returns whether the name of a file is that of an archive.
+pub fn is_archive(path: &str) -> bool {
+    let ends = [
+        ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tar.zst", ".zip",
+    ];
+    ends.iter().any(|end| path.ends_with(end))
+}
+
 struct Found {
     all: Vec<Other>,
     left: u64,
@@ -94,10 +102,7 @@ impl Found {
 
     /// Returns whether the file is to be read, and notes an archive, whose files are not looked at.
     fn takes(&mut self, path: &str, wanted: &dyn Fn(&str) -> bool) -> bool {
-        const ARCHIVES: [&str; 8] = [
-            ".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tar.zst", ".zip",
-        ];
-        if ARCHIVES.iter().any(|end| path.ends_with(end)) {
+        if is_archive(path) {
             let why = "it is an archive in this one: unpack it, and name it with another --from";
             self.push(path.to_owned(), Err(why.to_owned()));
             return false;
