@@ -75,6 +75,37 @@ async fn the_way_back_decides_what_comes_in() {
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
+async fn routing_policy_rules_ask_for_ports() {
+    let network = Network::new();
+    network
+        .fails(
+            "the port of the endpoint",
+            "ip rule add iif cni0 ipproto tcp dport 8080 prohibit priority 907",
+            FAR,
+            &["ipproto tcp dport 8080 prohibit"],
+        )
+        .await;
+    for harmless in [
+        "ip rule add ipproto tcp dport 81-8079 prohibit priority 908",
+        "ip rule add ipproto udp dport 8080 prohibit priority 909",
+        "ip rule add iif cni0 sport 22 prohibit priority 910",
+        "ip rule add uidrange 5000-6000 prohibit priority 911",
+        "ip rule add from 10.244.1.0/24 goto 912 priority 906",
+    ] {
+        network.shell(harmless);
+        network.agree(harmless).await;
+    }
+    network.shell("ip rule add ipproto tcp dport 80 prohibit priority 905");
+    network
+        .agree("the port of the Service, before it is translated")
+        .await;
+    let answer = network.why(FAR).await;
+    assert!(fate(&answer, Client::Host).fails(), "{}", answer.sentence);
+    assert_eq!(fate(&answer, Client::Pod), Fate::Works);
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
 async fn an_address_of_a_pod_is_no_address_of_the_node() {
     let network = Network::new();
     network

@@ -259,6 +259,7 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     Row {
         name: "two-proxies",
+        mode: Some("iptables"),
         breaks: &[
             Node(
                 "timeout 10 kube-proxy --kubeconfig={lab}/pki/admin.conf --proxy-mode=nftables --hostname-override=w1 \
@@ -338,6 +339,7 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     Row {
         name: "nat-dormant",
+        mode: Some("iptables"),
         breaks: &[Node("nft add table ip nat '{ flags dormant; }'")],
         back: &[Node("nft add table ip nat")],
         asked: &["demo/web:http"],
@@ -950,9 +952,283 @@ pub(crate) const FAULTS: &[Row] = &[
         mend: Back,
         ..ROW
     },
+    // Rules that look alike.
+    Row {
+        name: "return-before",
+        breaks: &[Node(
+            "iptables -t nat -I PREROUTING -s {client}/24 -d {web} -j RETURN",
+        )],
+        back: &[Node(
+            "iptables -t nat -D PREROUTING -s {client}/24 -d {web} -j RETURN",
+        )],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["PREROUTING"],
+        ..ROW
+    },
+    Row {
+        name: "drop-mark-harmless",
+        breaks: &[Node(
+            "iptables -t mangle -I PREROUTING -d {web} -j MARK --set-mark 0x8000",
+        )],
+        back: &[Node(
+            "iptables -t mangle -D PREROUTING -d {web} -j MARK --set-mark 0x8000",
+        )],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "reply-syn-ack",
+        breaks: &[Node(
+            "iptables -I FORWARD -p tcp --tcp-flags SYN,ACK SYN,ACK -j DROP",
+        )],
+        back: &[Node(
+            "iptables -D FORWARD -p tcp --tcp-flags SYN,ACK SYN,ACK -j DROP",
+        )],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["FORWARD", "reply"],
+        ..ROW
+    },
+    Row {
+        name: "nodeport-input-harmless",
+        breaks: &[Node("iptables -I INPUT -p tcp --dport 30080 -j DROP")],
+        back: &[Node("iptables -D INPUT -p tcp --dport 30080 -j DROP")],
+        asked: &["nodeport:30080"],
+        sent: Some(Sent(W1, "{w1}:30080", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "nodeport-raw",
+        breaks: &[Node(
+            "iptables -t raw -I PREROUTING -p tcp --dport 30080 -j DROP",
+        )],
+        back: &[Node(
+            "iptables -t raw -D PREROUTING -p tcp --dport 30080 -j DROP",
+        )],
+        asked: &["nodeport:30080"],
+        sent: Some(Sent(W1, "{w1}:30080", All)),
+        says: &["raw"],
+        ..ROW
+    },
+    Row {
+        // The reply of the other node's pod comes by another link, in another zone.
+        name: "zone",
+        breaks: &[Node("iptables -t raw -I PREROUTING -i cni0 -j CT --zone 5")],
+        back: &[Node("iptables -t raw -D PREROUTING -i cni0 -j CT --zone 5")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
+        says: &["zone"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "notrack-reply",
+        breaks: &[Node(
+            "iptables -t raw -I PREROUTING -s {far} -j CT --notrack",
+        )],
+        back: &[Node(
+            "iptables -t raw -D PREROUTING -s {far} -j CT --notrack",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["raw", "reply"],
+        ..ROW
+    },
+    // Rules of routing with ports, and before translation.
+    Row {
+        name: "rule-services-harmless",
+        breaks: &[Node("ip rule add to 10.96.0.0/12 blackhole priority 906")],
+        back: &[Node("ip rule del priority 906")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "rule-services-host",
+        breaks: &[Node("ip rule add to 10.96.0.0/12 blackhole priority 906")],
+        back: &[Node("ip rule del priority 906")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", All)),
+        says: &["blackhole"],
+        ..ROW
+    },
+    Row {
+        name: "rule-port",
+        breaks: &[Node(
+            "ip rule add iif cni0 ipproto tcp dport 8080 prohibit priority 907",
+        )],
+        back: &[Node("ip rule del priority 907")],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["dport 8080", "prohibit"],
+        ..ROW
+    },
+    Row {
+        name: "no-default-host",
+        breaks: &[Node("ip route del default")],
+        back: &[Node("ip route add default via {cp1}")],
+        asked: &["demo/web:http", "--source", "host"],
+        sent: Some(Sent(Host("w1"), "{web}:80", All)),
+        says: &["no route"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "route-of-pod",
+        breaks: &[Node("ip route add {near}/32 via {w2} dev eth0")],
+        back: &[Node("ip route del {near}/32")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
+        says: &["{near}", "eth0"],
+        mend: Back,
+        ..ROW
+    },
+    // Links of pods.
+    Row {
+        name: "port-down",
+        breaks: &[Node(concat!(
+            port_of!(),
+            "port_of {near} >/run/port; ip link set $(cat /run/port) down"
+        ))],
+        back: &[Node("ip link set $(cat /run/port) up")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "down"],
+        ..ROW
+    },
+    Row {
+        name: "port-without-bridge",
+        breaks: &[Node(concat!(
+            port_of!(),
+            "port_of {near} >/run/port; ip link set $(cat /run/port) nomaster"
+        ))],
+        back: &[Node(
+            "ip link set $(cat /run/port) master cni0; bridge link set dev $(cat /run/port) hairpin on",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "cni0"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "port-blocked",
+        breaks: &[Node(concat!(
+            port_of!(),
+            "port_of {near} >/run/port; bridge link set dev $(cat /run/port) state 0"
+        ))],
+        back: &[Node("bridge link set dev $(cat /run/port) state 3")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "state"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "bridge-nf-off",
+        breaks: &[Node("sysctl -w net.bridge.bridge-nf-call-iptables=0")],
+        back: &[Node("sysctl -w net.bridge.bridge-nf-call-iptables=1")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["bridge-nf-call-iptables"],
+        ..ROW
+    },
+    Row {
+        name: "neighbour-node",
+        breaks: &[Node(
+            "ip neigh replace {w2} lladdr 02:00:00:00:00:98 dev eth0 nud permanent",
+        )],
+        back: &[Node("ip neigh del {w2} dev eth0")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        open: true,
+        says: &["02:00:00:00:00:98"],
+        mend: Back,
+        ..ROW
+    },
+    // Inside the pod.
+    Row {
+        name: "client-no-route",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {client} ip route show default | head -n 1 >/run/route; in_pod {client} ip route del default; ",
+            "in_pod {client} ip route show >/run/routes; \
+             while read -r of; do case $of in 10.244.0.0/16*) in_pod {client} ip route del $of;; esac; done </run/routes"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {client} ip route add $(cat /run/route)"
+        ))],
+        asked: &["demo/web:http"],
+        sent: Some(Sent(W1, "{web}:80", All)),
+        says: &["{client}", "route"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "pod-link-down",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} ip route show default | head -n 1 >/run/route; in_pod {near} ip link set eth0 down"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} ip link set eth0 up; in_pod {near} ip route add $(cat /run/route)"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "down"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "pod-reply-blackhole",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} ip route add blackhole {client}/32"
+        ))],
+        back: &[Node(concat!(
+            in_pod!(),
+            "in_pod {near} ip route del blackhole {client}/32"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["{near}", "blackhole"],
+        mend: Back,
+        ..ROW
+    },
+    // Policies of Services.
+    Row {
+        name: "internal-local",
+        breaks: &[
+            Objects(
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: lone, namespace: demo, labels: {app: lone}}\n\
+                 spec: {nodeName: w2, terminationGracePeriodSeconds: 1, containers: [{name: app, image: \"lab.local/app:1\", \
+                 imagePullPolicy: IfNotPresent, args: [serve], ports: [{containerPort: 8080}]}]}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {name: lone, namespace: demo}\n\
+                 spec: {clusterIP: 10.96.77.6, internalTrafficPolicy: Local, selector: {app: lone}, \
+                 ports: [{port: 80, targetPort: 8080}]}\n",
+            ),
+            Kubectl("wait pod/lone --for=condition=Ready --timeout=30s"),
+        ],
+        back: &[Kubectl("delete service/lone pod/lone --wait=false")],
+        asked: &["demo/lone"],
+        sent: Some(Sent(W1, "10.96.77.6:80", All)),
+        says: &["internalTrafficPolicy"],
+        mend: Back,
+        ..ROW
+    },
     // Mode nftables on node w1.
     Row {
         name: "nft-dormant",
+        mode: Some("iptables"),
         breaks: &[
             On("w1", "iptables-save >/var/log/before.rules"),
             Kpx("migrate --to nftables --yes"),
@@ -966,6 +1242,7 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     Row {
         name: "two-proxies-nft",
+        mode: Some("iptables"),
         breaks: &[
             Node("iptables-restore --noflush </var/log/before.rules"),
             Kubectl("delete pod -l app=api --grace-period=1"),

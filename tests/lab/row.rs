@@ -57,6 +57,8 @@ pub(crate) enum From {
 pub(crate) struct Row {
     /// Empty for a row that its cause names.
     pub(crate) name: &'static str,
+    /// The mode in which the row is a fault; every mode if `None`.
+    pub(crate) mode: Option<&'static str>,
     pub(crate) breaks: &'static [Act],
     /// Takes the row back, whether it was mended or not.
     pub(crate) back: &'static [Act],
@@ -80,6 +82,7 @@ pub(crate) struct Row {
 /// What most rows have in common.
 pub(crate) const ROW: Row = Row {
     name: "",
+    mode: None,
     breaks: &[],
     back: &[],
     node: "w1",
@@ -467,13 +470,15 @@ const fn lost(failed: usize) -> Lost {
     }
 }
 
-/// Tries each of `rows`; fails at the end with all that are wrong. `ONLY` in the environment names the rows to try.
-pub(crate) fn try_all(lab: &Lab, rows: &[Row]) -> usize {
+/// Tries each of `rows` that is one in `mode`, which all nodes are in; fails at the end with all that are wrong. `ONLY` in the
+/// environment names the rows to try.
+pub(crate) fn try_all(lab: &Lab, rows: &[Row], mode: &str) -> usize {
     let only = only();
     let mut table = String::new();
     let (mut tried, mut wrong) = (0, Vec::new());
     for row in rows {
-        if !only.is_empty() && !only.contains(&row.title()) {
+        let is_named = only.is_empty() || only.contains(&row.title());
+        if !is_named || row.mode.is_some_and(|of| of != mode) {
             continue;
         }
         let network = row.sent.as_ref().map(|sent| match sent.0 {

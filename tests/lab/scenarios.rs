@@ -1,6 +1,7 @@
 //! What an operator does, and what a cluster does meanwhile.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +48,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "faults",
         about: "real connections fail, each for another reason: the verdict agrees with them, names it, and mends it as is printed",
         run: faults,
+    },
+    Scenario {
+        name: "faults-nftables",
+        about: "the same with all nodes in mode nftables",
+        run: faults_nftables,
     },
     Scenario {
         name: "findings",
@@ -539,15 +545,30 @@ fn remote_changes(lab: &Lab) -> String {
 
 fn why(lab: &Lab) -> String {
     settled(lab);
-    let broken = row::try_all(lab, BROKEN);
+    let broken = row::try_all(lab, BROKEN, "iptables");
     healthy(lab, "iptables");
     format!("{broken} Services")
 }
 
 fn faults(lab: &Lab) -> String {
     settled(lab);
-    let faults = row::try_all(lab, FAULTS);
+    let faults = row::try_all(lab, FAULTS, "iptables");
     healthy(lab, "iptables");
+    format!("{faults} faults")
+}
+
+fn faults_nftables(lab: &Lab) -> String {
+    settled(lab);
+    let before = configuration(lab);
+    laptop(lab, &words(&by_copies(&[]))).exits(0);
+    let tried = catch_unwind(AssertUnwindSafe(|| {
+        let faults = row::try_all(lab, FAULTS, "nftables");
+        healthy(lab, "nftables");
+        faults
+    }));
+    laptop(lab, &go_on(STATIC, "rollback")).exits(0);
+    assert_eq!(configuration(lab), before);
+    let faults = tried.unwrap_or_else(|why| resume_unwind(why));
     format!("{faults} faults")
 }
 

@@ -120,6 +120,26 @@ async fn rules_of_the_node_stop_replies() {
             FAR,
             &["replies", "back in table inet strict"],
         ),
+        (
+            "the first reply alone",
+            "iptables -I FORWARD -p tcp --tcp-flags SYN,ACK SYN,ACK -j DROP",
+            FAR,
+            &["replies", "FORWARD in table filter"],
+        ),
+        (
+            "the flags of the first reply",
+            "nft add table inet strict\n\
+             nft 'add chain inet strict first { type filter hook forward priority -10; }'\n\
+             nft 'add rule inet strict first tcp flags & (syn | ack) == syn | ack drop'",
+            FAR,
+            &["replies", "first in table inet strict"],
+        ),
+        (
+            "untracked replies",
+            "iptables -t raw -I PREROUTING -s 10.244.2.7 -j CT --notrack",
+            FAR,
+            &["untracks the replies", "PREROUTING in table raw"],
+        ),
     ] {
         network.fails(about, fault, service, words).await;
     }
@@ -146,6 +166,68 @@ async fn rules_of_the_node_stop_replies() {
     assert!(fate(&answer, Client::Host).fails(), "{}", answer.sentence);
     network.shell("iptables -t raw -I PREROUTING -d 10.0.2.15 -p tcp --sport 8080 -j ACCEPT");
     network.agree("an accepted reply that INPUT rejects").await;
+}
+
+#[tokio::test]
+#[ignore = "needs root, for network namespaces"]
+async fn zones_of_conntrack_are_not_followed() {
+    let network = Network::new();
+    network.shell("iptables -t raw -I PREROUTING -i cni0 -j CT --zone 5");
+    assert!(!network.answers(Client::Pod, FAR));
+    let answer = network.why(FAR).await;
+    assert_eq!(fate(&answer, Client::Pod), Fate::Unknown);
+    assert!(answer.sentence.contains("zone"), "{}", answer.sentence);
+    assert_eq!(fate(&answer, Client::Host), Fate::Works);
+}
+
+#[tokio::test]
+#[ignore = "needs root, for network namespaces"]
+async fn links_and_routes_of_pods_decide() {
+    let mut network = Network::new();
+    network.reads_pods = true;
+    let near = Inside::new(&network.near);
+    let client = Inside::new(&network.client);
+    for (about, fault, service, words) in [
+        (
+            "the pod's link on the node",
+            "ip link set veth1 down".to_owned(),
+            NEAR,
+            &["veth1 is down"][..],
+        ),
+        (
+            "a port that blocks",
+            "bridge link set dev veth1 state 0".to_owned(),
+            NEAR,
+            &["veth1 is a bridge port in state disabled"],
+        ),
+        (
+            "a link outside its bridge",
+            "ip link set veth1 nomaster".to_owned(),
+            NEAR,
+            &["veth1 is no port of bridge cni0"],
+        ),
+        (
+            "no way back inside",
+            near.line("ip route add blackhole 10.244.1.5/32"),
+            NEAR,
+            &["10.244.1.6", "blackhole", "replies to 10.244.1.5"],
+        ),
+        (
+            "no way out inside",
+            client.line("ip route add prohibit 10.96.0.0/16"),
+            FAR,
+            &["10.244.1.5", "prohibit"],
+        ),
+    ] {
+        network.fails(about, &fault, service, words).await;
+    }
+    network.shell(&near.line("ip link set up0 down"));
+    network.agree("the link inside the pod").await;
+    let said = network.why(NEAR).await.sentence;
+    assert!(
+        said.contains("in the network of pod 10.244.1.6, up0 is down"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

@@ -259,6 +259,7 @@ fn xdp(all: &[LinkXdp]) -> Option<Value> {
 
 fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
     let known = port.iter().filter_map(|attribute| match attribute {
+        InfoBridgePort::State(state) => Some(("state", json!(state.to_string()))),
         InfoBridgePort::HairpinMode(on) => Some(("hairpin", json!(on))),
         InfoBridgePort::Learning(on) => Some(("learning", json!(on))),
         InfoBridgePort::UnicastFlood(on) => Some(("flood", json!(on))),

@@ -43,6 +43,7 @@ const SETTINGS: &[&str] = &[
     "net/ipv4/tcp_l3mdev_accept",
     "net/ipv4/tcp_max_syn_backlog",
     "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_tw_recycle",
     "net/ipv4/tcp_tw_reuse",
     "net/ipv4/vs/*",
     "net/ipv6/bindv6only",

@@ -117,7 +117,8 @@ pub fn beside_others(
     }
 }
 
-/// Returns whether software other than kube-proxy and the kubelet has rules, or a policy that does not accept.
+/// Returns whether software other than kube-proxy and the kubelet has rules, or a policy that does not accept. Rules that were not
+/// read may be such.
 fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
     let is_kubernetes = |maker| matches!(maker, Maker::KubeProxy | Maker::Both | Maker::Kubelet);
     let has_own = |rules: &Ruleset<'_>| {
@@ -156,7 +157,10 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
             !is_known && table.chains.iter().any(|chain| !chain.rules.is_empty())
         })
     });
-    has_tables || all.any(|rules| rules.is_ok_and(has_own))
+    let is_unread = |gap: &Gap| !matches!(gap, Gap::NotApplicable(_));
+    has_tables
+        || node.nft().as_ref().is_err_and(is_unread)
+        || all.any(|rules| rules.map_or_else(|gap| is_unread(&gap), has_own))
 }
 
 /// Returns a packet to a Service that `tables` in the place of kube-proxy's rules would send elsewhere than `mode`, as text;

@@ -103,6 +103,14 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::JoinPorts(bridge) => {
                 self.edit_ports(bridge, |port| port.isolated = Some(false));
             }
+            Repair::RaiseLink(name, bridge) => self.copy.edit_links(|all| {
+                for link in all.all.iter_mut().filter(|of| of.name == *name) {
+                    link.flags.retain(|of| of != "NO-CARRIER");
+                    link.flags.push("UP".to_owned());
+                    link.port_state = None;
+                    link.master = bridge.clone().or(link.master.take());
+                }
+            }),
             Repair::RemoveXfrm(policy) => self
                 .copy
                 .edit_xfrm(|all| all.all.retain(|of| of != policy.as_ref())),

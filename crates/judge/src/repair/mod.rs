@@ -51,6 +51,8 @@ pub enum Repair {
     RemoveFilter(String, Option<Box<Filter>>),
     /// The ports of a bridge are not isolated.
     JoinPorts(String),
+    /// A link is up and forwards; as a port of this bridge, if one is given.
+    RaiseLink(String, Option<String>),
     /// The network of the pod with this address takes and answers packets.
     OpenPod(IpAddr),
     /// The object of the cluster is edited, and kube-proxy programs the change.

@@ -38,10 +38,8 @@ impl Walker<'_, '_, '_> {
         let packet = &branch.packet;
         let source = packet.source();
         let decision = self.router.decide(Lookup {
-            destination: packet.destination(),
             source: flow.source.map(|_| source),
-            mark: Some(packet.mark()),
-            input: None,
+            ..Lookup::of(packet, None)
         });
         if flow.source.is_none() {
             let chosen = match &decision {

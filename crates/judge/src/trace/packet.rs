@@ -50,6 +50,8 @@ pub struct Reply {
     pub from: u16,
     /// The client to which nat translates it back, if the first packet had another source when it left.
     pub back: Option<IpAddr>,
+    /// Whether nat changed the first packet, so that it has to translate the reply.
+    pub translated: bool,
 }
 
 /// A packet on its way, with what the kernel keeps beside it.
@@ -68,6 +70,8 @@ pub(crate) struct Packet {
     proto: Proto,
     /// The address to which nat is to translate a reply back.
     pub(crate) back: Option<IpAddr>,
+    /// Whether it is a reply that nat has to translate.
+    pub(crate) translated: bool,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -200,6 +204,7 @@ impl Packet {
             snat: false,
             source_port: None,
             back: None,
+            translated: false,
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,

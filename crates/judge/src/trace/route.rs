@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use super::packet::Link;
+use super::packet::{Link, Packet};
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family};
@@ -46,6 +46,18 @@ pub(crate) struct Lookup<'a> {
     /// `None` for no mark.
     pub(crate) mark: Option<AskedMark<'a>>,
     pub(crate) input: Option<&'a str>,
+    /// `None` if rules with protocols or ports are not to apply.
+    pub(crate) transport: Option<Transport<'a>>,
+}
+
+/// The protocol of a packet and its ports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transport<'a> {
+    /// The protocol's number.
+    pub(crate) proto: Asked<'a, u8>,
+    pub(crate) port: Asked<'a, u16>,
+    /// `None` for some ephemeral port.
+    pub(crate) source_port: Option<u16>,
 }
 
 impl<'a> Lookup<'a> {
@@ -56,6 +68,22 @@ impl<'a> Lookup<'a> {
             source: None,
             mark: None,
             input: None,
+            transport: None,
+        }
+    }
+
+    /// Returns the look-up of `packet`, which comes in by `input`.
+    pub(crate) fn of(packet: &'a Packet, input: Option<&'a str>) -> Self {
+        Self {
+            destination: packet.destination(),
+            source: Some(packet.source()),
+            mark: Some(packet.mark()),
+            input,
+            transport: Some(Transport {
+                proto: packet.proto(),
+                port: packet.port(),
+                source_port: packet.source_port,
+            }),
         }
     }
 }
@@ -237,11 +265,17 @@ impl<'a> Router<'a> {
                 both.flat_map(default_rules).collect()
             }),
         };
+        let mut from = 0;
         for rule in rules.iter().filter(|rule| rule.family == family) {
-            if self.but.1.as_ref() == Some(rule) || !applies(rule, lookup) {
+            if rule.priority < from || self.but.1.as_ref() == Some(rule) || !applies(rule, lookup) {
                 continue;
             }
+            from = rule.goto.unwrap_or(from);
             let Some(table) = &rule.table else {
+                // Rules for VRFs and those that only go on decide nothing.
+                if matches!(rule.action.as_str(), "" | "nop" | "goto") {
+                    continue;
+                }
                 return Best::Rule(rule.action.clone());
             };
             let found = self.table(routes, family, table).find(lookup.destination);
@@ -399,9 +433,34 @@ fn applies(rule: &PolicyRule, lookup: Lookup<'_>) -> bool {
             .iif
             .as_deref()
             .is_none_or(|i| lookup.input.unwrap_or("lo") == i)
-        && rule.oif.is_none();
+        && rule.oif.is_none()
+        && carries(rule, lookup.transport)
+        && rule.users.is_none_or(|(first, _)| first == 0)
+        && rule.tos == 0;
     holds != rule.not
 }
+
+/// Returns whether a packet with this protocol and these ports is one that `rule` is for.
+fn carries(rule: &PolicyRule, transport: Option<Transport<'_>>) -> bool {
+    if rule.proto.is_none() && rule.ports.is_none() && rule.source_ports.is_none() {
+        return true;
+    }
+    transport.is_some_and(|of| {
+        rule.proto.is_none_or(|proto| of.proto.is(proto.number()))
+            && rule
+                .ports
+                .is_none_or(|(first, last)| of.port.between(first, last))
+            && rule
+                .source_ports
+                .is_none_or(|(first, last)| match of.source_port {
+                    Some(port) => (first..=last).contains(&port),
+                    None => first <= EPHEMERAL.0 && EPHEMERAL.1 <= last,
+                })
+    })
+}
+
+/// The kernel's own range of ports for clients.
+const EPHEMERAL: (u16, u16) = (32_768, 60_999);
 
 /// The rules every kernel starts with.
 fn default_rules(family: Family) -> Vec<PolicyRule> {
@@ -414,7 +473,13 @@ fn default_rules(family: Family) -> Vec<PolicyRule> {
             mark: None,
             iif: None,
             oif: None,
+            proto: None,
+            source_ports: None,
+            ports: None,
+            users: None,
+            tos: 0,
             not: false,
+            goto: None,
             table: Some(table.to_owned()),
             action: String::new(),
             suppress_prefix: None,

@@ -41,12 +41,9 @@ impl Walker<'_, '_, '_> {
             outcomes.push(outcome(branch, Verdict::Drop, reason));
             return None;
         }
-        let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination(),
-            source: Some(branch.packet.source()),
-            mark: Some(branch.packet.mark()),
-            input: input.as_deref(),
-        });
+        let decision = self
+            .router
+            .decide(Lookup::of(&branch.packet, input.as_deref()));
         match &decision {
             Decision::Local { .. } => {
                 branch.packet.gateway = None;
@@ -169,12 +166,7 @@ impl Walker<'_, '_, '_> {
     }
 
     pub(super) fn reroute(&self, branch: Branch) -> (Branch, End) {
-        let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination(),
-            source: Some(branch.packet.source()),
-            mark: Some(branch.packet.mark()),
-            input: None,
-        });
+        let decision = self.router.decide(Lookup::of(&branch.packet, None));
         let tcp = branch.packet.is(Proto::Tcp);
         match self.leave(branch, decision, End::Accept) {
             // Other protocols hand the error to the program; TCP does not look, and asks again until it gives up.

@@ -48,6 +48,10 @@ pub(crate) struct Branch {
     pub(crate) path: Path,
 }
 
+/// Why the way of a packet is unknown behind a rule that sets a zone.
+pub(crate) const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone \
+                                are not translated back";
+
 /// How a chain, a base chain or a hook ends for a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum End {
@@ -180,6 +184,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
         let begun = begun.map(|(mut branch, phase)| {
             branch.packet.source_port = Some(reply.from);
             branch.packet.back = reply.back;
+            branch.packet.translated = reply.translated;
             branch.packet.established = true;
             branch.packet.reply = true;
             branch.packet.bound = [true; 2];
@@ -334,6 +339,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     Hook::Prerouting | Hook::Output => DESTINATION,
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
                 };
+                if branch.packet.translated && branch.packet.untracked {
+                    let reason = "untracked before nat, which does not translate it back";
+                    return Ok(smallvec![(branch, End::Drop(reason.to_owned()))]);
+                }
                 if side == DESTINATION {
                     branch.packet.translate_back();
                 }

@@ -328,7 +328,9 @@ impl Judge<'_> {
             Some(fault) if fault.fate().fails() => Some(fault),
             there => match here {
                 // The other node shows it.
-                Some(Fault::Unknown(Missing::OtherMachine(_) | Missing::Vacant { .. })) => there,
+                Some(Fault::Unknown(
+                    Missing::OtherMachine(_) | Missing::Vacant { .. } | Missing::Silent { .. },
+                )) => there,
                 here => here.or(there),
             },
         };
@@ -462,7 +464,7 @@ impl Judge<'_> {
             Entry::Pod
         };
         // Translated back, the reply goes to where the packet was sent from.
-        let reply = reply(question, outcome, entry);
+        let reply = reply(self.node, question, outcome, entry);
         let replies = walks.back(&reply);
         let fault = self.stopped(&replies, outcome.sent_from);
         let fault = fault.or_else(|| untracked(outcome, &replies));

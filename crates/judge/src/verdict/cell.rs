@@ -337,16 +337,20 @@ impl Judge<'_> {
             .into_iter()
             // No client outside the cluster has a route to these addresses.
             .filter(|source| source.entry != Entry::Outside || !is_inside)
+            // Everybody else has loopback addresses of their own.
+            .filter(|source| source.entry == Entry::Host || !to.is_loopback())
             .map(|source| (Client::of(&source, self), source))
             .collect();
         if clients.iter().any(|(_, of)| of.entry == Entry::Outside) {
             let other = self.ruled_client(target.family());
             clients.extend(other.map(|source| (Client::Outside, source)));
         }
-        let typical = clients.iter().find(|(client, _)| *client == Client::Pod);
-        let typical = typical.and_then(|(_, source)| source.addr);
-        let single = self.single_pods(target, typical);
-        clients.extend(single.map(|source| (Client::Single, source)));
+        if !to.is_loopback() {
+            let typical = clients.iter().find(|(client, _)| *client == Client::Pod);
+            let typical = typical.and_then(|(_, source)| source.addr);
+            let single = self.single_pods(target, typical);
+            clients.extend(single.map(|source| (Client::Single, source)));
+        }
         if target.kind.is_internal() {
             clients.extend(self.itself(target).map(|source| (Client::Itself, source)));
         }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use crate::trace::region::Asked;
-use crate::trace::route::{Decision, Lookup, Router};
-use kpx_node::net::{Cidr, Family};
+use crate::trace::route::{Decision, Lookup, Router, Transport};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
 
@@ -108,10 +108,13 @@ impl<'n> Ways<'n> {
     pub fn diverted(&self, to: SocketAddr, source: IpAddr, directly: bool) -> Option<Diversion> {
         let leaves = |router: &Router<'n>| {
             let lookup = Lookup {
-                destination: Asked::new(to.ip(), None),
                 source: Some(Asked::new(source, None)),
-                mark: None,
-                input: None,
+                transport: (to.port() != 0).then(|| Transport {
+                    proto: Asked::new(Proto::Tcp.number(), None),
+                    port: Asked::new(to.port(), None),
+                    source_port: None,
+                }),
+                ..Lookup::to(Asked::new(to.ip(), None))
             };
             match router.decide(lookup) {
                 Decision::Out { gateway, .. } => !directly || gateway.is_none(),

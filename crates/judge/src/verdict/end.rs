@@ -29,11 +29,13 @@ impl Judge<'_> {
                 return match endpoint.state {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
                         .taken_endpoint(question, outcome, endpoint)
+                        .or_else(|| self.ended(endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.vacant(endpoint))
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(endpoint))
-                        .or_else(|| self.unready(endpoint)),
+                        .or_else(|| self.unready(endpoint))
+                        .or_else(|| self.silent(endpoint)),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
                     None => Some(self.without_objects(question)),
                 };
@@ -101,6 +103,34 @@ impl Judge<'_> {
             _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
             _ => None,
         }
+    }
+
+    /// Returns the fault of an endpoint whose pod has ended, unless another one has its address by now.
+    fn ended(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let pod = endpoint.pod.as_deref()?;
+        let phase = self.places.ended(pod)?;
+        if matches!(self.places.holder(endpoint.addr.ip()), Some(Holder::Pod(_))) {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::Ended {
+            at: endpoint.addr,
+            pod: pod.to_owned(),
+            phase: phase.to_owned(),
+        })))
+    }
+
+    /// Returns the doubt about an endpoint on a Node that has gone, or whose kubelet no longer reports.
+    fn silent(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let node = endpoint.node.as_deref()?;
+        if endpoint.local == Some(true) {
+            return None;
+        }
+        let since = self.places.silent(node)?;
+        Some(Fault::Unknown(Missing::Silent {
+            node: node.to_owned(),
+            since: since.map(str::to_owned),
+            address: endpoint.addr,
+        }))
     }
 
     /// Returns the doubt about an endpoint that gets connections although its pod is not ready.

@@ -203,6 +203,15 @@ pub enum Missing {
         /// The endpoint.
         address: SocketAddr,
     },
+    /// The Node of the endpoint has gone, or its kubelet no longer reports.
+    Silent {
+        /// The Node.
+        node: String,
+        /// Since when it does not report, RFC 3339, empty if that is not known; `None` for a Node that has gone.
+        since: Option<String>,
+        /// The endpoint.
+        address: SocketAddr,
+    },
     /// The packet to a pod of another node leaves otherwise than by that node's address: it is unknown whether that is a way.
     PodRoute {
         /// The endpoint.
@@ -467,6 +476,24 @@ impl fmt::Display for Missing {
                 "whether endpoint {address} answers is unknown: pod {pod} is not ready, and gets connections all the \
                  same (publishNotReadyAddresses, or an EndpointSlice that is behind)"
             ),
+            Self::Silent {
+                node,
+                since,
+                address,
+            } => {
+                write!(f, "whether endpoint {address} answers is unknown: ")?;
+                match since.as_deref() {
+                    None => write!(
+                        f,
+                        "the cluster has no Node {node}, on which it is said to run"
+                    ),
+                    Some("") => write!(f, "the kubelet of its node {node} no longer reports"),
+                    Some(since) => write!(
+                        f,
+                        "the kubelet of its node {node} has not reported since {since}"
+                    ),
+                }
+            }
             Self::PodRoute {
                 address,
                 range,

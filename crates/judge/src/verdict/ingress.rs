@@ -193,10 +193,8 @@ impl Judge<'_> {
             return None;
         }
         let lookup = Lookup {
-            destination: Asked::new(source, None),
             source: Some(Asked::new(destination, None)),
-            mark: None,
-            input: None,
+            ..Lookup::to(Asked::new(source, None))
         };
         let back = self.router.found(lookup).ok()?;
         let devices = back.map_or_else(Vec::new, Route::devices);

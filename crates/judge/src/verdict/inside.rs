@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use foldhash::HashMap;
 
 use super::judge::{Judge, Question, is_of_old};
-use super::{By, Fault, Missing, Obstacle};
+use super::{By, Fault, Missing, Obstacle, Ways};
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
 use kpx_node::evidence::Gap;
@@ -26,10 +28,10 @@ pub(super) struct Insides<'n> {
     /// `None` for an address that several have.
     by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
     /// Why packets to an address and port, from another address, are not answered.
-    known: RefCell<HashMap<Asked, Option<Fault>>>,
+    known: RefCell<HashMap<Ask, Option<Fault>>>,
 }
 
-type Asked = (SocketAddr, Proto, IpAddr);
+type Ask = (SocketAddr, Proto, IpAddr);
 
 impl Judge<'_> {
     /// Returns why the network of the pod at the end of the way does not take the packet, or does not answer it.
@@ -75,9 +77,26 @@ impl Judge<'_> {
             ..flow.clone()
         };
         let inside = Inside::of(network, address);
-        network
-            .has_rules()
-            .then(|| inside.stopped(&leaves, false))?
+        let stopped = || {
+            let has_rules = network.has_rules();
+            has_rules.then(|| inside.stopped(&leaves, false)).flatten()
+        };
+        let link = || {
+            self.link_inside(address)
+                .map(|of| Fault::Obstacle(Box::new(of)))
+        };
+        let nowhere = || inside.nowhere(flow.destination, false);
+        link().or_else(nowhere).or_else(stopped)
+    }
+
+    /// Returns whether the network of the pod with `address` has no way to the Services of its family.
+    pub(super) fn leads_nowhere(&self, address: IpAddr) -> bool {
+        let network = self.network_of(address).ok().flatten();
+        let to = self.places.any_service(Family::of(address));
+        let (Some(network), Some(to)) = (network, to) else {
+            return false;
+        };
+        Inside::of(network, address).nowhere(to, false).is_some()
     }
 
     /// Returns whether the network of the pod with `address` has rules of its own.
@@ -135,8 +154,9 @@ impl<'p> Inside<'p> {
     /// Returns why a packet that comes in does not end at a program, or is not answered.
     fn end(&self, comes: &Flow) -> Option<Fault> {
         let at = SocketAddr::new(comes.destination, comes.port);
+        let no_way_back = || self.nowhere(comes.source?, true);
         if !self.network.has_rules() {
-            return self.deaf(comes.proto, at, at);
+            return self.deaf(comes.proto, at, at).or_else(no_way_back);
         }
         let node = NodeSnapshot::new(&self.network.evidence);
         let family = Family::of(comes.destination);
@@ -159,6 +179,33 @@ impl<'p> Inside<'p> {
         faults
             .find_map(|fault| fault)
             .or_else(|| self.stopped(&answers, true))
+            .or_else(no_way_back)
+    }
+
+    /// Returns the fault of packets to `to`, or of replies, if no route of the pod's network leads there.
+    fn nowhere(&self, to: IpAddr, reply: bool) -> Option<Fault> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        // Files of a process do not have them.
+        if node.routes().is_err() {
+            return None;
+        }
+        let lookup = Lookup {
+            source: Some(Asked::new(self.address, None)),
+            ..Lookup::to(Asked::new(to, None))
+        };
+        let decided = Router::new(&node).decide(lookup);
+        if !matches!(decided, Decision::Nowhere(_)) {
+            return None;
+        }
+        let ways = Ways::of(&node);
+        let diverted = ways.diverted(SocketAddr::new(to, 0), self.address, false);
+        Some(Fault::Obstacle(Box::new(Obstacle::InsideRoute {
+            pod: self.address,
+            pid: self.network.pid,
+            to,
+            by: diverted.map(|of| (of.words, of.by.removal())),
+            reply,
+        })))
     }
 
     /// Returns why the pod's own packet does not leave its network.

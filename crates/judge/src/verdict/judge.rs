@@ -177,6 +177,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.ttl(question, outcome))
                     .or_else(|| self.blocked_by_ipsec(question, outcome))
                     .or_else(|| self.dropped_by_tc(question, outcome))
+                    .or_else(|| self.broken_link(question, outcome))
                     .or_else(|| self.isolated(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Fate;
+use super::link_state::LinkState;
 use super::local_ports::PORT_RANGE;
 use super::place::Home;
 use crate::trace::mismatch::listed;
@@ -63,6 +64,37 @@ pub enum Obstacle {
         filter: Option<Box<Filter>>,
         /// Whether it drops the replies.
         reply: bool,
+    },
+    /// A link on the way carries nothing.
+    Link {
+        /// The link.
+        link: String,
+        /// The pod in whose network it is, and a process there; `None` for a link of the node.
+        inside: Option<(IpAddr, u32)>,
+        /// Why it carries nothing.
+        state: LinkState,
+    },
+    /// The network of a pod has no way to an address.
+    InsideRoute {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// The address.
+        to: IpAddr,
+        /// The route or rule there that ends the packets, in words, and the command that removes it.
+        by: Option<(String, String)>,
+        /// Whether it ends the replies.
+        reply: bool,
+    },
+    /// The pod of an endpoint has ended.
+    Ended {
+        /// The endpoint.
+        at: SocketAddr,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+        /// Its phase: `Failed` or `Succeeded`.
+        phase: String,
     },
     /// Nothing answers for the next hop on a link.
     Unanswered {
@@ -225,6 +257,7 @@ impl Obstacle {
             }
             | Self::Deaf { .. }
             | Self::NoLocalPort { .. }
+            | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::LinkForwarding { .. }
@@ -234,6 +267,9 @@ impl Obstacle {
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::Link { .. }
+            | Self::InsideRoute { reply: true, .. }
+            | Self::Ended { .. }
             | Self::Tc { .. }
             | Self::Bound { .. }
             | Self::Xfrm { refused: false, .. }
@@ -366,6 +402,30 @@ impl fmt::Display for Obstacle {
                 };
                 write!(f, "in the network of pod {pod}, {what} {reason}")
             }
+            Self::Link {
+                link,
+                inside,
+                state,
+            } => {
+                if let Some((pod, _)) = inside {
+                    write!(f, "in the network of pod {pod}, ")?;
+                }
+                write!(f, "{link} {state}")
+            }
+            Self::InsideRoute {
+                pod, to, by, reply, ..
+            } => {
+                let what = if *reply { "the replies" } else { "its packets" };
+                write!(f, "in the network of pod {pod}, ")?;
+                match by {
+                    Some((words, _)) => write!(f, "{words} ends {what} to {to}"),
+                    None => write!(f, "no route leads to {to}, so {what} end there"),
+                }
+            }
+            Self::Ended { at, pod, phase } => write!(
+                f,
+                "pod {pod} of endpoint {at} has ended (phase {phase}), but its EndpointSlice still says that it is ready"
+            ),
             Self::Unanswered { address, link } => write!(
                 f,
                 "{address} did not answer on {link} when the node last asked for its link-layer address (its neighbour \

@@ -92,6 +92,10 @@ pub(super) struct Places<'n> {
     knows_pods: OnceCell<bool>,
     /// The pods that are not ready.
     unready: OnceCell<BTreeSet<String>>,
+    /// The phases of the pods that have ended.
+    ended: OnceCell<HashMap<String, &'n str>>,
+    /// Of every Node, since when its kubelet does not report; `None` if it does.
+    silent: OnceCell<HashMap<&'n str, Option<&'n str>>>,
 }
 
 impl<'n> Places<'n> {
@@ -139,6 +143,8 @@ impl<'n> Places<'n> {
             declared: OnceCell::new(),
             knows_pods: OnceCell::new(),
             unready: OnceCell::new(),
+            ended: OnceCell::new(),
+            silent: OnceCell::new(),
         }
     }
 
@@ -153,6 +159,12 @@ impl<'n> Places<'n> {
     /// Returns the Service with `addr`, as `NAMESPACE/NAME`.
     pub(super) fn service(&self, addr: IpAddr) -> Option<&str> {
         self.services.get(&addr).map(String::as_str)
+    }
+
+    /// Returns the lowest address of a Service in `family`.
+    pub(super) fn any_service(&self, family: Family) -> Option<IpAddr> {
+        let all = self.services.keys().copied();
+        all.filter(|addr| Family::of(*addr) == family).min()
     }
 
     /// Returns whether `addr` is in a range of cluster IPs.
@@ -302,6 +314,42 @@ impl<'n> Places<'n> {
         unready.contains(pod)
     }
 
+    /// Returns the phase of `pod`, as `NAMESPACE/NAME`, if it has ended.
+    pub(super) fn ended(&self, pod: &str) -> Option<&'n str> {
+        let ended = self.ended.get_or_init(|| {
+            let pods = self.node.pods().map_or(&[][..], Vec::as_slice).iter();
+            let ended = pods.filter(|pod| has_ended(pod));
+            let of = |pod: &'n Pod| {
+                let meta = &pod.metadata;
+                let name = format!("{}/{}", meta.namespace, meta.name);
+                (name, pod.status.phase.as_str())
+            };
+            ended.map(of).collect()
+        });
+        ended.get(pod).copied()
+    }
+
+    /// Returns whether the Node called `name` has gone (`Some(None)`), or since when its kubelet does not report, in the form of the
+    /// API; `None` if it does, or if that is not known.
+    pub(super) fn silent(&self, name: &str) -> Option<Option<&'n str>> {
+        let silent = self.silent.get_or_init(|| {
+            let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice).iter();
+            let of = |node: &'n Node| {
+                let mut all = node.status.conditions.iter();
+                let unknown = all.find(|of| of.kind == "Ready" && of.status == "Unknown");
+                let since = unknown.map(|of| of.since.as_deref().unwrap_or_default());
+                (node.metadata.name.as_str(), since)
+            };
+            nodes.map(of).collect()
+        });
+        match silent.get(name) {
+            None if silent.is_empty() => None,
+            None => Some(None),
+            Some(None) => None,
+            Some(since) => Some(*since),
+        }
+    }
+
     /// Returns who has `addr`: a pod, an endpoint of a Service, or a node.
     pub(super) fn holder(&self, addr: IpAddr) -> Option<&Holder> {
         self.holders.get_or_init(|| self.all_holders()).get(&addr)
@@ -380,7 +428,11 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
 }
 
 fn has_own_address(pod: &Pod) -> bool {
-    !pod.spec.host_network && !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
+    !pod.spec.host_network && !has_ended(pod)
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
 }
 
 pub(super) fn pod_ranges(node: &Node) -> Vec<Cidr> {

@@ -7,6 +7,7 @@ use super::{By, Fault, Missing, Obstacle};
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
+use kpx_node::node::pod_networks::PodNetwork;
 
 /// A port that a client may send from: replies go to it.
 pub const REPLY_PORT: u16 = 40_000;
@@ -57,11 +58,18 @@ impl Judge<'_> {
 
     /// Returns the port of a bridge that `pod` has, if its network is read.
     fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
+        let (_, inside) = self.link_of_pod(pod)?;
+        let mut ports = ports.iter().copied();
+        ports.find(|port| Some(port.index) == inside.peer)
+    }
+
+    /// Returns the network of `pod` and the only link there that has its other end elsewhere, if the network is read.
+    pub(super) fn link_of_pod(&self, pod: IpAddr) -> Option<(&PodNetwork, &Link)> {
         let network = self.network_of(pod).ok().flatten()?;
-        let links = network.links.as_ref()?;
-        let mut peers = links.all.iter().filter_map(|link| link.peer);
-        let peer = peers.next().filter(|_| peers.next().is_none())?;
-        ports.iter().copied().find(|port| port.index == peer)
+        let links = network.links.as_ref()?.all.iter();
+        let mut links = links.filter(|link| link.peer.is_some());
+        let link = links.next().filter(|_| links.next().is_none())?;
+        Some((network, link))
     }
 
     /// Returns the fault of replies that chains on links or bridges stop.

@@ -10,13 +10,15 @@ use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, is_deci
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
 use crate::trace::{self, Assumption, Effect, Entry, Flow, Hop, Kept, Outcome, Reply, World};
+use kpx_node::backend::Mode;
 use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
 
 /// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
 const MOST_REGIONS: usize = 32;
 
-/// Where replies enter, the port that they come from, and the client that nat translates them back to.
-type Key = (Entry, u16, Option<IpAddr>);
+/// Where replies enter, the port that they come from, the client that nat translates them back to, and whether it translates them.
+type Key = (Entry, u16, Option<IpAddr>, bool);
 
 /// What is known of replies.
 #[derive(Debug, Default)]
@@ -64,7 +66,7 @@ impl<'n> Judge<'n> {
         } else {
             Entry::Outside
         };
-        arrives.then(|| reply(question, outcome, entry))
+        arrives.then(|| reply(self.node, question, outcome, entry))
     }
 
     /// Returns `way` with what this node does to its reply, unless the packet fails already.
@@ -109,7 +111,7 @@ impl<'n> Judge<'n> {
             let of = followed.iter().find(|(of, _)| of == reply);
             return of.map_or_else(Vec::new, |(_, outcomes)| outcomes.clone());
         }
-        let key = (reply.flow.entry, reply.from, reply.back);
+        let key = (reply.flow.entry, reply.from, reply.back, reply.translated);
         let mut arrive = known.arrive.iter().rev();
         if arrive.any(|(of, region)| *of == key && region.contains(&reply.flow)) {
             return Vec::new();
@@ -149,13 +151,22 @@ impl<'n> Judge<'n> {
             missing: missing
                 .filter(|_| !is_diverted())
                 .and_then(|_| self.route_to_pods_there(to)),
-            by: decisive(first).and_then(|hop| By::foreign(hop, Family::of(to), self.node)),
+            by: decisive(first)
+                .or_else(|| untracking(first))
+                .and_then(|hop| By::foreign(hop, Family::of(to), self.node)),
         })))
     }
 }
 
 const fn is_routing(hop: &Hop) -> bool {
     matches!(hop.effect, Effect::Nowhere { .. })
+}
+
+/// Returns the rule that takes a reply out of connection tracking, if it does not end for want of a route.
+fn untracking(of: &Outcome) -> Option<&Hop> {
+    let mut hops = of.hops.iter().map(AsRef::as_ref);
+    let is_routed = of.hops.last().is_some_and(|hop| is_routing(hop));
+    hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
 }
 
 /// Returns whether a reply ends at this node, or may.
@@ -168,7 +179,14 @@ fn ends(of: &Outcome) -> bool {
 
 /// Returns the reply to a packet with `outcome`, which enters at `entry`: first it goes to the source that the packet left with, and
 /// translated back, to where the packet was sent from.
-pub(super) fn reply(question: Question<'_>, outcome: &Outcome, entry: Entry) -> Reply {
+pub(super) fn reply(
+    node: &NodeSnapshot<'_>,
+    question: Question<'_>,
+    outcome: &Outcome,
+    entry: Entry,
+) -> Reply {
+    // IPVS keeps its own table of connections.
+    let is_nat = node.configured_mode().ok() != Some(Mode::Ipvs);
     let (from, port) = outcome.destination;
     Reply {
         flow: Flow {
@@ -182,5 +200,7 @@ pub(super) fn reply(question: Question<'_>, outcome: &Outcome, entry: Entry) -> 
         },
         from: port,
         back: (outcome.source != outcome.sent_from).then_some(outcome.sent_from),
+        translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
+            || outcome.source != outcome.sent_from,
     }
 }

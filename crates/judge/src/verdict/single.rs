@@ -68,6 +68,8 @@ impl Judge<'_> {
                     || self.is_cut_off(addr)
                     || self.is_set_by_hand(addr)
                     || self.has_rules_inside(addr)
+                    || self.link_inside(addr).is_some()
+                    || self.leads_nowhere(addr)
             })
         });
         pods
@@ -77,7 +79,8 @@ impl Judge<'_> {
 /// The rules that name an address, but for what they do with it.
 type Signs = BTreeSet<String>;
 
-/// Returns the single addresses in rules that are not kube-proxy's, and in policy rules, with the places of these rules.
+/// Returns the single addresses in rules that are not kube-proxy's, in policy rules, and in routes that end packets, with the places of
+/// these; on the node, and in the networks of its pods.
 fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
     let mut signs: HashMap<IpAddr, Signs> = HashMap::default();
     let mut add = |range: &Cidr, place: String| {
@@ -118,6 +121,18 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
         rule.to
             .iter()
             .for_each(|range| add(range, format!("to {does}")));
+    }
+    for route in node.routes().into_iter().flat_map(|routes| &routes.all) {
+        if matches!(route.kind.as_str(), "blackhole" | "unreachable" | "prohibit") {
+            add(&route.destination, format!("route {}", route.kind));
+        }
+    }
+    for pod in node.pod_networks().into_iter().flatten() {
+        let inside = self::signs(&NodeSnapshot::new(&pod.evidence));
+        for (addr, places) in inside {
+            let places = places.into_iter().map(|place| format!("pod {place}"));
+            signs.entry(addr).or_default().extend(places);
+        }
     }
     let tables = node.nft().into_iter().flat_map(|rules| &rules.tables);
     for table in tables.filter(|table| table.name != OWN_TABLE) {

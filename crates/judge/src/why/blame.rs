@@ -563,6 +563,7 @@ fn pod_route(fault: &Fault) -> Option<Cause> {
         Fault::NoRoute { to, reason, .. } => Some(Cause::NoRoute {
             backend: *to,
             reason: reason.clone(),
+            is_service: false,
         }),
         _ => None,
     }
@@ -580,7 +581,11 @@ fn unexplained(cell: &Cell) -> Cause {
         _ => None,
     });
     match no_route {
-        Some((backend, reason)) => Cause::NoRoute { backend, reason },
+        Some((backend, reason)) => Cause::NoRoute {
+            is_service: cell.kind != Kind::Endpoint && backend == cell.to(),
+            backend,
+            reason,
+        },
         None => Cause::Unexplained {
             reason: faults.first().map_or_else(String::new, ToString::to_string),
             backend: SocketAddr::from(

@@ -212,12 +212,14 @@ pub enum Cause {
         #[serde(skip)]
         what: Box<Obstacle>,
     },
-    /// There is no route to an endpoint.
+    /// There is no route to an endpoint, or for clients on the node to the Service.
     NoRoute {
-        /// The endpoint.
+        /// The endpoint, or the Service address.
         backend: SocketAddr,
         /// `no route`, `unreachable`, …
         reason: String,
+        /// Whether it is the Service address: kube-proxy's rules of the node's own packets come after the route.
+        is_service: bool,
     },
     /// An endpoint is on this node, but the route leads to another one.
     WrongNode {
@@ -635,7 +637,18 @@ impl Cause {
                 format!("{fails}: {key} is 0, so {node} drops every packet that it would forward")
             }
             Self::Obstacle { text, .. } => format!("{fails}: {text}"),
-            Self::NoRoute { backend, reason } => {
+            Self::NoRoute {
+                backend,
+                is_service: true,
+                ..
+            } => format!(
+                "{fails}: {node} has no route that leads to {}: the kernel looks for one before kube-proxy's rules translate the \
+                 address, even a default route suffices",
+                backend.ip()
+            ),
+            Self::NoRoute {
+                backend, reason, ..
+            } => {
                 format!("{fails}: {node} has no route to endpoint {backend} ({reason})")
             }
             Self::WrongNode {

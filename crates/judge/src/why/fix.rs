@@ -3,7 +3,9 @@
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::{Advice, Fix, ServiceRef, diversion_fix, home_fix, obstacle_fix, route_fix};
+use crate::check::{
+    Advice, Fix, ServiceRef, diversion_fix, home_fix, no_route_fix, obstacle_fix, route_fix,
+};
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -121,6 +123,11 @@ impl Cause {
             Self::WrongNode {
                 home: Some(home), ..
             } => Some(home_fix(home)),
+            Self::NoRoute {
+                backend,
+                is_service: true,
+                ..
+            } => Some(no_route_fix(backend.ip())),
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => {
                 Some(route_fix(backend.ip()))
             }
@@ -134,8 +141,9 @@ impl Cause {
                 format!("nft add table {table}"),
             ),
             Self::BypassedReply { key, .. } => on_node(
-                "Let bridged packets pass the rules, also in /etc/sysctl.d; the module br_netfilter must be loaded.",
-                format!("modprobe br_netfilter && sysctl -w {key}=1"),
+                "Let bridged packets pass the rules, also in /etc/sysctl.d; the module br_netfilter must be loaded (`modprobe \
+                 br_netfilter`).",
+                format!("sysctl -w {key}=1"),
             ),
             Self::NotMasqueraded { .. } => with(
                 "Set clusterCIDR to the range of the pods in kube-proxy's configuration, then restart kube-proxy. Until then, a \

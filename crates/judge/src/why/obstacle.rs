@@ -1,7 +1,7 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
 use crate::repair::Repair;
-use crate::verdict::{DEFAULT_RANGE, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{DEFAULT_RANGE, LinkState, Obstacle, PORT_RANGE, sysctl_of};
 
 /// Returns the place on the packet's way, as [`super::Cause::stage`].
 pub(super) const fn stage(what: &Obstacle) -> u8 {
@@ -14,10 +14,15 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
-        Obstacle::Deaf { .. } | Obstacle::Inside { .. } => 12,
+        Obstacle::InsideRoute { reply: false, .. } => 0,
+        Obstacle::Deaf { .. }
+        | Obstacle::Inside { .. }
+        | Obstacle::InsideRoute { reply: true, .. }
+        | Obstacle::Ended { .. } => 12,
         Obstacle::Isolated { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
+        | Obstacle::Link { .. }
         | Obstacle::ReplyHere { .. }
         | Obstacle::Tc { .. } => 11,
     }
@@ -48,7 +53,19 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             ..
         } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
         Obstacle::Deaf { at, .. } => vec![Repair::OpenPod(at.ip())],
-        Obstacle::Inside { pod, .. } => vec![Repair::OpenPod(*pod)],
+        Obstacle::Inside { pod, .. }
+        | Obstacle::InsideRoute { pod, .. }
+        | Obstacle::Link {
+            inside: Some((pod, _)),
+            ..
+        } => vec![Repair::OpenPod(*pod)],
+        Obstacle::Link { link, state, .. } => {
+            let bridge = match state {
+                LinkState::NoPortOf(bridge) => Some(bridge.clone()),
+                _ => None,
+            };
+            vec![Repair::RaiseLink(link.clone(), bridge)]
+        }
         Obstacle::Bound { ends: false, .. } => vec![Repair::Set(
             "net.ipv4.vs.expire_quiescent_template".to_owned(),
             "1",
@@ -60,6 +77,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
+        | Obstacle::Ended { .. }
         | Obstacle::ReplyHere { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {

@@ -20,6 +20,8 @@ const NO_IPSET: &str = "ipset version";
 const MODE: &str = "Using ";
 /// The end of the line with kube-proxy's mode.
 const MODE_END: &str = " Proxier";
+/// It has found its Node after all, in lower case.
+const NODE_FOUND: &str = "successfully retrieved node";
 /// The default scheduler follows.
 const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 
@@ -78,6 +80,8 @@ pub enum Kind {
     Fallback,
     /// It does not know fields of its configuration file, and ignores them.
     UnknownFields,
+    /// It does not find its Node.
+    Node,
 }
 
 /// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
@@ -98,6 +102,7 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to add ipvs service", Kind::Sync),
     ("failed to make sure existence of ip set", Kind::Sync),
     ("failed to add ip set entry", Kind::Sync),
+    ("failed to retrieve node info", Kind::Node),
     ("failed to watch *", Kind::Watch),
     ("\"failed to watch\"", Kind::Watch),
     ("failed to list *", Kind::Watch),
@@ -120,7 +125,9 @@ pub fn sought(text: &str) -> Vec<&str> {
 /// Returns whether `line` has one of the signs that need no header of klog.
 fn is_sign(line: &str) -> bool {
     let signs = [NO_IPVS, LOCK_HELD, NEWER_SETS, SCHEDULER];
-    signs.iter().any(|sign| line.contains(sign)) || mode_in(line).is_some()
+    signs.iter().any(|sign| line.contains(sign))
+        || mode_in(line).is_some()
+        || line.to_lowercase().contains(NODE_FOUND)
 }
 
 /// Returns the name of the mode that `line` says kube-proxy starts in.
@@ -203,6 +210,9 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
                 let family = family_in(&entry.text);
                 let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
                 troubles.retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+            }
+            None if lowercase.contains(NODE_FOUND) => {
+                troubles.retain(|of| of.kind != Kind::Node);
             }
             None => {}
         }

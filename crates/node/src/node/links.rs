@@ -82,8 +82,17 @@ pub struct Link {
     pub hairpin: Option<bool>,
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
     pub isolated: Option<bool>,
+    /// Of a bridge port: `forwarding`, `disabled`, `blocking`, …; `None` if that is not known.
+    pub port_state: Option<String>,
     /// The XDP programs that its packets pass.
     pub xdp: Vec<Program>,
+}
+
+impl Link {
+    /// Returns whether it has `flag`; `None` if its flags are not listed.
+    pub fn flag(&self, flag: &str) -> Option<bool> {
+        (!self.flags.is_empty()).then(|| self.flags.iter().any(|of| of == flag))
+    }
 }
 
 #[derive(Deserialize)]
@@ -215,6 +224,8 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             value.and_then(Value::as_bool)
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
+        let port_state = link.linkinfo.info_slave_data.get("state");
+        let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
         let programs = link.xdp.prog.into_iter().chain(several);
         let xdp = programs.map(|of| Program {
@@ -234,6 +245,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             mtu: link.mtu,
             hairpin,
             isolated,
+            port_state,
             xdp: xdp.collect(),
         }
     });

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::evidence::{Gap, Item};
-use crate::net::{Cidr, Family, Mark, NounError};
+use crate::net::{Cidr, Family, Mark, NounError, Proto};
 
 /// Routes of every table and family.
 #[derive(Clone, Debug, Default)]
@@ -81,8 +81,20 @@ pub struct PolicyRule {
     pub iif: Option<String>,
     /// Outgoing link; `None` for all.
     pub oif: Option<String>,
+    /// The protocol; `None` for all.
+    pub proto: Option<Proto>,
+    /// Source ports, both ends included; `None` for all.
+    pub source_ports: Option<(u16, u16)>,
+    /// Destination ports, both ends included; `None` for all.
+    pub ports: Option<(u16, u16)>,
+    /// User IDs of the sending process, both ends included; `None` for all. Forwarded packets have 0.
+    pub users: Option<(u32, u32)>,
+    /// Type of service; 0 for all.
+    pub tos: u8,
     /// Whether the rule is inverted.
     pub not: bool,
+    /// The priority at which evaluation goes on (`goto`).
+    pub goto: Option<u32>,
     /// Table that an ordinary rule looks up.
     pub table: Option<String>,
     /// `blackhole`, `unreachable`, `prohibit`; empty for a table look-up.
@@ -149,9 +161,26 @@ impl fmt::Display for PolicyRule {
         if let Some(link) = &self.oif {
             write!(f, " oif {link}")?;
         }
-        match (self.action.as_str(), &self.table) {
-            ("", Some(table)) => write!(f, " lookup {table}")?,
-            (action, _) => write!(f, " {action}")?,
+        if self.tos != 0 {
+            write!(f, " tos {:#x}", self.tos)?;
+        }
+        if let Some(proto) = self.proto {
+            write!(f, " ipproto {proto}")?;
+        }
+        for (name, ports) in [("sport", self.source_ports), ("dport", self.ports)] {
+            match ports {
+                Some((first, last)) if first == last => write!(f, " {name} {first}")?,
+                Some((first, last)) => write!(f, " {name} {first}-{last}")?,
+                None => {}
+            }
+        }
+        if let Some((first, last)) = self.users {
+            write!(f, " uidrange {first}-{last}")?;
+        }
+        match (self.action.as_str(), &self.table, self.goto) {
+            (_, _, Some(goto)) => write!(f, " goto {goto}")?,
+            ("", Some(table), _) => write!(f, " lookup {table}")?,
+            (action, ..) => write!(f, " {action}")?,
         }
         match self.suppress_prefix {
             Some(most) => write!(f, " suppress_prefixlength {most}"),
@@ -338,6 +367,16 @@ fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> 
             full.parse().map(Some).map_err(|e: NounError| e.to_string())
         }
     };
+    let ports = |key: &str| -> Result<Option<(u16, u16)>, String> {
+        let port = |key: &str| {
+            let number = number(key)?.map(u16::try_from).transpose();
+            number.map_err(|_| format!("{key} is no port"))
+        };
+        // A single port has one key of its own; a range has two with either name.
+        let first = port(key)?.or(port(&format!("{key}_start"))?);
+        let last = port(&format!("{key}_end"))?.or(first);
+        Ok(first.zip(last))
+    };
     let mask = number("fwmask")?.unwrap_or(u32::MAX);
     let (from, to): (Option<Cidr>, Option<Cidr>) = (cidr("src", "srclen")?, cidr("dst", "dstlen")?);
     Ok(PolicyRule {
@@ -348,6 +387,19 @@ fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> 
         mark: number("fwmark")?.map(|value| Mark { value, mask }),
         iif: text("iif"),
         oif: text("oif"),
+        proto: text("ipproto")
+            .map(|name| {
+                let name = name.strip_prefix("ipproto-").unwrap_or(&name);
+                name.parse().map_err(|e: NounError| e.to_string())
+            })
+            .transpose()?,
+        source_ports: ports("sport")?,
+        ports: ports("dport")?,
+        users: number("uid_start")?.zip(number("uid_end")?),
+        tos: number("tos")?
+            .and_then(|tos| u8::try_from(tos).ok())
+            .unwrap_or(0),
+        goto: number("goto")?,
         // Printed as `"not": null`.
         not: raw
             .get("not")
@@ -379,7 +431,9 @@ mod tests {
         let rules = rules(
             r#"[{"priority": 1000, "src": "10.244.1.0", "srclen": 24, "table": "200"},
                 {"priority": 1001, "src": "all", "fwmark": "0x4000", "fwmask": "0x4000", "table": "201"},
-                {"priority": 1002, "src": "all", "dst": "10.244.2.0", "dstlen": 24, "action": "prohibit"}]"#,
+                {"priority": 1002, "src": "all", "dst": "10.244.2.0", "dstlen": 24, "action": "prohibit"},
+                {"priority": 1003, "src": "all", "iif": "cni0", "ipproto": "tcp", "dport": 8080, "action": "prohibit"},
+                {"priority": 1004, "src": "all", "ipproto": "udp", "sport_start": 53, "sport_end": 54, "uid_start": 0, "uid_end": 9, "goto": 2000}]"#,
         );
         let removals: Vec<String> = rules.unwrap().all.iter().map(PolicyRule::removal).collect();
         assert_eq!(
@@ -388,6 +442,8 @@ mod tests {
                 "ip rule del from 10.244.1.0/24 lookup 200 priority 1000",
                 "ip rule del from all fwmark 0x4000/0x4000 lookup 201 priority 1001",
                 "ip rule del from all to 10.244.2.0/24 prohibit priority 1002",
+                "ip rule del from all iif cni0 ipproto tcp dport 8080 prohibit priority 1003",
+                "ip rule del from all ipproto udp sport 53-54 uidrange 0-9 goto 2000 priority 1004",
             ]
         );
     }

@@ -1,6 +1,6 @@
 //! Addresses of Services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::check::core::{Collector, MODE, OBSERVED, connection_proof, is_served, service_proof};
@@ -71,6 +71,32 @@ pub(super) const CHECKS: &[Check] = &[
         ]],
         caused_by: &[],
         run: overlaps,
+    },
+    Check {
+        id: "AP13",
+        name: "shared-by-nodes",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No two Nodes have the same address or range of pods",
+        symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
+        why: "Routes and tunnels lead to the pods of a Node by its address, and to a range of pods by one Node. Virtual machines \
+              that were cloned, or that have a NAT network each, register with the same address; a podCIDR that was set by \
+              hand, or copied, is that of another Node.",
+        verify: "Each InternalIP and each podCIDR may be that of one Node only.",
+        commands: &[
+            Example::anywhere("kubectl get nodes -o wide"),
+            Example::anywhere(
+                "kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.spec.podCIDRs",
+            ),
+        ],
+        fix: Text::plain(
+            "Start each kubelet with --node-ip and the address by which other nodes reach it; let kube-controller-manager assign \
+             the podCIDRs, and register a Node with a wrong one anew.",
+        ),
+        incidents: &["flannel-io/flannel#98: machines of Vagrant share 10.0.2.15"],
+        needs: &[&[Item::Nodes]],
+        caused_by: &[],
+        run: shared_by_nodes,
     },
     Check {
         id: "AP09",
@@ -231,6 +257,79 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     Ok(vec![
         Finding::new(Severity::Info, Subject::ServiceRange, message).evidence(strays),
     ])
+}
+
+/// Finds addresses, and ranges of pods, that several Nodes have.
+fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
+    let nodes = facts.node.nodes()?;
+    let mut addresses: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
+    let mut ranges: Vec<(Cidr, &str)> = Vec::new();
+    for node in nodes {
+        let name = node.metadata.name.as_str();
+        let internal = node
+            .status
+            .addresses
+            .iter()
+            .filter(|at| at.kind == "InternalIP");
+        for addr in internal.filter_map(|at| at.address.parse().ok()) {
+            addresses.entry(addr).or_default().push(name);
+        }
+        let mut own: Vec<Cidr> = node
+            .spec
+            .pod_cidrs
+            .iter()
+            .chain(&node.spec.pod_cidr)
+            .filter_map(|text| text.parse().ok())
+            .collect();
+        own.sort_unstable();
+        own.dedup();
+        ranges.extend(own.into_iter().map(|range| (range, name)));
+    }
+    let object =
+        |name: &str, field, value: String| Proof::setting(format!("node {name}"), field, value);
+    let mut findings = Vec::new();
+    for (addr, names) in addresses.iter().filter(|(_, names)| names.len() > 1) {
+        let message = format!(
+            "{} have the same InternalIP: packets to any of them, and to its pods, reach one of them",
+            nodes_in_words(names)
+        );
+        let evidence = names
+            .iter()
+            .map(|name| object(name, "InternalIP", addr.to_string()));
+        findings.push(Finding::new(Severity::Error, *addr, message).evidence(evidence));
+    }
+    for (at, (range, name)) in ranges.iter().enumerate() {
+        let overlaps = |other: &&(Cidr, &str)| {
+            other.1 != *name && (range.contains(other.0.addr) || other.0.contains(range.addr))
+        };
+        let others: Vec<_> = ranges[at + 1..].iter().filter(overlaps).collect();
+        let Some((first, _)) = others.first() else {
+            continue;
+        };
+        let names: Vec<&str> = [*name]
+            .into_iter()
+            .chain(others.iter().map(|(_, name)| *name))
+            .collect();
+        let message = format!(
+            "the podCIDRs of {} overlap: routes to these pods lead to one of the nodes",
+            nodes_in_words(&names)
+        );
+        let evidence = [object(name, "podCIDR", range.to_string())];
+        let evidence = evidence.into_iter().chain(
+            others
+                .iter()
+                .map(|(range, name)| object(name, "podCIDR", range.to_string())),
+        );
+        findings.push(
+            Finding::new(Severity::Error, Subject::Prefix { prefix: *first }, message)
+                .evidence(evidence),
+        );
+    }
+    Ok(findings)
+}
+
+fn nodes_in_words(names: &[&str]) -> String {
+    format!("nodes {}", listed(names))
 }
 
 fn overlaps(facts: &Facts<'_>) -> Verdict {

@@ -45,7 +45,9 @@ pub(in crate::check) use objects::{
 pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use obstacle::port_range_fix;
-pub use obstacle::{diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix};
+pub use obstacle::{
+    diversion_fix, home_fix, no_route_fix, obstacle_fix, obstacle_owner, route_fix,
+};
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
     IPVS_TABLE, TRACKING, by_family, connection_proof, is_tracked, number, setting, sysctl_proof,

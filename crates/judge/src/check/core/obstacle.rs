@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
-use crate::verdict::{DEFAULT_RANGE, Home, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{DEFAULT_RANGE, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of};
 use kpx_node::net::Proto;
 
 /// Returns who sets `what`.
@@ -24,7 +24,14 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered { .. } => "the machine or pod with the address",
-        Obstacle::Deaf { .. } | Obstacle::Inside { .. } => "the pod",
+        Obstacle::Link { inside: None, .. } => "links of the node",
+        Obstacle::Ended { .. } => "the EndpointSlice controller",
+        Obstacle::Deaf { .. }
+        | Obstacle::Inside { .. }
+        | Obstacle::InsideRoute { .. }
+        | Obstacle::Link {
+            inside: Some(_), ..
+        } => "the pod",
         Obstacle::ReplyHere { .. } => "rules and routes of the node",
     }
 }
@@ -82,6 +89,49 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         } => Fix::on_node(
             "Remove the qdisc here and in the configuration of the program that sets it.",
             format!("tc qdisc del dev {link} root"),
+        ),
+        Obstacle::Link {
+            link,
+            inside: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Delete the pod, so that the network plugin makes its link and routes again; a link that is set up has lost its routes.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip link show dev {link}"),
+        ),
+        Obstacle::Link { link, state, .. } => match state {
+            LinkState::Down => Fix::on_node(
+                "Set the link up, and find out what set it down: the journal of the kernel and of the network manager.",
+                format!("ip link set dev {link} up"),
+            ),
+            LinkState::NoCarrier => Fix::on_node(
+                "Bring the other end up: the cable or switch of a network card, the link inside the pod of a veth.",
+                format!("ip -d link show dev {link}"),
+            ),
+            LinkState::Blocked(_) => Fix::on_node(
+                "Let the port forward, and find out what blocks it: spanning tree, or a network manager.",
+                format!("bridge link set dev {link} state 3"),
+            ),
+            LinkState::NoPortOf(bridge) => Fix::on_node(
+                "Put the link back into the bridge with the modes that its other ports have, or delete the pod, so that the network \
+                 plugin makes its link again.",
+                format!("ip link set dev {link} master {bridge}"),
+            ),
+        },
+        Obstacle::InsideRoute {
+            pid,
+            by: Some((_, removal)),
+            ..
+        } => Fix::on_node(
+            "Remove it in the pod's network, and in the container or network plugin that sets it.",
+            format!("nsenter --net=/proc/{pid}/ns/net {removal}"),
+        ),
+        Obstacle::InsideRoute { pid, .. } => Fix::on_node(
+            "Delete the pod, so that the network plugin makes its routes again.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip route"),
+        ),
+        Obstacle::Ended { .. } => Fix::kubectl(
+            "kube-controller-manager updates EndpointSlices: check that it runs and leads.",
+            "kubectl -n kube-system get lease kube-controller-manager -o yaml",
         ),
         Obstacle::Unanswered { address, link } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
@@ -172,6 +222,15 @@ pub fn home_fix(home: &Home) -> Fix {
         home.node
     );
     Fix::on_node(text, "ls /etc/cni/net.d; cat /etc/cni/net.d/*")
+}
+
+/// Returns the fix of clients on the node for which no route leads to the Service address `to`.
+pub fn no_route_fix(to: IpAddr) -> Fix {
+    Fix::on_node(
+        "Give the node a default route, or a route to the Service range by any link with an address: kube-proxy's rules translate the \
+         destination after the kernel has found one.",
+        format!("ip route get {to}"),
+    )
 }
 
 /// Returns the fix of a missing or wrong route to the endpoint `to`.

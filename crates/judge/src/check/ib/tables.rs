@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use crate::check::core::{
     Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use,
 };
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Rule, Target};
 use kpx_node::evidence::Item;
@@ -127,7 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
             "rancher/rke2#10469: a reload of firewalld",
         ],
         needs: &[MODE, RULES, OBSERVED, FAMILIES],
-        caused_by: &[],
+        caused_by: &[Because::Outdated("KP21")],
         run: canaries,
     },
     Check {

@@ -168,7 +168,7 @@ fn is_over(facts: &Facts<'_>, trouble: &Trouble) -> bool {
                     && Time::from_epoch(at).is_some_and(|at| at.as_logged() > trouble.last)
             })
         }),
-        Kind::Watch | Kind::Fallback | Kind::UnknownFields => false,
+        Kind::Watch | Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
     }
 }
 
@@ -204,6 +204,14 @@ fn finding(trouble: &Trouble) -> Finding {
             Severity::Error,
             Subject::setting("mode"),
             format!("kube-proxy cannot run in mode ipvs, and runs in mode iptables: {error}"),
+        ),
+        Kind::Node => (
+            Severity::Error,
+            Subject::Node { name: None },
+            format!(
+                "kube-proxy does not find its Node, so no endpoint counts as local, and it takes 127.0.0.1 for the node's \
+                 address: {error}"
+            ),
         ),
         Kind::UnknownFields => (
             Severity::Warning,
@@ -261,6 +269,10 @@ fn fix(kind: Kind, error: &str) -> &'static str {
     if kind == Kind::UnknownFields {
         return "Correct the names in kube-proxy's ConfigMap, and restart kube-proxy. The settings of a mode are below iptables, \
                 ipvs or nftables, not below the name of a Go type such as KubeProxyIPTablesConfiguration.";
+    }
+    if kind == Kind::Node {
+        return "Set hostnameOverride (or --hostname-override) to the Node's name, from the pod's spec.nodeName, and restart kube-proxy; \
+                if the name is right, look for the Node object.";
     }
     let error = error.to_lowercase();
     let known = FIXES.iter().find(|(words, _)| error.contains(words));

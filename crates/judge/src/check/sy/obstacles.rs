@@ -398,6 +398,9 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::OnLink { link, .. }
         | Obstacle::ReversePath { link, .. }
         | Obstacle::Tc { link, .. }
+        | Obstacle::Link {
+            link, inside: None, ..
+        }
         | Obstacle::Isolated { bridge: link } => Subject::link(link),
         Obstacle::RouteBack {
             home: Some(home), ..
@@ -413,6 +416,11 @@ fn about(what: &Obstacle) -> Subject {
         } => Subject::Prefix { prefix: *range },
         Obstacle::RouteBack { pod: address, .. }
         | Obstacle::Inside { pod: address, .. }
+        | Obstacle::InsideRoute { pod: address, .. }
+        | Obstacle::Link {
+            inside: Some((address, _)),
+            ..
+        }
         | Obstacle::Unanswered { address, .. }
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
@@ -420,7 +428,7 @@ fn about(what: &Obstacle) -> Subject {
             client: address, ..
         }
         | Obstacle::ReplyHere { to: address, .. } => Subject::from(*address),
-        Obstacle::Deaf { at, .. } => Subject::from(at.ip()),
+        Obstacle::Deaf { at, .. } | Obstacle::Ended { at, .. } => Subject::from(at.ip()),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

@@ -12,7 +12,7 @@ use crate::check::{
 use crate::trace::{Entry, Verdict as End};
 use crate::verdict::{LocalPorts, PORT_RANGE, RESERVED_PORTS};
 use kpx_node::backend::Mode;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, Item, Kernel};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::words::number_of;
@@ -154,6 +154,28 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[Item::Sysctl, Item::Services]],
         caused_by: &[],
         run: local_ports,
+    },
+    Check {
+        id: "SY17",
+        name: "time-wait-recycling",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "The kernel does not compare the timestamps of clients behind one address",
+        symptom: "Some new connections to Services and NodePorts time out, those of some clients far more often, and the endpoint \
+                  never sees their first packet answered.",
+        why: "With tcp_tw_recycle, the kernel drops a first packet whose TCP timestamp is older than the last one from the same \
+              address. kube-proxy and network plugins masquerade clients, so many machines with different clocks share the \
+              node's address. Linux 4.12 removed the setting.",
+        verify: "The sysctl must be 0, or not exist.",
+        commands: &[
+            Example::on_node("sysctl net.ipv4.tcp_tw_recycle"),
+            Example::on_node("nstat -az TcpExtPAWSPassive"),
+        ],
+        fix: Text::plain("Set the sysctl to 0, also where it is configured in /etc/sysctl.d."),
+        incidents: &["kubernetes/kubernetes#33945"],
+        needs: &[&[Item::Sysctl, Item::KernelRelease]],
+        caused_by: &[],
+        run: recycling,
     },
 ];
 
@@ -323,6 +345,35 @@ fn reverse_path(facts: &Facts<'_>) -> Verdict {
         }
     }
     findings.verdict()
+}
+
+fn recycling(facts: &Facts<'_>) -> Verdict {
+    const KEY: &str = "net.ipv4.tcp_tw_recycle";
+    const REMOVED_IN: Kernel = Kernel(4, 12);
+    let value = match setting(facts, KEY) {
+        Ok(value) => value,
+        Err(gap) => {
+            let kernel = facts.node.kernel()?;
+            if kernel >= REMOVED_IN {
+                return Err(Gap::NotApplicable(format!(
+                    "kernel {kernel} does not have {KEY}"
+                )));
+            }
+            return Err(gap);
+        }
+    };
+    if value == "0" {
+        return Ok(Vec::new());
+    }
+    let message = "the kernel drops new connections of clients that share an address, such as masqueraded ones";
+    Ok(vec![
+        Finding::new(Severity::Error, Subject::sysctl(KEY), message)
+            .evidence([sysctl_proof(KEY, value)])
+            .fix(Fix::on_node(
+                "Set the sysctl to 0, and remove it from the files of /etc/sysctl.d.",
+                format!("sysctl -w {KEY}=0"),
+            )),
+    ])
 }
 
 fn liberal(facts: &Facts<'_>) -> Verdict {

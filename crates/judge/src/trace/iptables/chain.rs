@@ -9,7 +9,7 @@ use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
+use crate::trace::walk::{Branch, Branches, End, Ends, Walker, ZONES, bounded};
 use crate::trace::{Chains, Stop, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
@@ -589,10 +589,8 @@ pub(crate) fn translate_source(branch: &mut Branch, addr: Option<IpAddr>) {
 /// Rewrites the source to the address of the link the packet leaves by; returns it where it is known.
 pub(crate) fn masquerade(walker: &Walker<'_, '_, '_>, branch: &mut Branch) -> Option<IpAddr> {
     let decision = walker.router.decide(Lookup {
-        destination: branch.packet.destination(),
         source: None,
-        mark: Some(branch.packet.mark()),
-        input: None,
+        ..Lookup::of(&branch.packet, None)
     });
     let addr = match (&branch.packet.output, decision) {
         (Link::Named(device), Decision::Out { gateway, .. }) => {
@@ -642,7 +640,12 @@ fn other(
 ) -> Option<End> {
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
-        "CT" => note(branch, Effect::Other { what: shown() }),
+        "CT" => {
+            note(branch, Effect::Other { what: shown() });
+            if options.contains("--zone") {
+                return Some(End::Unknown(format!("{}: {ZONES}", name("zoned"))));
+            }
+        }
         "TTL" | "HL" => {
             let effect = ttl::target(branch.packet.ttl, options);
             if let Some(Effect::Ttl { to }) = effect {

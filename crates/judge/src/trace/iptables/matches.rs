@@ -115,7 +115,12 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Recent(recent) => self::recent(recent),
         Match::TcpFlags(_) if !packet.is(Proto::Tcp) => Likelihood::NO,
         Match::TcpFlags(flags) => {
-            let now = if packet.established { ACK } else { SYN };
+            // The first reply decides whether there is a connection.
+            let now = match (packet.reply, packet.established) {
+                (true, _) => SYN | ACK,
+                (false, true) => ACK,
+                (false, false) => SYN,
+            };
             Likelihood::sure((now & flags.value.mask == flags.value.set) != flags.inverted)
         }
         Match::Physdev(physdev) => {

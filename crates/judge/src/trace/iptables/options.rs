@@ -120,10 +120,9 @@ pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bo
     }
     let has = |option: &str| options.split(' ').any(|word| word == option);
     let lookup = Lookup {
-        destination: packet.source(),
         source: Some(packet.destination()),
         mark: has("--validmark").then(|| packet.mark()),
-        input: None,
+        ..Lookup::to(packet.source())
     };
     let route = router.found(lookup).ok().flatten();
     route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link))

@@ -123,12 +123,7 @@ impl Walker<'_, '_, '_> {
 
     /// A packet to a real server on this host continues here; any other is sent out through `LOCAL_OUT`.
     fn send(&self, mut branch: Branch, hook: Hook) -> (Branch, End) {
-        let decision = self.router.decide(Lookup {
-            destination: branch.packet.destination(),
-            source: Some(branch.packet.source()),
-            mark: Some(branch.packet.mark()),
-            input: None,
-        });
+        let decision = self.router.decide(Lookup::of(&branch.packet, None));
         if matches!(decision, Decision::Local { .. }) && hook == Hook::Input {
             return (branch, End::Accept);
         }

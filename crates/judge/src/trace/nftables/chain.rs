@@ -12,7 +12,7 @@ use crate::trace::iptables::chain::{
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
-use crate::trace::walk::{self, Branch, Branches, End, Walker};
+use crate::trace::walk::{self, Branch, Branches, End, Walker, ZONES};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
@@ -666,6 +666,9 @@ fn mangle(
             let to = u8::try_from(*to).unwrap_or(u8::MAX);
             branch.packet.ttl = to;
             note(&mut branch, Effect::Ttl { to }, 1.0);
+        }
+        (Expr::Ct { key, .. }, _) if key == "zone" => {
+            return vec![Next::End(branch, End::Unknown(ZONES.to_owned()))];
         }
         (Expr::Ct { .. }, _) if !branch.packet.is_tracked() => {}
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {

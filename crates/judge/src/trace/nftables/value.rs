@@ -300,7 +300,15 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
             Some(port) => Value::Port(Asked::new(port, None)),
             None => Value::Unknown("what the source port is".to_owned()),
         },
-        ("tcp", "flags") => Value::Named(if packet.established { 0x10 } else { 0x02 }, TCP_FLAGS),
+        // The first reply decides whether there is a connection.
+        ("tcp", "flags") => {
+            let now = match (packet.reply, packet.established) {
+                (true, _) => 0x12,
+                (false, true) => 0x10,
+                (false, false) => 0x02,
+            };
+            Value::Named(now, TCP_FLAGS)
+        }
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }
 }
@@ -464,10 +472,9 @@ fn fib(
         return Value::Word("lo".to_owned());
     }
     let lookup = Lookup {
-        destination: addr,
         source: Some(other),
         mark: has("mark").then(|| packet.mark()),
-        input: None,
+        ..Lookup::to(addr)
     };
     let Ok(route) = context.router.found(lookup) else {
         return unknown();

@@ -1,0 +1,120 @@
+//! Links on the way that carry nothing.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question};
+use super::{Fault, Obstacle};
+use crate::trace::{Entry, Outcome};
+use kpx_node::node::links::Link;
+
+/// Why a link carries nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LinkState {
+    /// It is not up.
+    Down,
+    /// It is up without a carrier.
+    NoCarrier,
+    /// As a port of a bridge, it is in this state, and not `forwarding`.
+    Blocked(String),
+    /// It is no port of this bridge, by which the route to its pod leads.
+    NoPortOf(String),
+}
+
+impl LinkState {
+    /// Returns why `link` carries nothing; `None` if it does, as far as is listed.
+    fn of(link: &Link) -> Option<Self> {
+        if link.flag("UP") == Some(false) {
+            return Some(Self::Down);
+        }
+        if link.flag("NO-CARRIER") == Some(true) {
+            return Some(Self::NoCarrier);
+        }
+        let blocked = link.port_state.as_ref().filter(|of| *of != "forwarding");
+        blocked.cloned().map(Self::Blocked)
+    }
+}
+
+impl fmt::Display for LinkState {
+    /// Writes what follows the name of the link.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down => f.write_str("is down"),
+            Self::NoCarrier => {
+                f.write_str("has no carrier: its other end is down, or not connected")
+            }
+            Self::Blocked(state) => write!(
+                f,
+                "is a bridge port in state {state}, which forwards nothing"
+            ),
+            Self::NoPortOf(bridge) => {
+                write!(
+                    f,
+                    "is no port of bridge {bridge}, by which the route to the pod leads"
+                )
+            }
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// Returns the fault of a packet that leaves by a link which carries nothing, or whose reply does.
+    pub(super) fn broken_link(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let there = self.broken(outcome.leaves_by()?, Some(outcome.destination.0));
+        let back = || {
+            let is_host = question.flow.entry == Entry::Host;
+            let (link, _) = self.way_to(outcome.sent_from).filter(|_| !is_host)?;
+            self.broken(&link, None)
+        };
+        let broken = there.or_else(back)?;
+        Some(Fault::Obstacle(Box::new(broken)))
+    }
+
+    /// Returns the link called `name`, or that of `pod` behind it, if it carries nothing.
+    fn broken(&self, name: &str, pod: Option<IpAddr>) -> Option<Obstacle> {
+        let links = &self.node.links().ok()?.all;
+        let first = links.iter().find(|of| of.name == name)?;
+        let of_node = |link: &Link, state| Obstacle::Link {
+            link: link.name.clone(),
+            inside: None,
+            state,
+        };
+        let own = LinkState::of(first);
+        if own == Some(LinkState::Down) {
+            return own.map(|state| of_node(first, state));
+        }
+        // A bridge without a carrier has no port with one: the pod's says more.
+        let of_pod = pod.and_then(|pod| self.broken_at_pod(pod, first, links));
+        of_pod.or_else(|| own.map(|state| of_node(first, state)))
+    }
+
+    /// Returns the link inside `pod`, or its other end behind `first`, if it carries nothing.
+    fn broken_at_pod(&self, pod: IpAddr, first: &Link, links: &[Link]) -> Option<Obstacle> {
+        if let Some(down) = self.link_inside(pod) {
+            return Some(down);
+        }
+        let (_, inside) = self.link_of_pod(pod)?;
+        let port = links.iter().find(|of| Some(of.index) == inside.peer)?;
+        let is_apart = first.kind == "bridge" && port.master.as_ref() != Some(&first.name);
+        let state = LinkState::of(port)
+            .or_else(|| is_apart.then(|| LinkState::NoPortOf(first.name.clone())))?;
+        Some(Obstacle::Link {
+            link: port.name.clone(),
+            inside: None,
+            state,
+        })
+    }
+
+    /// Returns the link in the network of `pod`, if it is down.
+    pub(super) fn link_inside(&self, pod: IpAddr) -> Option<Obstacle> {
+        let (network, link) = self.link_of_pod(pod)?;
+        (link.flag("UP") == Some(false)).then(|| Obstacle::Link {
+            link: link.name.clone(),
+            inside: Some((pod, network.pid)),
+            state: LinkState::Down,
+        })
+    }
+}
