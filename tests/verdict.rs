@@ -15,7 +15,7 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{Owners, Port};
 use serde_json::Value;
 
-use crate::support::{chosen, kpx, root};
+use crate::support::{chosen, kpx, kpx_on, root};
 
 /// Names of the incidents below `testdata/cases`, sorted.
 fn cases() -> Vec<String> {
@@ -560,6 +560,113 @@ fn neighbours_that_do_not_answer_or_were_set_by_hand_are_named() {
         let (works, named) = counted(&entries, links, "neighbour");
         assert_eq!((works, named), (before, 0), "{entries:?}");
     }
+}
+
+#[test]
+fn a_link_without_a_carrier_carries_nothing() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let named = |flags: &[&str], words: &str| {
+        let mut evidence = recorded.clone();
+        let text = evidence.text(Item::Links).unwrap();
+        let mut links: Value = serde_json::from_str(text).unwrap();
+        for link in links.as_array_mut().unwrap() {
+            if link["ifname"] == "eth0" {
+                link["flags"] = serde_json::json!(flags);
+            }
+        }
+        evidence.insert(Item::Links, Ok(links.to_string()));
+        let cells = briefs(&evidence);
+        let named = cells.iter().filter(|cell| says(cell, words));
+        assert!(
+            named
+                .clone()
+                .all(|cell| cell.fate.fails() || cell.fate == Fate::Partly)
+        );
+        named.count()
+    };
+    assert_eq!(named(&["UP", "LOWER_UP"], "eth0"), 0);
+    assert_eq!(named(&[], "eth0"), 0);
+    assert!(named(&["NO-CARRIER", "UP"], "eth0 has no carrier") > 10);
+    assert!(named(&["BROADCAST"], "eth0 is down") > 10);
+}
+
+#[test]
+fn an_endpoint_of_a_node_that_no_longer_reports_is_in_doubt() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let recorded = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let with_nodes = |edit: &dyn Fn(&mut Vec<Value>)| {
+        let mut evidence = recorded.clone();
+        let mut nodes: Value = serde_json::from_str(evidence.text(Item::Nodes).unwrap()).unwrap();
+        edit(nodes["items"].as_array_mut().unwrap());
+        evidence.insert(Item::Nodes, Ok(nodes.to_string()));
+        briefs(&evidence)
+    };
+    let in_doubt = |cells: &[Brief], words: &str| {
+        let named = cells.iter().filter(|cell| says(cell, words));
+        assert!(
+            named.clone().all(|cell| cell.fate == Fate::Unknown),
+            "{words}"
+        );
+        named.count()
+    };
+    let ready = |status: &'static str| {
+        with_nodes(&move |nodes| {
+            nodes[1]["status"]["conditions"] = serde_json::json!([
+                {"type": "Ready", "status": status, "lastTransitionTime": "2026-11-20T12:00:00Z"}
+            ]);
+        })
+    };
+    let since = "the kubelet of its node node2 has not reported since 2026-11-20T12:00:00Z";
+    assert!(in_doubt(&ready("Unknown"), since) > 5);
+    assert_eq!(in_doubt(&ready("False"), "has not reported"), 0);
+    let gone = with_nodes(&|nodes| nodes[1]["metadata"]["name"] = "node3".into());
+    assert!(in_doubt(&gone, "the cluster has no Node node2") > 5);
+}
+
+#[test]
+fn an_endpoint_whose_pod_has_ended_is_lost() {
+    let dir = root().join("testdata/nodes/full-iptables");
+    let mut evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
+    let slices: Value = serde_json::from_str(evidence.text(Item::EndpointSlices).unwrap()).unwrap();
+    let endpoints = slices["items"].as_array().unwrap().iter();
+    let mut endpoints =
+        endpoints.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let ends = endpoints
+        .find(|of| of["nodeName"] == "node1" && of["targetRef"]["kind"] == "Pod")
+        .unwrap();
+    let mut pods: Value = serde_json::from_str(evidence.text(Item::Pods).unwrap()).unwrap();
+    pods["items"].as_array_mut().unwrap().push(serde_json::json!({
+        "metadata": {"namespace": ends["targetRef"]["namespace"], "name": ends["targetRef"]["name"]},
+        "spec": {"nodeName": "node1", "containers": []},
+        "status": {"phase": "Failed"},
+    }));
+    let name = ends["targetRef"]["name"].as_str().unwrap();
+    let before = briefs(&evidence);
+    evidence.insert(Item::Pods, Ok(pods.to_string()));
+    let words = format!(
+        "/{name} of endpoint {}",
+        ends["addresses"][0].as_str().unwrap()
+    );
+    let after = briefs(&evidence);
+    let lost: Vec<_> = after.iter().filter(|cell| says(cell, &words)).collect();
+    assert!(!lost.is_empty() && !before.iter().any(|cell| says(cell, &words)));
+    assert!(
+        lost.iter()
+            .all(|of| of.fate == Fate::Partly || of.fate.fails())
+    );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn only_the_host_has_a_way_to_its_loopback_addresses() {
+    let ran = kpx_on("full-iptables", &["why", "127.0.0.1:31082", "-o", "json"]).await;
+    let said: Value = serde_json::from_str(&ran.out).unwrap();
+    let paths = said["paths"].as_array().unwrap();
+    assert!(!paths.is_empty());
+    assert!(
+        paths.iter().all(|path| path["client"] == "host"),
+        "{paths:?}"
+    );
 }
 
 #[test]

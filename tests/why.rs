@@ -1082,7 +1082,7 @@ async fn a_node_port_on_a_loopback_address_ends_at_kube_proxys_own_listener() {
             .lines()
             .find(|line| line.starts_with("127.0.0.1:30080/tcp "));
         let row = row.unwrap_or_else(|| panic!("{ran}"));
-        row.split_whitespace().nth(3).unwrap().to_owned()
+        row.split_whitespace().last().unwrap().to_owned()
     };
     // kpx does not follow the connection that kube-proxy makes for it.
     assert_eq!(host(changes).await, "unknown");

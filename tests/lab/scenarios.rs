@@ -560,13 +560,13 @@ fn faults(lab: &Lab) -> String {
 fn faults_nftables(lab: &Lab) -> String {
     settled(lab);
     let before = configuration(lab);
-    laptop(lab, &words(&by_copies(&[]))).exits(0);
+    laptop(lab, &words(&by_image(&[]))).exits(0);
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let faults = row::try_all(lab, FAULTS, "nftables");
         healthy(lab, "nftables");
         faults
     }));
-    laptop(lab, &go_on(STATIC, "rollback")).exits(0);
+    laptop(lab, &go_on(TO_NFTABLES[0], "rollback")).exits(0);
     assert_eq!(configuration(lab), before);
     let faults = tried.unwrap_or_else(|why| resume_unwind(why));
     format!("{faults} faults")

@@ -110,8 +110,10 @@ impl NodePod {
             if done.code == Some(0) && there.trim() == program.digest {
                 return Ok(());
             }
-            // Without an exit status, the copy may not be complete.
-            if copied.code.is_some() || Instant::now() > end {
+            // Without an exit status, the copy may not be complete; and the kernel may still be closing the file that was written.
+            let is_open =
+                copied.code.is_none() || done.stderr.to_lowercase().contains("text file busy");
+            if !is_open || Instant::now() > end {
                 return Err(failed(match done.code {
                     Some(0) => "its copy is damaged".to_owned(),
                     _ => done.stderr,

@@ -343,8 +343,8 @@ impl<'n> Places<'n> {
             nodes.map(of).collect()
         });
         match silent.get(name) {
-            None if silent.is_empty() => None,
-            None => Some(None),
+            // Without another Node, the list need not be that of the whole cluster.
+            None => (silent.len() > 1).then_some(None),
             Some(None) => None,
             Some(since) => Some(*since),
         }

@@ -123,7 +123,10 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
             .for_each(|range| add(range, format!("to {does}")));
     }
     for route in node.routes().into_iter().flat_map(|routes| &routes.all) {
-        if matches!(route.kind.as_str(), "blackhole" | "unreachable" | "prohibit") {
+        if matches!(
+            route.kind.as_str(),
+            "blackhole" | "unreachable" | "prohibit"
+        ) {
             add(&route.destination, format!("route {}", route.kind));
         }
     }

@@ -461,6 +461,18 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_not_found_is_trouble_until_it_is() {
+        let lacks = "W0112 22:47:44.651776       1 node.go:103] Failed to retrieve node info: nodes \"10.9.57.240\" not found\n\
+                     E0112 22:47:45.651776       1 server.go:1039] \"Failed to retrieve node info\" err=\"nodes \\\"10.9.57.240\\\" not found\"\n";
+        let error = "nodes \"10.9.57.240\" not found".to_owned();
+        assert_eq!(troubles(lacks), [(Kind::Node, None, error, 2)]);
+        let found = "I0112 22:47:46.651776       1 node.go:172] Successfully retrieved node IP: 172.24.17.16\n";
+        assert_eq!(troubles(&format!("{lacks}{found}")), []);
+        let kept = sought(&format!("{lacks}{found}")).join("\n");
+        assert_eq!(troubles(&kept), []);
+    }
+
+    #[test]
     fn only_the_last_run_counts_and_a_sync_that_ends_ends_the_trouble() {
         let ended = format!(
             "{UNKNOWN_OPTION}I1120 11:13:00.000000    9234 proxier.go:1500] \"SyncProxyRules complete\" ipFamily=\"IPv6\"\n"

@@ -310,8 +310,9 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
             .into_iter()
             .chain(others.iter().map(|(_, name)| *name))
             .collect();
+        // Network plugins with ranges of their own do not follow the podCIDRs.
         let message = format!(
-            "the podCIDRs of {} overlap: routes to these pods lead to one of the nodes",
+            "the podCIDRs of {} overlap: routes that follow them lead to the pods of one node",
             nodes_in_words(&names)
         );
         let evidence = [object(name, "podCIDR", range.to_string())];
@@ -321,8 +322,12 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
                 .map(|(range, name)| object(name, "podCIDR", range.to_string())),
         );
         findings.push(
-            Finding::new(Severity::Error, Subject::Prefix { prefix: *first }, message)
-                .evidence(evidence),
+            Finding::new(
+                Severity::Warning,
+                Subject::Prefix { prefix: *first },
+                message,
+            )
+            .evidence(evidence),
         );
     }
     Ok(findings)
