@@ -42,6 +42,7 @@ use there::{Elsewhere, There};
 
 use crate::check::{Check, Outcome};
 use crate::diff::{self, Diff};
+use crate::trace::mismatch::listed;
 use crate::trace::sources::SourceError;
 use crate::trace::{self, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
@@ -398,7 +399,7 @@ impl<'n> Look<'n> {
                 let at = self.at_service(service, name.clone());
                 answer.causes.push(Broken::new(cause, Degree::Suspect, at));
             } else if let Cause::Balancer { names, .. } = cause {
-                let names = trace::mismatch::listed(&names);
+                let names = listed(&names);
                 answer.unknown.push(format!(
                     "the load balancer {names}: kube-proxy does not serve it, and no evidence of a node shows it"
                 ));
@@ -693,15 +694,37 @@ fn unknown_ends(answer: &mut Answer) {
                 )
             }
         });
-        let faults = path.cell.verdict.faults();
-        let faults = faults.iter().map(ToString::to_string);
-        for reason in faults.chain(whens) {
+        let ways = path.cell.outcomes.iter().zip(&path.cell.verdict.ways);
+        let faults = ways.filter_map(|(outcome, way)| {
+            let fault = way.fault.as_ref()?;
+            Some(format!("{fault}{}", conditions(&outcome.when)))
+        });
+        let beside = path.cell.verdict.beside.iter().map(ToString::to_string);
+        for reason in faults.chain(beside).chain(whens) {
             let client = path.client.name();
             let text = format!("connections from {client} to {}: {reason}", path.target());
             if !answer.unknown.contains(&text) {
                 answer.unknown.push(text);
             }
         }
+    }
+}
+
+/// Returns what the end of packets depends on, as it follows that end: `, if …`.
+fn conditions(when: &[trace::Assumption]) -> String {
+    let all = when.iter().filter_map(|of| match of {
+        trace::Assumption::Answer { question, holds } => {
+            let word = if *holds { "if" } else { "unless" };
+            Some(format!("{word} {question}"))
+        }
+        trace::Assumption::Address { .. }
+        | trace::Assumption::Port { .. }
+        | trace::Assumption::Unseen { .. } => None,
+    });
+    let all: Vec<String> = all.collect();
+    match all.as_slice() {
+        [] => String::new(),
+        all => format!(", {}", listed(all)),
     }
 }
 

@@ -87,6 +87,16 @@ const FIXES: &[(&str, &str)] = &[
          stops all changes.",
     ),
     (
+        "could not process rule: no such file",
+        "Load the kernel's module for the expression in the line that the message shows (`modprobe -a nft_fib_ipv4 nft_fib_ipv6` for \
+         fib, nft_numgen for numgen, nft_nat, nft_masq), use a kernel that has it, or the iptables mode: one line that is refused \
+         stops all changes.",
+    ),
+    (
+        "could not process rule: operation not supported",
+        "Use a newer kernel, at least 5.13, or the iptables mode: this one lacks what the line that the message shows needs.",
+    ),
+    (
         "insmod",
         "Load the kernel's table that the message names (`modprobe iptable_nat`, `modprobe ip6table_nat`), or use a kube-proxy \
          image whose iptables works with this kernel.",

@@ -228,6 +228,9 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// The lowest port that Linux, and the systems of other clients, give to a client that asks for none.
+const FIRST_EPHEMERAL: u16 = 32_768;
+
 /// The source port of a first packet is ephemeral, so unknown beforehand.
 fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
     if let Some(port) = packet.source_port {
@@ -237,6 +240,9 @@ fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelih
     let all = ranges.iter().any(|r| r.first == 0 && r.last == u16::MAX);
     if all || ranges.is_empty() {
         return Likelihood::sure(all != inverted);
+    }
+    if ranges.iter().all(|of| of.last < FIRST_EPHEMERAL) {
+        return Likelihood::sure(inverted);
     }
     let text: Vec<_> = ranges.iter().map(ToString::to_string).collect();
     Likelihood::unknown(format!("whether the source port is {}", text.join(",")))
@@ -337,6 +343,13 @@ fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
 
 /// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.
 fn recent(recent: &Recent<'_>) -> Likelihood {
+    // kube-proxy's lists bind clients to the endpoint that they have already.
+    if recent.action.value != RecentAction::Set && !recent.name.starts_with("KUBE-") {
+        return Likelihood::unknown(format!(
+            "whether list {} of xt_recent has the client",
+            recent.name
+        ));
+    }
     let holds = match recent.action.value {
         RecentAction::Set => true,
         RecentAction::Check | RecentAction::Update | RecentAction::Remove => false,
