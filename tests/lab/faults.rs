@@ -585,7 +585,9 @@ pub(crate) const FAULTS: &[Row] = &[
         ..ROW
     },
     Row {
+        // Rules of mode iptables alone drop what is invalid.
         name: "notrack-there",
+        mode: Some("iptables"),
         breaks: &[On(
             "w2",
             "iptables -t raw -I PREROUTING -s {client}/24 -d {far} -j CT --notrack",
@@ -954,7 +956,9 @@ pub(crate) const FAULTS: &[Row] = &[
     },
     // Rules that look alike.
     Row {
+        // The rules of mode nftables are in a table of their own.
         name: "return-before",
+        mode: Some("iptables"),
         breaks: &[Node(
             "iptables -t nat -I PREROUTING -s {client}/24 -d {web} -j RETURN",
         )],

@@ -41,6 +41,9 @@ pub struct Flow {
     pub established: bool,
 }
 
+/// The lowest port that Linux, and the systems of other clients, give to a client that asks for none.
+pub(crate) const FIRST_EPHEMERAL: u16 = 32_768;
+
 /// A reply on its way back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reply {

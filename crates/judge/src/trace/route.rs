@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use super::packet::{Link, Packet};
+use super::packet::{FIRST_EPHEMERAL, Link, Packet};
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family};
@@ -454,13 +454,13 @@ fn carries(rule: &PolicyRule, transport: Option<Transport<'_>>) -> bool {
                 .source_ports
                 .is_none_or(|(first, last)| match of.source_port {
                     Some(port) => (first..=last).contains(&port),
-                    None => first <= EPHEMERAL.0 && EPHEMERAL.1 <= last,
+                    None => first <= FIRST_EPHEMERAL && LAST_EPHEMERAL <= last,
                 })
     })
 }
 
-/// The kernel's own range of ports for clients.
-const EPHEMERAL: (u16, u16) = (32_768, 60_999);
+/// The highest port that Linux gives to a client that asks for none.
+const LAST_EPHEMERAL: u16 = 60_999;
 
 /// The rules every kernel starts with.
 fn default_rules(family: Family) -> Vec<PolicyRule> {

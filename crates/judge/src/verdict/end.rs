@@ -84,14 +84,16 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of an endpoint in a range of pods whose slice names no pod: has any pod the address?
+    /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
     fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
         let (address, addr) = (endpoint.addr, endpoint.addr.ip());
-        if endpoint.pod.is_some()
-            || matches!(self.places.holder(addr), Some(Holder::Pod(_)))
-            || !self.places.knows_pods()
-        {
+        if matches!(self.places.holder(addr), Some(Holder::Pod(_))) || !self.places.knows_pods() {
             return None;
+        }
+        if endpoint.pod.is_some() {
+            // The objects may be a part of the node's pods, but not the networks, too.
+            let is_gone = endpoint.local == Some(true) && self.is_in_no_network(addr);
+            return is_gone.then_some(Fault::NoPod { address });
         }
         let pods = self.node.pods();
         match (self.places.is_pod_here(addr), pods) {

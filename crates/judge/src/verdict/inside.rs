@@ -121,6 +121,13 @@ impl Judge<'_> {
             || all.any(|own| node.all.iter().any(|far| is_end(own, far)))
     }
 
+    /// Returns whether the networks of the node's pods are read, and none of them has `address`.
+    pub(super) fn is_in_no_network(&self, address: IpAddr) -> bool {
+        self.node.pod_networks().is_ok_and(|all| {
+            !all.is_empty() && all.iter().all(|of| !of.addresses.contains(&address))
+        })
+    }
+
     /// Returns the network of the pod with `address`.
     pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, &Gap> {
         let by_address = self.insides.by_address.get_or_init(|| {

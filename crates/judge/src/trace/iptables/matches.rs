@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{options, sets};
 use crate::trace::hop::Question;
 use crate::trace::index::Index;
-use crate::trace::packet::{Likelihood, Link, Packet};
+use crate::trace::packet::{FIRST_EPHEMERAL, Likelihood, Link, Packet};
 use crate::trace::region::Asked;
 use crate::trace::route::Router;
 use kpx_node::backend::ipset::Sets;
@@ -227,9 +227,6 @@ fn fits(pattern: &str, name: &str) -> bool {
         None => name == pattern,
     }
 }
-
-/// The lowest port that Linux, and the systems of other clients, give to a client that asks for none.
-const FIRST_EPHEMERAL: u16 = 32_768;
 
 /// The source port of a first packet is ephemeral, so unknown beforehand.
 fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {

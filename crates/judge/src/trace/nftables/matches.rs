@@ -4,8 +4,8 @@ use super::value::{Context, Value, ct, flags, read};
 
 use crate::trace::hop::Question;
 use crate::trace::index::Part;
-use crate::trace::packet::{self, Likelihood, Packet};
-use crate::trace::region::Coordinate as _;
+use crate::trace::packet::{self, FIRST_EPHEMERAL, Likelihood, Packet};
+use crate::trace::region::{Asked, Coordinate as _};
 use kpx_node::backend::nftables::model::{Datum, Element, Expr, Set, Statement, Table};
 use kpx_node::backend::nftables::print;
 use kpx_node::net::{Cidr, Proto};
@@ -23,7 +23,12 @@ pub(crate) fn compare(
     {
         return connection(key, op, right, packet);
     }
-    let have = read(left, packet, context);
+    let have = match read(left, packet, context) {
+        Value::Unknown(_) if is_source_port(left) && is_below_ephemeral(right) => {
+            Value::Port(Asked::new(FIRST_EPHEMERAL, None))
+        }
+        have => have,
+    };
     let by_fib = matches!(left, Expr::Fib { .. });
     // `fib … oif 0` asks whether there is none.
     let none = Expr::Bool(false);
@@ -60,6 +65,21 @@ pub(crate) fn compare(
         }
     }
     likelihood
+}
+
+fn is_source_port(expr: &Expr) -> bool {
+    matches!(expr, Expr::Payload { protocol, field }
+        if field == "sport" && matches!(protocol.as_str(), "tcp" | "udp" | "sctp" | "th"))
+}
+
+/// Returns whether `expr` has ports below those that clients get, and no others.
+fn is_below_ephemeral(expr: &Expr) -> bool {
+    match expr {
+        Expr::Number(port) => *port < u64::from(FIRST_EPHEMERAL),
+        Expr::Range(_, last) => is_below_ephemeral(last),
+        Expr::Set(all) => all.iter().all(is_below_ephemeral),
+        _ => false,
+    }
 }
 
 /// Returns whether a look-up of a route found no link.
