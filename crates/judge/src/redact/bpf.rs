@@ -19,7 +19,9 @@ impl Redactor {
             Gap::Failed(item, why.to_owned())
         };
         let mut dump: Dump = serde_json::from_str(text).map_err(failed)?;
-        self.part(&mut dump.cgroups, |own, of| of.cgroup = own.cgroup(&of.cgroup));
+        self.part(&mut dump.cgroups, |own, of| {
+            of.cgroup = own.cgroup(&of.cgroup)
+        });
         self.part(&mut dump.links, |own, of| of.dev = own.names.link(&of.dev));
         self.part(&mut dump.programs, |own, of| of.name = own.given(&of.name));
         self.part(&mut dump.pins, |own, of| *of = own.pin(of));
@@ -71,26 +73,32 @@ impl Redactor {
         let own = &mut self.addresses;
         match content {
             Content::CiliumServices(all) => {
-                all.iter_mut().for_each(|of| of.address = own.map(of.address));
+                all.iter_mut()
+                    .for_each(|of| of.address = own.map(of.address));
             }
             Content::CiliumBackends(all) => {
-                all.iter_mut().for_each(|of| of.address = own.map(of.address));
+                all.iter_mut()
+                    .for_each(|of| of.address = own.map(of.address));
             }
             Content::CiliumReverseNat(all) => {
-                all.iter_mut().for_each(|of| of.address = own.map(of.address));
+                all.iter_mut()
+                    .for_each(|of| of.address = own.map(of.address));
             }
             Content::CiliumAffinity(all) => {
-                all.iter_mut().for_each(|of| of.client = of.client.map(|ip| own.map(ip)));
+                all.iter_mut()
+                    .for_each(|of| of.client = of.client.map(|ip| own.map(ip)));
             }
             Content::CiliumSourceRanges(all) => {
-                all.iter_mut().for_each(|of| of.source = own.map_prefix(of.source));
+                all.iter_mut()
+                    .for_each(|of| of.source = own.map_prefix(of.source));
             }
             Content::CalicoFrontends(all) => all.iter_mut().for_each(|of| {
                 of.address = own.map(of.address);
                 of.source = of.source.map(|source| own.map_prefix(source));
             }),
             Content::CalicoBackends(all) => {
-                all.iter_mut().for_each(|of| of.address = own.map(of.address));
+                all.iter_mut()
+                    .for_each(|of| of.address = own.map(of.address));
             }
         }
     }

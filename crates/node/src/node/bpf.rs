@@ -173,13 +173,7 @@ impl Table {
     /// Returns the front end that a connection of a client inside the cluster gets; `None` if the map has none for it.
     ///
     /// `own` says whether the address is one of this node.
-    pub fn lookup(
-        &self,
-        address: IpAddr,
-        port: u16,
-        proto: Proto,
-        own: bool,
-    ) -> Option<&Frontend> {
+    pub fn lookup(&self, address: IpAddr, port: u16, proto: Proto, own: bool) -> Option<&Frontend> {
         let at = |place: Place, clients: Clients| {
             let mut all = self.frontends.iter();
             all.find(|of| {
@@ -285,8 +279,7 @@ fn tables(dump: &Dump) -> Result<Vec<Table>, Gap> {
     for proxy in Proxy::ALL {
         for family in Family::BOTH {
             let of = |role| {
-                let of_role =
-                    move |map: &&Map| role_of(map) == Some((proxy, family, role));
+                let of_role = move |map: &&Map| role_of(map) == Some((proxy, family, role));
                 maps.iter().filter(of_role)
             };
             let Some(fronts) = in_use(dump, of(Role::Frontends), None) else {
@@ -406,9 +399,7 @@ fn cilium(entries: &[CiliumService], backends: &[CiliumBackend]) -> Vec<Frontend
             let is_quarantined = entry.is_some_and(|of| of.flags & flag::QUARANTINED != 0);
             found.push(Backend {
                 addr: SocketAddr::new(backend.address, backend.port),
-                active: backend.state == 0
-                    && slot <= usize::from(front.count)
-                    && !is_quarantined,
+                active: backend.state == 0 && slot <= usize::from(front.count) && !is_quarantined,
                 remote_only: false,
             });
         }
@@ -484,7 +475,11 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
             clients: Clients::All,
             source: front.source,
             // Its map does not tell them apart.
-            kind: if is_any { Kind::NodePort } else { Kind::ClusterIp },
+            kind: if is_any {
+                Kind::NodePort
+            } else {
+                Kind::ClusterIp
+            },
             drops,
             l7_proxy: false,
             missing: usize::try_from(count).map_or(0, |count| count.saturating_sub(found.len())),

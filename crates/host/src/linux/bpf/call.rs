@@ -249,11 +249,7 @@ pub(super) fn next_key(
 }
 
 /// Returns the value of `key`; both have the sizes of the map, which must not be one per processor.
-pub(super) fn value(
-    file: BorrowedFd<'_>,
-    key: &mut [u8],
-    value: &mut [u8],
-) -> Result<(), Errno> {
+pub(super) fn value(file: BorrowedFd<'_>, key: &mut [u8], value: &mut [u8]) -> Result<(), Errno> {
     Arguments::new()
         .file(0, file)
         .buffer(8, key)

@@ -346,11 +346,7 @@ fn maps(item: Item) -> Result<Vec<Map>, Gap> {
 }
 
 /// Returns the keys and values of a map. One that changes meanwhile may lack what was added, but nothing that stays.
-fn pairs(
-    item: Item,
-    file: &OwnedFd,
-    info: &call::MapInfo,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Gap> {
+fn pairs(item: Item, file: &OwnedFd, info: &call::MapInfo) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Gap> {
     let failed = |errno| {
         let what = format!("the entries of map {}", info.name);
         refused(item, &what, "CAP_BPF", errno)

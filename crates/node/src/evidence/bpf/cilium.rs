@@ -14,25 +14,43 @@ use crate::net::{Family, Proto};
 /// The kernel keeps 15 characters of a name, and reverse translations of connections (`reverse_sk`) begin alike: sizes tell them
 /// apart. Name, size of a key, size of a value, layout.
 const LAYOUTS: &[(&str, u32, u32, Layout)] = &[
-    ("cilium_lb4_services_v2", 12, 12, |all| services(all, Family::V4)),
-    ("cilium_lb6_services_v2", 24, 12, |all| services(all, Family::V6)),
-    ("cilium_lb4_backends_v3", 4, 12, |all| backends(all, Family::V4)),
-    ("cilium_lb6_backends_v3", 4, 24, |all| backends(all, Family::V6)),
-    ("cilium_lb4_reverse_nat", 2, 6, |all| reverse_nat(all, Family::V4)),
-    ("cilium_lb6_reverse_nat", 2, 18, |all| reverse_nat(all, Family::V6)),
-    ("cilium_lb4_affinity", 16, 16, |all| affinity(all, Family::V4)),
-    ("cilium_lb6_affinity", 24, 16, |all| affinity(all, Family::V6)),
-    ("cilium_lb4_source_range", 12, 1, |all| source_ranges(all, Family::V4)),
-    ("cilium_lb6_source_range", 24, 1, |all| source_ranges(all, Family::V6)),
+    ("cilium_lb4_services_v2", 12, 12, |all| {
+        services(all, Family::V4)
+    }),
+    ("cilium_lb6_services_v2", 24, 12, |all| {
+        services(all, Family::V6)
+    }),
+    ("cilium_lb4_backends_v3", 4, 12, |all| {
+        backends(all, Family::V4)
+    }),
+    ("cilium_lb6_backends_v3", 4, 24, |all| {
+        backends(all, Family::V6)
+    }),
+    ("cilium_lb4_reverse_nat", 2, 6, |all| {
+        reverse_nat(all, Family::V4)
+    }),
+    ("cilium_lb6_reverse_nat", 2, 18, |all| {
+        reverse_nat(all, Family::V6)
+    }),
+    ("cilium_lb4_affinity", 16, 16, |all| {
+        affinity(all, Family::V4)
+    }),
+    ("cilium_lb6_affinity", 24, 16, |all| {
+        affinity(all, Family::V6)
+    }),
+    ("cilium_lb4_source_range", 12, 1, |all| {
+        source_ranges(all, Family::V4)
+    }),
+    ("cilium_lb6_source_range", 24, 1, |all| {
+        source_ranges(all, Family::V6)
+    }),
 ];
 
 /// Returns the layout of a map with Services of Cilium.
 pub(super) fn layout(name: &str, key_size: u32, value_size: u32) -> Option<Layout> {
     let mut all = LAYOUTS.iter();
     let found = all.find(|(full, key, value, _)| {
-        name.len() >= KEPT
-            && full.starts_with(name)
-            && (*key, *value) == (key_size, value_size)
+        name.len() >= KEPT && full.starts_with(name) && (*key, *value) == (key_size, value_size)
     });
     found.map(|(.., layout)| *layout)
 }
@@ -57,7 +75,15 @@ fn services(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| (of.address, of.port, of.protocol.number(), of.internal, of.slot));
+    all.sort_by_key(|of| {
+        (
+            of.address,
+            of.port,
+            of.protocol.number(),
+            of.internal,
+            of.slot,
+        )
+    });
     Some(Content::CiliumServices(all))
 }
 

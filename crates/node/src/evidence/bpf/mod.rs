@@ -54,7 +54,6 @@ impl<T> Part<T> {
             Self::Unread { unread } => Err(unread.clone()),
         }
     }
-
 }
 
 impl<T> From<Result<Vec<T>, Gap>> for Part<T> {
@@ -279,7 +278,8 @@ pub type Layout = fn(&[(Vec<u8>, Vec<u8>)]) -> Option<Content>;
 /// Returns the layout of a map with Services by its name, of which the kernel keeps 15 characters, and its sizes; `None` for any
 /// other map.
 pub fn layout(name: &str, key_size: u32, value_size: u32) -> Option<Layout> {
-    cilium::layout(name, key_size, value_size).or_else(|| calico::layout(name, key_size, value_size))
+    cilium::layout(name, key_size, value_size)
+        .or_else(|| calico::layout(name, key_size, value_size))
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

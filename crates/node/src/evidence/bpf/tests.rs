@@ -100,7 +100,9 @@ fn entries_are_those_that_ciliums_tool_prints() {
                 let at = std::net::SocketAddr::new(of.address, of.port);
                 let scope = if of.internal { "/i" } else { "" };
                 let key = format!("{at}/{}{scope} ({})", proto(of.protocol), of.slot);
-                let backend = backends.iter().find(|one| of.slot > 0 && one.id == of.value);
+                let backend = backends
+                    .iter()
+                    .find(|one| of.slot > 0 && one.id == of.value);
                 let text = match backend {
                     Some(one) => format!(
                         "{}/{} ({}) ({})",
@@ -126,7 +128,10 @@ fn entries_are_those_that_ciliums_tool_prints() {
         for (key, (text, counts)) in &found {
             let theirs = &list[key];
             assert_eq!(theirs.len(), 1, "{state}: {key}");
-            assert!(theirs[0].starts_with(text), "{state} {key}: {text} {theirs:?}");
+            assert!(
+                theirs[0].starts_with(text),
+                "{state} {key}: {text} {theirs:?}"
+            );
             assert_eq!(raw[key], [counts.as_str()], "{state} {key}");
             compared += 1;
         }
@@ -146,10 +151,16 @@ fn source_ranges_reverse_translations_and_affinity_are_decoded() {
         .iter()
         .map(|of| format!("{} {}", of.reverse_nat, of.source))
         .collect();
-    let expected = [10, 11, 12]
-        .into_iter()
-        .flat_map(|id| [format!("{id} 192.0.2.0/24"), format!("{id} 198.51.100.7/32")]);
-    assert!(ranges.iter().eq(&expected.collect::<Vec<_>>()), "{ranges:?}");
+    let expected = [10, 11, 12].into_iter().flat_map(|id| {
+        [
+            format!("{id} 192.0.2.0/24"),
+            format!("{id} 198.51.100.7/32"),
+        ]
+    });
+    assert!(
+        ranges.iter().eq(&expected.collect::<Vec<_>>()),
+        "{ranges:?}"
+    );
     let Content::CiliumReverseNat(all) = content(files, "cilium_lb6_reverse_nat") else {
         panic!("another layout");
     };
@@ -184,7 +195,13 @@ fn maps_of_calico_are_decoded() {
     };
     let pairs = [
         front(56, [10, 96, 0, 20], 80, [0; 4], [7, 2, 1, 0, 0b10]),
-        front(64, [203, 0, 113, 5], 80, [192, 0, 0, 0], [8, u32::MAX, 0, 0, 0]),
+        front(
+            64,
+            [203, 0, 113, 5],
+            80,
+            [192, 0, 0, 0],
+            [8, u32::MAX, 0, 0, 0],
+        ),
         front(56, [255; 4], 30080, [0; 4], [7, 2, 1, 0, 0]),
     ];
     assert!(layout("cali_v4_nat_fe", 16, 20).is_none());
@@ -193,8 +210,13 @@ fn maps_of_calico_are_decoded() {
         panic!("another layout");
     };
     let texts = all.iter().map(|of| {
-        let source = of.source.map_or_else(String::new, |of| format!(" from {of}"));
-        format!("{}:{}{source} id {} count {} local {}", of.address, of.port, of.id, of.count, of.local)
+        let source = of
+            .source
+            .map_or_else(String::new, |of| format!(" from {of}"));
+        format!(
+            "{}:{}{source} id {} count {} local {}",
+            of.address, of.port, of.id, of.count, of.local
+        )
     });
     assert_eq!(
         texts.collect::<Vec<_>>(),
@@ -218,9 +240,15 @@ fn maps_of_calico_are_decoded() {
     else {
         panic!("another layout");
     };
-    let ends: Vec<_> = all.iter().map(|of| (of.ordinal, of.address.to_string(), of.port)).collect();
+    let ends: Vec<_> = all
+        .iter()
+        .map(|of| (of.ordinal, of.address.to_string(), of.port))
+        .collect();
     let address = |last: &str| format!("fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:{last}");
-    assert_eq!(ends, [(0, address("fd01"), 8080), (1, address("fd02"), 8080)]);
+    assert_eq!(
+        ends,
+        [(0, address("fd01"), 8080), (1, address("fd02"), 8080)]
+    );
     // A key with too few bytes is no entry of the layout.
     assert!(layout("cali_v4_nat_be", 8, 8).unwrap()(&[(vec![0; 7], vec![0; 8])]).is_none());
 }
