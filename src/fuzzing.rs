@@ -539,6 +539,7 @@ fn netlink(bytes: &[u8]) {
         xfrm::parse(&text).ok();
     }
     tc::parse(&decode::tc(bytes)).ok();
+    decode::bpf(bytes);
     decode::sockets(bytes);
     decode::traced(bytes);
 }

@@ -11,6 +11,7 @@
 
 mod kernel {
     mod advance;
+    mod bpf;
     mod bridge;
     mod change;
     mod concurrent;

@@ -18,6 +18,7 @@ mod desired;
 mod diff;
 mod docs;
 mod doctor;
+mod ebpf;
 mod edit;
 mod fake;
 mod fake_api;

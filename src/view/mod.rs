@@ -11,6 +11,7 @@ mod gaps;
 pub(crate) mod head;
 pub(crate) mod ipvs;
 mod known;
+pub(crate) mod maps;
 pub(crate) mod mode;
 pub(crate) mod modules;
 pub(crate) mod near;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::maps::{self, InMap};
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
 use kpx_judge::verdict::{Brief, Client, Fate, Kind, survey};
@@ -31,6 +32,9 @@ pub(crate) struct Row {
     pub(crate) connections: Vec<Connection>,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
+    /// What the maps of service proxies of eBPF have for it; empty without such maps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) in_maps: Vec<InMap>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +92,7 @@ pub(crate) struct Counts {
 
 pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let installed = Installed::new(joined, gaps);
+    let tables = maps::tables(joined, gaps);
     let by_api = joined.owners.source == Source::Api;
     let in_part = joined.node.evidence().part(Item::EndpointSlices).is_some();
     let counted = !by_api || joined.node.slices().is_ok() && !in_part;
@@ -114,7 +119,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let count = |of: fn(&kpx_node::owner::Endpoint) -> bool| {
             (by_api && counted).then(|| endpoints.iter().filter(|e| of(e)).count())
         };
-        let mut programmed = installed.programmed(&dests(port, joined.query));
+        let dests = dests(port, joined.query);
+        let mut programmed = installed.programmed(&dests);
         if port.left_to.is_some() {
             programmed.retain(Programmed::is_installed);
         }
@@ -135,6 +141,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             fate: (by_api && port.left_to.is_none()).then(|| surveyed.fate()),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
             programmed,
+            in_maps: maps::rows(tables, &dests),
         }
     });
     // A Service without an address of the family is not of that family.

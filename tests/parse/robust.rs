@@ -31,6 +31,7 @@ fn parse(item: Item, text: &str) -> bool {
         Item::Rules => node.rules().is_ok(),
         Item::NeighbourTable => node.neighbour_table().is_ok(),
         Item::Tc => node.tc().is_ok(),
+        Item::Bpf => node.bpf().is_ok(),
         Item::PodNetworks => node.pod_networks().is_ok(),
         Item::XfrmPolicies => node.xfrm().is_ok(),
         Item::HeldSockets => node.held_sockets().is_ok(),

@@ -229,6 +229,13 @@ pub struct Cidr {
     pub prefix: u8,
 }
 
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <Box<str>>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
 impl Cidr {
     /// Returns the prefix that contains only `addr`.
     pub const fn host(addr: IpAddr) -> Self {

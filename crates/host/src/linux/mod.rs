@@ -1,5 +1,6 @@
 //! The machine that kpx runs on, which may be a node: a node runs Linux.
 
+mod bpf;
 mod chain;
 mod change;
 mod confine;
@@ -66,6 +67,7 @@ pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory, r
 /// Decoders of the kernel's answers and of kube-proxy's, for the fuzzer.
 #[cfg(fuzzing)]
 pub mod decoders {
+    pub use super::bpf::fuzz as bpf;
     pub use super::conntrack::fuzz as conntrack;
     pub use super::ipset::fuzz as ipset;
     pub use super::ipvs::{fuzz as ipvs, fuzz_proc as proc_ip_vs};
@@ -171,6 +173,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
         Item::NeighbourTable => context.look(item, neighbours::neighbours).await,
         Item::XfrmPolicies => context.look(item, xfrm::policies).await,
         Item::Tc => context.look(item, tc::read).await,
+        Item::Bpf => context.look(item, bpf::read).await,
         Item::Sockets => context.look(item, sockets::read).await,
         Item::HeldSockets => context.look(item, sockets::held).await,
         Item::PodNetworks => pod_networks::read(item, context).await,

@@ -139,7 +139,7 @@ pub(super) fn start_of(item: Item, root: &Path, dir: &Path) -> Option<u64> {
 }
 
 /// Returns the boot time of the machine, in seconds since the epoch.
-fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
+pub(super) fn boot_time(item: Item, proc: &Path) -> Result<u64, Gap> {
     let stat = files::text(item, &proc.join("stat"))?;
     stat.lines()
         .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())

@@ -159,7 +159,7 @@ impl Redactor {
     }
 
     /// Redacts a control group, which contains the IDs of pods and containers.
-    fn cgroup(&mut self, path: &str) -> String {
+    pub(super) fn cgroup(&mut self, path: &str) -> String {
         let parts = path.split('/').map(|part| {
             let stem = part.rsplit_once('.').map_or(part, |(stem, _)| stem);
             let start = ["docker-", "libpod-", "crio-", "cri-containerd-"]

@@ -4,6 +4,7 @@
 //! The key is random and not stored, so no one can reverse the replacement.
 
 mod address;
+mod bpf;
 mod config;
 mod document;
 mod json;
@@ -145,6 +146,7 @@ impl Redactor {
                 document::without(&mut value, CODE_OF_FILTERS);
                 self.document(value, "").to_string()
             }
+            Item::Bpf => self.bpf(item, text)?,
             Item::PodNetworks => {
                 let all = pod_networks::parse(item, text)?;
                 pod_networks::print(&all, |item, text| self.item(item, text))?

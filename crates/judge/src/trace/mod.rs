@@ -90,6 +90,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::NeighbourTable,
     Item::XfrmPolicies,
     Item::Tc,
+    Item::Bpf,
     Item::PodNetworks,
     Item::IpvsConnections,
     Item::ProxyMode,

@@ -21,6 +21,13 @@ pub enum Fault {
         /// How it ends, in words.
         reason: String,
     },
+    /// A program of a service proxy refuses `connect()` with `EPERM`: its map has no backend.
+    NoBackend {
+        /// The Service address.
+        address: SocketAddr,
+        /// The program, as `NAME (id ID)`.
+        program: String,
+    },
     /// There is no route.
     NoRoute {
         /// The destination.
@@ -253,7 +260,9 @@ impl Fault {
                     Fate::Lost
                 }
             }
-            Self::NothingListens { .. } | Self::NotOnLoopback { .. } => Fate::Refused,
+            Self::NoBackend { .. } | Self::NothingListens { .. } | Self::NotOnLoopback { .. } => {
+                Fate::Refused
+            }
             Self::OtherProgram { .. }
             | Self::NoEndpoint {
                 holder: Some(_), ..
@@ -306,6 +315,10 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped { reason, .. } | Self::NoRoute { reason, .. } => f.write_str(reason),
+            Self::NoBackend { address, program } => write!(
+                f,
+                "program {program} refuses connect() with EPERM: its map has no backend for {address}"
+            ),
             Self::NotForwarded { key } => write!(f, "{key} is 0, so the node forwards no packets"),
             Self::Untranslated {
                 address,

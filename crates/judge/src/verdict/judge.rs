@@ -164,6 +164,9 @@ impl<'n> Judge<'n> {
     }
 
     pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if let Some(fault) = self.by_proxy(question, outcome) {
+            return Some(fault);
+        }
         match outcome.verdict {
             trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
@@ -194,6 +197,10 @@ impl<'n> Judge<'n> {
                         }
                     }
                 };
+                let fault = fault.map(|fault| match fault.may_be_unread() {
+                    true => self.may_be_translated(question, outcome).unwrap_or(fault),
+                    false => fault,
+                });
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
                     Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {

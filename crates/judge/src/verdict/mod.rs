@@ -5,6 +5,7 @@
 
 mod across;
 mod barrier;
+mod bpf;
 mod cell;
 mod diversion;
 mod end;

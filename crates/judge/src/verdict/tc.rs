@@ -1,32 +1,34 @@
 //! Traffic control: filters and queueing disciplines of the links that a packet and its reply pass.
 //!
 //! A program that a filter runs (BPF) is never known to leave packets alone: those of network plugins enforce policies, translate
-//! addresses or redirect. Limits of rates are no doubt, as a queue without room is none. Programs that are attached without a qdisc
-//! (tcx) are not read.
+//! addresses or redirect. So are those without a qdisc (tcx, netkit), which come first. Limits of rates are no doubt, as a queue
+//! without room is none.
 //!
 //! Without the item, which older bundles do not have, nothing is said of them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::bpf::is_at;
 use super::judge::{Judge, Question, is_of_old};
 use super::peers::TUNNELS;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
+use kpx_node::node::bpf::Bpf;
 use kpx_node::node::tc::{Does, Filter, Keys, Loss, Side, Tc};
 
 /// A packet at one side of a link.
 #[derive(Clone, Copy, Debug)]
-struct Passage<'o> {
-    link: &'o str,
-    side: Side,
+pub(super) struct Passage<'o> {
+    pub(super) link: &'o str,
+    pub(super) side: Side,
     /// The port of a client is one of many.
     source: (IpAddr, Option<u16>),
     destination: (IpAddr, Option<u16>),
     proto: Proto,
     /// Whether it is the reply.
-    reply: bool,
+    pub(super) reply: bool,
     /// Whether it certainly passes the link.
     certain: bool,
     /// Whether it is inside of another packet there, of which the filters see the outside.
@@ -44,7 +46,7 @@ enum Met {
 impl Judge<'_> {
     /// Returns the fault of a packet that traffic control drops, or its reply.
     pub(super) fn dropped_by_tc(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        let tc = self.node.tc().ok()?;
+        let tc = self.node.tc().ok();
         match self.meets(tc, question, outcome)? {
             Met::Dropped(obstacle) => Some(Fault::Obstacle(Box::new(obstacle))),
             Met::Unsure(_) => None,
@@ -54,8 +56,8 @@ impl Judge<'_> {
     /// Returns the doubt about a packet that meets something of traffic control that kpx does not model.
     pub(super) fn unsure_tc(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let tc = match self.node.tc() {
-            Ok(tc) => tc,
-            Err(gap) if is_of_old(&gap) => return None,
+            Ok(tc) => Some(tc),
+            Err(gap) if is_of_old(&gap) => None,
             Err(gap) => {
                 let what = "the filters of links are unknown";
                 return Some(Fault::Unknown(Missing::Gap { what, gap }));
@@ -68,24 +70,34 @@ impl Judge<'_> {
     }
 
     /// Returns the first that keeps the packet or its reply.
-    fn meets(&self, tc: &Tc, question: Question<'_>, outcome: &Outcome) -> Option<Met> {
-        if tc.filters.is_empty() && tc.losses.is_empty() {
+    fn meets(&self, tc: Option<&Tc>, question: Question<'_>, outcome: &Outcome) -> Option<Met> {
+        let tc = tc.filter(|tc| !tc.filters.is_empty() || !tc.losses.is_empty());
+        let bpf = self.node.bpf().ok();
+        let bpf = bpf.filter(|bpf| bpf.links().is_ok_and(|all| !all.is_empty()));
+        if tc.is_none() && bpf.is_none() {
             return None;
         }
         let came_by = self.came_in_by(question, outcome);
         let passages = self.passages(question, outcome, came_by.as_deref());
         let mut unsure = None;
         for passage in passages {
-            match self.meets_at(tc, passage) {
-                Some(Met::Dropped(obstacle)) => return Some(Met::Dropped(obstacle)),
-                met => unsure = unsure.or(met),
+            let first = bpf.and_then(|bpf| program_at(bpf, passage));
+            match tc.and_then(|tc| self.meets_at(tc, passage)) {
+                Some(Met::Dropped(obstacle)) if first.is_none() => {
+                    return Some(Met::Dropped(obstacle));
+                }
+                met => {
+                    unsure = unsure
+                        .or(first)
+                        .or(met.filter(|of| matches!(of, Met::Unsure(_))))
+                }
             }
         }
         unsure
     }
 
     /// Returns the sides of links that the packet passes, then its reply.
-    fn passages<'o>(
+    pub(super) fn passages<'o>(
         &'o self,
         question: Question<'_>,
         outcome: &'o Outcome,
@@ -212,6 +224,18 @@ impl Judge<'_> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         links.iter().any(|of| of.name == name && of.kind == "ifb")
     }
+}
+
+/// Returns the doubt about a packet that meets a program attached without a qdisc.
+fn program_at(bpf: &Bpf, passage: Passage<'_>) -> Option<Met> {
+    let mut all = bpf.links().unwrap_or_default().iter();
+    let found = all.find(|of| of.dev == passage.link && is_at(&of.attach_type, passage.side))?;
+    Some(Met::Unsure(format!(
+        "program {} ({}) on {} may drop or redirect packets: kpx does not read its code",
+        bpf.called(found.program),
+        found.attach_type,
+        found.dev
+    )))
 }
 
 /// Returns why a filter leaves the way of a packet open.

@@ -100,6 +100,8 @@ items! {
     XfrmPolicies = "node/ip-xfrm-policy.txt", NetAdmin;
     /// Queueing disciplines and filters of links, `tc -j qdisc` and `tc -j filter`.
     Tc = "node/tc.json", None;
+    /// Programs of eBPF on control groups and links, maps, and the Services in those of Cilium and Calico.
+    Bpf = "node/bpf.json", Root;
     /// Addresses, links, listening sockets and rules inside each network namespace but the node's own: those of pods.
     PodNetworks = "node/pod-networks.txt", Root;
     /// Listening TCP sockets over IPv4, `/proc/net/tcp`.
@@ -210,6 +212,7 @@ const NEVER_EMPTY: &[Item] = &[
     Item::Rules,
     Item::NeighbourTable,
     Item::Tc,
+    Item::Bpf,
     Item::Tcp4,
     Item::Tcp6,
     Item::Udp4,

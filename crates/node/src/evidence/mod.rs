@@ -1,5 +1,6 @@
 //! Evidence: the unmodified text of each item, or the reason why it is missing.
 
+pub mod bpf;
 mod bundle;
 pub mod by_tool;
 pub mod files;

@@ -1,5 +1,6 @@
 //! A node's evidence, parsed on first use.
 
+pub mod bpf;
 pub mod conntrack;
 pub mod counters;
 pub mod crowd;
@@ -37,6 +38,7 @@ use crate::evidence::proxy_log::{self, ProxyLog};
 use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
 use crate::net::{Family, Proto};
 
+use bpf::Bpf;
 use conntrack::Conntrack;
 use counters::Counters;
 use ipvs_connections::IpvsConnections;
@@ -82,6 +84,7 @@ pub struct NodeSnapshot<'a> {
     neighbour_table: Section<Neighbours>,
     xfrm: Section<Policies>,
     tc: Section<Tc>,
+    bpf: Section<Bpf>,
     pod_networks: Section<Vec<PodNetwork>>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
@@ -155,6 +158,8 @@ sections! {
     xfrm: Policies = |e| e.text(Item::XfrmPolicies).and_then(xfrm::parse);
     /// Returns the queueing disciplines and filters of links.
     tc: Tc = |e| e.text(Item::Tc).and_then(tc::parse);
+    /// Returns programs and maps of eBPF.
+    bpf: Bpf = |e| e.text(Item::Bpf).and_then(bpf::parse);
     /// Returns the networks of pods, as far as they are read.
     pod_networks: Vec<PodNetwork> = |e| e.text(Item::PodNetworks).and_then(pod_networks::parse);
     /// Returns the listening sockets, with their processes where known.
@@ -376,6 +381,7 @@ impl<'a> NodeSnapshot<'a> {
             neighbour_table: OnceLock::new(),
             xfrm: OnceLock::new(),
             tc: OnceLock::new(),
+            bpf: OnceLock::new(),
             pod_networks: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),

@@ -1,10 +1,30 @@
 //! A Service's page.
 
+use std::net::SocketAddr;
+
 use super::{affinity, assessed, conntrack, form, nodeports};
 use crate::render::Page;
+use crate::view::maps::InMap;
 use crate::view::service::{self, Endpoint, Spec};
 use crate::view::services::Row;
 use kpx_node::owner::EndpointState;
+
+/// Adds where the map of a service proxy of eBPF leads an address or NodePort.
+fn in_map(of: &InMap, page: &mut Page) {
+    let at = match of.address {
+        Some(address) => SocketAddr::new(address, of.port).to_string(),
+        None => format!("NodePort {} ({})", of.port, of.family),
+    };
+    let to = match of.backends.as_deref() {
+        None => "no front end".to_owned(),
+        Some([]) => "no backend".to_owned(),
+        Some(all) => {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            all.join(", ")
+        }
+    };
+    page.hang("  ", "    ", &format!("{}: {at} → {to}", of.proxy));
+}
 
 /// Adds what is known of the Service of `rows`, below their table.
 pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
@@ -20,6 +40,13 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
     }
     page.line("");
     form::page(of.form.as_deref(), page);
+    if rows.iter().any(|row| !row.in_maps.is_empty()) {
+        page.line("");
+        page.line("maps of service proxies");
+        rows.iter()
+            .flat_map(|row| &row.in_maps)
+            .for_each(|of| in_map(of, page));
+    }
     if !of.node_ports.is_empty() {
         page.line("");
         nodeports::page(&of.node_ports, page);

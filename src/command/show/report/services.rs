@@ -11,12 +11,13 @@ use kpx_node::owner::Role;
 use kpx_node::words::listed;
 
 /// The columns of the table, each with its rank.
-pub(super) const COLUMNS: [(&str, u8); 9] = [
+pub(super) const COLUMNS: [(&str, u8); 10] = [
     ("SERVICE", 0),
     ("ADDRESS", 0),
     ("NODEPORT", 0),
     ("READY", 0),
     ("VERDICT", 0),
+    ("MAP", 0),
     ("LEFTOVERS", 1),
     ("LOCAL", 5),
     ("TYPE", 6),
@@ -40,6 +41,7 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
             node_port.unwrap_or_else(|| "-".to_owned()),
             format!("{ready}/{total}"),
             left_to.unwrap_or_else(|| verdict(row)),
+            in_maps(row),
             left.join(","),
             known(row.endpoints.local),
             row.r#type.as_deref().unwrap_or("?").to_owned(),
@@ -47,6 +49,23 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
         ]
     });
     cells.collect()
+}
+
+/// Returns what the maps of service proxies of eBPF have for the port: numbers of backends, `1 of 2 missing`.
+fn in_maps(row: &Row) -> String {
+    let all = &row.in_maps;
+    let missing = all.iter().filter(|of| of.backends.is_none()).count();
+    match missing {
+        _ if all.is_empty() => String::new(),
+        0 => {
+            let counts = all.iter().filter_map(|of| of.backends.as_ref());
+            let counts: BTreeSet<usize> = counts.map(Vec::len).collect();
+            let texts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+            texts.join(" or ")
+        }
+        _ if missing == all.len() => "missing".to_owned(),
+        _ => format!("{missing} of {} missing", all.len()),
+    }
 }
 
 /// Returns what happens to connections, with the clients and addresses that fail: `lost for pods`.

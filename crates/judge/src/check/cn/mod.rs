@@ -2,6 +2,7 @@
 
 mod aws;
 mod calico;
+mod ebpf;
 mod leftovers;
 mod plugins;
 
@@ -11,6 +12,7 @@ use super::Check;
 pub(super) const CHECKS: &[&[Check]] = &[
     aws::CHECKS,
     calico::CHECKS,
+    ebpf::CHECKS,
     leftovers::CHECKS,
     plugins::CHECKS,
 ];

@@ -62,7 +62,7 @@ pub(in crate::check) use rules::{
 };
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{
-    REPLACED, REPLACEMENT, ebpf_proxy, is_replaced, runs_here, still_held,
+    REPLACED, REPLACEMENT, bpf_of, ebpf_proxy, is_replaced, runs_here, still_held,
 };
 pub use settle::{drifted, is_as_complete, keep_persistent};
 pub use subject::{ProcessState, ServiceRef, Subject};

@@ -4,6 +4,7 @@ use super::{Collector, by_family};
 use crate::check::{Facts, Finding, Proof, Severity, Subject, Verdict};
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::bpf::Bpf;
 use kpx_node::node::processes::kube_proxies;
 
 /// Returns whether kube-proxy runs here, alone or inside a distribution's process.
@@ -41,6 +42,17 @@ pub(in crate::check) fn ebpf_proxy(facts: &Facts<'_>) -> Result<Option<&'static 
         facts.node.links()?;
     }
     Ok(found)
+}
+
+/// Returns programs and maps of eBPF. Where they were not read, a check of them applies only if a link or a process shows such a
+/// service proxy.
+pub(in crate::check) fn bpf_of<'f>(facts: &'f Facts<'_>) -> Result<&'f Bpf, Gap> {
+    let read = facts.node.bpf();
+    if read.is_err() && ebpf_proxy(facts)?.is_none() {
+        let why = "no link or process of an eBPF service proxy is on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    read
 }
 
 /// Why a check of kube-proxy does not apply on a node of another service proxy.

@@ -1,13 +1,14 @@
 //! kube-proxy's release, its tools and its rollout.
 
 use crate::check::core::{
-    Collector, MODE, NFT, VERSION, newer_nft, runs_here, sets_of_others, tool_version,
+    Collector, MODE, NFT, VERSION, ebpf_proxy, newer_nft, runs_here, sets_of_others, tool_version,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Change;
 use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::bpf::{Bpf, Proxy};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -114,7 +115,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes-sigs/kubespray#11227",
             "cloudnativelabs/kube-router#833",
         ],
-        needs: &[&[Item::Processes, Item::Links]],
+        needs: &[&[Item::Processes, Item::Links, Item::Bpf]],
         caused_by: &[],
         run: other_proxies,
     },
@@ -276,11 +277,25 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
                 state: "kube-router's link for Service addresses".to_owned(),
             }),
     );
+    seen.extend(at_sockets(facts, &mut findings));
     if !seen.is_empty() {
         let message = "another service proxy runs next to kube-proxy";
         findings.push(Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen));
     }
     findings.verdict()
+}
+
+/// Returns the programs of service proxies of eBPF that translate connections of this node's processes, whatever their agent's
+/// options say. Without a link or a process of one, it is no gap that they were not read.
+fn at_sockets(facts: &Facts<'_>, findings: &mut Collector) -> Vec<Proof> {
+    let read = facts.node.bpf().and_then(Bpf::socket_proxies);
+    let proxies = match ebpf_proxy(facts) {
+        Ok(None) => read.ok(),
+        _ => findings.read(read),
+    };
+    let proxies = proxies.into_iter().flatten();
+    let proof = |proxy: Proxy| Proof::Note(format!("programs of {proxy} translate connect()"));
+    proxies.map(proof).collect()
 }
 
 fn pacing(facts: &Facts<'_>) -> Verdict {
