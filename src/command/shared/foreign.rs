@@ -116,10 +116,11 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
         let why = file.content.as_ref().err()?;
         Some(format!("{} ({why})", file.path))
     });
-    let failed: Vec<String> = failed.collect();
+    let mut failed: Vec<String> = failed.collect();
     let found = foreign::files(&name, others);
     found
-        .ok_or_else(|| {
+        .map_err(|unread| {
+            failed.extend(unread.into_iter().filter(|of| !failed.contains(of)).collect::<Vec<_>>());
             Failure::from(BundleError::NotOne {
                 path: path.to_owned(),
                 found: match failed.as_slice() {
