@@ -22,7 +22,7 @@ pub(super) enum Origin {
     /// A dump: all of its nodes.
     Dump(Vec<String>),
     /// Live nodes: one, or all.
-    Live(Vec<String>),
+    Nodes(Vec<String>),
 }
 
 /// A bundle of kpx that was made for the server, and ends with it.
@@ -40,7 +40,7 @@ impl Recording {
     /// Records `origin`, with `options` of `kpx snapshot`. The error is what kpx says.
     pub(super) async fn make(origin: Origin, options: &[String]) -> Result<Self, String> {
         match &origin {
-            Origin::Live(words) => {
+            Origin::Nodes(words) => {
                 let words = [words, options].concat();
                 Self::record(origin, &words).await
             }
@@ -64,7 +64,8 @@ impl Recording {
     }
 
     async fn record(origin: Origin, words: &[String]) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("kpx: cannot record the node\n  because {error}\n");
+        let failed =
+            |error: std::io::Error| format!("kpx: cannot record the node\n  because {error}\n");
         let folder = tempfile::tempdir().map_err(failed)?;
         let arguments = [&["snapshot".to_owned(), "--output=json".to_owned()], words].concat();
         let run = OwnRun {
@@ -183,7 +184,10 @@ mod tests {
         assert!(!has("web-0", "web"));
         let parts = |word| names(word).collect::<Vec<_>>();
         assert_eq!(parts("shop/web:80"), ["shop", "web"]);
-        assert_eq!(parts("web.shop.svc.cluster.local:http"), ["web", "shop", "http"]);
+        assert_eq!(
+            parts("web.shop.svc.cluster.local:http"),
+            ["web", "shop", "http"]
+        );
         assert_eq!(parts("[fd00::1]:80"), ["fd00::1"]);
         assert_eq!(parts("10.0.0.1"), ["10.0.0.1"]);
     }

@@ -6,9 +6,10 @@ use color_eyre::eyre::{WrapErr as _, eyre};
 use futures_util::future::{Either, select};
 use futures_util::lock::Mutex;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    JsonObject, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::stdio;
@@ -40,13 +41,20 @@ pub(in crate::command) async fn run(
     args: &McpArgs,
 ) -> Result<u8, Failure> {
     const CLIENT: &str = "a client of the Model Context Protocol starts `kpx mcp`: `kpx explain mcp` has its configuration";
-    if session.source.paths().iter().any(|path| path == Path::new("-")) {
+    if session
+        .source
+        .paths()
+        .iter()
+        .any(|path| path == Path::new("-"))
+    {
         return Err(Failure::usage(
             "standard input has the questions, and cannot be a bundle: pass the path of a file with --from",
         ));
     }
     if io.terminal {
-        return Err(Failure::usage("standard output is a terminal, not an MCP client").with_hint(CLIENT));
+        return Err(
+            Failure::usage("standard output is a terminal, not an MCP client").with_hint(CLIENT),
+        );
     }
     let server = Server::new(session, args)?;
     let service = server.serve(stdio()).await;
@@ -92,13 +100,19 @@ type Answer = Result<(Value, Vec<String>), String>;
 impl Server {
     fn new(session: &Session, args: &McpArgs) -> Result<Self, Failure> {
         let arguments = session.arguments();
-        let (node, others): (Vec<String>, Vec<String>) =
-            arguments.into_iter().partition(|word| word.starts_with("--node="));
-        let pods = session.pods.image.iter().map(|image| format!("--image={image}"));
+        let (node, others): (Vec<String>, Vec<String>) = arguments
+            .into_iter()
+            .partition(|word| word.starts_with("--node="));
+        let pods = session
+            .pods
+            .image
+            .iter()
+            .map(|image| format!("--image={image}"));
         let programs = session.pods.programs.iter();
         let programs = programs.map(|folder| format!("--programs={}", folder.display()));
         let others: Vec<String> = others.into_iter().chain(pods).chain(programs).collect();
-        let is_reading = |word: &&String| word.starts_with("--timeout=") || word.starts_with("--family=");
+        let is_reading =
+            |word: &&String| word.starts_with("--timeout=") || word.starts_with("--family=");
         let reading = others.iter().filter(is_reading).cloned().collect();
         let origin = if session.source.is_bundle() {
             let mut words = others.clone();
@@ -107,7 +121,7 @@ impl Server {
             }
             Origin::Dump(words)
         } else {
-            Origin::Live([node, others.clone()].concat())
+            Origin::Nodes([node, others.clone()].concat())
         };
         let redaction = if args.no_redact {
             None
@@ -147,11 +161,13 @@ impl Server {
         let is_all = call.value(tools::ALL_NODES).is_some();
         let mut node = call.value(tools::NODE).map(str::to_owned);
         if node.is_some() && is_all {
-            return Err(bad("`node` names one node, and `all_nodes` means all: pass one of them".to_owned()));
+            return Err(bad(
+                "`node` names one node, and `all_nodes` means all: pass one of them".to_owned(),
+            ));
         }
         let origin = self.asked(state, node.as_deref(), is_all);
         if self.redaction.is_none()
-            && let Origin::Live(words) = &origin
+            && let Origin::Nodes(words) = &origin
         {
             return answered(self.command(tool, &call, words), None).await;
         }
@@ -160,7 +176,7 @@ impl Server {
         let recording = recording.map_err(|error| redacted(redactor.as_deref_mut(), error))?;
         let mut options = self.reading.clone();
         let mut notes = Vec::new();
-        if matches!(origin, Origin::Live(_)) {
+        if matches!(origin, Origin::Nodes(_)) {
             // The recording is of this node.
             node = None;
         } else if node.is_none() && !is_all && state.opened.is_none() {
@@ -174,7 +190,10 @@ impl Server {
         match (&node, recording.nodes.as_slice()) {
             (_, [_, ..]) if is_all => options.push("--all-nodes".to_owned()),
             (None, nodes @ [_, ..]) => {
-                return Err(bad(format!("the dump has several nodes: pass `node` ({}) or `all_nodes`", nodes.join(", "))));
+                return Err(bad(format!(
+                    "the dump has several nodes: pass `node` ({}) or `all_nodes`",
+                    nodes.join(", ")
+                )));
             }
             (None, []) if is_all => {
                 return Err(bad("the dump is of one node: omit `all_nodes`".to_owned()));
@@ -186,7 +205,9 @@ impl Server {
             call.rename(|word, named| {
                 let new = recording.meant(node.as_deref(), redactor, word, named)?;
                 if new != word {
-                    notes.push(format!("Names and addresses are redacted: {word} is {new} here."));
+                    notes.push(format!(
+                        "Names and addresses are redacted: {word} is {new} here."
+                    ));
                 }
                 Ok(new)
             })?;
@@ -211,8 +232,13 @@ impl Server {
                 return Err("kpx: `text` is larger than 16 MiB\n  hint: write it to a file, and pass its `path`\n".to_owned());
             }
             (None, Some(text)) => {
-                let failed = |error: std::io::Error| format!("kpx: cannot keep the text in a temporary file\n  because {error}\n");
-                let file = tempfile::Builder::new().prefix("paste-").suffix(".txt").tempfile();
+                let failed = |error: std::io::Error| {
+                    format!("kpx: cannot keep the text in a temporary file\n  because {error}\n")
+                };
+                let file = tempfile::Builder::new()
+                    .prefix("paste-")
+                    .suffix(".txt")
+                    .tempfile();
                 let file = file.map_err(failed)?;
                 std::fs::write(file.path(), text).map_err(failed)?;
                 let path = from(file.path()).map_err(|failure| format!("kpx: {failure}\n"))?;
@@ -220,9 +246,13 @@ impl Server {
             }
             (None, None) => None,
         };
-        let origin = opened.as_ref().map_or(&self.origin, |(origin, _)| origin).clone();
+        let origin = opened
+            .as_ref()
+            .map_or(&self.origin, |(origin, _)| origin)
+            .clone();
         let recording = Recording::make(origin, &self.snapshot_options()).await;
-        let recording = recording.map_err(|error| redacted(self.redactor(&mut state.redactor), error))?;
+        let recording =
+            recording.map_err(|error| redacted(self.redactor(&mut state.redactor), error))?;
         let recording = &*state.recording.insert(recording);
         state.opened = opened;
         let mut arguments = self.reading.clone();
@@ -230,7 +260,8 @@ impl Server {
         if recording.nodes.len() > 1 {
             arguments.push("--all-nodes".to_owned());
         }
-        let folder = tempfile::tempdir().map_err(|error| format!("kpx: cannot make a temporary folder\n  because {error}\n"))?;
+        let folder = tempfile::tempdir()
+            .map_err(|error| format!("kpx: cannot make a temporary folder\n  because {error}\n"))?;
         let run = OwnRun {
             arguments,
             folder: Some(folder.path().to_owned()),
@@ -246,13 +277,16 @@ impl Server {
 
     /// Returns what a question for `node` is about: the dump, or live nodes.
     fn asked(&self, state: &State, node: Option<&str>, is_all: bool) -> Origin {
-        let origin = state.opened.as_ref().map_or(&self.origin, |(origin, _)| origin);
+        let origin = state
+            .opened
+            .as_ref()
+            .map_or(&self.origin, |(origin, _)| origin);
         match (origin, node) {
-            (Origin::Live(_), Some(node)) => {
-                Origin::Live([&self.others[..], &[format!("--node={node}")]].concat())
+            (Origin::Nodes(_), Some(node)) => {
+                Origin::Nodes([&self.others[..], &[format!("--node={node}")]].concat())
             }
-            (Origin::Live(_), None) if is_all => {
-                Origin::Live([&self.others[..], &["--all-nodes".to_owned()]].concat())
+            (Origin::Nodes(_), None) if is_all => {
+                Origin::Nodes([&self.others[..], &["--all-nodes".to_owned()]].concat())
             }
             _ => origin.clone(),
         }
@@ -289,7 +323,8 @@ impl Server {
 
     /// Returns the command that answers `call` of `tool`, with `options`.
     fn command(&self, tool: &Spec, call: &Call, options: &[String]) -> OwnRun {
-        let mut arguments: Vec<String> = tool.command.iter().map(|word| (*word).to_owned()).collect();
+        let mut arguments: Vec<String> =
+            tool.command.iter().map(|word| (*word).to_owned()).collect();
         let (given, last) = call.words();
         arguments.extend_from_slice(options);
         arguments.extend(given);
@@ -316,7 +351,8 @@ fn redacted(redactor: Option<&mut Redactor>, error: String) -> String {
 
 /// Returns the option that reads `path`, which the server and its commands understand alike.
 fn from(path: &Path) -> Result<String, Failure> {
-    let path: PathBuf = std::path::absolute(path).wrap_err_with(|| format!("cannot use the path {}", path.display()))?;
+    let path: PathBuf = std::path::absolute(path)
+        .wrap_err_with(|| format!("cannot use the path {}", path.display()))?;
     match path.to_str() {
         Some(path) => Ok(format!("--from={path}")),
         None => Err(eyre!("the path {} is not UTF-8", path.display()).into()),
@@ -327,9 +363,15 @@ fn from(path: &Path) -> Result<String, Failure> {
 async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
     run.from = recording.map(|of| of.path.clone());
     let output = run.output(LIMIT).await;
-    let output = output.map_err(|error| format!("kpx: the command did not end\n  because {error}\n"))?;
-    let is_report = output.status.code().is_some_and(|code| code <= i32::from(UNKNOWN));
-    let report = serde_json::from_slice::<Value>(&output.stdout).ok().filter(|_| is_report);
+    let output =
+        output.map_err(|error| format!("kpx: the command did not end\n  because {error}\n"))?;
+    let is_report = output
+        .status
+        .code()
+        .is_some_and(|code| code <= i32::from(UNKNOWN));
+    let report = serde_json::from_slice::<Value>(&output.stdout)
+        .ok()
+        .filter(|_| is_report);
     let Some(mut report) = report else {
         let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
         if let Some(recording) = recording {
@@ -340,18 +382,27 @@ async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
         }
         return Err(said);
     };
-    let cuts = answer::cut(&mut report, answer::MOST)
-        .map_err(|size| format!("kpx: the answer has {size} bytes, and an answer has at most {}\n", answer::MOST))?;
+    let cuts = answer::cut(&mut report, answer::MOST).map_err(|size| {
+        format!(
+            "kpx: the answer has {size} bytes, and an answer has at most {}\n",
+            answer::MOST
+        )
+    })?;
     let mut notes = Vec::new();
     if !cuts.is_empty() {
-        notes.push(format!("The answer is cut: {}. Ask for less: one Service, node or check.", cuts.join("; ")));
+        notes.push(format!(
+            "The answer is cut: {}. Ask for less: one Service, node or check.",
+            cuts.join("; ")
+        ));
     }
     Ok((report, notes))
 }
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources();
         let redacted = if self.redaction.is_some() {
             " Names and addresses in answers are redacted, each always the same way; questions may use the original ones."
         } else {
@@ -372,7 +423,9 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(TOOLS.iter().map(Spec::tool).collect()))
+        Ok(ListToolsResult::with_all_items(
+            TOOLS.iter().map(Spec::tool).collect(),
+        ))
     }
 
     async fn call_tool(
@@ -383,7 +436,14 @@ impl ServerHandler for Server {
         let tool = TOOLS.iter().find(|tool| tool.name == request.name);
         let tool = tool.ok_or_else(|| {
             let names: Vec<_> = TOOLS.iter().map(|tool| tool.name).collect();
-            ErrorData::invalid_params(format!("kpx has no tool {}: it has {}", request.name, names.join(", ")), None)
+            ErrorData::invalid_params(
+                format!(
+                    "kpx has no tool {}: it has {}",
+                    request.name,
+                    names.join(", ")
+                ),
+                None,
+            )
         })?;
         let given = request.arguments.unwrap_or_default();
         let answer = Box::pin(self.answer(tool, &given));
@@ -422,10 +482,19 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let kind = SCHEMAS.iter().map(|(kind, _)| kind).find(|kind| tools::uri(kind) == request.uri);
+        let kind = SCHEMAS
+            .iter()
+            .map(|(kind, _)| kind)
+            .find(|kind| tools::uri(kind) == request.uri);
         let schema = kind.and_then(|kind| schemas::named(kind));
         let schema = schema.ok_or_else(|| {
-            ErrorData::resource_not_found(format!("kpx has no resource {}: resources/list has all", request.uri), None)
+            ErrorData::resource_not_found(
+                format!(
+                    "kpx has no resource {}: resources/list has all",
+                    request.uri
+                ),
+                None,
+            )
         })?;
         Ok(ReadResourceResult::new(vec![ResourceContents::text(schema, request.uri)]).into())
     }

@@ -125,7 +125,11 @@ pub(super) const TOOLS: &[Spec] = &[
         command: &[],
         reads: true,
         parameters: &[
-            text(PATH, "The path of a file or folder on the machine of the server.", Place::Server),
+            text(
+                PATH,
+                "The path of a file or folder on the machine of the server.",
+                Place::Server,
+            ),
             text(TEXT, "The pasted text itself.", Place::Server),
         ],
         kinds: &["SnapshotReport", "NodeReports"],
@@ -140,13 +144,25 @@ pub(super) const TOOLS: &[Spec] = &[
         parameters: &[
             Parameter {
                 shape: Shape::Words,
-                ..text("checks", "Only these checks: ids, names or groups.", Place::Option("--only"))
+                ..text(
+                    "checks",
+                    "Only these checks: ids, names or groups.",
+                    Place::Option("--only"),
+                )
             },
             Parameter {
                 shape: MODES,
-                ..text("to", "Add what blocks a switch of kube-proxy to this mode.", Place::Option("--to"))
+                ..text(
+                    "to",
+                    "Add what blocks a switch of kube-proxy to this mode.",
+                    Place::Option("--to"),
+                )
             },
-            text("release", "Report what an upgrade of kube-proxy to this release changes: 1.40.", Place::Option("--release")),
+            text(
+                "release",
+                "Report what an upgrade of kube-proxy to this release changes: 1.40.",
+                Place::Option("--release"),
+            ),
             ONE_NODE,
             EVERY_NODE,
         ],
@@ -173,11 +189,19 @@ pub(super) const TOOLS: &[Spec] = &[
             SOURCE,
             Parameter {
                 shape: Shape::OneOf(&["tcp", "udp", "sctp", "icmp"]),
-                ..text("protocol", "The protocol of the packet.", Place::Option("--protocol"))
+                ..text(
+                    "protocol",
+                    "The protocol of the packet.",
+                    Place::Option("--protocol"),
+                )
             },
             Parameter {
                 shape: MODES,
-                ..text("mode", "Trace the rules that kube-proxy would program in this mode, not the live rules.", Place::Option("--mode"))
+                ..text(
+                    "mode",
+                    "Trace the rules that kube-proxy would program in this mode, not the live rules.",
+                    Place::Option("--mode"),
+                )
             },
             ONE_NODE,
             EVERY_NODE,
@@ -195,7 +219,11 @@ pub(super) const TOOLS: &[Spec] = &[
             MODE,
             Parameter {
                 shape: Shape::Switch,
-                ..text("packets", "Compare what happens to every packet, instead of rules.", Place::Option("--packets"))
+                ..text(
+                    "packets",
+                    "Compare what happens to every packet, instead of rules.",
+                    Place::Option("--packets"),
+                )
             },
             ONE_NODE,
             EVERY_NODE,
@@ -209,7 +237,11 @@ pub(super) const TOOLS: &[Spec] = &[
                 chains, pastes, providers, or the short name of a provider. Without `id`, it lists all checks.",
         command: &["explain"],
         reads: false,
-        parameters: &[text("id", "The id of a check, such as IR03, or the name of a page.", Place::Last)],
+        parameters: &[text(
+            "id",
+            "The id of a check, such as IR03, or the name of a page.",
+            Place::Last,
+        )],
         kinds: &["CheckList", "Explanation", "Document"],
     },
     Spec {
@@ -334,7 +366,10 @@ impl Call {
             let of = of.ok_or_else(|| {
                 let names: Vec<_> = tool.parameters.iter().map(|of| of.name).collect();
                 let tool = tool.name;
-                format!("`{tool}` has no argument `{name}`: it has {}", names.join(", "))
+                format!(
+                    "`{tool}` has no argument `{name}`: it has {}",
+                    names.join(", ")
+                )
             })?;
             if let Some(word) = of.word(value)? {
                 values.push((of, word));

@@ -25,7 +25,12 @@ pub(in crate::command) fn random() -> Result<[u8; 32], Failure> {
 pub(in crate::command) fn read(path: &Path) -> Result<[u8; 32], Failure> {
     const MAKE: &str = "`head -c 32 /dev/urandom > FILE` makes a key";
     let bytes = fs::read(path)
-        .wrap_err_with(|| format!("cannot read the key of the redaction from {}", path.display()))
+        .wrap_err_with(|| {
+            format!(
+                "cannot read the key of the redaction from {}",
+                path.display()
+            )
+        })
         .hint(MAKE)?;
     if bytes.len() < FEWEST {
         let error = eyre!(

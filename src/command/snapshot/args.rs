@@ -30,7 +30,13 @@ pub struct SnapshotArgs {
     ///
     /// Bundles with the same key have the same replacements, so `kpx diff` compares them. The file has 32 random bytes or more;
     /// who has it can reverse the replacement of addresses.
-    #[arg(long, value_name = "FILE", requires = "redact", env = "KPX_REDACT_KEY", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "redact",
+        env = "KPX_REDACT_KEY",
+        hide_short_help = true
+    )]
     pub redact_key: Option<PathBuf>,
 
     /// Print a shell script that records a bundle

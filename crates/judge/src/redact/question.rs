@@ -89,8 +89,16 @@ mod tests {
         let pod = redactor.names.map(Kind::Pod, "web-0");
         let address = redactor.address("10.96.0.10".parse().unwrap());
         for (named, word, want) in [
-            (Named::Target, "shop/web:80", format!("{namespace}/{service}:80")),
-            (Named::Target, "shop/web:http", format!("{namespace}/{service}:http")),
+            (
+                Named::Target,
+                "shop/web:80",
+                format!("{namespace}/{service}:80"),
+            ),
+            (
+                Named::Target,
+                "shop/web:http",
+                format!("{namespace}/{service}:http"),
+            ),
             (Named::Target, "svc/web", format!("svc/{service}")),
             (Named::Target, "web", service.clone()),
             (
@@ -99,7 +107,11 @@ mod tests {
                 format!("{service}.{namespace}.svc.cluster.local:80"),
             ),
             (Named::Target, "nodeport:31082", "nodeport:31082".to_owned()),
-            (Named::Target, "default/kubernetes", "default/kubernetes".to_owned()),
+            (
+                Named::Target,
+                "default/kubernetes",
+                "default/kubernetes".to_owned(),
+            ),
             (Named::Target, "10.96.0.10:53", format!("{address}:53")),
             (Named::Client, "10.96.0.10", address.to_string()),
             (Named::Client, "shop/web-0", format!("{namespace}/{pod}")),

@@ -143,7 +143,10 @@ impl Draft {
     }
 
     /// Returns the evidence, and what there is in words.
-    pub(super) fn evidence(mut self, candidates: &BTreeSet<std::net::SocketAddr>) -> (Evidence, Vec<String>) {
+    pub(super) fn evidence(
+        mut self,
+        candidates: &BTreeSet<std::net::SocketAddr>,
+    ) -> (Evidence, Vec<String>) {
         let mut evidence = Evidence::default();
         let mut has = Vec::new();
         for (item, gap) in std::mem::take(&mut self.gaps) {

@@ -145,7 +145,13 @@ impl Reader {
         }
     }
 
-    pub(super) fn block(&mut self, host: &str, form: Form, lines: &[String], command: Option<&Command>) {
+    pub(super) fn block(
+        &mut self,
+        host: &str,
+        form: Form,
+        lines: &[String],
+        command: Option<&Command>,
+    ) {
         let fragment = command.and_then(|command| command.fragment.as_deref());
         let partial = fragment.map(str::to_owned);
         match form {
@@ -307,7 +313,11 @@ impl Reader {
             match (all.pop(), all.len()) {
                 (Some(log), 0) if !several => drop(by_node.insert(node, log)),
                 (_, more) => {
-                    let of = if node.is_empty() { "unknown nodes" } else { &node };
+                    let of = if node.is_empty() {
+                        "unknown nodes"
+                    } else {
+                        &node
+                    };
                     self.unread.push(format!(
                         "{} of kube-proxy, of {of}, of several pods or times",
                         number_of(more as u64 + 1, "log")

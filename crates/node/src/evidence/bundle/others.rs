@@ -135,7 +135,10 @@ fn unpacked<'s>(head: &[u8], source: impl io::BufRead + 's) -> (Box<dyn Read + '
 /// Reads `source`, which may be compressed, within `room`.
 fn content(source: impl Read, room: u64) -> Result<Vec<u8>, String> {
     let mut source = BufReader::new(source);
-    let head = source.fill_buf().map_err(|error| error.to_string())?.to_vec();
+    let head = source
+        .fill_buf()
+        .map_err(|error| error.to_string())?
+        .to_vec();
     let (source, _) = unpacked(&head, source);
     let mut bytes = Vec::new();
     let read = source.take(room.saturating_add(1)).read_to_end(&mut bytes);
@@ -243,10 +246,7 @@ fn of_source<R: Read + io::Seek>(
     };
     let mut source = BufReader::with_capacity(1 << 16, source);
     let head = source.fill_buf().map_err(unreadable)?.to_vec();
-    let packed = [
-        (b"\x28\xb5\x2f\xfd".as_slice(), "zstd"),
-        (b"BZh", "bzip2"),
-    ];
+    let packed = [(b"\x28\xb5\x2f\xfd".as_slice(), "zstd"), (b"BZh", "bzip2")];
     if let Some((_, tool)) = packed.iter().find(|(magic, _)| head.starts_with(magic)) {
         let what = format!("it is compressed with {tool}; unpack it with `{tool} -d`");
         return Err(not_one(path, what));
@@ -268,10 +268,16 @@ fn of_source<R: Read + io::Seek>(
         return Ok(found.all);
     }
     let (inside, is_packed) = unpacked(&head, source);
-    let end = [".gz", ".xz"].into_iter().find(|end| is_packed && name.ends_with(end));
+    let end = [".gz", ".xz"]
+        .into_iter()
+        .find(|end| is_packed && name.ends_with(end));
     let name = name.trim_end_matches(end.unwrap_or_default());
     let mut inside = BufReader::with_capacity(1 << 16, inside);
-    let head = inside.fill_buf().map_err(unreadable)?.to_vec();
+    let head = inside.fill_buf().map(<[u8]>::to_vec);
+    let head = head.map_err(|error| match error {
+        error if is_packed => not_one(path, format!("it is truncated or damaged: {error}")),
+        error => unreadable(error),
+    })?;
     if is_tar(&head) {
         tar(inside, wanted, &mut found);
     } else {

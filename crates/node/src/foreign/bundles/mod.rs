@@ -59,12 +59,7 @@ impl Reader {
         }
     }
 
-    fn bundle(
-        mut self,
-        kind: Tool,
-        name: &str,
-        files: Vec<Other>,
-    ) -> Result<Foreign, Vec<String>> {
+    fn bundle(mut self, kind: Tool, name: &str, files: Vec<Other>) -> Result<Foreign, Vec<String>> {
         let commands = troubleshoot_commands(&files);
         let is_hidden = |file: &Other| {
             let is_summary = file.path.ends_with("summary.txt");
@@ -122,9 +117,11 @@ impl Reader {
                 Is(item) => by_node.entry(node).or_default().push((item, text)),
                 Log => {
                     // kind has a file for each start of a container, the last one behind the others.
-                    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+                    let folder =
+                        |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
                     if kind == Tool::Kind {
-                        self.logs.retain(|log| folder(&log.pod) != folder(&file.path));
+                        self.logs
+                            .retain(|log| folder(&log.pod) != folder(&file.path));
                     }
                     self.logs.push(ProxyLog {
                         node,
@@ -135,7 +132,8 @@ impl Reader {
                 }
                 Version => {
                     let node = node.unwrap_or_default();
-                    let why = "the file of the version does not show addresses, pod CIDRs and labels";
+                    let why =
+                        "the file of the version does not show addresses, pod CIDRs and labels";
                     self.cluster.node(&node, text.trim(), &[], why);
                 }
                 Objects => {
@@ -282,7 +280,9 @@ fn troubleshoot_commands(files: &[Other]) -> BTreeMap<String, Command> {
 /// Takes what container runtimes and `oc` write before each line off a log: a time, and in files of a runtime the stream.
 fn plain_log(text: &str) -> String {
     let is_time = |word: &str| {
-        word.len() >= 20 && word.as_bytes()[10] == b'T' && word.starts_with(|c: char| c.is_ascii_digit())
+        word.len() >= 20
+            && word.as_bytes()[10] == b'T'
+            && word.starts_with(|c: char| c.is_ascii_digit())
     };
     let line = |line: &str| -> String {
         let Some((time, rest)) = line.split_once(' ').filter(|(time, _)| is_time(time)) else {

@@ -6,7 +6,7 @@ use super::super::services::port;
 use super::targets::set_mark;
 use super::{Reader, Word};
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     pub(super) fn ports(&mut self, proto: &str) -> Option<()> {
         let mut text = format!("-m {proto}");
         let mut any = false;

@@ -2,7 +2,7 @@
 
 use super::{Reader, quoted};
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     pub(super) fn tproxy(&mut self) -> Option<()> {
         self.takes("redirect").then_some(())?;
         let to = self.next()?;

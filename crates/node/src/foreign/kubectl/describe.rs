@@ -333,7 +333,8 @@ impl Objects {
             return;
         };
         let addresses = inside("InternalIP").map(|ip| json!({"type": "InternalIP", "address": ip}));
-        let ranges: Vec<&str> = get("PodCIDRs").map_or_else(Vec::new, |list| list.split(',').collect());
+        let ranges: Vec<&str> =
+            get("PodCIDRs").map_or_else(Vec::new, |list| list.split(',').collect());
         let mut spec = Map::new();
         if let Some(first) = ranges.first() {
             spec.insert("podCIDR".into(), json!(first));
@@ -350,7 +351,10 @@ impl Objects {
                 },
             },
         });
-        self.lose(Item::Nodes, "labels and taints of a description are not read");
+        self.lose(
+            Item::Nodes,
+            "labels and taints of a description are not read",
+        );
         self.add(Item::Nodes, node, false);
     }
 }

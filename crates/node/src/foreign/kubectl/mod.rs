@@ -212,7 +212,9 @@ impl Objects {
     /// Returns the node of the pod whose name is in `path`: a path of a file, or the name itself.
     pub(in crate::foreign) fn node_of(&self, path: &str) -> Option<String> {
         let pods = self.all.get(&Item::Pods)?;
-        let pod = pods.iter().find(|((_, name), _)| path.contains(name.as_str()));
+        let pod = pods
+            .iter()
+            .find(|((_, name), _)| path.contains(name.as_str()));
         let node = pod?.1.value.pointer("/spec/nodeName")?;
         node.as_str().map(str::to_owned)
     }
@@ -229,7 +231,11 @@ impl Objects {
     }
 
     /// Reads JSON documents; returns the bytes that they take, and other documents that are no objects of the API.
-    pub(in crate::foreign) fn json(&mut self, text: &str, command: Option<&Command>) -> (usize, Vec<Value>) {
+    pub(in crate::foreign) fn json(
+        &mut self,
+        text: &str,
+        command: Option<&Command>,
+    ) -> (usize, Vec<Value>) {
         let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let mut others = Vec::new();
         let mut end = 0;
@@ -515,6 +521,6 @@ pub(in crate::foreign) fn without_indentation(lines: &[String]) -> Option<&str> 
         return None;
     }
     let kinds = lines.iter().filter_map(|line| line.strip_prefix("kind:"));
-    let kinds = kinds.map(str::trim).filter(|kind| *kind != "List");
-    Some(kinds.last().unwrap_or("object"))
+    let mut kinds = kinds.map(str::trim).filter(|kind| *kind != "List");
+    Some(kinds.next_back().unwrap_or("object"))
 }

@@ -212,12 +212,21 @@ impl Objects {
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"template": {"spec": {"containers": containers}}},
         });
-        self.lose(Item::DaemonSets, "a table shows names and images of containers alone");
+        self.lose(
+            Item::DaemonSets,
+            "a table shows names and images of containers alone",
+        );
         self.add(Item::DaemonSets, set, false);
     }
 
     /// Adds a Node of which little is shown; `why` says what is not.
-    pub(in crate::foreign) fn node(&mut self, name: &str, version: &str, addresses: &[Value], why: &str) {
+    pub(in crate::foreign) fn node(
+        &mut self,
+        name: &str,
+        version: &str,
+        addresses: &[Value],
+        why: &str,
+    ) {
         let node = json!({
             "metadata": {"name": name},
             "spec": {},
