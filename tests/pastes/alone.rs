@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{sample, text};
 use crate::support::{kpx, recorded, root};
 
-/// An output of a command, as somebody pastes it.
+/// An output of a command, as it is pasted.
 enum Output {
     /// A file of `testdata/pastes`.
     Sample(&'static str),
