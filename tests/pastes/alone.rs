@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::{sample, text};
+use crate::docs::bless;
 use crate::support::{kpx, recorded, root};
 
 /// An output of a command, as it is pasted.
@@ -300,7 +301,7 @@ async fn the_column_of_answers_is_measured() {
         }
     }
     assert_eq!(seen, ROWS.len(), "rows of docs/pastes.md");
-    if std::env::var("KPX_BLESS").is_ok() {
+    if bless() {
         fs::write(&page, &new).unwrap();
     } else {
         assert!(

@@ -119,11 +119,10 @@ impl Recording {
                 "kpx: {word} is ambiguous: the redacted recording has it for something else\n  hint: name the Service, or use the \
                  name or address of an earlier answer\n"
             )),
-            (true, false) => Ok(word.to_owned()),
             (false, true) => Ok(replaced),
-            // A name of nothing is better reported as it was typed; an address may be inside of a known network.
+            // An address of nothing may be inside of a known network; a name of nothing is better reported as it was typed.
             (false, false) if is_address(word) => Ok(replaced),
-            (false, false) => Ok(word.to_owned()),
+            (true | false, false) => Ok(word.to_owned()),
         }
     }
 }

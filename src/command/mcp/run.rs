@@ -155,7 +155,7 @@ impl Server {
             return self.open(state, &call).await;
         }
         if !tool.reads {
-            let run = self.command(tool, &call, &[]);
+            let run = command(tool, &call, &[]);
             return answered(run, None).await;
         }
         let is_all = call.value(tools::ALL_NODES).is_some();
@@ -169,7 +169,7 @@ impl Server {
         if self.redaction.is_none()
             && let Origin::Nodes(words) = &origin
         {
-            return answered(self.command(tool, &call, words), None).await;
+            return answered(command(tool, &call, words), None).await;
         }
         let mut redactor = self.redactor(&mut state.redactor);
         let recording = self.recording(&mut state.recording, &origin).await;
@@ -189,10 +189,10 @@ impl Server {
         }
         match (&node, recording.nodes.as_slice()) {
             (_, [_, ..]) if is_all => options.push("--all-nodes".to_owned()),
-            (None, nodes @ [_, ..]) => {
+            (None, all @ [_, ..]) => {
                 return Err(bad(format!(
                     "the dump has several nodes: pass `node` ({}) or `all_nodes`",
-                    nodes.join(", ")
+                    all.join(", ")
                 )));
             }
             (None, []) if is_all => {
@@ -212,7 +212,7 @@ impl Server {
                 Ok(new)
             })?;
         }
-        let run = self.command(tool, &call, &options);
+        let run = command(tool, &call, &options);
         let (value, more) = answered(run, Some(recording)).await?;
         notes.extend(more);
         Ok((value, notes))
@@ -320,24 +320,23 @@ impl Server {
         let redaction = self.redaction.as_ref()?;
         Some(kept.get_or_insert_with(|| Redactor::new(redaction.key, &Evidence::default())))
     }
+}
 
-    /// Returns the command that answers `call` of `tool`, with `options`.
-    fn command(&self, tool: &Spec, call: &Call, options: &[String]) -> OwnRun {
-        let mut arguments: Vec<String> =
-            tool.command.iter().map(|word| (*word).to_owned()).collect();
-        let (given, last) = call.words();
-        arguments.extend_from_slice(options);
-        arguments.extend(given);
-        arguments.push("--output=json".to_owned());
-        if !last.is_empty() {
-            arguments.push("--".to_owned());
-            arguments.extend(last);
-        }
-        OwnRun {
-            arguments,
-            folder: None,
-            from: None,
-        }
+/// Returns the command that answers `call` of `tool`, with `options`.
+fn command(tool: &Spec, call: &Call, options: &[String]) -> OwnRun {
+    let mut arguments: Vec<String> = tool.command.iter().map(|word| (*word).to_owned()).collect();
+    let (given, last) = call.words();
+    arguments.extend_from_slice(options);
+    arguments.extend(given);
+    arguments.push("--output=json".to_owned());
+    if !last.is_empty() {
+        arguments.push("--".to_owned());
+        arguments.extend(last);
+    }
+    OwnRun {
+        arguments,
+        folder: None,
+        from: None,
     }
 }
 
