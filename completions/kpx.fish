@@ -61,6 +61,7 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "show" -d 'Show one view of 
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "top" -d 'Watch the traffic of Services, by backend'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "watch" -d 'Print what changes on this node, as it happens'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "serve" -d 'Serve metrics and the health of this node'
+complete -c kpx -n "__fish_kpx_needs_command" -f -a "mcp" -d 'Serve questions of an MCP client, such as an editor'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "trace" -d 'Trace a packet through the rules to its destination'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "why" -d 'Explain why a Service does not work'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "render" -d 'Print the rules that kube-proxy would program'
@@ -591,6 +592,7 @@ complete -c kpx -n "__fish_kpx_using_subcommand diff" -l ascii -d 'Print ASCII c
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l redact-key -d 'Use the key in this file, so that bundles match' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l items -d 'Record only these items, by their files in a bundle' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -s l -l selector -d 'Read the nodes with these labels' -r
 complete -c kpx -n "__fish_kpx_using_subcommand snapshot" -l parallel -d 'Read this many nodes at a time' -r
@@ -791,6 +793,33 @@ complete -c kpx -n "__fish_kpx_using_subcommand serve" -l ascii -d 'Print ASCII 
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s o -l output -d 'Print in this format' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l kubeconfig -d 'Use this kubeconfig file' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l context -d 'Use this context of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l cluster -d 'Use this cluster of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l user -d 'Use this user of the kubeconfig file' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l as -d 'Impersonate this user for API requests' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l as-group -d 'Impersonate this group; repeat for several' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l node -d 'Work on this node' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l image -d 'Use this image for pods on nodes' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l netns -d 'Read this network namespace, by name or path' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l root -d 'Use this folder as the host\'s root file system' -r -F
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
+6\t'IPv6'"
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
+always\t'Always'
+never\t'Never'"
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l timeout -d 'Limit the time of each read' -r
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-redact -d 'Do not replace names and addresses in answers'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l no-api -d 'Do not contact the Kubernetes API'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -l ascii -d 'Print ASCII characters only'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s q -l quiet -d 'Print results and errors only'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s v -l verbose -d 'Print more details; twice for full error reports'
+complete -c kpx -n "__fish_kpx_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -s n -l namespace -d 'Find the Service in this namespace' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l source -d 'Trace from an IP, a POD, host or external' -r
 complete -c kpx -n "__fish_kpx_using_subcommand trace" -l protocol -d 'Use this protocol: tcp, udp, sctp, or icmp for a ping' -r

@@ -15,8 +15,8 @@ pub(crate) struct Page {
     pub(crate) text: &'static str,
 }
 
-/// Pages about kube-proxy: the word, which is also the file name, the subject, and the text.
-const TOPICS: [(&str, &str, &str); 5] = [
+/// Pages about kube-proxy and kpx: the word, which is also the file name, the subject, and the text.
+const TOPICS: [(&str, &str, &str); 6] = [
     (
         "modes",
         "How each mode of kube-proxy works",
@@ -41,6 +41,11 @@ const TOPICS: [(&str, &str, &str); 5] = [
         "pastes",
         "Pasted texts and support bundles that --from reads",
         include_str!("../docs/pastes.md"),
+    ),
+    (
+        "mcp",
+        "Questions from editors and assistants, by MCP",
+        include_str!("../docs/mcp.md"),
     ),
 ];
 

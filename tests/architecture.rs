@@ -73,6 +73,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("comfy_table", &["render"]),
     ("indicatif", &["render"]),
     ("ratatui", &["command"]),
+    ("rmcp", &["command"]),
     ("nix", &["evidence", "host"]),
     ("serde_yaml", &["check", "cluster", "host", "render"]),
     ("simple_dns", &["dns"]),

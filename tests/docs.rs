@@ -36,7 +36,7 @@ fn documents() -> Vec<PathBuf> {
 
 /// Whether the tests write what they compare.
 #[expect(clippy::disallowed_methods, reason = "the one setting of these tests")]
-fn bless() -> bool {
+pub(crate) fn bless() -> bool {
     std::env::var("KPX_BLESS").is_ok()
 }
 

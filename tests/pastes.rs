@@ -9,6 +9,8 @@ use std::io::Write as _;
 
 use crate::support::{kpx, root};
 
+mod alone;
+
 fn sample(name: &str) -> String {
     root()
         .join("testdata/pastes")
@@ -435,4 +437,212 @@ async fn a_path_out_of_an_archive_is_refused() {
     let ran = kpx(&["--from", &path.display().to_string(), "show", "chains"]).await;
     assert!(ran.err.contains("leads outside"), "{ran}");
     assert!(ran.out.contains("KUBE-SVC-"), "{ran}");
+}
+
+/// A log of kube-proxy as a container runtime keeps it.
+fn log(node: &str) -> String {
+    format!(
+        "2026-11-20T12:44:05.123456789Z stderr F I1120 12:44:05.123456       1 server.go:1] \"Log of {node}\"\n"
+    )
+}
+
+#[tokio::test]
+async fn each_node_of_kind_has_its_log_and_its_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = vec![("kind-version.txt", "kind v0.32.0\n".to_owned())];
+    for (name, file) in [
+        (
+            "w1",
+            [
+                "w1/kubernetes-version.txt",
+                "w1/pods/kube-system_kube-proxy-aaaaa_1/kube-proxy/0.log",
+            ],
+        ),
+        (
+            "w2",
+            [
+                "w2/kubernetes-version.txt",
+                "w2/pods/kube-system_kube-proxy-bbbbb_1/kube-proxy/0.log",
+            ],
+        ),
+    ] {
+        files.push((file[0], "v1.33.1\n".to_owned()));
+        files.push((file[1], log(name)));
+    }
+    // A container that was started again.
+    files.push((
+        "w2/pods/kube-system_kube-proxy-bbbbb_1/kube-proxy/1.log",
+        log("w2 again"),
+    ));
+    let path = folder(dir.path(), &files).display().to_string();
+    for (node, of) in [("w1", "w1"), ("w2", "w2 again")] {
+        let bundle = dir.path().join(format!("{node}.tar"));
+        let bundle = bundle.display().to_string();
+        let ran = kpx(&["--from", &path, "--node", node, "snapshot", "-o", &bundle]).await;
+        assert!(
+            ran.err
+                .contains(&format!("kind logs, node {node}: kube-proxy's log")),
+            "{ran}"
+        );
+        let recorded = String::from_utf8_lossy(&fs::read(&bundle).unwrap()).into_owned();
+        let line = format!("I1120 12:44:05.123456       1 server.go:1] \"Log of {of}\"\n");
+        assert!(
+            recorded.contains(&line) && !recorded.contains("stderr F"),
+            "{recorded}"
+        );
+        let config = kpx(&["--from", &path, "--node", node, "show", "config"]).await;
+        assert!(config.out.contains("v1.33.1"), "{config}");
+    }
+}
+
+#[tokio::test]
+async fn logs_of_a_must_gather_are_those_of_the_nodes_of_their_pods() {
+    let dir = tempfile::tempdir().unwrap();
+    let pods = "apiVersion: v1\nkind: PodList\nitems:\n\
+        - {apiVersion: v1, kind: Pod, metadata: {name: openshift-kube-proxy-aaaaa, namespace: openshift-kube-proxy}, spec: {nodeName: w1}}\n\
+        - {apiVersion: v1, kind: Pod, metadata: {name: openshift-kube-proxy-bbbbb, namespace: openshift-kube-proxy}, spec: {nodeName: w2}}\n";
+    let logs = "must-gather.local.1/q/namespaces/openshift-kube-proxy/pods/openshift-kube-proxy";
+    let (one, two) = (
+        format!("{logs}-aaaaa/kube-proxy/kube-proxy/logs/current.log"),
+        format!("{logs}-bbbbb/kube-proxy/kube-proxy/logs/current.log"),
+    );
+    let line = |node: &str| {
+        format!(
+            "2026-11-20T12:44:05.123456789Z I1120 12:44:05.123456       1 server.go:1] \"Log of {node}\"\n"
+        )
+    };
+    let path = folder(
+        dir.path(),
+        &[
+            (
+                "must-gather.local.1/q/namespaces/openshift-kube-proxy/core/pods.yaml",
+                pods.to_owned(),
+            ),
+            (&one, line("w1")),
+            (&two, line("w2")),
+            (
+                "must-gather.local.1/q/cluster-scoped-resources/core/nodes/w1.yaml",
+                "apiVersion: v1\nkind: Node\nmetadata: {name: w1}\n".to_owned(),
+            ),
+        ],
+    );
+    let from = path.display().to_string();
+    let bundle = dir.path().join("w2.tar").display().to_string();
+    let ran = kpx(&["--from", &from, "--node", "w2", "snapshot", "-o", &bundle]).await;
+    assert!(
+        ran.err.contains("must-gather, node w2: kube-proxy's log"),
+        "{ran}"
+    );
+    let recorded = String::from_utf8_lossy(&fs::read(&bundle).unwrap()).into_owned();
+    assert!(
+        recorded.contains("\nI1120") || recorded.contains("\0I1120"),
+        "{recorded}"
+    );
+    assert!(
+        recorded.contains("Log of w2") && !recorded.contains("Log of w1"),
+        "{recorded}"
+    );
+}
+
+#[tokio::test]
+async fn logs_of_minikube_are_read_by_their_titles() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("logs.txt");
+    let text = "\n==> Audit <==\n| start |\n\n==> describe nodes <==\nName:               minikube\nRoles:              control-plane\n\
+        Addresses:\n  InternalIP:  192.168.49.2\n  Hostname:    minikube\nSystem Info:\n  Kubelet Version:            v1.33.1\n\
+        PodCIDR:                      10.244.0.0/24\nPodCIDRs:                     10.244.0.0/24\n\n\
+        ==> etcd [aa] <==\n-A KUBE-SERVICES -j ACCEPT\n\n\
+        ==> kube-proxy [bb] <==\nI1120 12:44:05.123456       1 server.go:1] \"Using iptables Proxier\"\n\n==> kubelet <==\nx\n";
+    fs::write(&path, text).unwrap();
+    let from = path.display().to_string();
+    let ran = kpx(&["--from", &from, "show", "config"]).await;
+    assert!(
+        ran.err.contains("minikube logs: kube-proxy's log, 1 Node"),
+        "{ran}"
+    );
+    assert!(ran.out.contains("v1.33.1"), "{ran}");
+    assert!(!ran.err.contains("rules"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_table_of_daemon_sets_has_the_release() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("paste.txt");
+    let text = "$ kubectl get ds -n kube-system -o wide\n\
+        NAME         DESIRED   CURRENT   READY   UP-TO-DATE   AVAILABLE   NODE SELECTOR            AGE   CONTAINERS   IMAGES                               SELECTOR\n\
+        kube-proxy   3         3         3       3            3           kubernetes.io/os=linux   10d   kube-proxy   registry.k8s.io/kube-proxy:v1.32.4   k8s-app=kube-proxy\n";
+    fs::write(&path, text).unwrap();
+    let ran = kpx(&["--from", &path.display().to_string(), "show", "config"]).await;
+    assert!(ran.out.contains("v1.32.4"), "{ran}");
+}
+
+#[tokio::test]
+async fn yaml_without_its_indentation_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("paste.txt");
+    let flat = "apiVersion: v1\nkind: Service\nmetadata:\nname: web\nnamespace: shop\nspec:\nclusterIP: 10.96.0.9\nports:\n- port: 80\n";
+    let from = path.display().to_string();
+    fs::write(&path, flat).unwrap();
+    let alone = kpx(&["--from", &from, "show", "services"]).await;
+    assert_eq!(alone.code, 4, "{alone}");
+    assert!(
+        self::flat(&alone.err).contains("not read: YAML of a Service (its indentation is lost"),
+        "{alone}"
+    );
+    fs::write(
+        &path,
+        format!("{flat}\n$ ipvsadm -Ln\n{}", text("22-ipvsadm-Ln.txt")),
+    )
+    .unwrap();
+    let beside = kpx(&["--from", &from, "show", "ipvs"]).await;
+    assert!(
+        self::flat(&beside.err).contains("not read: YAML of a Service (its indentation is lost"),
+        "{beside}"
+    );
+    assert!(beside.out.contains("10.97.54.248:80"), "{beside}");
+}
+
+#[tokio::test]
+async fn an_archive_of_xz_is_read() {
+    use lzma_rust2::{XzOptions, XzWriter};
+
+    let dir = tempfile::tempdir().unwrap();
+    let tar = {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (path, text) in eks() {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            archive
+                .append_data(&mut header, path, text.as_bytes())
+                .unwrap();
+        }
+        archive.into_inner().unwrap()
+    };
+    let packed = |bytes: &[u8]| {
+        let mut xz = XzWriter::new(Vec::new(), XzOptions::default()).unwrap();
+        xz.write_all(bytes).unwrap();
+        xz.finish().unwrap()
+    };
+    let path = dir.path().join("eks_i-0abc_2026-11-20.tar.xz");
+    let whole = packed(&tar);
+    fs::write(&path, &whole).unwrap();
+    let from = path.display().to_string();
+    let ran = kpx(&["--from", &from, "show", "chains"]).await;
+    assert!(
+        ran.err.contains("EKS log collector of i-0abc") && ran.out.contains("KUBE-SVC-"),
+        "{ran}"
+    );
+    // A damaged one is named as such.
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let cut = kpx(&["--from", &from, "show", "chains"]).await;
+    assert!(
+        cut.code == 4 && cut.err.contains("truncated or damaged"),
+        "{cut}"
+    );
+    // A text, too.
+    let path = dir.path().join("ipvs.txt.xz");
+    fs::write(&path, packed(text("22-ipvsadm-Ln.txt").as_bytes())).unwrap();
+    let ran = kpx(&["--from", &path.display().to_string(), "show", "ipvs"]).await;
+    assert!(ran.out.contains("10.97.54.248:80"), "{ran}");
 }

@@ -29,6 +29,7 @@ mod help;
 mod history;
 mod hostile;
 mod matrix;
+mod mcp;
 mod migrate;
 mod names;
 mod nodes;

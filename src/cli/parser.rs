@@ -16,6 +16,7 @@ use crate::command::doctor::args::{self as doctor, DoctorArgs};
 use crate::command::explain::args::{self as explain, ExplainArgs};
 use crate::command::help::args::{self as help, HelpArgs};
 use crate::command::man::args::{self as man, ManArgs};
+use crate::command::mcp::args::{self as mcp, McpArgs};
 use crate::command::migrate::args::{self as migrate, MigrateArgs};
 use crate::command::pod::args::PodArgs;
 use crate::command::preflight::args::{self as preflight, PreflightArgs};
@@ -103,7 +104,7 @@ pub fn command() -> clap::Command {
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "complete" | "completions" | "help" | "man" | "report" | "serve" | "snapshot"
+        "complete" | "completions" | "help" | "man" | "mcp" | "report" | "serve" | "snapshot"
         | "version" => {
             return Vec::new();
         }
@@ -301,6 +302,17 @@ pub enum Command {
     #[command(after_help = serve::EXAMPLES, after_long_help = serve::EXAMPLES)]
     Serve(ServeArgs),
 
+    /// Serve questions of an MCP client, such as an editor
+    ///
+    /// A server of the Model Context Protocol on standard input and output, which the client starts. Its tools are doctor, why,
+    /// trace, diff, explain, services, and open, which reads a bundle, a support bundle or pasted text. They answer with the JSON
+    /// of the commands. `kpx explain mcp` has the configuration of clients.
+    ///
+    /// Read-only: no tool changes anything. Answers are about a recording whose names and addresses are replaced, as by `kpx
+    /// snapshot --redact`, unless you pass --no-redact.
+    #[command(after_help = mcp::EXAMPLES, after_long_help = mcp::EXAMPLES)]
+    Mcp(McpArgs),
+
     /// Trace a packet through the rules to its destination
     ///
     /// Follows the first packet of a new connection through every hook, as the kernel does: both iptables backends,
@@ -449,6 +461,7 @@ impl Command {
             Self::Report(_) => "report",
             Self::Show(_) => "show",
             Self::Serve(_) => "serve",
+            Self::Mcp(_) => "mcp",
             Self::Top(_) => "top",
             Self::Watch(_) => "watch",
             Self::Trace(_) => "trace",

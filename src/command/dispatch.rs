@@ -19,7 +19,7 @@ use super::shared::root;
 use super::shared::session::Session;
 use super::shared::terminal::Terminal;
 use super::{
-    access, bridge, cleanup, completions, diff, doctor, explain, help, man, migrate, pod,
+    access, bridge, cleanup, completions, diff, doctor, explain, help, man, mcp, migrate, pod,
     preflight, reconcile, render, report, resolve, serve, show, snapshot, top, trace, version,
     watch, why,
 };
@@ -32,7 +32,8 @@ use crate::report::{CLEAN, FAILED, USAGE};
 pub async fn main() -> ExitCode {
     let terminal = Terminal::detect();
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let mut input = io::stdin().lock();
+    // Without a lock for good: `kpx mcp` reads standard input itself.
+    let mut input = io::BufReader::new(io::stdin());
     let mut io = Io {
         out: &mut out,
         err: &mut err,
@@ -137,6 +138,10 @@ fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
 
 /// Runs `command` on the machine that is meant, which another one may be.
 async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
+    if let Command::Mcp(args) = command {
+        // Each of its questions is a command of its own.
+        return Box::pin(mcp::run::run(session, io, args)).await;
+    }
     confine::to_bundles(session, io, command)?;
     let opened = session.opened(io, command)?;
     let session = opened.as_ref().unwrap_or(session);
@@ -187,6 +192,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Snapshot(args) => snapshot::run::run(session, io, args).await,
         Command::Show(args) => show::run::run(session, io, args).await,
         Command::Serve(args) => Box::pin(serve::run::run(session, io, args)).await,
+        Command::Mcp(args) => Box::pin(mcp::run::run(session, io, args)).await,
         Command::Top(args) => Box::pin(top::run::run(session, io, args)).await,
         Command::Watch(args) => Box::pin(watch::run::run(session, io, args)).await,
         Command::Trace(args) => Box::pin(trace::run::run(session, io, args)).await,

@@ -294,11 +294,6 @@ pub async fn renew(_: &Options, _: &str) -> Result<(), StepError> {
 }
 
 /// Fails.
-pub async fn run_self(_: &[String], _: i32, _: Duration) -> Result<Vec<u8>, Error> {
-    Err(unsupported())
-}
-
-/// Fails.
 pub fn free_space(_: &Path) -> Result<(u64, u64), Error> {
     Err(unsupported())
 }

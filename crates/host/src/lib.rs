@@ -19,6 +19,7 @@ mod linux;
 mod live_cluster;
 mod os;
 mod outcome;
+mod own;
 mod remote;
 mod replace;
 mod rooted;
@@ -50,10 +51,11 @@ pub use machine::{
     ChainReader, Guard, Live, Trial, ask, check, confine, connections, conntrack_fill, free_space,
     has_legacy_tables, ipvs_table, is_guarded, is_root, listen, nft_generation, nft_set,
     nft_tables, node_name, own_pods, peak_of_children, probe, processor_time, renew,
-    resident_memory, run_self, start_guard, trace_packets,
+    resident_memory, start_guard, trace_packets,
 };
 pub use os::host_name;
 pub use outcome::{Listing, Locked, NoNamespace, ProbeOutcome, ProbeResult};
+pub use own::{OwnRun, run_self};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;
 

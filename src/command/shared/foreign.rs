@@ -9,7 +9,7 @@ use color_eyre::eyre::eyre;
 use super::failure::{Failure, Hint as _};
 use super::identity;
 use super::io::Io;
-use super::session::{Parts, Session, unreadable};
+use super::session::{Session, unreadable};
 use crate::cli::parser::Command;
 use kpx_node::evidence::{self, BundleError, ITEMS};
 use kpx_node::foreign::{self, Foreign, ForeignNode};
@@ -66,18 +66,8 @@ impl Session {
             Some(node.name.as_str()).filter(|name| several && !name.is_empty())
         });
         let mut session = self.named(named);
-        session.parts = parts(command);
         session.source = session.source.of_foreign(Arc::new(foreign), evidence);
         Ok(Some(session))
-    }
-}
-
-/// Returns which evidence `command` reads of which only a part is known.
-const fn parts(command: &Command) -> Parts {
-    match command {
-        Command::Trace(_) | Command::Why(_) => Parts::Marked,
-        Command::Show(_) | Command::Snapshot(_) => Parts::All,
-        _ => Parts::None,
     }
 }
 
@@ -116,10 +106,16 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
         let why = file.content.as_ref().err()?;
         Some(format!("{} ({why})", file.path))
     });
-    let failed: Vec<String> = failed.collect();
+    let mut failed: Vec<String> = failed.collect();
     let found = foreign::files(&name, others);
     found
-        .ok_or_else(|| {
+        .map_err(|unread| {
+            failed.extend(
+                unread
+                    .into_iter()
+                    .filter(|of| !failed.contains(of))
+                    .collect::<Vec<_>>(),
+            );
             Failure::from(BundleError::NotOne {
                 path: path.to_owned(),
                 found: match failed.as_slice() {

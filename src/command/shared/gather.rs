@@ -5,7 +5,7 @@ use futures_util::future::join;
 use super::complete::complete;
 use super::failure::Failure;
 use super::origin;
-use super::session::{Parts, Session, unreached, unreadable};
+use super::session::{Session, unreached, unreadable};
 use super::source::NodeSource;
 use crate::render::Progress;
 use kpx_host as host;
@@ -36,11 +36,7 @@ impl Session {
                     self.note(&evidence.only(origin::NEEDS));
                 }
                 let evidence = evidence.only(items);
-                return Ok(match self.parts {
-                    Parts::None => evidence,
-                    Parts::Marked => evidence.with_parts(),
-                    Parts::All => evidence.with_all_parts(),
-                });
+                return Ok(self.parts.in_evidence(&evidence));
             }
             NodeSource::Bundle(path) => {
                 let mut all = items.to_vec();
@@ -50,6 +46,7 @@ impl Session {
                 let mut evidence = load(path, &all)?;
                 self.note(&evidence);
                 evidence.keep(items);
+                let mut evidence = self.parts.in_evidence(&evidence);
                 if self.source.is_completed() {
                     complete(self, path, &mut evidence, items, progress).await?;
                 }

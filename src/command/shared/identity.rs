@@ -107,6 +107,7 @@ fn reads(command: &Command) -> bool {
         | Command::Complete
         | Command::Completions(_)
         | Command::Man(_)
+        | Command::Mcp(_)
         | Command::Help(_)
         | Command::Version(_)
         | Command::Pod(_) => false,

@@ -21,6 +21,7 @@ pub(super) mod notice;
 mod origin;
 pub(super) mod output;
 pub(super) mod probe;
+pub(super) mod redaction;
 pub(super) mod root;
 pub(super) mod service_name;
 pub(super) mod session;

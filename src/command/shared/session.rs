@@ -67,6 +67,27 @@ pub(crate) struct Session {
     pub(in crate::command) progress: bool,
 }
 
+impl Parts {
+    /// Returns what the command of `cli` reads of a bundle.
+    const fn of(cli: &Cli) -> Self {
+        match cli.command {
+            _ if cli.global.from.is_empty() => Self::None,
+            Command::Trace(_) | Command::Why(_) => Self::Marked,
+            Command::Show(_) | Command::Snapshot(_) => Self::All,
+            _ => Self::None,
+        }
+    }
+
+    /// Returns `evidence`, with these parts.
+    pub(super) fn in_evidence(self, evidence: &Evidence) -> Evidence {
+        match self {
+            Self::None => evidence.clone(),
+            Self::Marked => evidence.with_parts(),
+            Self::All => evidence.with_all_parts(),
+        }
+    }
+}
+
 impl Session {
     /// Resolves the options of `cli`, which was parsed from `words`, for the streams of `io`.
     ///
@@ -92,7 +113,7 @@ impl Session {
         };
         Ok(Self {
             source: Source::new(global, words),
-            parts: Parts::default(),
+            parts: Parts::of(cli),
             one_of_several: false,
             noted: Noted::default(),
             others: None,

@@ -87,6 +87,11 @@ impl Source {
         }
     }
 
+    /// Returns the paths that `--from` joins.
+    pub(in crate::command) fn paths(&self) -> &[PathBuf] {
+        &self.joined
+    }
+
     /// Returns the nodes of input that is no bundle of kpx.
     pub(super) fn foreign(&self) -> Option<&Arc<Foreign>> {
         self.foreign.as_ref()

@@ -1,5 +1,7 @@
 //! `kpx snapshot`
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::cli::nodes::NodesArgs;
@@ -23,6 +25,19 @@ pub struct SnapshotArgs {
     /// differences and traces. Of logs, only the lines that kpx looks for are kept.
     #[arg(long, env = "KPX_REDACT")]
     pub redact: bool,
+
+    /// Use the key in this file, so that bundles match
+    ///
+    /// Bundles with the same key have the same replacements, so `kpx diff` compares them. The file has 32 random bytes or more;
+    /// who has it can reverse the replacement of addresses.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "redact",
+        env = "KPX_REDACT_KEY",
+        hide_short_help = true
+    )]
+    pub redact_key: Option<PathBuf>,
 
     /// Print a shell script that records a bundle
     ///

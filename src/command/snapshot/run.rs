@@ -1,10 +1,6 @@
 //! `kpx snapshot`
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-
-use color_eyre::eyre::WrapErr as _;
 
 use super::args::SnapshotArgs;
 use super::report::SnapshotReport;
@@ -16,6 +12,7 @@ use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Output;
+use crate::command::shared::redaction;
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, clock};
 use kpx_judge::redact::Redactor;
@@ -46,7 +43,7 @@ pub(in crate::command) async fn print(
             "a bundle of all nodes cannot be written to standard output: pass -o PATH",
         ));
     }
-    let key = if args.redact { Some(key()?) } else { None };
+    let key = key(args)?;
     let (evidence, manifest) = record(session, &args.items, key).await?;
     evidence::write_to(&evidence, &manifest, &mut io.out)?;
     Ok(crate::report::CLEAN)
@@ -67,7 +64,7 @@ pub(in crate::command) async fn run(
     {
         return Err(evidence::SaveError::Exists(path.clone()).into());
     }
-    let key = if args.redact { Some(key()?) } else { None };
+    let key = key(args)?;
     if args.nodes.are_several() {
         return Box::pin(all_nodes(session, io, args, key, wanted)).await;
     }
@@ -124,6 +121,15 @@ async fn all_nodes(
     let collected = nodes::collect(session, io, &args.nodes, together, &[], work, keep).await?;
     bundle.finish(time.unwrap_or(now)).hint(another)?;
     collected.print(session, io)
+}
+
+/// Returns the key of the redaction, if one is asked for.
+fn key(args: &SnapshotArgs) -> Result<Option<[u8; 32]>, Failure> {
+    match &args.redact_key {
+        _ if !args.redact => Ok(None),
+        Some(path) => redaction::read(path).map(Some),
+        None => redaction::random().map(Some),
+    }
 }
 
 /// Returns whether `cli` asks for a bundle on standard output, which is no text.
@@ -213,13 +219,4 @@ pub(in crate::command) fn file_name(kind: &str, node: &str, time: &str, end: &st
     let node = if node.is_empty() { "node" } else { &node };
     let time: String = time.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("kpx-{kind}-{node}-{time}.{end}")
-}
-
-/// Returns a random key.
-fn key() -> Result<[u8; 32], Failure> {
-    let mut key = [0; 32];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut key))
-        .wrap_err("cannot read the key of the redaction from /dev/urandom")?;
-    Ok(key)
 }

@@ -62,7 +62,7 @@ pub use own::own_pods;
 pub use probe::probe;
 pub(super) use proxy::kubeconfig as proxy_kubeconfig;
 pub use tracing::{nft_generation, trace_packets};
-pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory, run_self};
+pub use usage::{conntrack_fill, free_space, peak_of_children, resident_memory};
 
 /// Decoders of the kernel's answers and of kube-proxy's, for the fuzzer.
 #[cfg(fuzzing)]

@@ -3,13 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::statvfs::statvfs;
-use tokio::process::Command;
-use tokio::time::timeout;
 
 use super::context::Context;
 use super::{Options, files};
@@ -52,27 +48,4 @@ pub async fn conntrack_fill(options: &Options) -> Result<(u64, u64), Gap> {
         Ok((number("nf_conntrack_count")?, number("nf_conntrack_max")?))
     };
     Context::new(options).inside(item, read).await
-}
-
-/// Runs this program with `arguments` for at most `limit`; returns what it prints.
-///
-/// # Errors
-///
-/// It failed, with a status above `most`; the error has the first line of what it printed.
-pub async fn run_self(arguments: &[String], most: i32, limit: Duration) -> io::Result<Vec<u8>> {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let output = timeout(limit, command.output()).await;
-    let output =
-        output.map_err(|_| io::Error::other(format!("it took longer than {limit:?}")))??;
-    if output.status.code().is_some_and(|code| code <= most) {
-        return Ok(output.stdout);
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().find(|line| !line.trim().is_empty());
-    let said = said.unwrap_or("it said nothing").trim().to_owned();
-    Err(io::Error::other(format!("{said} ({})", output.status)))
 }

@@ -12,6 +12,7 @@ mod learn;
 mod logs;
 mod names;
 mod order;
+mod question;
 mod restore;
 mod rules;
 mod text;
@@ -25,6 +26,7 @@ use serde_json::Value;
 use address::Addresses;
 use kpx_node::evidence::{Evidence, Forbidden, Gap, Item, pod_networks};
 use names::{Kind, Names};
+pub use question::Named;
 
 /// Fields of filters with numbers that may be addresses: what `u32` matches, and the code of classic BPF.
 const CODE_OF_FILTERS: &[&str] = &["bytecode", "match"];

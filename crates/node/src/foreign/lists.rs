@@ -414,7 +414,7 @@ pub(super) fn nft(lines: &[String], command: Option<&Command>) -> Result<String,
             continue;
         }
         let line = without_handle(line);
-        depth += super::braces(line);
+        depth += super::reader::braces(line);
         text.push_str(line);
         text.push('\n');
     }

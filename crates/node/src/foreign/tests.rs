@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::backend::iptables::model::{IN_PART, NO_LINKS, Ruleset};
 use crate::backend::{ipset, iptables, nftables};
+use crate::evidence::Gap;
+use crate::net::Family;
 use crate::node::NodeSnapshot;
 
 fn folder() -> PathBuf {

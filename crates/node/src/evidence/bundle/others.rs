@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
 use tar::{Archive, EntryType};
 
 use super::super::files;
@@ -24,6 +25,9 @@ pub struct Other {
 
 /// The most files that are looked at.
 const MOST_FILES: usize = 500_000;
+
+/// The most memory for what is compressed with xz, in KiB: `xz -9` needs 65 MiB.
+const XZ_MEMORY: u32 = 100 << 10;
 
 /// The most nested folders.
 const DEEPEST: usize = 24;
@@ -116,22 +120,28 @@ impl Found {
     }
 }
 
-/// Reads `source`, which may be gzipped, within `room`.
+/// Returns what `source`, which begins with `head`, unpacks to, and whether it was compressed: with gzip or xz.
+fn unpacked<'s>(head: &[u8], source: impl io::BufRead + 's) -> (Box<dyn Read + 's>, bool) {
+    if head.starts_with(b"\x1f\x8b") {
+        (Box::new(MultiGzDecoder::new(source)), true)
+    } else if head.starts_with(b"\xfd7zXZ\0") {
+        let inside = XzReader::new_mem_limit(source, true, XZ_MEMORY);
+        (Box::new(inside), true)
+    } else {
+        (Box::new(source), false)
+    }
+}
+
+/// Reads `source`, which may be compressed, within `room`.
 fn content(source: impl Read, room: u64) -> Result<Vec<u8>, String> {
     let mut source = BufReader::new(source);
-    let is_packed = source
+    let head = source
         .fill_buf()
         .map_err(|error| error.to_string())?
-        .starts_with(b"\x1f\x8b");
+        .to_vec();
+    let (source, _) = unpacked(&head, source);
     let mut bytes = Vec::new();
-    let limit = room.saturating_add(1);
-    let read = if is_packed {
-        MultiGzDecoder::new(source)
-            .take(limit)
-            .read_to_end(&mut bytes)
-    } else {
-        source.take(limit).read_to_end(&mut bytes)
-    };
+    let read = source.take(room.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > room {
         return Err(format!(
@@ -236,11 +246,7 @@ fn of_source<R: Read + io::Seek>(
     };
     let mut source = BufReader::with_capacity(1 << 16, source);
     let head = source.fill_buf().map_err(unreadable)?.to_vec();
-    let packed = [
-        (b"\xfd7zXZ".as_slice(), "xz"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
-        (b"BZh", "bzip2"),
-    ];
+    let packed = [(b"\x28\xb5\x2f\xfd".as_slice(), "zstd"), (b"BZh", "bzip2")];
     if let Some((_, tool)) = packed.iter().find(|(magic, _)| head.starts_with(magic)) {
         let what = format!("it is compressed with {tool}; unpack it with `{tool} -d`");
         return Err(not_one(path, what));
@@ -261,18 +267,21 @@ fn of_source<R: Read + io::Seek>(
         })?;
         return Ok(found.all);
     }
-    if head.starts_with(b"\x1f\x8b") {
-        let mut inner = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(source));
-        let head = inner.fill_buf().map_err(unreadable)?.to_vec();
-        if is_tar(&head) {
-            tar(inner, wanted, &mut found);
-        } else {
-            found.read(name.trim_end_matches(".gz").to_owned(), inner);
-        }
-    } else if is_tar(&head) {
-        tar(source, wanted, &mut found);
+    let (inside, is_packed) = unpacked(&head, source);
+    let end = [".gz", ".xz"]
+        .into_iter()
+        .find(|end| is_packed && name.ends_with(end));
+    let name = name.trim_end_matches(end.unwrap_or_default());
+    let mut inside = BufReader::with_capacity(1 << 16, inside);
+    let head = inside.fill_buf().map(<[u8]>::to_vec);
+    let head = head.map_err(|error| match error {
+        error if is_packed => not_one(path, format!("it is truncated or damaged: {error}")),
+        error => unreadable(error),
+    })?;
+    if is_tar(&head) {
+        tar(inside, wanted, &mut found);
     } else {
-        found.read(name.to_owned(), source);
+        found.read(name.to_owned(), inside);
     }
     Ok(found.all)
 }
@@ -340,7 +349,7 @@ fn tar(source: impl Read, wanted: &dyn Fn(&str) -> bool, found: &mut Found) {
                 if let Ok(bytes) = &read
                     && (bytes.len() as u64) < size
                     && entry.read(&mut [0]).is_ok_and(|count| count == 0)
-                    && name.strip_suffix(".gz").is_none()
+                    && ![".gz", ".xz"].iter().any(|end| name.ends_with(end))
                 {
                     read = Err("the archive ends in the middle of it".to_owned());
                 }

@@ -6,6 +6,7 @@ use std::io::{self, BufReader, Read as _};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
+use lzma_rust2::XzReader;
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module, init_module};
 use ruzstd::decoding::StreamingDecoder;
@@ -62,9 +63,8 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
             GzDecoder::new(File::open(path)?).read_to_end(&mut image)?;
         }
         Some("xz") => {
-            let mut file = BufReader::new(File::open(path)?);
-            lzma_rs::xz_decompress(&mut file, &mut image)
-                .map_err(|e| io::Error::other(format!("{e:?}")))?;
+            let file = BufReader::new(File::open(path)?);
+            XzReader::new(file, true).read_to_end(&mut image)?;
         }
         Some("zst") => {
             // Read at once: the decoder reads in small pieces.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use lzma_rust2::{XzOptions, XzWriter};
 use tempfile::TempDir;
 
 use super::*;
@@ -174,9 +175,9 @@ fn compressed_modules_are_unwrapped() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut gz, text).unwrap();
     fs::write(at("a.ko.gz"), gz.finish().unwrap()).unwrap();
-    let mut xz = Vec::new();
-    lzma_rs::xz_compress(&mut text.as_slice(), &mut xz).unwrap();
-    fs::write(at("a.ko.xz"), xz).unwrap();
+    let mut xz = XzWriter::new(Vec::new(), XzOptions::default()).unwrap();
+    std::io::Write::write_all(&mut xz, text).unwrap();
+    fs::write(at("a.ko.xz"), xz.finish().unwrap()).unwrap();
     let zst = ruzstd::encoding::compress_to_vec(
         text.as_slice(),
         ruzstd::encoding::CompressionLevel::Fastest,

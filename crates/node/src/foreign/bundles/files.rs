@@ -1,22 +1,10 @@
-//! Support bundles of other tools: which file is the output of which command, on which node.
-//!
-//! Sources: the collectors' own scripts and code, as of 2026-11: `eks-log-collector.sh` and the EKS node monitoring agent, Bottlerocket's
-//! logdog, Rancher's `rancher2_logs_collector.sh`, sos 4, `oc adm inspect` and must-gather, `troubleshoot.sh`, `kubectl cluster-info
-//! dump`, cilium-bugtool and `cilium sysdump`, `calicoctl cluster diags`, Antrea's supportbundle, `microk8s inspect` and k8s-snap's,
-//! Retina's capture, `kind export logs`, `minikube logs`.
+//! The files of each tool's bundle, and what each is.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::Value;
-
-use super::command::Command;
-use super::split;
-use super::{Foreign, Reader};
-use crate::evidence::{Item, Other, is_archive};
+use crate::evidence::Item;
 
 /// The tools whose bundles are known.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Tool {
+pub(super) enum Tool {
     Eks,
     Bottlerocket,
     Rancher,
@@ -34,7 +22,7 @@ enum Tool {
 }
 
 impl Tool {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Eks => "EKS log collector",
             Self::Bottlerocket => "Bottlerocket logs",
@@ -56,7 +44,7 @@ impl Tool {
 
 /// What a file is.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(super) enum What {
     /// The output of a command.
     Run(&'static str),
     /// The same, if nothing better is in the bundle.
@@ -73,12 +61,14 @@ enum What {
     Name,
     /// The output of `uname -a`.
     Uname,
+    /// The version of Kubernetes on the node.
+    Version,
 }
 
-use What::{Is, Log, Name, Objects, Run, Text, Uname, Weak};
+use What::{Is, Log, Name, Objects, Run, Text, Uname, Version, Weak};
 
 /// Files by the end of their paths: `*` stands for any characters of one folder or file name, `{node}` for the node's.
-const FILES: &[(Tool, &str, What)] = &[
+pub(super) const FILES: &[(Tool, &str, What)] = &[
     (
         Tool::Eks,
         "networking/iptables-save.txt",
@@ -393,6 +383,12 @@ const FILES: &[(Tool, &str, What)] = &[
     ),
     (
         Tool::MustGather,
+        "pods/*/kube-proxy/kube-proxy/logs/current.log",
+        Log,
+    ),
+    (Tool::MustGather, "pods/sdn-*/sdn/sdn/logs/current.log", Log),
+    (
+        Tool::MustGather,
         "network_logs/{node}_iptables",
         Run("iptables-save -c"),
     ),
@@ -620,6 +616,7 @@ const FILES: &[(Tool, &str, What)] = &[
     (Tool::Retina, "proc-net/tcp6", Is(Item::Tcp6)),
     (Tool::Retina, "proc-net/udp", Is(Item::Udp4)),
     (Tool::Retina, "proc-net/udp6", Is(Item::Udp6)),
+    (Tool::Kind, "{node}/kubernetes-version.txt", Version),
     (Tool::Kind, "{node}/containers/kube-proxy*.log", Log),
     (
         Tool::Kind,
@@ -674,7 +671,7 @@ const SKIPPED: &[&str] = &[
 
 /// Returns what `{node}` of `pattern` stands for in the end of `path`; `None` if they do not fit.
 #[expect(clippy::option_option, reason = "a pattern that fits may have no node")]
-fn fits<'p>(path: &'p str, pattern: &str) -> Option<Option<&'p str>> {
+pub(super) fn fits<'p>(path: &'p str, pattern: &str) -> Option<Option<&'p str>> {
     let parts: Vec<&str> = path.split('/').collect();
     let wanted: Vec<&str> = pattern.split('/').collect();
     let start = parts.len().checked_sub(wanted.len())?;
@@ -725,7 +722,7 @@ pub fn is_wanted(path: &str) -> bool {
     let is_text = || match name.rsplit_once('.') {
         None => true,
         Some((_, end)) => [
-            "txt", "log", "md", "json", "yaml", "yml", "out", "gz", "save", "lst",
+            "txt", "log", "md", "json", "yaml", "yml", "out", "gz", "xz", "save", "lst",
         ]
         .contains(&end),
     };
@@ -733,314 +730,10 @@ pub fn is_wanted(path: &str) -> bool {
 }
 
 /// Returns the tool that made a bundle of `paths`.
-fn kind_of(paths: &[&str]) -> Option<Tool> {
+pub(super) fn kind_of(paths: &[&str]) -> Option<Tool> {
     let has = |sign: &str| paths.iter().any(|path| fits(path, sign).is_some());
     SIGNS
         .iter()
         .find(|(_, all)| all.iter().all(|sign| has(sign)))
         .map(|(kind, _)| *kind)
-}
-
-/// Reads the files of an archive or a folder called `name`, or one file.
-pub(super) fn read(name: &str, files: Vec<Other>) -> Option<Foreign> {
-    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let mut reader = Reader::default();
-    let Some(kind) = kind_of(&paths) else {
-        let is_one = matches!(files.as_slice(), [one] if !one.path.contains('/'));
-        for file in files {
-            match file.content {
-                Ok(bytes) => reader.text(&split::decode(&bytes), None, None),
-                Err(why) => reader.unread.push(format!("{} ({why})", file.path)),
-            }
-        }
-        let what = if is_one {
-            "pasted text".to_owned()
-        } else {
-            format!("files of {name}")
-        };
-        return reader.foreign(what);
-    };
-    reader.bundle(kind, name, files)
-}
-
-impl Reader {
-    /// Reads a text: with the command that it is the output of, or what it says of itself.
-    fn text(&mut self, text: &str, command: Option<&Command>, host: Option<&str>) {
-        for mut section in split::sections(text) {
-            section.command = section.command.or_else(|| command.cloned());
-            section.host = section.host.or_else(|| host.map(str::to_owned));
-            self.section(section);
-        }
-    }
-
-    fn bundle(mut self, kind: Tool, name: &str, files: Vec<Other>) -> Option<Foreign> {
-        let commands = troubleshoot_commands(&files);
-        let is_hidden = |file: &Other| {
-            let is_summary = file.path.ends_with("summary.txt");
-            is_summary
-                && file
-                    .content
-                    .as_ref()
-                    .is_ok_and(|text| String::from_utf8_lossy(text).contains("Obfuscate: enabled"))
-        };
-        if kind == Tool::Rancher && files.iter().any(is_hidden) {
-            self.unread.push(
-                "rules and addresses (the collector replaced octets of addresses by words)"
-                    .to_owned(),
-            );
-        }
-        let hides = !self.unread.is_empty();
-        let mut weak: Vec<(Option<String>, Command, String)> = Vec::new();
-        let mut had: BTreeSet<(Option<String>, String)> = BTreeSet::new();
-        let mut own_name: Option<String> = None;
-        let mut by_node: BTreeMap<Option<String>, Vec<(Item, String)>> = BTreeMap::new();
-        let mut logs: Vec<String> = Vec::new();
-        for file in files {
-            let mut of = FILES.iter().filter(|(of, ..)| *of == kind);
-            let found = of.find_map(|(_, pattern, what)| Some((fits(&file.path, pattern)?, *what)));
-            let bytes = match file.content {
-                Ok(bytes) => bytes,
-                // What is not read is named if it would have been read, or if it may hide anything.
-                Err(why) => {
-                    if found.is_some()
-                        || file.path.ends_with('/')
-                        || is_archive(&file.path)
-                        || file.path.contains(char::REPLACEMENT_CHARACTER)
-                    {
-                        self.unread.push(format!("{} ({why})", file.path));
-                    }
-                    continue;
-                }
-            };
-            let Some((node, what)) = found else {
-                continue;
-            };
-            let node = node.map(node_name);
-            let text = split::decode(&bytes);
-            match what {
-                Name => own_name = text.split_whitespace().next().map(str::to_owned),
-                Uname => {
-                    let words: Vec<&str> = text.split_whitespace().collect();
-                    if let ["Linux", host, release, ..] = words.as_slice() {
-                        own_name = own_name.or_else(|| Some((*host).to_owned()));
-                        by_node
-                            .entry(node)
-                            .or_default()
-                            .push((Item::KernelRelease, format!("{release}\n")));
-                    }
-                }
-                Is(item) => by_node.entry(node).or_default().push((item, text)),
-                Log => logs.push(text),
-                Objects => {
-                    let log = text.find("==== START logs for container kube-proxy");
-                    let any = if [".yaml", ".yml"].iter().any(|end| file.path.ends_with(end)) {
-                        self.cluster.yaml(&text, None)
-                    } else {
-                        self.cluster.json(&text, None).0 > 0
-                    };
-                    if let Some(at) = log {
-                        let lines = text[at..]
-                            .lines()
-                            .skip(1)
-                            .take_while(|line| !line.starts_with("==== END logs"));
-                        logs.push(lines.collect::<Vec<_>>().join("\n") + "\n");
-                    }
-                    if !any && !text.trim().is_empty() {
-                        self.unread
-                            .push(format!("{} (no objects of the API)", file.path));
-                    }
-                }
-                _ if hides => {}
-                Text if kind == Tool::Troubleshoot && file.path.contains("/run-host/") => {
-                    if let Some(command) = commands.get(file.path.trim_end_matches(".txt")) {
-                        self.text(&text, Some(command), node.as_deref());
-                    }
-                }
-                Text => self.text(&text, None, node.as_deref()),
-                Run(line) | Weak(line) => {
-                    let Some(command) = Command::parse(line) else {
-                        continue;
-                    };
-                    if matches!(what, Weak(_)) {
-                        weak.push((node, command, text));
-                    } else {
-                        had.insert((node.clone(), subject(&command)));
-                        self.text(&text, Some(&command), node.as_deref());
-                    }
-                }
-            }
-        }
-        for (node, command, text) in weak {
-            if !had.contains(&(node.clone(), subject(&command))) {
-                self.text(&text, Some(&command), node.as_deref());
-            }
-        }
-        for (node, items) in by_node {
-            let draft = self.nodes.entry(node.unwrap_or_default()).or_default();
-            for (item, text) in items {
-                draft.put(item, (text, None));
-            }
-        }
-        // Logs of several nodes say nothing of one.
-        match logs.as_slice() {
-            [] => {}
-            [one] => self.proxy_log = Some((plain_log(one), false)),
-            _ => self.unread.push(format!(
-                "{} logs of kube-proxy, of several pods or times",
-                logs.len()
-            )),
-        }
-        self.cluster.finish(
-            kind == Tool::MustGather || kind == Tool::Dump,
-            matches!(kind, Tool::Cilium | Tool::Calico | Tool::Troubleshoot),
-        );
-        let of = identity(kind, name);
-        let own_name = own_name.or_else(|| {
-            of.clone()
-                .filter(|_| matches!(kind, Tool::Eks | Tool::Rancher | Tool::Sos))
-        });
-        if let Some(own) = own_name
-            && let Some(draft) = self.nodes.remove("")
-        {
-            self.nodes.insert(own, draft);
-        }
-        let what = match of {
-            Some(of) => format!("{} of {of}", kind.name()),
-            None => kind.name().to_owned(),
-        };
-        self.foreign(what)
-    }
-}
-
-/// Returns the name of a node, of the folder that is named after it: cilium-bugtool's has the pod's and a time.
-fn node_name(folder: &str) -> String {
-    let words: Vec<&str> = folder.rsplitn(3, '-').collect();
-    match words.as_slice() {
-        [time, date, rest]
-            if time.len() == 6 && date.len() == 8 && date.bytes().all(|c| c.is_ascii_digit()) =>
-        {
-            (*rest).to_owned()
-        }
-        _ => folder.to_owned(),
-    }
-}
-
-/// Returns what the name of an archive says of its node or its time.
-fn identity(kind: Tool, name: &str) -> Option<String> {
-    let plain = [".tar.gz", ".tgz", ".tar.xz", ".tar", ".zip"]
-        .iter()
-        .find_map(|end| name.strip_suffix(end))
-        .unwrap_or(name);
-    match kind {
-        Tool::Eks => plain
-            .split('_')
-            .find(|part| part.starts_with("i-"))
-            .map(str::to_owned),
-        Tool::Rancher => plain.rsplit_once('-').and_then(|_| {
-            let at = plain.find("-20")?;
-            Some(plain[..at].to_owned())
-        }),
-        Tool::Sos => plain
-            .strip_prefix("sosreport-")
-            .and_then(|rest| rest.split('-').next())
-            .map(str::to_owned),
-        _ => None,
-    }
-}
-
-/// Returns what a command lists, so that a better listing of the same replaces it.
-fn subject(command: &Command) -> String {
-    match command.iptables() {
-        Some(of) => {
-            let table = of.table.unwrap_or_else(|| "filter".to_owned());
-            if of.saves {
-                format!("{} all", of.six)
-            } else {
-                format!("{} {table}", of.six)
-            }
-        }
-        None => match command.program.as_str() {
-            "netstat" | "ss" => "sockets".to_owned(),
-            program => program.to_owned(),
-        },
-    }
-}
-
-/// Returns the commands of troubleshoot.sh's host collectors, by the path of their outputs: vendors choose the names.
-fn troubleshoot_commands(files: &[Other]) -> BTreeMap<String, Command> {
-    let mut commands = BTreeMap::new();
-    for file in files {
-        let (Some(path), Ok(bytes)) = (file.path.strip_suffix("-info.json"), &file.content) else {
-            continue;
-        };
-        let info: Option<Value> = serde_json::from_slice(bytes).ok();
-        let line = info
-            .as_ref()
-            .and_then(|info| info.get("command"))
-            .and_then(Value::as_str);
-        if let Some(command) = line.and_then(Command::parse) {
-            commands.insert(path.to_owned(), command);
-        }
-    }
-    commands
-}
-
-/// Takes what container runtimes write before each line off a log.
-fn plain_log(text: &str) -> String {
-    let line = |line: &str| -> String {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some(time), Some("stdout" | "stderr"), Some("F" | "P"), Some(rest))
-                if time.contains('T') =>
-            {
-                rest.to_owned()
-            }
-            _ => line.to_owned(),
-        }
-    };
-    text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_name_files_and_nodes() {
-        assert_eq!(
-            fits(
-                "x/networking/iptables-save.txt",
-                "networking/iptables-save.txt"
-            ),
-            Some(None)
-        );
-        assert_eq!(
-            fits("d/nodes/w1/ip-addr.txt", "nodes/{node}/ip-addr.txt"),
-            Some(Some("w1"))
-        );
-        assert_eq!(
-            fits("k8s-services-20261126.yaml", "k8s-services-*.yaml"),
-            Some(None)
-        );
-        assert_eq!(
-            fits(
-                "networking/iptables-save.txt.bak",
-                "networking/iptables-save.txt"
-            ),
-            None
-        );
-        assert_eq!(node_name("cilium-abcde-20261126-192831"), "cilium-abcde");
-        assert!(!is_wanted(
-            "s/sos_commands/networking/namespaces/cni-1/ip_netns_exec_cni-1_iptables-save"
-        ));
-    }
-
-    #[test]
-    fn every_command_is_known() {
-        for (kind, pattern, what) in FILES {
-            if let Run(line) | Weak(line) = what {
-                assert!(Command::parse(line).is_some(), "{kind:?} {pattern}: {line}");
-            }
-        }
-    }
 }

@@ -1,0 +1,526 @@
+//! Objects of the cluster, from what kubectl prints: YAML, JSON, tables and descriptions.
+
+mod describe;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Value, json};
+
+use super::command::Command;
+use crate::cluster;
+use crate::evidence::{Evidence, Item};
+
+pub(super) use describe::is_description;
+pub(super) use table::is_title;
+
+/// Objects by kind, as far as they are shown.
+#[derive(Clone, Debug, Default)]
+pub(in crate::foreign) struct Objects {
+    all: BTreeMap<Item, BTreeMap<(String, String), Object>>,
+    /// Kinds of which all objects are shown.
+    whole: BTreeSet<Item>,
+    lost: BTreeMap<Item, BTreeSet<String>>,
+    /// Endpoints of the older kind, which slices replace.
+    endpoints: Vec<Value>,
+    /// The namespaces that are shown, where a list is made of files of namespaces.
+    pub(in crate::foreign) in_part: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Object {
+    value: Value,
+    /// Whether the object is as the API has it: tables and descriptions leave fields out.
+    is_whole: bool,
+}
+
+/// Kinds with their items.
+const KINDS: [(&str, Item); 7] = [
+    ("Service", Item::Services),
+    ("EndpointSlice", Item::EndpointSlices),
+    ("Node", Item::Nodes),
+    ("ConfigMap", Item::ConfigMaps),
+    ("DaemonSet", Item::DaemonSets),
+    ("Pod", Item::Pods),
+    ("ServiceCIDR", Item::ServiceCidrs),
+];
+
+fn item_of(kind: &str) -> Option<Item> {
+    KINDS
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .map(|(_, item)| *item)
+}
+
+/// Returns the items that this module makes.
+pub(in crate::foreign) fn items() -> impl Iterator<Item = Item> {
+    KINDS.into_iter().map(|(_, item)| item)
+}
+
+impl Objects {
+    /// Returns the number of objects in `item`.
+    pub(in crate::foreign) fn len(&self, item: Item) -> usize {
+        self.all.get(&item).map_or(0, BTreeMap::len)
+    }
+
+    /// Returns whether nothing is shown.
+    pub(in crate::foreign) fn is_empty(&self) -> bool {
+        self.all.values().all(BTreeMap::is_empty)
+            && self.endpoints.is_empty()
+            && self.whole.is_empty()
+    }
+
+    fn lose(&mut self, item: Item, why: &str) {
+        self.lost.entry(item).or_default().insert(why.to_owned());
+    }
+
+    fn add(&mut self, item: Item, mut value: Value, is_whole: bool) {
+        let metadata = value.get("metadata");
+        let text = |key: &str| {
+            let of = metadata
+                .and_then(|metadata| metadata.get(key))
+                .and_then(Value::as_str);
+            of.unwrap_or_default().to_owned()
+        };
+        let key = (text("namespace"), text("name"));
+        if key.1.is_empty() {
+            return;
+        }
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let all = self.all.entry(item).or_default();
+        match all.get_mut(&key) {
+            Some(old) if old.is_whole && !is_whole => {}
+            // A table after a description has less; another port set means another moment.
+            Some(old)
+                if !old.is_whole
+                    && !is_whole
+                    && richness(&old.value) > richness(&value)
+                    && same_ports(&old.value, &value) => {}
+            Some(old) => *old = Object { value, is_whole },
+            None => drop(all.insert(key, Object { value, is_whole })),
+        }
+    }
+
+    /// Reads a document of the API: an object, or a list of objects. Returns whether it is one.
+    pub(in crate::foreign) fn document(&mut self, value: Value, command: Option<&Command>) -> bool {
+        let kind = value
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let is_all = command.map(|command| {
+            command.fragment.is_none()
+                && (command.has("-A")
+                    || command.has("--all-namespaces")
+                    || command.has("--all-namespaces=true"))
+        });
+        let Some(of) = kind.strip_suffix("List") else {
+            return match item_of(&kind) {
+                Some(item) => {
+                    self.add(item, value, true);
+                    true
+                }
+                None if kind == "Endpoints" => {
+                    self.endpoints.push(value);
+                    true
+                }
+                None => !kind.is_empty() && value.get("apiVersion").is_some(),
+            };
+        };
+        let Value::Object(mut list) = value else {
+            return false;
+        };
+        let Some(Value::Array(items)) = list.remove("items") else {
+            return list.get("items").is_none_or(Value::is_null);
+        };
+        let mut seen: BTreeMap<Item, BTreeSet<(String, String)>> = BTreeMap::new();
+        for object in items {
+            let own = object
+                .get("kind")
+                .and_then(Value::as_str)
+                .unwrap_or(of)
+                .to_owned();
+            if let Some(item) = item_of(&own) {
+                let of = |key: &str| {
+                    object
+                        .pointer(&format!("/metadata/{key}"))
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                        .to_owned()
+                };
+                seen.entry(item)
+                    .or_default()
+                    .insert((of("namespace"), of("name")));
+                self.add(item, object, true);
+            } else if own == "Endpoints" {
+                self.endpoints.push(object);
+            }
+        }
+        for (item, names) in seen {
+            let is_whole = match is_all {
+                Some(is_all) => is_all || item == Item::Nodes,
+                // Every cluster has these; a list of one namespace does not have both.
+                None => {
+                    item == Item::Nodes
+                        || item == Item::Services
+                            && names.contains(&("default".to_owned(), "kubernetes".to_owned()))
+                            && names
+                                .iter()
+                                .any(|(namespace, _)| namespace == "kube-system")
+                        || item == Item::EndpointSlices
+                            && names
+                                .iter()
+                                .any(|(namespace, _)| namespace == "kube-system")
+                            && names.iter().any(|(namespace, name)| {
+                                namespace == "default" && name == "kubernetes"
+                            })
+                }
+            };
+            if is_whole {
+                self.whole.insert(item);
+            }
+        }
+        true
+    }
+
+    /// Ends the reading of a bundle: `in_part` if it has the objects of some namespaces, `is_all` if it has all objects of the
+    /// kinds that it has.
+    pub(in crate::foreign) fn finish(&mut self, in_part: bool, is_all: bool) {
+        let has_endpoints = !self.endpoints.is_empty();
+        if in_part {
+            let namespaces: BTreeSet<&str> = self
+                .all
+                .values()
+                .flat_map(BTreeMap::keys)
+                .map(|(namespace, _)| namespace.as_str())
+                .collect();
+            let count = namespaces.iter().filter(|name| !name.is_empty()).count();
+            self.in_part = Some(format!(
+                "the bundle has {count} namespaces of the cluster; it may have others"
+            ));
+        } else if is_all {
+            self.whole.extend(self.all.keys().copied());
+            if has_endpoints {
+                self.whole.insert(Item::EndpointSlices);
+            }
+        }
+    }
+
+    /// Returns the node of the pod whose name is in `path`: a path of a file, or the name itself.
+    pub(in crate::foreign) fn node_of(&self, path: &str) -> Option<String> {
+        let pods = self.all.get(&Item::Pods)?;
+        let pod = pods
+            .iter()
+            .find(|((_, name), _)| path.contains(name.as_str()));
+        let node = pod?.1.value.pointer("/spec/nodeName")?;
+        node.as_str().map(str::to_owned)
+    }
+
+    /// Reads YAML, of one document or several.
+    pub(in crate::foreign) fn yaml(&mut self, text: &str, command: Option<&Command>) -> bool {
+        let mut any = false;
+        for document in text.split("\n---") {
+            if let Some(value) = cluster::yaml(document) {
+                any |= value.is_object() && self.document(value, command);
+            }
+        }
+        any
+    }
+
+    /// Reads JSON documents; returns the bytes that they take, and other documents that are no objects of the API.
+    pub(in crate::foreign) fn json(
+        &mut self,
+        text: &str,
+        command: Option<&Command>,
+    ) -> (usize, Vec<Value>) {
+        let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        let mut others = Vec::new();
+        let mut end = 0;
+        while let Some(Ok(value)) = stream.next() {
+            end = stream.byte_offset();
+            if !self.document(value.clone(), command) {
+                others.push(value);
+            }
+        }
+        (end, others)
+    }
+
+    /// Adds slices of the Service with one port called `port`.
+    fn slices(
+        &mut self,
+        namespace: &str,
+        service: &str,
+        port: &str,
+        all: &[SocketAddr],
+        proto: Option<&str>,
+        from: &str,
+    ) {
+        let mut by_port: BTreeMap<(u16, bool), Vec<IpAddr>> = BTreeMap::new();
+        for at in all {
+            by_port
+                .entry((at.port(), at.is_ipv6()))
+                .or_default()
+                .push(at.ip());
+        }
+        for ((number, six), addresses) in by_port {
+            let endpoints: Vec<Value> = addresses
+                .iter()
+                .map(|addr| json!({"addresses": [addr.to_string()], "conditions": {"ready": true}}))
+                .collect();
+            let value = json!({
+                "metadata": {
+                    "name": format!("{service}-{from}-{number}{}", if six { "-6" } else { "" }),
+                    "namespace": namespace,
+                    "labels": {"kubernetes.io/service-name": service},
+                },
+                "addressType": if six { "IPv6" } else { "IPv4" },
+                "ports": [{"name": port, "port": number, "protocol": proto.unwrap_or("TCP")}],
+                "endpoints": endpoints,
+            });
+            self.add(Item::EndpointSlices, value, false);
+        }
+    }
+
+    /// Returns the addresses of pods, and the ports that Services lead to: what endpoints may be.
+    pub(in crate::foreign) fn endpoints(&self) -> BTreeSet<SocketAddr> {
+        let values = |item: Item| {
+            self.all
+                .get(&item)
+                .into_iter()
+                .flat_map(|all| all.values())
+                .map(|object| &object.value)
+        };
+        let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut ports: BTreeSet<u16> = BTreeSet::new();
+        let mut exact = BTreeSet::new();
+        for pod in values(Item::Pods) {
+            addresses.extend(
+                pod.pointer("/status/podIP")
+                    .and_then(Value::as_str)
+                    .and_then(|ip| ip.parse::<IpAddr>().ok()),
+            );
+        }
+        for slice in values(Item::EndpointSlices) {
+            let list = |key: &str| {
+                slice
+                    .get(key)
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default()
+            };
+            let own: Vec<u16> = list("ports")
+                .iter()
+                .filter_map(|port| port.get("port")?.as_u64()?.try_into().ok())
+                .collect();
+            for endpoint in list("endpoints") {
+                let of = endpoint
+                    .get("addresses")
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default();
+                for addr in of
+                    .iter()
+                    .filter_map(|addr| addr.as_str()?.parse::<IpAddr>().ok())
+                {
+                    addresses.insert(addr);
+                    exact.extend(own.iter().map(|port| SocketAddr::new(addr, *port)));
+                }
+            }
+            ports.extend(own);
+        }
+        for service in values(Item::Services) {
+            let list = service
+                .pointer("/spec/ports")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            for port in list {
+                let number = |key: &str| {
+                    port.get(key)
+                        .and_then(Value::as_u64)
+                        .and_then(|port| u16::try_from(port).ok())
+                };
+                ports.extend(number("targetPort").or_else(|| number("port")));
+            }
+        }
+        exact.extend(
+            addresses
+                .iter()
+                .flat_map(|addr| ports.iter().map(|port| SocketAddr::new(*addr, *port))),
+        );
+        exact
+    }
+
+    /// Puts the objects into `evidence`.
+    pub(in crate::foreign) fn put(&self, evidence: &mut Evidence) {
+        let mut objects = self.clone();
+        let sliced: BTreeSet<(String, String)> = objects
+            .all
+            .get(&Item::EndpointSlices)
+            .into_iter()
+            .flat_map(|all| all.values())
+            .filter_map(|object| {
+                let of = |pointer: &str| {
+                    object
+                        .value
+                        .pointer(pointer)
+                        .and_then(Value::as_str)
+                        .map(str::to_owned)
+                };
+                Some((
+                    of("/metadata/namespace")?,
+                    of("/metadata/labels/kubernetes.io~1service-name")?,
+                ))
+            })
+            .collect();
+        for endpoints in std::mem::take(&mut objects.endpoints) {
+            for slice in slices_of(&endpoints, &sliced) {
+                objects.add(Item::EndpointSlices, slice, true);
+            }
+        }
+        for (_, item) in KINDS {
+            let Some(all) = objects.all.get(&item) else {
+                continue;
+            };
+            let values: Vec<&Value> = all.values().map(|object| &object.value).collect();
+            let kind = KINDS
+                .iter()
+                .find(|(_, of)| *of == item)
+                .map_or("", |(kind, _)| *kind);
+            let text = json!({"kind": format!("{kind}List"), "items": values}).to_string();
+            let mut missing: Vec<String> = Vec::new();
+            // Nodes are of no namespace.
+            let in_part = objects.in_part.clone().filter(|_| item != Item::Nodes);
+            let of_all = objects.in_part.is_some() && item == Item::Nodes;
+            if let Some(why) = in_part {
+                missing.push(why);
+            } else if !objects.whole.contains(&item) && !of_all {
+                missing.push("other objects may exist".to_owned());
+            }
+            if all.values().any(|object| !object.is_whole) {
+                missing.extend(objects.lost.get(&item).into_iter().flatten().cloned());
+            }
+            if missing.is_empty() {
+                evidence.insert(item, Ok(text));
+            } else {
+                evidence.insert_part(item, text, missing.join("; "));
+            }
+        }
+    }
+}
+
+/// Returns how much an object says.
+fn richness(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+fn same_ports(one: &Value, other: &Value) -> bool {
+    let of = |value: &Value| -> Vec<(Option<u64>, Option<u64>)> {
+        let list = value
+            .pointer("/spec/ports")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        list.iter()
+            .map(|port| {
+                (
+                    port.get("port").and_then(Value::as_u64),
+                    port.get("nodePort").and_then(Value::as_u64),
+                )
+            })
+            .collect()
+    };
+    of(one) == of(other)
+}
+
+/// Returns the slices of an Endpoints object, unless its Service has slices.
+fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Value> {
+    let of = |pointer: &str| {
+        endpoints
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (namespace, name) = (of("/metadata/namespace"), of("/metadata/name"));
+    if sliced.contains(&(namespace.clone(), name.clone())) {
+        return Vec::new();
+    }
+    let list = |value: &Value, key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let mut made = Vec::new();
+    for (at, subset) in list(endpoints, "subsets").iter().enumerate() {
+        for six in [false, true] {
+            let mut all = Vec::new();
+            for (key, ready) in [("addresses", true), ("notReadyAddresses", false)] {
+                for address in list(subset, key) {
+                    let ip = address
+                        .get("ip")
+                        .and_then(Value::as_str)
+                        .unwrap_or_default();
+                    if ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == six) {
+                        let mut endpoint =
+                            json!({"addresses": [ip], "conditions": {"ready": ready}});
+                        for field in ["nodeName", "targetRef"] {
+                            if let Some(value) = address.get(field) {
+                                endpoint[field] = value.clone();
+                            }
+                        }
+                        all.push(endpoint);
+                    }
+                }
+            }
+            if !all.is_empty() {
+                made.push(json!({
+                    "metadata": {
+                        "name": format!("{name}-{at}{}", if six { "-6" } else { "" }),
+                        "namespace": namespace,
+                        "labels": {"kubernetes.io/service-name": name},
+                    },
+                    "addressType": if six { "IPv6" } else { "IPv4" },
+                    "ports": list(subset, "ports"),
+                    "endpoints": all,
+                }));
+            }
+        }
+    }
+    made
+}
+
+/// Returns whether `line` begins YAML of the API.
+pub(in crate::foreign) fn is_yaml(line: &str) -> bool {
+    ["apiVersion:", "- apiVersion:", "kind:"]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
+/// Returns whether `line` may be in YAML.
+pub(in crate::foreign) fn is_of_yaml(line: &str) -> bool {
+    let text = line.trim_end();
+    let key = text.split(':').next().unwrap_or_default();
+    text.is_empty()
+        || text == "---"
+        || text.starts_with([' ', '-', '#'])
+        || text.contains(':') && key.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// Returns the kind of the object whose YAML `lines` were, before a page or a chat took the indentation off.
+pub(in crate::foreign) fn without_indentation(lines: &[String]) -> Option<&str> {
+    let mut filled = lines.iter().filter(|line| !line.trim().is_empty());
+    filled.find(|line| line.trim_end() == "metadata:")?;
+    let next = filled.next()?;
+    if next.starts_with([' ', '-']) {
+        return None;
+    }
+    let kinds = lines.iter().filter_map(|line| line.strip_prefix("kind:"));
+    let mut kinds = kinds.map(str::trim).filter(|kind| *kind != "List");
+    Some(kinds.next_back().unwrap_or("object"))
+}

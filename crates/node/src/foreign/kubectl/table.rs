@@ -1,0 +1,268 @@
+//! Tables of `kubectl get`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Map, Value, json};
+
+use super::super::command::Command;
+use super::super::rules::is_cut;
+use super::Objects;
+use crate::evidence::Item;
+
+impl Objects {
+    /// Reads a table.
+    pub(in crate::foreign) fn table(&mut self, lines: &[String], command: Option<&Command>) {
+        let Some((title, rows)) = lines.split_first() else {
+            return;
+        };
+        let titles: Vec<&str> = title.split_whitespace().collect();
+        let namespace = command
+            .and_then(|command| command.option("-n", "--namespace"))
+            .unwrap_or("default");
+        for row in rows {
+            if is_cut(row) || row.trim().is_empty() {
+                continue;
+            }
+            let mut words: Vec<&str> = row.split_whitespace().collect();
+            let namespace = if titles.first() == Some(&"NAMESPACE") && words.len() > 2 {
+                words.remove(0)
+            } else {
+                namespace
+            };
+            let titles = titles.strip_prefix(&["NAMESPACE"]).unwrap_or(&titles);
+            let Some(name) = words
+                .first()
+                .map(|name| name.rsplit('/').next().unwrap_or(name))
+            else {
+                continue;
+            };
+            if titles.contains(&"CLUSTER-IP") || titles.contains(&"CLUSTER_IP") {
+                self.service_row(namespace, name, &words[1..]);
+            } else if titles.contains(&"ADDRESSTYPE") {
+                self.slice_row(namespace, name, &words[1..]);
+            } else if titles.contains(&"ENDPOINTS") {
+                self.endpoints_row(namespace, name, &words[1..]);
+            } else if titles.contains(&"READY") && titles.contains(&"RESTARTS") {
+                self.pod_row(namespace, name, &words[1..]);
+            } else if titles.contains(&"DESIRED") && titles.contains(&"IMAGES") {
+                self.daemon_set_row(namespace, name, &words[1..]);
+            } else if titles.contains(&"ROLES") && titles.contains(&"VERSION") {
+                self.node_row(name, &words[1..]);
+            }
+        }
+    }
+
+    fn service_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+        const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+        let kind = words.iter().find(|word| TYPES.contains(word)).copied();
+        // The first address is the cluster IP; columns may be missing.
+        let address = words
+            .iter()
+            .find(|word| word.parse::<IpAddr>().is_ok() || **word == "None")
+            .copied();
+        let ports = words.iter().find_map(|word| ports(word));
+        let external = words
+            .iter()
+            .skip_while(|word| Some(**word) != address)
+            .nth(1)
+            .copied();
+        let kind = kind.unwrap_or(match &ports {
+            Some(ports) if ports.iter().any(|port| port.get("nodePort").is_some()) => "NodePort",
+            _ => "ClusterIP",
+        });
+        let mut spec = Map::new();
+        spec.insert("type".into(), json!(kind));
+        if kind == "ExternalName" {
+            let target = words
+                .iter()
+                .find(|word| word.contains('.') && word.parse::<IpAddr>().is_err());
+            spec.insert("externalName".into(), json!(target));
+        } else {
+            let Some(address) = address else {
+                self.lose(Item::Services, "a row without a cluster IP is not used");
+                return;
+            };
+            spec.insert("clusterIP".into(), json!(address));
+            spec.insert("clusterIPs".into(), json!([address]));
+            let Some(ports) = ports else {
+                self.lose(Item::Services, "a row without ports is not used");
+                return;
+            };
+            spec.insert("ports".into(), json!(ports));
+        }
+        let mut object = json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
+        let addresses = external
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .filter(|word| word.parse::<IpAddr>().is_ok());
+        let addresses: Vec<&str> = addresses.collect();
+        if kind == "LoadBalancer" && !addresses.is_empty() {
+            // The table joins them with the external IPs of the Service.
+            let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+            object["status"] = json!({"loadBalancer": {"ingress": ingress}});
+        } else if !addresses.is_empty() {
+            object["spec"]["externalIPs"] = json!(addresses);
+        }
+        self.lose(
+            Item::Services,
+            "a table does not show target ports, names of ports, session affinity and traffic policies",
+        );
+        self.add(Item::Services, object, false);
+    }
+
+    fn endpoints_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+        let more = words.contains(&"more...");
+        let all: Vec<SocketAddr> = words.first().map_or_else(Vec::new, |list| {
+            list.split(',').filter_map(|at| at.parse().ok()).collect()
+        });
+        if more {
+            self.lose(
+                Item::EndpointSlices,
+                "a table shows the first three endpoints",
+            );
+        } else {
+            self.lose(
+                Item::EndpointSlices,
+                "a table does not show the state of endpoints",
+            );
+        }
+        self.slices(namespace, name, "", &all, None, "table");
+    }
+
+    fn slice_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+        let [kind, ports, addresses, ..] = words else {
+            return;
+        };
+        let ports: Vec<Value> = ports
+            .split(',')
+            .filter_map(|port| port.parse::<u16>().ok())
+            .map(|port| json!({"port": port, "protocol": "TCP"}))
+            .collect();
+        let endpoints = addresses
+            .split(',')
+            .filter(|word| word.parse::<IpAddr>().is_ok());
+        let endpoints: Vec<Value> = endpoints.map(|addr| json!({"addresses": [addr]})).collect();
+        // The name of the slice is that of the Service and five letters.
+        let service = name.rsplit_once('-').map_or(name, |(service, _)| service);
+        self.lose(
+            Item::EndpointSlices,
+            "a table does not show the state of endpoints and names of ports",
+        );
+        let value = json!({
+            "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": kind,
+            "ports": ports,
+            "endpoints": endpoints,
+        });
+        self.add(Item::EndpointSlices, value, false);
+    }
+
+    fn pod_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+        let [ready, status, ..] = words else {
+            return;
+        };
+        let Some((is, of)) = ready.split_once('/') else {
+            return;
+        };
+        let addr = words.iter().position(|word| word.parse::<IpAddr>().is_ok());
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"containers": []},
+            "status": {
+                "phase": status,
+                "conditions": [{"type": "Ready", "status": if is == of { "True" } else { "False" }}],
+            },
+        });
+        if let Some(at) = addr {
+            pod["status"]["podIP"] = json!(words[at]);
+            pod["status"]["podIPs"] = json!([{"ip": words[at]}]);
+            if let Some(node) = words.get(at + 1).filter(|node| **node != "<none>") {
+                pod["spec"]["nodeName"] = json!(node);
+            }
+        }
+        self.lose(Item::Pods, "a table does not show labels and ports");
+        self.add(Item::Pods, pod, false);
+    }
+
+    fn node_row(&mut self, name: &str, words: &[&str]) {
+        let version = words.iter().find(|word| {
+            word.starts_with('v') && word[1..].starts_with(|c: char| c.is_ascii_digit())
+        });
+        let addresses = words
+            .iter()
+            .filter(|word| word.parse::<IpAddr>().is_ok())
+            .take(1);
+        let addresses: Vec<Value> = addresses
+            .map(|addr| json!({"type": "InternalIP", "address": addr}))
+            .collect();
+        let why = "a table does not show pod CIDRs and labels";
+        self.node(name, version.unwrap_or(&""), &addresses, why);
+    }
+
+    /// Adds a DaemonSet with the images of its containers, the last columns but one.
+    fn daemon_set_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+        let [.., names, images, _] = words else {
+            return;
+        };
+        let pairs = names.split(',').zip(images.split(','));
+        let containers: Vec<Value> = pairs
+            .map(|(name, image)| json!({"name": name, "image": image}))
+            .collect();
+        let set = json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"template": {"spec": {"containers": containers}}},
+        });
+        self.lose(
+            Item::DaemonSets,
+            "a table shows names and images of containers alone",
+        );
+        self.add(Item::DaemonSets, set, false);
+    }
+
+    /// Adds a Node of which little is shown; `why` says what is not.
+    pub(in crate::foreign) fn node(
+        &mut self,
+        name: &str,
+        version: &str,
+        addresses: &[Value],
+        why: &str,
+    ) {
+        let node = json!({
+            "metadata": {"name": name},
+            "spec": {},
+            "status": {"addresses": addresses, "nodeInfo": {"kubeletVersion": version, "kubeProxyVersion": ""}},
+        });
+        self.lose(Item::Nodes, why);
+        self.add(Item::Nodes, node, false);
+    }
+}
+
+/// Reads `80:30080/TCP,443/TCP`.
+pub(super) fn ports(word: &str) -> Option<Vec<Value>> {
+    let of = |text: &str| {
+        let (numbers, proto) = text.split_once('/')?;
+        ["TCP", "UDP", "SCTP"].contains(&proto).then_some(())?;
+        let (port, node) = match numbers.split_once(':') {
+            Some((port, node)) => (port, Some(node.parse::<u16>().ok()?)),
+            None => (numbers, None),
+        };
+        let mut value = json!({"port": port.parse::<u16>().ok()?, "protocol": proto});
+        if let Some(node) = node {
+            value["nodePort"] = json!(node);
+        }
+        Some(value)
+    };
+    word.split(',').map(of).collect()
+}
+
+/// Returns whether `line` is the title of a table.
+pub(in crate::foreign) fn is_title(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let titles = words.iter().all(|word| {
+        word.chars()
+            .all(|c| c.is_ascii_uppercase() || "-_()%".contains(c))
+    });
+    words.len() > 2
+        && titles
+        && (words[0] == "NAME" || words[0] == "NAMESPACE" && words.contains(&"NAME"))
+}
