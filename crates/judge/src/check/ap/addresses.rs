@@ -85,9 +85,7 @@ pub(super) const CHECKS: &[Check] = &[
         verify: "Each InternalIP and each podCIDR may be that of one Node only.",
         commands: &[
             Example::anywhere("kubectl get nodes -o wide"),
-            Example::anywhere(
-                "kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.spec.podCIDRs",
-            ),
+            Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
         ],
         fix: Text::plain(
             "Start each kubelet with --node-ip and the address by which other nodes reach it; let kube-controller-manager assign \
