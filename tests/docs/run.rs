@@ -112,6 +112,7 @@ fn live(words: &[&str]) -> Option<&'static str> {
         _ if has("--live") || has("--probe") || has("--wait") || has("--watch") => "needs a kernel",
         _ if has("--kubeconfig") || has("access") => "asks the API server",
         _ if has("top") || has("watch") || has("serve") || has("bridge") => "needs a kernel",
+        _ if has("mcp") => "needs an MCP client",
         _ if has("migrate") && has("--all-nodes") => "migrates a cluster",
         _ if has("migrate") && !has("--to") && !has("status") => "goes on with a migration",
         _ => return None,
