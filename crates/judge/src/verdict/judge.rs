@@ -197,9 +197,10 @@ impl<'n> Judge<'n> {
                         }
                     }
                 };
-                let fault = fault.map(|fault| match fault.may_be_unread() {
-                    true => self.may_be_translated(question, outcome).unwrap_or(fault),
-                    false => fault,
+                let fault = fault.map(|fault| {
+                    let averts = fault.may_be_unread();
+                    let doubt = averts.then(|| self.may_be_translated(question, outcome));
+                    doubt.flatten().unwrap_or(fault)
                 });
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.

@@ -52,7 +52,7 @@ impl<'b> Arguments<'b> {
 
     /// Sets the field of four bytes at `offset`, a multiple of 4.
     fn number(mut self, offset: usize, value: u32) -> Self {
-        let shift = if cfg!(target_endian = "big") == (offset % 8 == 0) {
+        let shift = if cfg!(target_endian = "big") == offset.is_multiple_of(8) {
             32
         } else {
             0

@@ -305,7 +305,7 @@ fn programs(item: Item, context: &Context) -> Result<Vec<Program>, Gap> {
             id: info.id,
             r#type: word(PROGRAM_TYPES, info.kind),
             name: info.name,
-            tag: info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
+            tag: format!("{:016x}", u64::from_be_bytes(info.tag)),
             loaded_at: boot.map(|boot| boot + info.loaded / 1_000_000_000),
             uid: info.uid,
             maps: info.maps,
@@ -346,7 +346,7 @@ fn maps(item: Item) -> Result<Vec<Map>, Gap> {
 }
 
 /// Returns the keys and values of a map. One that changes meanwhile may lack what was added, but nothing that stays.
-fn pairs(item: Item, file: &OwnedFd, info: &call::MapInfo) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Gap> {
+fn pairs(item: Item, file: &OwnedFd, info: &call::MapInfo) -> Result<bpf::Pairs, Gap> {
     let failed = |errno| {
         let what = format!("the entries of map {}", info.name);
         refused(item, &what, "CAP_BPF", errno)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::check::core::{MODE, NFT, RULES};
+use crate::check::core::{MODE, NFT, REPLACED, REPLACEMENT, RULES, is_replaced};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,
@@ -46,6 +46,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         MODE,
         RULES,
         NFT,
+        REPLACEMENT,
         &[
             Item::EndpointSlices,
             Item::Sockets,
@@ -96,6 +97,9 @@ const fn path_item(mode: Mode, family: Family) -> Item {
 }
 
 fn api(facts: &Facts<'_>) -> Verdict {
+    if facts.reported().is_err() && is_replaced(facts)? {
+        return Err(Gap::NotApplicable(REPLACED.to_owned()));
+    }
     let mode = facts.current()?;
     let services = facts.node.services()?.iter();
     let service = services

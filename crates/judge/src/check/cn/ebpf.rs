@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use crate::check::core::{Collector, REPLACEMENT, bpf_of, name_of};
+use crate::check::core::{Collector, REPLACEMENT, bpf_of};
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
@@ -236,7 +236,7 @@ fn is_served(service: &Service, port: &Port) -> bool {
 }
 
 /// Returns the differences between the endpoints of a port and the backends that the map has for it.
-fn compared(table: &Table, port: &Port, service: &Service) -> Vec<Finding> {
+fn compared(table: &Table, port: &Port, service: &Service) -> Option<Finding> {
     let spec = &service.spec;
     let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
     let in_part = is_local(&spec.internal_traffic_policy)
@@ -277,44 +277,38 @@ fn compared(table: &Table, port: &Port, service: &Service) -> Vec<Finding> {
         }
     }
     let map = Proof::object("map", format!("{} of {}, {family}", table.map, table.proxy));
-    let finding = |message: String, kind: &str| {
-        Finding::new(Severity::Error, service, message)
-            .called(format!("{} {kind}", name_of(service)))
-            .services([&port.name])
-            .evidence([map.clone()])
-    };
     let list = |all: &BTreeSet<SocketAddr>| {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         listed(&texts)
     };
-    let mut found = Vec::new();
+    let mut parts = Vec::new();
     if !missing.is_empty() {
-        let message = format!(
-            "the map of {} has no front end for {}: connections to it are not translated",
-            table.proxy,
-            listed(&missing)
-        );
-        found.push(finding(message, "missing"));
+        parts.push(format!("has no front end for {}", listed(&missing)));
     }
     if !stale.is_empty() {
-        let message = format!(
-            "the map of {} leads {} to {}, which no endpoint has",
-            table.proxy,
+        parts.push(format!(
+            "leads {} to {}, which no endpoint has",
             port.name,
             list(&stale)
-        );
-        found.push(finding(message, "stale"));
+        ));
     }
     if !lacking.is_empty() {
-        let message = format!(
-            "the map of {} does not lead {} to {}, which are ready endpoints",
-            table.proxy,
+        parts.push(format!(
+            "does not lead {} to {}, which are ready endpoints",
             port.name,
             list(&lacking)
-        );
-        found.push(finding(message, "lacks"));
+        ));
     }
-    found
+    if parts.is_empty() {
+        return None;
+    }
+    let message = format!("the map of {} {}", table.proxy, parts.join("; it "));
+    Some(
+        Finding::new(Severity::Error, service, message)
+            .called(format!("{} {family}", port.name))
+            .services([&port.name])
+            .evidence([map]),
+    )
 }
 
 /// Returns the addresses and the NodePort of `port` for which the map must have a front end.

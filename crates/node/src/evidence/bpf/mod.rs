@@ -272,6 +272,9 @@ pub struct CalicoBackend {
     pub port: u16,
 }
 
+/// Keys and values of a map.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A layout of a map: makes the content of its keys and values, if they have the right sizes.
 pub type Layout = fn(&[(Vec<u8>, Vec<u8>)]) -> Option<Content>;
 
