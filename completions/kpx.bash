@@ -46,6 +46,9 @@ _kpx() {
             kpx,man)
                 cmd="kpx__subcmd__man"
                 ;;
+            kpx,mcp)
+                cmd="kpx__subcmd__mcp"
+                ;;
             kpx,migrate)
                 cmd="kpx__subcmd__migrate"
                 ;;
@@ -113,7 +116,7 @@ _kpx() {
 
     case "${cmd}" in
         kpx)
-            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot report show top watch serve trace why render preflight reconcile cleanup bridge migrate access completions man help version complete pod"
+            opts="-o -q -v -h -V --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --output --color --ascii --timeout --quiet --verbose --help --version doctor explain resolve diff snapshot report show top watch serve mcp trace why render preflight reconcile cleanup bridge migrate access completions man help version complete pod"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -763,18 +766,18 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__doctor)
-            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
+            opts="-l -o -q -v -h --only --skip --ignore-file --textfile --to --release --fail-on --list --wait --watch --exec --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --only)
-                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
                     return 0
                     ;;
                 --skip)
-                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08" -- "${cur}"))
                     return 0
                     ;;
                 --ignore-file)
@@ -901,7 +904,7 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__explain)
-            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
+            opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help MX01 MX02 MX03 MX11 MX08 MX06 MX09 MX04 MX05 MX07 MX10 MX12 KP01 KP03 KP04 KP22 KP13 KP02 KP05 KP06 KP07 KP08 KP21 KP09 KP10 KP11 KP12 KP14 KP15 KP16 KP17 KP19 KB01 KM01 KM02 KM14 KM15 KM08 KM09 KM10 KM11 KM12 KM13 KM03 KM04 KM05 KM06 KM07 SY02 SY03 SY04 SY05 SY06 SY11 SY13 SY15 SY16 SY01 SY08 SY09 SY10 SY12 SY17 IB01 IB02 IB03 IB04 IB05 IB06 IB07 IB08 IR06 IR12 IR14 IR15 IR18 IR01 IR03 IR04 IR05 IR07 IR17 IR08 IR09 IR11 IR16 IR02 IR10 IR13 NF01 NF02 NF03 NF04 VS01 VS02 VS04 VS05 VS07 VS08 VS16 VS03 VS11 VS12 VS14 VS06 VS09 VS10 DV02 DV03 DV04 DV05 DV08 DV09 DV10 DV11 DV01 DV06 DV07 DV12 IS01 IS02 IS03 IS04 IS05 IS07 NP02 NP05 NP07 NP08 NP06 NP01 NP03 NP04 CT02 CT03 CT04 CT08 CT06 CT01 CT05 CT07 AP03 AP08 AP13 AP09 AP10 AP12 AP01 AP04 AP06 AP07 AP11 CN09 CN01 CN02 CN03 CN13 CN14 CN12 CN04 CN06 CN07 CN08 CN10 CN11 DP01 DP10 DP03 DP04 DP05 DP06 DP07 DP08 DP09 UP01 UP02 UP03 UP04 UP05 UP06 UP07 UP08 modes schedulers affinity chains pastes mcp providers kubeadm kubespray kubeone k3s rke2 microk8s talos kops eks aks gke openshift"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1074,6 +1077,92 @@ _kpx() {
             ;;
         kpx__subcmd__man)
             opts="-o -q -v -h --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --as-group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --programs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -W "4 6" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kpx__subcmd__mcp)
+            opts="-o -q -v -h --no-redact --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2665,12 +2754,16 @@ _kpx() {
             return 0
             ;;
         kpx__subcmd__snapshot)
-            opts="-l -o -q -v -h --redact --script --items --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
+            opts="-l -o -q -v -h --redact --redact-key --script --items --all-nodes --selector --parallel --output --from --cluster-from --kubeconfig --context --cluster --user --as --as-group --proxy-credentials --no-api --node --image --programs --netns --root --family --color --ascii --timeout --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --redact-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --items)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

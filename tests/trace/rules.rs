@@ -110,13 +110,11 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
         ("-p tcp -m multiport ! --dports 79,80", "0"),
         ("-p tcp -m multiport --ports 80", "1"),
         ("-p tcp -m multiport ! --ports 80", "0"),
+        ("-p tcp -m multiport --ports 81", "0"),
+        ("-p tcp -m multiport --sports 80,81", "0"),
         (
-            "-p tcp -m multiport --ports 81",
-            "the source port is 81: yes",
-        ),
-        (
-            "-p tcp -m multiport --sports 80,81",
-            "the source port is 80,81: yes",
+            "-p tcp -m multiport --sports 80,40000",
+            "the source port is 80,40000: yes",
         ),
         ("-m mark --mark 0x1", "0"),
         ("-m mark ! --mark 0x1", "1"),
@@ -149,7 +147,11 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
         ("-m addrtype --dst-type UNICAST", "1"),
         ("-m addrtype --dst-type MULTICAST", "0"),
         ("-m recent --set --name seen --rsource", "1"),
-        ("-m recent --rcheck --name seen --rsource", "0"),
+        (
+            "-m recent --rcheck --name seen --rsource",
+            "list seen of xt_recent has the client: yes",
+        ),
+        ("-m recent --rcheck --name KUBE-SEP-A --rsource", "0"),
         ("-m physdev --physdev-is-bridged", "0"),
         ("-m physdev ! --physdev-is-bridged", "1"),
         ("-p icmp -m icmp --icmp-type 8", "0"),
@@ -496,7 +498,9 @@ fn a_rule_of_nftables_takes_what_its_expressions_fit() {
         ("fib daddr type local", "0"),
         ("fib daddr type unicast", "1"),
         ("fib saddr type unicast", "1"),
-        ("tcp sport > 1024", "what the source port is: yes"),
+        ("tcp sport > 1024", "1"),
+        ("tcp sport 8080", "0"),
+        ("tcp sport { 80, 40000 }", "what the source port is: yes"),
     ];
     let drops = |rule: &str| nftables(&format!("{rule} drop"));
     check(&rules, false, drops);

@@ -3,8 +3,16 @@
 use super::hop::{Hook, Outcome, Verdict};
 use super::walk::Branch;
 
+/// Why the end of a translated packet is unknown behind a rule that sets a zone.
+const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone are not \
+                     translated back";
+
 /// A packet that got through its last hook.
 pub(super) fn arrived(branch: Branch, hook: Hook) -> Outcome {
+    let packet = &branch.packet;
+    if packet.zoned && (packet.dnat || packet.snat || packet.translated) {
+        return outcome(branch, Verdict::Unknown, ZONES);
+    }
     let translated = branch.packet.dnat || branch.packet.virtual_server.is_some();
     match (translated, hook) {
         (true, _) => outcome(branch, Verdict::Deliver, "translated to a backend"),

@@ -75,6 +75,8 @@ pub(crate) struct Packet {
     pub(crate) back: Option<IpAddr>,
     /// Whether it is a reply that nat has to translate.
     pub(crate) translated: bool,
+    /// Whether a rule set its zone of conntrack.
+    pub(crate) zoned: bool,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -208,6 +210,7 @@ impl Packet {
             source_port: None,
             back: None,
             translated: false,
+            zoned: false,
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,

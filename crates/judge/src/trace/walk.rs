@@ -48,10 +48,6 @@ pub(crate) struct Branch {
     pub(crate) path: Path,
 }
 
-/// Why the way of a packet is unknown behind a rule that sets a zone.
-pub(crate) const ZONES: &str = "a rule sets the conntrack zone of the packet, and kpx does not follow zones: replies of another zone \
-                                are not translated back";
-
 /// How a chain, a base chain or a hook ends for a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum End {

@@ -9,7 +9,7 @@ use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
-use crate::trace::walk::{Branch, Branches, End, Ends, Walker, ZONES, bounded};
+use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
 use crate::trace::{Chains, Stop, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
@@ -642,9 +642,7 @@ fn other(
     match kind {
         "CT" => {
             note(branch, Effect::Other { what: shown() });
-            if options.contains("--zone") {
-                return Some(End::Unknown(format!("{}: {ZONES}", name("zoned"))));
-            }
+            branch.packet.zoned |= options.contains("--zone");
         }
         "TTL" | "HL" => {
             let effect = ttl::target(branch.packet.ttl, options);

@@ -12,7 +12,7 @@ use crate::trace::iptables::chain::{
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
-use crate::trace::walk::{self, Branch, Branches, End, Walker, ZONES};
+use crate::trace::walk::{self, Branch, Branches, End, Walker};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
 };
@@ -668,7 +668,7 @@ fn mangle(
             note(&mut branch, Effect::Ttl { to }, 1.0);
         }
         (Expr::Ct { key, .. }, _) if key == "zone" => {
-            return vec![Next::End(branch, End::Unknown(ZONES.to_owned()))];
+            branch.packet.zoned = true;
         }
         (Expr::Ct { .. }, _) if !branch.packet.is_tracked() => {}
         (Expr::Ct { key, .. }, Value::Number(to)) if key == "mark" => {

@@ -177,7 +177,7 @@ fn source_ranges_reverse_translations_and_affinity_are_decoded() {
         .iter()
         .map(|of| (of.client, of.reverse_nat, of.backend))
         .collect();
-    assert_eq!(all, [(None, 0, 0)]);
+    assert_eq!(all, [(None, 4, 8)]);
 }
 
 /// Of a hand-made map of Calico: `calico-node -bpf nat dump` prints the same fields.
