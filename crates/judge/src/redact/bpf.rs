@@ -20,7 +20,7 @@ impl Redactor {
         };
         let mut dump: Dump = serde_json::from_str(text).map_err(failed)?;
         self.part(&mut dump.cgroups, |own, of| {
-            of.cgroup = own.cgroup(&of.cgroup)
+            of.cgroup = own.cgroup(&of.cgroup);
         });
         self.part(&mut dump.links, |own, of| of.dev = own.names.link(&of.dev));
         self.part(&mut dump.programs, |own, of| of.name = own.given(&of.name));
@@ -73,32 +73,38 @@ impl Redactor {
         let own = &mut self.addresses;
         match content {
             Content::CiliumServices(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.address = own.map(of.address));
+                for of in all {
+                    of.address = own.map(of.address);
+                }
             }
             Content::CiliumBackends(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.address = own.map(of.address));
+                for of in all {
+                    of.address = own.map(of.address);
+                }
             }
             Content::CiliumReverseNat(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.address = own.map(of.address));
+                for of in all {
+                    of.address = own.map(of.address);
+                }
             }
             Content::CiliumAffinity(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.client = of.client.map(|ip| own.map(ip)));
+                for of in all {
+                    of.client = of.client.map(|ip| own.map(ip));
+                }
             }
             Content::CiliumSourceRanges(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.source = own.map_prefix(of.source));
+                for of in all {
+                    of.source = own.map_prefix(of.source);
+                }
             }
             Content::CalicoFrontends(all) => all.iter_mut().for_each(|of| {
                 of.address = own.map(of.address);
                 of.source = of.source.map(|source| own.map_prefix(source));
             }),
             Content::CalicoBackends(all) => {
-                all.iter_mut()
-                    .for_each(|of| of.address = own.map(of.address));
+                for of in all {
+                    of.address = own.map(of.address);
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use super::judge::{Judge, Question, is_of_old};
 use super::{Fault, Missing};
 use crate::trace::{Entry, Outcome};
+use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::bpf::{Bpf, Frontend, Proxy};
 use kpx_node::node::tc::{Does, Side};
@@ -94,7 +95,7 @@ impl Judge<'_> {
         let at = SocketAddr::new(flow.destination, flow.port);
         let front = match self.front_end(bpf, proxy, question) {
             Ok(front) => front?,
-            Err(fault) => return Some(fault),
+            Err(gap) => return Some(unread(gap)),
         };
         let has_none = front.backends.is_empty() && front.missing == 0;
         if has_none && !front.l7_proxy && !front.drops && flow.entry == Entry::Host {
@@ -140,7 +141,7 @@ impl Judge<'_> {
                 "{program} serves {at} before the rules: {}. kpx does not read the program's code",
                 led_by(proxy, at, front?)
             ))),
-            Err(fault) => Some(fault),
+            Err(gap) => Some(unread(gap)),
         }
     }
 
@@ -205,11 +206,9 @@ impl Judge<'_> {
         bpf: &'b Bpf,
         proxy: Proxy,
         question: Question<'_>,
-    ) -> Result<Option<&'b Frontend>, Fault> {
+    ) -> Result<Option<&'b Frontend>, Gap> {
         let flow = question.flow;
-        let table = bpf
-            .table(proxy, Family::of(flow.destination))
-            .map_err(unread)?;
+        let table = bpf.table(proxy, Family::of(flow.destination))?;
         let own = self.places.own(flow.destination).is_some();
         Ok(table.and_then(|table| table.lookup(flow.destination, flow.port, flow.proto, own)))
     }
@@ -241,7 +240,7 @@ fn led_by(proxy: Proxy, at: SocketAddr, front: &Frontend) -> String {
     }
 }
 
-fn unread(gap: kpx_node::evidence::Gap) -> Fault {
+fn unread(gap: Gap) -> Fault {
     Fault::Unknown(Missing::Gap {
         what: "programs of a service proxy of eBPF may translate the connection",
         gap,

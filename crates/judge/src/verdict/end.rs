@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::judge::{Judge, Question};
-use super::place::Holder;
+use super::place::{Holder, Reports};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Outcome, Verdict};
 use kpx_node::backend::Mode;
@@ -127,10 +127,14 @@ impl Judge<'_> {
         if endpoint.local == Some(true) {
             return None;
         }
-        let since = self.places.silent(node)?;
+        let since = match self.places.reports(node)? {
+            Reports::Does => return None,
+            Reports::Not(since) => Some(since.to_owned()),
+            Reports::Gone => None,
+        };
         Some(Fault::Unknown(Missing::Silent {
             node: node.to_owned(),
-            since: since.map(str::to_owned),
+            since,
             address: endpoint.addr,
         }))
     }

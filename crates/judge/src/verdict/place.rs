@@ -67,6 +67,16 @@ impl fmt::Display for Home {
     }
 }
 
+/// Whether the kubelet of a Node reports.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reports<'n> {
+    Does,
+    /// Not since this time, RFC 3339; empty if that is not known.
+    Not(&'n str),
+    /// The cluster has no such Node.
+    Gone,
+}
+
 /// The addresses of the cluster, as seen from one node.
 #[derive(Debug)]
 pub(super) struct Places<'n> {
@@ -94,8 +104,8 @@ pub(super) struct Places<'n> {
     unready: OnceCell<BTreeSet<String>>,
     /// The phases of the pods that have ended.
     ended: OnceCell<HashMap<String, &'n str>>,
-    /// Of every Node, since when its kubelet does not report; `None` if it does.
-    silent: OnceCell<HashMap<&'n str, Option<&'n str>>>,
+    /// Every Node, and whether its kubelet reports.
+    reports: OnceCell<HashMap<&'n str, Reports<'n>>>,
 }
 
 impl<'n> Places<'n> {
@@ -144,7 +154,7 @@ impl<'n> Places<'n> {
             knows_pods: OnceCell::new(),
             unready: OnceCell::new(),
             ended: OnceCell::new(),
-            silent: OnceCell::new(),
+            reports: OnceCell::new(),
         }
     }
 
@@ -329,25 +339,24 @@ impl<'n> Places<'n> {
         ended.get(pod).copied()
     }
 
-    /// Returns whether the Node called `name` has gone (`Some(None)`), or since when its kubelet does not report, in the form of the
-    /// API; `None` if it does, or if that is not known.
-    pub(super) fn silent(&self, name: &str) -> Option<Option<&'n str>> {
-        let silent = self.silent.get_or_init(|| {
+    /// Returns whether the kubelet of the Node called `name` reports; `None` if that is not known.
+    pub(super) fn reports(&self, name: &str) -> Option<Reports<'n>> {
+        let reports = self.reports.get_or_init(|| {
             let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice).iter();
             let of = |node: &'n Node| {
                 let mut all = node.status.conditions.iter();
                 let unknown = all.find(|of| of.kind == "Ready" && of.status == "Unknown");
-                let since = unknown.map(|of| of.since.as_deref().unwrap_or_default());
-                (node.metadata.name.as_str(), since)
+                let reports = unknown.map_or(Reports::Does, |of| {
+                    Reports::Not(of.since.as_deref().unwrap_or_default())
+                });
+                (node.metadata.name.as_str(), reports)
             };
             nodes.map(of).collect()
         });
-        match silent.get(name) {
-            // Without another Node, the list need not be that of the whole cluster.
-            None => (silent.len() > 1).then_some(None),
-            Some(None) => None,
-            Some(since) => Some(*since),
-        }
+        // Without another Node, the list need not be that of the whole cluster.
+        let is_whole = reports.len() > 1;
+        let known = reports.get(name).copied();
+        known.or(is_whole.then_some(Reports::Gone))
     }
 
     /// Returns who has `addr`: a pod, an endpoint of a Service, or a node.

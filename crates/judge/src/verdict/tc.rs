@@ -89,7 +89,7 @@ impl Judge<'_> {
                 met => {
                     unsure = unsure
                         .or(first)
-                        .or(met.filter(|of| matches!(of, Met::Unsure(_))))
+                        .or(met.filter(|of| matches!(of, Met::Unsure(_))));
                 }
             }
         }

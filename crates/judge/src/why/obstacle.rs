@@ -7,14 +7,13 @@ use crate::verdict::{DEFAULT_RANGE, LinkState, Obstacle, PORT_RANGE, sysctl_of};
 pub(super) const fn stage(what: &Obstacle) -> u8 {
     match what {
         Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
-        Obstacle::NoLocalPort { .. } => 0,
+        Obstacle::NoLocalPort { .. } | Obstacle::InsideRoute { reply: false, .. } => 0,
         Obstacle::OnLink { .. } => 1,
         Obstacle::Bound { .. } => 2,
         Obstacle::ReversePath { .. }
         | Obstacle::RouteBack { .. }
         | Obstacle::Taken { end: None, .. } => 3,
         Obstacle::Taken { end: Some(_), .. } => 8,
-        Obstacle::InsideRoute { reply: false, .. } => 0,
         Obstacle::Deaf { .. }
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { reply: true, .. }
