@@ -203,7 +203,7 @@ fn what_is_not_read_stays_unknown() {
             other => panic!("{id}: {other:?}"),
         }
     }
-    // The parts of it are known or not each by itself.
+    // Each part of it is known, or not.
     let part = edited(&load("healthy-cilium-replacement"), |value| {
         value["maps"] = serde_json::json!({ "unread": denied });
     });

@@ -32,6 +32,7 @@ pub(crate) const HEALTHY: &[&str] = &[
 /// Recordings on which a test that takes long looks at each kind: every mode, in both families and with leftovers of another,
 /// and every kind of fault by which recordings are named. `matrix` looks at all recordings.
 pub(crate) const CHOSEN: &[&str] = &[
+    "ap13-shared-by-nodes",
     "cn09-aws-vpc-cni",
     "cn12-flannel-left",
     "ct08-reused-address",

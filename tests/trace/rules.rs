@@ -697,7 +697,10 @@ fn statements_of_nftables_have_their_effect() {
             "1",
         ),
         ("meta nftrace set 1\nmeta mark 0x1 drop", "0"),
-        ("ct zone set 8\nct mark 0x8 drop", "0"),
+        (
+            "ct zone set 8\nct mark 0x8 drop",
+            "kpx does not follow zones",
+        ),
         (
             "meta mark set symhash mod 4\ndrop",
             "the mark that is set is unknown: symhash mod 4",

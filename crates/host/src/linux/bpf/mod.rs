@@ -227,7 +227,7 @@ fn shown(root: &Path, inner: &Path, place: &str) -> String {
 struct Mount {
     /// The part of it that is mounted.
     root: String,
-    /// Where.
+    /// The folder at which it is mounted.
     point: String,
 }
 

@@ -77,21 +77,16 @@ pub(super) const CHECKS: &[Check] = &[
         name: "shared-by-nodes",
         severity: Severity::Error,
         when: When::Now,
-        title: "No two Nodes have the same address or range of pods",
+        title: "No two Nodes have the same address",
         symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
-        why: "Routes and tunnels lead to the pods of a Node by its address, and to a range of pods by one Node. Virtual machines \
-              that were cloned, or that have a NAT network each, register with the same address; a podCIDR that was set by \
-              hand, or copied, is that of another Node.",
-        verify: "Each InternalIP and each podCIDR may be that of one Node only.",
-        commands: &[
-            Example::anywhere("kubectl get nodes -o wide"),
-            Example::anywhere("kubectl get nodes -o jsonpath='{.items[*].spec.podCIDRs}'"),
-        ],
+        why: "Routes and tunnels lead to the pods of a Node by its address. Virtual machines that were cloned, or that have a NAT \
+              network each, register with the same one.",
+        verify: "Each InternalIP may be that of one Node only.",
+        commands: &[Example::anywhere("kubectl get nodes -o wide")],
         fix: Text::plain(
-            "Start each kubelet with --node-ip and the address by which other nodes reach it; let kube-controller-manager assign \
-             the podCIDRs, and register a Node with a wrong one anew.",
+            "Start each kubelet with --node-ip and the address by which other nodes reach it.",
         ),
-        incidents: &["flannel-io/flannel#98: machines of Vagrant share 10.0.2.15"],
+        incidents: &["k3s-io/k3s#10109: machines of Vagrant share 10.0.2.15"],
         needs: &[&[Item::Nodes]],
         caused_by: &[],
         run: shared_by_nodes,
@@ -257,82 +252,28 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Finds addresses, and ranges of pods, that several Nodes have.
+/// Finds addresses that several Nodes have.
 fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
-    let nodes = facts.node.nodes()?;
     let mut addresses: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
-    let mut ranges: Vec<(Cidr, &str)> = Vec::new();
-    for node in nodes {
-        let name = node.metadata.name.as_str();
-        let internal = node
-            .status
-            .addresses
-            .iter()
-            .filter(|at| at.kind == "InternalIP");
+    for node in facts.node.nodes()? {
+        let all = node.status.addresses.iter();
+        let internal = all.filter(|at| at.kind == "InternalIP");
         for addr in internal.filter_map(|at| at.address.parse().ok()) {
-            addresses.entry(addr).or_default().push(name);
+            addresses.entry(addr).or_default().push(&node.metadata.name);
         }
-        let mut own: Vec<Cidr> = node
-            .spec
-            .pod_cidrs
-            .iter()
-            .chain(&node.spec.pod_cidr)
-            .filter_map(|text| text.parse().ok())
-            .collect();
-        own.sort_unstable();
-        own.dedup();
-        ranges.extend(own.into_iter().map(|range| (range, name)));
     }
-    let object =
-        |name: &str, field, value: String| Proof::setting(format!("node {name}"), field, value);
-    let mut findings = Vec::new();
-    for (addr, names) in addresses.iter().filter(|(_, names)| names.len() > 1) {
+    let shared = addresses.iter().filter(|(_, names)| names.len() > 1);
+    let findings = shared.map(|(addr, names)| {
         let message = format!(
-            "{} have the same InternalIP: packets to any of them, and to its pods, reach one of them",
-            nodes_in_words(names)
+            "nodes {} have the same InternalIP: packets to any of them, and to its pods, reach one of them",
+            listed(names)
         );
         let evidence = names
             .iter()
-            .map(|name| object(name, "InternalIP", addr.to_string()));
-        findings.push(Finding::new(Severity::Error, *addr, message).evidence(evidence));
-    }
-    for (at, (range, name)) in ranges.iter().enumerate() {
-        let overlaps = |other: &&(Cidr, &str)| {
-            other.1 != *name && (range.contains(other.0.addr) || other.0.contains(range.addr))
-        };
-        let others: Vec<_> = ranges[at + 1..].iter().filter(overlaps).collect();
-        let Some((first, _)) = others.first() else {
-            continue;
-        };
-        let names: Vec<&str> = [*name]
-            .into_iter()
-            .chain(others.iter().map(|(_, name)| *name))
-            .collect();
-        // Network plugins with ranges of their own do not follow the podCIDRs.
-        let message = format!(
-            "the podCIDRs of {} overlap: routes that follow them lead to the pods of one node",
-            nodes_in_words(&names)
-        );
-        let evidence = [object(name, "podCIDR", range.to_string())];
-        let evidence = evidence.into_iter().chain(
-            others
-                .iter()
-                .map(|(range, name)| object(name, "podCIDR", range.to_string())),
-        );
-        findings.push(
-            Finding::new(
-                Severity::Warning,
-                Subject::Prefix { prefix: *first },
-                message,
-            )
-            .evidence(evidence),
-        );
-    }
-    Ok(findings)
-}
-
-fn nodes_in_words(names: &[&str]) -> String {
-    format!("nodes {}", listed(names))
+            .map(|name| Proof::setting(format!("node {name}"), "InternalIP", addr.to_string()));
+        Finding::new(Severity::Error, *addr, message).evidence(evidence)
+    });
+    Ok(findings.collect())
 }
 
 fn overlaps(facts: &Facts<'_>) -> Verdict {

@@ -41,7 +41,7 @@ pub enum Part<T> {
     Read(Vec<T>),
     /// It was not read.
     Unread {
-        /// Why.
+        /// The reason.
         unread: Gap,
     },
 }
