@@ -134,7 +134,7 @@ impl Drop for Cgroup {
 #[ignore = "needs root, a control group and bpf()"]
 async fn programs_and_maps_are_read_as_they_were_loaded() {
     let netns = Netns::new();
-    netns.run("ip link add pod0 type dummy");
+    netns.run("ip link add pod0 type veth peer name far0");
     let cgroup = Cgroup::new();
     let folder = OwnedFd::from(File::open(&cgroup.0).unwrap());
     let connect = program(CGROUP_SOCK_ADDR, INET4_CONNECT, "cil_sock4_conne", 1);
