@@ -157,10 +157,15 @@ fn has_rules_of_others(node: &NodeSnapshot<'_>) -> bool {
             !is_known && table.chains.iter().any(|chain| !chain.rules.is_empty())
         })
     });
+    // The back end that is not in use has rules only rarely, and older bundles do not have it.
     let is_unread = |gap: &Gap| !matches!(gap, Gap::NotApplicable(_));
+    let in_use = |family: &Family| node.iptables(IptablesBackend::InUse, *family);
     has_tables
         || node.nft().as_ref().is_err_and(is_unread)
-        || all.any(|rules| rules.map_or_else(|gap| is_unread(&gap), has_own))
+        || Family::BOTH
+            .iter()
+            .any(|family| in_use(family).as_ref().is_err_and(is_unread))
+        || all.any(|rules| rules.is_ok_and(has_own))
 }
 
 /// Returns a packet to a Service that `tables` in the place of kube-proxy's rules would send elsewhere than `mode`, as text;
