@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::check::core::{MODE, PATH, VERSION, proof_of, some_services};
+use crate::check::core::{Collector, MODE, PATH, VERSION, proof_of, some_services};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Text, Verdict, When, rule_fix,
 };
@@ -100,12 +100,9 @@ fn worse(facts: &Facts<'_>) -> Verdict {
             .push(Loss::of_connection(of, is_local(facts, of)));
     }
     // The connections of each kind of client are judged by an example; here, every packet is.
-    let packets = beside_others(facts.node, mode, &Family::BOTH);
-    let packets = match packets {
-        Err(gap) if lost.is_empty() => return Err(gap),
-        packets => packets.unwrap_or_default(),
-    };
-    for of in &packets.differences {
+    let mut findings = Collector::default();
+    let packets = findings.read(beside_others(facts.node, mode, &Family::BOTH));
+    for of in packets.iter().flat_map(|packets| &packets.differences) {
         // kube-proxy's own rules tell no senders of one kind apart: their examples are judged above, with the replies.
         let Some(rule) = foreign_end(&of.traces[0]) else {
             continue;
@@ -121,10 +118,11 @@ fn worse(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
-    Ok(lost
-        .iter()
-        .map(|(class, lost)| finding(facts, mode, *class, lost))
-        .collect())
+    findings.extend(
+        lost.iter()
+            .map(|(class, lost)| finding(facts, mode, *class, lost)),
+    );
+    findings.verdict()
 }
 
 /// Fails if kube-proxy refuses `mode`, as KP22 says: nothing serves then, and no rule of others is the reason.
