@@ -129,6 +129,11 @@ impl Judge<'_> {
 
     /// Returns what the first program of a proxy at a link makes of a packet.
     fn at_link(&self, bpf: &Bpf, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if let Err(gap) = bpf.links()
+            && self.has_links_of_proxy()
+        {
+            return Some(unread(gap));
+        }
         let (proxy, program) = self.first_program(bpf, question, outcome)?;
         let flow = question.flow;
         // A packet of the node itself has passed the rules by then.
