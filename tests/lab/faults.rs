@@ -10,16 +10,6 @@ use crate::row::{ROW, Row, Sent};
 
 const W1: crate::row::From = Pod("w1");
 
-/// Finds the port of the bridge of the pod `$1`.
-macro_rules! port_of {
-    () => {
-        "port_of() { \
-             ping -c 1 -W 1 $1 >/dev/null 2>&1 || true; \
-             mac=$(ip neigh show $1 dev cni0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
-             bridge fdb show br cni0 | sed -n \"s/^$mac dev \\([^ ]*\\) .*/\\1/p\" | head -n 1; }; "
-    };
-}
-
 /// Runs `$2…` in the network of the pod with address `$1`.
 macro_rules! in_pod {
     () => {
@@ -27,6 +17,18 @@ macro_rules! in_pod {
              grep -q '^/app' $of/cmdline 2>/dev/null || continue; \
              grep -q -e \"-- $at\\$\" $of/net/fib_trie || continue; \
              nsenter --net=$of/ns/net \"$@\"; return; done; return 1; }; "
+    };
+}
+
+/// Finds the port of the bridge of the pod `$1`.
+macro_rules! port_of {
+    () => {
+        concat!(
+            in_pod!(),
+            "port_of() { \
+                 at=$(in_pod $1 ip -o link show eth0 | sed -n 's/.*eth0@if\\([0-9]*\\):.*/\\1/p'); \
+                 ip -o link show | sed -n \"s/^$at: \\([^@]*\\)@.*/\\1/p\"; }; "
+        )
     };
 }
 

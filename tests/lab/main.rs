@@ -21,10 +21,12 @@
 #![expect(clippy::exit, reason = "it passes the status of another program on")]
 
 mod app;
+#[macro_use]
 mod faults;
 mod image;
 mod ipvs;
 mod lab;
+mod more;
 mod row;
 mod run;
 mod scenarios;

@@ -199,14 +199,6 @@ impl Trial<'_> {
         }
     }
 
-    fn act_all(&self, acts: &[Act]) {
-        for act in acts {
-            if let Err(said) = self.act(act) {
-                panic!("{}: {said}", self.row.title());
-            }
-        }
-    }
-
     /// Opens connections and returns how many failed, and what the first of them said.
     fn count(&self, sent: &Sent) -> (usize, String) {
         let inside = format!("--net={}", self.network.as_deref().unwrap());
@@ -384,10 +376,21 @@ impl Trial<'_> {
         ran.status.success().then_some(()).ok_or(said)
     }
 
+    fn take_back(&self) {
+        for act in self.row.back {
+            // What is mended cannot be undone.
+            drop(self.act(act));
+        }
+    }
+
     /// Breaks, asks, mends, and takes back; returns the line of the table, and what is wrong.
     fn run(&self) -> (String, Vec<String>) {
         let row = self.row;
-        self.act_all(row.breaks);
+        if let Some(said) = row.breaks.iter().find_map(|act| self.act(act).err()) {
+            self.take_back();
+            let said = format!("it cannot be made here: {said}");
+            return (format!("{:24} {said}\n", row.title()), vec![said]);
+        }
         let mut wrong = Vec::new();
         let mut seen = "-".to_owned();
         let mut lost_of = None;
@@ -410,10 +413,7 @@ impl Trial<'_> {
         if row.mend == Mend::AsPrinted {
             wrong.extend(self.mend(&said));
         }
-        for act in row.back {
-            // What is mended cannot be undone.
-            drop(self.act(act));
-        }
+        self.take_back();
         if let Some(sent) = &row.sent
             && sent.2 != Lost::Nobody
             && row.address_stays()

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 
 use crate::faults::FAULTS;
 use crate::lab::{Lab, NODES, STATIC};
+use crate::more::MORE;
 use crate::row;
 use crate::run::{must, uncounted, wait_for};
 use crate::traffic::{Report, Traffic};
@@ -552,7 +553,7 @@ fn why(lab: &Lab) -> String {
 
 fn faults(lab: &Lab) -> String {
     settled(lab);
-    let faults = row::try_all(lab, FAULTS, "iptables");
+    let faults = row::try_all(lab, FAULTS, "iptables") + row::try_all(lab, MORE, "iptables");
     healthy(lab, "iptables");
     format!("{faults} faults")
 }
@@ -562,7 +563,7 @@ fn faults_nftables(lab: &Lab) -> String {
     let before = configuration(lab);
     laptop(lab, &words(&by_image(&[]))).exits(0);
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let faults = row::try_all(lab, FAULTS, "nftables");
+        let faults = row::try_all(lab, FAULTS, "nftables") + row::try_all(lab, MORE, "nftables");
         healthy(lab, "nftables");
         faults
     }));

@@ -216,12 +216,11 @@ async fn trace_here(
     let is_in_parts = begun.is_some();
     let answers = |flow: &Flow, walk: &[Outcome]| {
         let question = Question { flow, port: at };
-        let replies = walk.iter().filter_map(|of| judge.reply_to(question, of));
-        replies.collect()
+        judge.further(question, walk)
     };
     let Walked {
         walks,
-        replies,
+        further,
         unread,
         nft_is_other,
     } = match begun {
@@ -232,7 +231,7 @@ async fn trace_here(
         owners = Owners::new(&node);
     }
     let service = service(&node, &owners, found, proto);
-    judge.replies_are(replies);
+    judge.further_are(further);
     if is_in_parts {
         judge.reads_parts(family, unread.first());
     }

@@ -1,5 +1,5 @@
 //! Reads the networks of pods: of each network namespace of this machine's processes but the node's own, its addresses, links,
-//! listening sockets and rules.
+//! routes, neighbours, listening sockets, rules, and some settings.
 //!
 //! Who may not enter the namespace (it needs `CAP_SYS_ADMIN`, which `kpx serve` in a pod does not have) reads the files of a process
 //! there: they have no rules.
@@ -16,12 +16,18 @@ use serde_json::{Value, json};
 
 use super::context::{Context, denied};
 use super::processes::ids;
-use super::{Options, files, sockets};
+use super::{Options, files, sockets, sysctl};
 use kpx_node::evidence::pod_networks::{add_item, add_network};
 use kpx_node::evidence::{Gap, Item};
 
 /// What is read beside sockets and nftables.
-const OF_EACH: &[Item] = &[Item::Addresses, Item::Links, Item::Routes, Item::Rules];
+const OF_EACH: &[Item] = &[
+    Item::Addresses,
+    Item::Links,
+    Item::Routes,
+    Item::Rules,
+    Item::NeighbourTable,
+];
 
 /// Files of `/proc/PID/net` with sockets, and the state of those that are of interest: `TCP_LISTEN`, or `TCP_CLOSE` for UDP.
 const SOCKETS: &[(Item, &str, &str)] = &[
@@ -74,6 +80,8 @@ async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
         }
         add_item(&mut text, *item, &read);
     }
+    let settings = context.look(Item::Sysctl, sysctl::of_pod).await?;
+    add_item(&mut text, Item::Sysctl, &settings);
     let sockets = context.look(Item::Sockets, sockets::listening).await?;
     add_item(&mut text, Item::Sockets, &sockets);
     let rules = Box::pin(super::read(Item::Nft, context)).await?;

@@ -32,6 +32,7 @@ const SETTINGS: &[&str] = &[
     "net/ipv4/conf/*/src_valid_mark",
     "net/ipv4/fwmark_reflect",
     "net/ipv4/icmp_ratelimit",
+    "net/ipv4/ip_default_ttl",
     "net/ipv4/ip_forward*",
     "net/ipv4/ip_local_port_range",
     "net/ipv4/ip_local_reserved_ports",
@@ -60,12 +61,24 @@ const SETTINGS: &[&str] = &[
     "user/max_net_namespaces",
 ];
 
+/// Those of the network of a pod.
+const OF_POD: &[&str] = &["net/ipv4/ip_default_ttl"];
+
 /// Reads the relevant settings of the current thread's network namespace.
 pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
+    settings(item, context, SETTINGS)
+}
+
+/// Like [`read`], in the network of a pod.
+pub(super) fn of_pod(item: Item, context: &Context) -> Result<String, Gap> {
+    settings(item, context, OF_POD)
+}
+
+fn settings(item: Item, context: &Context, wanted: &[&str]) -> Result<String, Gap> {
     let root = context.path("proc/sys");
     fs::read_dir(&root).map_err(|e| gap(item, root.display(), &e))?;
     let mut found = BTreeMap::new();
-    for setting in SETTINGS {
+    for setting in wanted {
         let parts: Vec<_> = setting.split('/').collect();
         walk(item, &root, "", &parts, &mut found)?;
     }

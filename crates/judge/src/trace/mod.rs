@@ -53,7 +53,8 @@ pub use forwarding::{forwarded, forwarding_off};
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
-pub use packet::{Entry, Flow, Reply};
+pub(crate) use packet::SENT_TTL;
+pub use packet::{Entry, Flow, Further, Reply};
 pub use rule::{PODS, Rule};
 pub use why::why;
 
@@ -240,12 +241,16 @@ impl World<'_, '_> {
         self.relayed(flow, self.walk_once(flow)?)
     }
 
-    /// Follows a reply to every end it may have.
+    /// Follows a packet after the first one to every end it may have.
     ///
     /// # Errors
     ///
     /// The chain to read next, where rules are read in parts.
-    pub(crate) fn reply(&self, reply: &Reply) -> Result<Vec<Outcome>, Need> {
+    pub(crate) fn further(&self, packet: &Further) -> Result<Vec<Outcome>, Need> {
+        let reply = match packet {
+            Further::Sent(flow) => return self.walk(flow),
+            Further::Reply(reply) => reply,
+        };
         let walker = walk::Walker::new(self, Family::of(reply.flow.destination));
         match walker.answer(reply, Follows::Hops) {
             Ok(outcomes) => Ok(outcomes),
@@ -356,7 +361,7 @@ impl<'n> Kept<'n> {
         }
     }
 
-    /// Follows a reply, as [`World::reply`] does.
+    /// Follows a reply, as [`World::further`] does.
     pub(crate) fn reply(&self, reply: &Reply) -> Vec<Outcome> {
         // The outcomes of the first packet say what is unknown.
         let answered = self.with(|walker| walker.answer(reply, Follows::Hops));

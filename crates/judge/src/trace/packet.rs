@@ -9,7 +9,7 @@ use super::region::{Asked, AskedMark, Field, Seen};
 use kpx_node::net::{Family, Mark, Proto};
 
 /// The time to live with which Linux sends packets (`IPDEFTTL`).
-const SENT_TTL: u8 = 64;
+pub(crate) const SENT_TTL: u8 = 64;
 
 /// Where a packet enters the node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -55,6 +55,17 @@ pub struct Reply {
     pub back: Option<IpAddr>,
     /// Whether nat changed the first packet, so that it has to translate the reply.
     pub translated: bool,
+    /// Whether it is one after the first reply.
+    pub later: bool,
+}
+
+/// A packet after the first one of a connection.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Further {
+    /// From the server.
+    Reply(Reply),
+    /// From the client.
+    Sent(Flow),
 }
 
 /// A packet on its way, with what the kernel keeps beside it.
@@ -118,6 +129,8 @@ pub(crate) struct Packet {
     written: Option<Rc<Vec<Written>>>,
     /// Whether the connection is already there.
     pub(crate) established: bool,
+    /// Whether it opens the connection: the first packet, or the first reply.
+    pub(crate) opens: bool,
     /// Whether it goes from the server to the client.
     pub(crate) reply: bool,
     /// Whether nat decided on the destination, and on the source: once per connection.
@@ -218,6 +231,7 @@ impl Packet {
             seen_by_conntrack: false,
             written: None,
             established: flow.established,
+            opens: !flow.established,
             reply: false,
             bound: [false; 2],
             virtual_server: None,
@@ -300,6 +314,18 @@ impl Packet {
     /// Takes it out of connection tracking, which it must not have passed.
     pub(crate) const fn untrack(&mut self) {
         self.untracked |= !self.seen_by_conntrack;
+    }
+
+    /// Returns its TCP flags, bit by bit as in the header: those of a packet with data, once the connection is there.
+    pub(crate) fn tcp_flags(&self) -> u8 {
+        const SYN: u8 = 0x02;
+        const PSH: u8 = 0x08;
+        const ACK: u8 = 0x10;
+        match (self.opens, self.reply) {
+            (true, false) => SYN,
+            (true, true) => SYN | ACK,
+            (false, _) => PSH | ACK,
+        }
     }
 
     /// Returns the type of ICMP that it has: that of a ping, or of its answer.

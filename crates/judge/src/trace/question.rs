@@ -5,7 +5,9 @@ use std::rc::Rc;
 use super::sources::Source;
 use super::target::{Found, Target};
 use super::why::owner as owner_of;
-use super::{Chains, Flow, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Reply, Verdict, World, unread};
+use super::{
+    Chains, Flow, Further, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Verdict, World, unread,
+};
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{IPTABLES, Item};
 use kpx_node::net::{Family, Proto};
@@ -87,16 +89,16 @@ pub fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> F
 pub struct Walked {
     /// The outcomes of each flow.
     pub walks: Vec<Vec<Outcome>>,
-    /// Their replies with their outcomes.
-    pub replies: Vec<(Reply, Vec<Outcome>)>,
+    /// The packets after the first ones, with their outcomes.
+    pub further: Vec<(Further, Vec<Outcome>)>,
     /// Notes on rules that could not be read.
     pub unread: Vec<String>,
     /// Whether the nft back end of iptables has rules and is not the one in use.
     pub nft_is_other: bool,
 }
 
-/// Returns the replies to the packets of a flow with these outcomes.
-pub type Answers<'a> = dyn Fn(&Flow, &[Outcome]) -> Vec<Reply> + 'a;
+/// Returns the packets after the first one of a flow with these outcomes.
+pub type Answers<'a> = dyn Fn(&Flow, &[Outcome]) -> Vec<Further> + 'a;
 
 impl Walked {
     /// Follows `flows` and the `answers` to them. Fails with a chain that was not read.
@@ -109,11 +111,11 @@ impl Walked {
         let families = flows.first().map(|flow| Family::of(flow.destination));
         let walks = flows.iter().map(|flow| world.walk(flow));
         let walks: Vec<_> = walks.collect::<Result<_, _>>()?;
-        let replies = flows.iter().zip(&walks);
-        let replies = replies.flat_map(|(flow, walk)| answers(flow, walk));
-        let replies = replies.map(|reply| Ok((reply.clone(), world.reply(&reply)?)));
+        let further = flows.iter().zip(&walks);
+        let further = further.flat_map(|(flow, walk)| answers(flow, walk));
+        let further = further.map(|packet| Ok((packet.clone(), world.further(&packet)?)));
         Ok(Self {
-            replies: replies.collect::<Result<_, _>>()?,
+            further: further.collect::<Result<_, _>>()?,
             walks,
             unread: families.map_or_else(Vec::new, |family| unread(world.node, family)),
             nft_is_other: world.chains.iter().any(nft),

@@ -182,6 +182,7 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             branch.packet.back = reply.back;
             branch.packet.translated = reply.translated;
             branch.packet.established = true;
+            branch.packet.opens = !reply.later;
             branch.packet.reply = true;
             branch.packet.bound = [true; 2];
             self.by_link((branch, phase))

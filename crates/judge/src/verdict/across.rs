@@ -15,8 +15,8 @@ use super::cell::{Cell, Client, Kind};
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::replies::reply;
-use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
-use crate::trace::{self, Entry, Flow, Kept, Outcome, Reply, World};
+use super::{Fate, Fault, Missing, Obstacle, Verdict, Way, Which};
+use crate::trace::{self, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -142,7 +142,8 @@ impl Walked for World<'_, '_> {
     }
 
     fn back(&self, reply: &Reply) -> Vec<Outcome> {
-        self.reply(reply).unwrap_or_default()
+        self.further(&Further::Reply(reply.clone()))
+            .unwrap_or_default()
     }
 }
 
@@ -415,7 +416,7 @@ impl Judge<'_> {
             match onward {
                 Some(onward) => {
                     let way = self.go_on(question, outcome, here, onward);
-                    self.with_reply(question, outcome, way)
+                    self.with_further(question, outcome, way)
                 }
                 None => Way::of(here, None),
             }
@@ -427,7 +428,7 @@ impl Judge<'_> {
 
     /// Returns that nothing listens at an endpoint in the node's own network, where that is certain, or that a link of the node has
     /// the address of a pod.
-    fn unheard(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+    pub(super) fn unheard(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let proto = question.flow.proto;
         if !self.ends_here(outcome) || !matches!(proto, Proto::Tcp | Proto::Udp) {
             return None;
@@ -466,7 +467,7 @@ impl Judge<'_> {
         // Translated back, the reply goes to where the packet was sent from.
         let reply = reply(self.node, question, outcome, entry);
         let replies = walks.back(&reply);
-        let fault = self.stopped(&replies, outcome.sent_from);
+        let fault = self.stopped(&replies, Which::Reply, outcome.sent_from);
         let fault = fault.or_else(|| untracked(outcome, &replies));
         for reply in replies {
             if !arrival.replies.contains(&reply) {

@@ -32,6 +32,8 @@ impl Judge<'_> {
                         .or_else(|| self.ended(endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.vacant(endpoint))
+                        .or_else(|| self.external(port, endpoint))
+                        .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(endpoint))
                         .or_else(|| self.unready(endpoint))
@@ -104,6 +106,52 @@ impl Judge<'_> {
             })),
             _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
             _ => None,
+        }
+    }
+
+    /// Returns the doubt about an endpoint outside of the cluster; API servers register their own addresses while they run.
+    fn external(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
+        let addr = endpoint.addr.ip();
+        let is_of_api = &*port.name.namespace == "default" && &*port.name.name == "kubernetes";
+        let is_known = endpoint.pod.is_some()
+            || endpoint.node.is_some()
+            || matches!(
+                self.places.holder(addr),
+                Some(Holder::Pod(_) | Holder::Node(_))
+            )
+            || self.places.own(addr).is_some()
+            || self.places.is_pod(addr)
+            || self.places.is_cluster_ip(addr)
+            || self.places.service(addr).is_some();
+        if is_of_api || is_known {
+            return None;
+        }
+        let address = endpoint.addr;
+        Some(Fault::Unknown(match self.node.nodes() {
+            Ok(_) => Missing::External { address },
+            Err(gap) => Missing::Gap {
+                what: "the nodes are unknown, and the endpoint may be outside of the cluster",
+                gap,
+            },
+        }))
+    }
+
+    /// Returns the fault of a packet to an endpoint of the node's own network at which nothing listens. Bundles
+    /// without the networks of pods are older, and many of them have no sockets of pods.
+    fn deaf_here(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if !self.ends_here(outcome) || self.node.pod_networks().is_err() {
+            return None;
+        }
+        let gap = match self.node.sockets() {
+            Ok(sockets) => sockets.gaps.first().cloned(),
+            Err(gap) => Some(gap),
+        };
+        match gap {
+            Some(gap) => Some(Fault::Unknown(Missing::Gap {
+                what: "whether something listens on the node is unknown",
+                gap,
+            })),
+            None => self.unheard(question, outcome),
         }
     }
 

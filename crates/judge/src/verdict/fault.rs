@@ -194,6 +194,11 @@ pub enum Missing {
         /// The endpoint.
         address: SocketAddr,
     },
+    /// The endpoint is outside of the cluster.
+    External {
+        /// The endpoint.
+        address: SocketAddr,
+    },
     /// The pod of the endpoint declares other ports alone.
     Undeclared {
         /// The pod, as `NAMESPACE/NAME`.
@@ -287,9 +292,10 @@ impl Fault {
     }
 
     /// Returns the share of the packets with this fault that certainly fail, if any do: 0 to 1.
-    pub(super) const fn failing(&self) -> f64 {
+    pub(super) fn failing(&self) -> f64 {
         match self {
             Self::There { failing, .. } => *failing,
+            Self::Obstacle(obstacle) => obstacle.failing(),
             _ => 1.0,
         }
     }
@@ -471,6 +477,10 @@ impl fmt::Display for Missing {
                 f,
                 "whether a pod has endpoint {address} is unknown: its EndpointSlice names no pod, and pods of other \
                  nodes are not read"
+            ),
+            Self::External { address } => write!(
+                f,
+                "whether anything answers at endpoint {address} is unknown: it is outside of the cluster"
             ),
             Self::Undeclared {
                 pod,

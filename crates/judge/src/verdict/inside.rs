@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use foldhash::HashMap;
 
 use super::judge::{Judge, Question, is_of_old};
-use super::{By, Fault, Missing, Obstacle, Ways};
+use super::neighbours::is_link_local;
+use super::{By, DEFAULT_TTL, Fault, Missing, Obstacle, Ways};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
@@ -86,17 +87,51 @@ impl Judge<'_> {
                 .map(|of| Fault::Obstacle(Box::new(of)))
         };
         let nowhere = || inside.nowhere(flow.destination, false);
-        link().or_else(nowhere).or_else(stopped)
+        let unanswered = || inside.unanswered(flow.destination);
+        link()
+            .or_else(nowhere)
+            .or_else(unanswered)
+            .or_else(stopped)
+            .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
-    /// Returns whether the network of the pod with `address` has no way to the Services of its family.
+    /// Returns the TTL that packets from `address` are sent with, if that is a pod whose network is read, with a process in it.
+    pub(super) fn ttl_inside(&self, address: IpAddr) -> Option<(u8, u32)> {
+        let network = self.network_of(address).ok().flatten()?;
+        let node = NodeSnapshot::new(&network.evidence);
+        let ttl = node.sysctl().ok()?.get(DEFAULT_TTL)?.parse().ok()?;
+        Some((ttl, network.pid))
+    }
+
+    /// Returns the doubt about packets to `to` whose gateway, as the pod has it, is no address of this node and has not been seen.
+    fn unknown_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let table = node.neighbour_table().ok()?;
+        let (next, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let is_seen = table.on(next, &link).is_some();
+        // Nodes answer for those of link-local scope.
+        if is_seen || is_link_local(next) || self.places.own(next).is_some() {
+            return None;
+        }
+        let why = format!(
+            "whether anything answers for {next}, the gateway in the network of pod {}, is unknown: it is no address of the \
+             node, and {link} has no neighbour entry for it",
+            inside.address
+        );
+        Some(Fault::Unknown(Missing::Unmodelled(why)))
+    }
+
+    /// Returns whether the network of the pod with `address` has no way to the Services of its family, or may have none.
     pub(super) fn leads_nowhere(&self, address: IpAddr) -> bool {
         let network = self.network_of(address).ok().flatten();
         let to = self.places.any_service(Family::of(address));
         let (Some(network), Some(to)) = (network, to) else {
             return false;
         };
-        Inside::of(network, address).nowhere(to, false).is_some()
+        let inside = Inside::of(network, address);
+        inside.nowhere(to, false).is_some()
+            || inside.unanswered(to).is_some()
+            || self.unknown_gateway(&inside, to).is_some()
     }
 
     /// Returns whether the network of the pod with `address` has rules of its own.
@@ -161,7 +196,10 @@ impl<'p> Inside<'p> {
     /// Returns why a packet that comes in does not end at a program, or is not answered.
     fn end(&self, comes: &Flow) -> Option<Fault> {
         let at = SocketAddr::new(comes.destination, comes.port);
-        let no_way_back = || self.nowhere(comes.source?, true);
+        let no_way_back = || {
+            let to = comes.source?;
+            self.nowhere(to, true).or_else(|| self.unanswered(to))
+        };
         if !self.network.has_rules() {
             return self.deaf(comes.proto, at, at).or_else(no_way_back);
         }
@@ -215,6 +253,36 @@ impl<'p> Inside<'p> {
         })))
     }
 
+    /// Returns the next hop of packets to `to`, and its link.
+    fn next_hop<'e>(&self, node: &'e NodeSnapshot<'e>, to: IpAddr) -> Option<(IpAddr, String)> {
+        node.routes().ok()?;
+        let lookup = Lookup {
+            source: Some(Asked::new(self.address, None)),
+            ..Lookup::to(Asked::new(to, None))
+        };
+        match Router::new(node).decide(lookup) {
+            Decision::Out {
+                device: Some(link),
+                gateway,
+                ..
+            } => Some((gateway.unwrap_or(to), link.to_string())),
+            _ => None,
+        }
+    }
+
+    /// Returns the fault of packets to `to` whose next hop did not answer the pod.
+    fn unanswered(&self, to: IpAddr) -> Option<Fault> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let table = node.neighbour_table().ok()?;
+        let (address, link) = self.next_hop(&node, to)?;
+        let found = table.on(address, &link).filter(|of| of.failed)?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
+            address: found.address,
+            link,
+            inside: Some((self.address, self.network.pid)),
+        })))
+    }
+
     /// Returns why the pod's own packet does not leave its network.
     fn stopped(&self, leaves: &Flow, reply: bool) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
@@ -264,8 +332,13 @@ impl<'p> Inside<'p> {
                 .as_ref()
                 .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
-        if sockets.taking(proto, end.ip(), end.port()).next().is_some() {
-            return None;
+        if let Some(socket) = sockets.taking(proto, end.ip(), end.port()).next() {
+            let queue = socket.queue.filter(|of| of.is_full())?;
+            return Some(Fault::Obstacle(Box::new(Obstacle::FullQueue {
+                at,
+                waiting: queue.waiting,
+                most: queue.most,
+            })));
         }
         let others = sockets.listening.iter().filter(|of| of.proto == proto);
         let mut listens: Vec<SocketAddr> = others.map(|of| of.local).collect();

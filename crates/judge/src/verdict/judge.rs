@@ -56,8 +56,10 @@ pub struct Judge<'n> {
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
-    /// Replies that arrive, and those that were followed.
+    /// Packets after the first ones: replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
+    /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
+    pub(super) told: [OnceCell<bool>; 2],
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// Whether chains of nftables are on links or bridges.
@@ -88,6 +90,7 @@ impl<'n> Judge<'n> {
             likely: Default::default(),
             back: Default::default(),
             replies: RefCell::default(),
+            told: Default::default(),
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
@@ -141,7 +144,7 @@ impl<'n> Judge<'n> {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
                 None => Way::of(here, None),
             };
-            self.with_reply(question, outcome, way)
+            self.with_further(question, outcome, way)
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         let beside = self
@@ -181,7 +184,9 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.blocked_by_ipsec(question, outcome))
                     .or_else(|| self.dropped_by_tc(question, outcome))
                     .or_else(|| self.broken_link(question, outcome))
+                    .or_else(|| self.arp(question, outcome))
                     .or_else(|| self.isolated(question, outcome))
+                    .or_else(|| self.dead_next_hop(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))

@@ -4,6 +4,7 @@
 //! address, and does the reply come back? What is not read, or not modelled, never counts as working.
 
 mod across;
+mod arp;
 mod barrier;
 mod bpf;
 mod cell;
@@ -44,7 +45,7 @@ pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
-pub use obstacle::{By, Obstacle, route_words, sysctl_of};
+pub use obstacle::{Arp, By, DEFAULT_TTL, Obstacle, Which, route_words, sysctl_of};
 pub use outlook::{Outlook, Worse, foreign_end};
 pub use place::Home;
 pub use ports::REPLY_PORT;

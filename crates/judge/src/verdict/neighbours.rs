@@ -36,7 +36,33 @@ impl Judge<'_> {
         Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
             address: found.address,
             link: found.link.clone(),
+            inside: None,
         })))
+    }
+
+    /// Returns the fault of packets whose route has several next hops, of which one does not answer.
+    pub(super) fn dead_next_hop(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let all = self.node.neighbour_table().ok()?;
+        let ends = [Some(outcome.destination.0), self.back_to(question, outcome)];
+        ends.into_iter().flatten().find_map(|to| {
+            let lookup = Lookup::to(Asked::new(to, None));
+            let route = self.router.found(lookup).ok().flatten()?;
+            let dead = |(gateway, link): &(Option<IpAddr>, Option<String>)| {
+                let found = all.on((*gateway)?, link.as_deref()?)?;
+                found.failed.then_some(found)
+            };
+            let found = route.nexthops.iter().find_map(dead)?;
+            (route.nexthops.len() > 1).then(|| {
+                Fault::Obstacle(Box::new(Obstacle::DeadNextHop {
+                    address: found.address,
+                    link: found.link.clone(),
+                    route: Box::new(route.clone()),
+                }))
+            })
+        })
     }
 
     /// Returns the doubt about a packet whose next hop, or whose reply's, has an entry that is not resolved yet, or was set by hand.
@@ -97,12 +123,7 @@ impl Judge<'_> {
         if let Some(found) = there.and_then(|(address, link)| find(address, link)) {
             return Some(found);
         }
-        let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
-        // A bridge carries a reply to the client's own address from port to port.
-        if question.flow.entry == Entry::Host || outcome.bridged && !is_translated {
-            return None;
-        }
-        let client = outcome.sent_from;
+        let client = self.back_to(question, outcome)?;
         let back = self.router.decide(Lookup::to(Asked::new(client, None)));
         match back {
             Decision::Out {
@@ -112,6 +133,14 @@ impl Judge<'_> {
             } => find(gateway.unwrap_or(client), &link),
             _ => None,
         }
+    }
+
+    /// Returns the client to which the node routes the reply.
+    fn back_to(&self, question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
+        let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
+        // A bridge carries a reply to the client's own address from port to port.
+        let is_routed = question.flow.entry != Entry::Host && (!outcome.bridged || is_translated);
+        is_routed.then_some(outcome.sent_from)
     }
 
     /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
@@ -144,7 +173,7 @@ impl Judge<'_> {
     }
 }
 
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

@@ -102,12 +102,48 @@ pub enum Obstacle {
         address: IpAddr,
         /// The link.
         link: String,
+        /// The pod in whose network it is, and a process there; `None` for a link of the node.
+        inside: Option<(IpAddr, u32)>,
     },
-    /// Replies to a client end at this node, by a rule or for want of a route.
-    ReplyHere {
+    /// One of the next hops of a route does not answer.
+    DeadNextHop {
+        /// The next hop.
+        address: IpAddr,
+        /// The link.
+        link: String,
+        /// The route.
+        route: Box<Route>,
+    },
+    /// On a link, the node and its neighbours do not find each other by ARP.
+    Arp {
+        /// The link.
+        link: String,
+        /// What keeps them from it.
+        by: Arp,
+    },
+    /// The time to live of packets ends before the last hop.
+    Ttl {
+        /// The TTL that they are sent with.
+        ttl: u8,
+        /// The pod that sends them, and a process there; `None` for the node.
+        pod: Option<(IpAddr, u32)>,
+    },
+    /// The program at an endpoint takes no connections: those that wait for it fill its queue.
+    FullQueue {
         /// The endpoint.
+        at: SocketAddr,
+        /// How many wait.
+        waiting: u32,
+        /// How many may.
+        most: u32,
+    },
+    /// Packets after the first one end at this node, by a rule or for want of a route.
+    Further {
+        /// Which of them.
+        which: Which,
+        /// The endpoint, of replies.
         from: IpAddr,
-        /// The client.
+        /// The client, of replies.
         to: IpAddr,
         /// How they end, in words.
         reason: String,
@@ -194,6 +230,31 @@ pub enum Obstacle {
     },
 }
 
+/// What keeps the node and its neighbours on a link from finding each other by ARP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Arp {
+    /// ARP is off at the link.
+    Off,
+    /// `arp_ignore` is 8, of this sysctl.
+    Ignored(String),
+    /// This rule of nftables drops its packets.
+    Dropped(Box<By>),
+}
+
+/// A packet after the first one of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Which {
+    /// The first reply.
+    Reply,
+    /// A reply after the first one.
+    LaterReply,
+    /// What the client sends once the connection is there.
+    Sent,
+}
+
+/// The sysctl with the TTL that packets are sent with.
+pub const DEFAULT_TTL: &str = "net.ipv4.ip_default_ttl";
+
 /// A rule that stops packets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct By {
@@ -260,6 +321,7 @@ impl Obstacle {
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
+            Self::DeadNextHop { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
@@ -267,6 +329,9 @@ impl Obstacle {
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::Arp { .. }
+            | Self::Ttl { .. }
+            | Self::FullQueue { .. }
             | Self::Link { .. }
             | Self::InsideRoute { reply: true, .. }
             | Self::Ended { .. }
@@ -274,8 +339,20 @@ impl Obstacle {
             | Self::Bound { .. }
             | Self::Xfrm { refused: false, .. }
             | Self::Inside { refused: false, .. }
-            | Self::ReplyHere { .. }
+            | Self::Further { .. }
             | Self::Taken { end: None, .. } => Fate::Lost,
+        }
+    }
+}
+
+impl Obstacle {
+    /// Returns the share of the packets that it stops: 0 to 1.
+    pub(super) fn failing(&self) -> f64 {
+        match self {
+            Self::DeadNextHop { route, .. } => {
+                1.0 / f64::from(u32::try_from(route.nexthops.len()).unwrap_or(u32::MAX))
+            }
+            _ => 1.0,
         }
     }
 }
@@ -426,14 +503,78 @@ impl fmt::Display for Obstacle {
                 f,
                 "pod {pod} of endpoint {at} has ended (phase {phase}), but its EndpointSlice still says that it is ready"
             ),
-            Self::Unanswered { address, link } => write!(
-                f,
-                "{address} did not answer on {link} when the node last asked for its link-layer address (its neighbour \
-                 entry is FAILED)"
-            ),
-            Self::ReplyHere { to, reason, .. } => {
-                write!(f, "the reply to {to} is lost: {reason}")
+            Self::Unanswered {
+                address,
+                link,
+                inside,
+            } => {
+                let who = match inside {
+                    Some((pod, _)) => {
+                        write!(f, "in the network of pod {pod}, ")?;
+                        "it"
+                    }
+                    None => "the node",
+                };
+                write!(
+                    f,
+                    "{address} did not answer on {link} when {who} last asked for its link-layer address (its neighbour \
+                     entry is FAILED)"
+                )
             }
+            Self::DeadNextHop {
+                address,
+                link,
+                route,
+            } => write!(
+                f,
+                "the route to {} has {} next hops, of which {address} on {link} does not answer (its neighbour entry is \
+                 FAILED): packets that take it are lost",
+                route.destination,
+                route.nexthops.len()
+            ),
+            Self::Arp { link, by } => match by {
+                Arp::Off => write!(
+                    f,
+                    "ARP is off at {link} (flag NOARP), so the node and its neighbours there do not find each other"
+                ),
+                Arp::Ignored(key) => write!(
+                    f,
+                    "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
+                ),
+                Arp::Dropped(by) => write!(
+                    f,
+                    "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
+                     find each other",
+                    by.rule.number, by.rule.chain, by.rule.table
+                ),
+            },
+            Self::Ttl { ttl, pod } => {
+                let whose = match pod {
+                    Some((pod, _)) => format!(" in the network of pod {pod}"),
+                    None => String::new(),
+                };
+                write!(
+                    f,
+                    "{DEFAULT_TTL} is {ttl}{whose}, so packets end before they reach the endpoint"
+                )
+            }
+            Self::FullQueue { at, waiting, most } => write!(
+                f,
+                "the program at {at} takes no connections: {waiting} wait for it, and no more than {most} may"
+            ),
+            Self::Further {
+                which, to, reason, ..
+            } => match which {
+                Which::Reply => write!(f, "the reply to {to} is lost: {reason}"),
+                Which::LaterReply => write!(
+                    f,
+                    "the connection opens, but later replies to {to} are lost: {reason}"
+                ),
+                Which::Sent => write!(
+                    f,
+                    "the connection opens, but what the client then sends to {to} is lost: {reason}"
+                ),
+            },
             Self::Isolated { bridge } => write!(
                 f,
                 "the ports of bridge {bridge} are isolated, so its pods do not reach each other"

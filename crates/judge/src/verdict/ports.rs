@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
-use super::{By, Fault, Missing, Obstacle};
+use super::{By, Fault, Missing, Obstacle, Which};
 use crate::trace::{Entry, Flow, Outcome, link_hooks};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
@@ -96,7 +96,8 @@ impl Judge<'_> {
         Some(if stopped.certainly {
             let family = Family::of(flow.destination);
             let rule = stopped.rule.as_deref();
-            Fault::Obstacle(Box::new(Obstacle::ReplyHere {
+            Fault::Obstacle(Box::new(Obstacle::Further {
+                which: Which::Reply,
                 from: outcome.destination.0,
                 to: outcome.source,
                 reason: stopped.reason,

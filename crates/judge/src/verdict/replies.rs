@@ -1,4 +1,5 @@
-//! Whether the rules and routes of this node let the reply through.
+//! Whether the rules and routes of this node let the packets after the first one through: the replies, and what the client sends
+//! once the connection is there.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -6,33 +7,77 @@ use std::net::{IpAddr, SocketAddr};
 use super::judge::{Judge, Question, index};
 use super::place::Holder;
 use super::ports::REPLY_PORT;
-use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, is_decided};
+use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, Which, is_decided};
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
-use crate::trace::{self, Assumption, Effect, Entry, Flow, Hop, Kept, Outcome, Reply, World};
+use crate::trace::{
+    self, Assumption, Effect, Entry, Flow, Further, Hop, Kept, Outcome, Reply, World,
+};
 use kpx_node::backend::Mode;
-use kpx_node::net::Family;
-use kpx_node::node::NodeSnapshot;
+use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
+use kpx_node::backend::iptables::parse::Saved;
+use kpx_node::backend::nftables::model::{Expr, Statement};
+use kpx_node::evidence::Gap;
+use kpx_node::net::{Family, Proto};
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
 const MOST_REGIONS: usize = 32;
 
-/// Where replies enter, the port that they come from, the client that nat translates them back to, and whether it translates them.
-type Key = (Entry, u16, Option<IpAddr>, bool);
+/// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them, and
+/// whether they are later ones.
+type Key = (Entry, u16, Option<IpAddr>, bool, bool);
 
-/// What is known of replies.
+/// What is known of packets after the first ones.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
-    /// Those that arrive.
+    /// The replies that arrive.
     arrive: VecDeque<(Key, Region)>,
-    /// Those that were followed beforehand, where rules are read in parts.
-    followed: Option<Vec<(Reply, Vec<Outcome>)>>,
+    /// The packets that were followed beforehand, where rules are read in parts or changed.
+    followed: Option<Vec<(Further, Vec<Outcome>)>>,
+    /// The last flow whose later packets were followed.
+    sent: Option<(Flow, Vec<Outcome>)>,
 }
 
 impl<'n> Judge<'n> {
-    /// Says that `followed` are the replies of all connections that are asked about.
-    pub fn replies_are(&self, followed: Vec<(Reply, Vec<Outcome>)>) {
+    /// Says that `followed` are the packets after the first ones of all connections that are asked about.
+    pub fn further_are(&self, followed: Vec<(Further, Vec<Outcome>)>) {
         self.replies.borrow_mut().followed = Some(followed);
+    }
+
+    /// Returns the packets after the first one of a connection with `outcomes` that rules of the node may stop.
+    pub fn further(&self, question: Question<'_>, outcomes: &[Outcome]) -> Vec<Further> {
+        let replies = outcomes.iter().filter_map(|of| self.reply_to(question, of));
+        let mut all: Vec<Further> = replies.map(Further::Reply).collect();
+        if let Some(sent) = self.sent_later(question) {
+            let later: Vec<_> = all
+                .iter()
+                .filter_map(|of| match of {
+                    Further::Reply(reply) => Some(Further::Reply(Reply {
+                        later: true,
+                        ..reply.clone()
+                    })),
+                    Further::Sent(_) => None,
+                })
+                .collect();
+            all.extend(later);
+            all.push(Further::Sent(sent));
+        }
+        all
+    }
+
+    /// Returns what the client sends once the connection is there, unless no rule tells it from what opens it.
+    fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
+        let flow = question.flow;
+        let is_told = flow.proto == Proto::Tcp && !flow.established && {
+            let family = Family::of(flow.destination);
+            let told = &self.told[usize::from(family == Family::V6)];
+            *told.get_or_init(|| tells(self.node, family))
+        };
+        is_told.then(|| Flow {
+            established: true,
+            ..flow.clone()
+        })
     }
 
     /// Returns what happens to the connection through `world`, whose rules may be others than those of the node: its outcomes, and
@@ -43,12 +88,12 @@ impl<'n> Judge<'n> {
         question: Question<'_>,
     ) -> (Vec<Outcome>, Verdict) {
         let outcomes = world.walk(question.flow).unwrap_or_default();
-        let replies = outcomes.iter().filter_map(|of| self.reply_to(question, of));
-        let followed = replies.map(|reply| {
-            let ends = world.reply(&reply).unwrap_or_default();
-            (reply, ends)
+        let further = self.further(question, &outcomes).into_iter();
+        let followed = further.map(|packet| {
+            let ends = world.further(&packet).unwrap_or_default();
+            (packet, ends)
         });
-        self.replies_are(followed.collect());
+        self.further_are(followed.collect());
         let verdict = self.judge(question, &outcomes);
         (outcomes, verdict)
     }
@@ -69,8 +114,8 @@ impl<'n> Judge<'n> {
         arrives.then(|| reply(self.node, question, outcome, entry))
     }
 
-    /// Returns `way` with what this node does to its reply, unless the packet fails already.
-    pub(super) fn with_reply(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
+    /// Returns `way` with what this node does to the packets after the first one, unless that one fails already.
+    pub(super) fn with_further(&self, question: Question<'_>, outcome: &Outcome, way: Way) -> Way {
         // Rules that are not read may translate the packet, and with it the reply; and the node may have no address to send from.
         let is_open = outcome.sent_from.is_unspecified() || self.unread[index(question)].is_some();
         if way.fate().fails() || way.fate() == Fate::Partly || is_open {
@@ -79,13 +124,26 @@ impl<'n> Judge<'n> {
         let Some(reply) = self.reply_to(question, outcome) else {
             return way;
         };
+        let sent = self.sent_later(question);
         let mut lost = self.lost(&reply);
+        let mut which = Which::Reply;
+        if lost.is_empty() && sent.is_some() {
+            which = Which::LaterReply;
+            lost = self.lost(&Reply {
+                later: true,
+                ..reply
+            });
+        }
         // Where each pod has a route of its own, an address that stands for any pod has none.
         let is_pod = matches!(self.places.holder(outcome.sent_from), Some(Holder::Pod(_)));
         if question.flow.entry == Entry::Pod && !is_pod {
             lost.retain(|of| of.hops.last().is_none_or(|of| !is_routing(of)));
         }
-        let Some(fault) = self.stopped(&lost, outcome.sent_from) else {
+        if let Some(sent) = sent.filter(|_| lost.is_empty()) {
+            which = Which::Sent;
+            lost = self.lost_later(&sent, outcome);
+        }
+        let Some(fault) = self.stopped(&lost, which, outcome.sent_from) else {
             return way;
         };
         Way {
@@ -108,10 +166,17 @@ impl<'n> Judge<'n> {
     fn lost(&self, reply: &Reply) -> Vec<Outcome> {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {
-            let of = followed.iter().find(|(of, _)| of == reply);
+            let is_it = |of: &Further| matches!(of, Further::Reply(of) if of == reply);
+            let of = followed.iter().find(|(of, _)| is_it(of));
             return of.map_or_else(Vec::new, |(_, outcomes)| outcomes.clone());
         }
-        let key = (reply.flow.entry, reply.from, reply.back, reply.translated);
+        let key = (
+            reply.flow.entry,
+            reply.from,
+            reply.back,
+            reply.translated,
+            reply.later,
+        );
         let mut arrive = known.arrive.iter().rev();
         if arrive.any(|(of, region)| *of == key && region.contains(&reply.flow)) {
             return Vec::new();
@@ -127,11 +192,27 @@ impl<'n> Judge<'n> {
         Vec::new()
     }
 
-    /// Returns why a reply with these outcomes does not arrive, if it certainly does not; or why that is unknown.
-    pub(super) fn stopped(&self, replies: &[Outcome], to: IpAddr) -> Option<Fault> {
+    /// Returns the outcomes of the packets that `sent` has and that follow the first one, which had `outcome`; nothing if they arrive.
+    fn lost_later(&self, sent: &Flow, outcome: &Outcome) -> Vec<Outcome> {
+        let mut known = self.replies.borrow_mut();
+        if let Some(followed) = &known.followed {
+            let is_it = |of: &Further| matches!(of, Further::Sent(of) if of == sent);
+            let of = followed.iter().find(|(of, _)| is_it(of));
+            return of.map_or_else(Vec::new, |(_, all)| of_way(all, outcome));
+        }
+        if known.sent.as_ref().is_none_or(|(of, _)| of != sent) {
+            let walked = self.back(Family::of(sent.destination)).walk(sent);
+            known.sent = Some((sent.clone(), walked));
+        }
+        let all = known.sent.as_ref().map_or(&[][..], |(_, all)| all);
+        of_way(all, outcome)
+    }
+
+    /// Returns why packets with these outcomes do not arrive, if they certainly do not; or why that is unknown. `to` is the client.
+    pub(super) fn stopped(&self, packets: &[Outcome], which: Which, to: IpAddr) -> Option<Fault> {
         let is_diverted = || !Diversion::all_of(self.node, &[SocketAddr::new(to, 0)]).is_empty();
         let is_possible = |of: &&Outcome| !of.when.iter().any(Assumption::is_astray);
-        let mut possible = replies.iter().filter(is_possible);
+        let mut possible = packets.iter().filter(is_possible);
         let first = possible.clone().find(|of| ends(of))?;
         let reason = trace::why(first, None);
         let is_certain = possible.all(|of| {
@@ -139,12 +220,22 @@ impl<'n> Judge<'n> {
                 && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
         });
         if !is_certain {
+            let what = match which {
+                Which::Reply => "the reply returns",
+                Which::LaterReply => "later replies return",
+                Which::Sent => "packets after the first one arrive",
+            };
             return Some(Fault::Unknown(Missing::Other(format!(
-                "whether the reply returns is unknown: {reason}"
+                "whether {what} is unknown: {reason}"
             ))));
         }
         let missing = first.hops.last().filter(|of| is_routing(of));
-        Some(Fault::Obstacle(Box::new(Obstacle::ReplyHere {
+        let to = match which {
+            Which::Reply | Which::LaterReply => to,
+            Which::Sent => first.destination.0,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::Further {
+            which,
             from: first.sent_from,
             to,
             reason,
@@ -169,7 +260,82 @@ fn untracking(of: &Outcome) -> Option<&Hop> {
     hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
 }
 
-/// Returns whether a reply ends at this node, or may.
+/// Returns those of `all`, the outcomes of later packets, that are of the connections whose first packet had `outcome`; nothing if
+/// they arrive.
+fn of_way(all: &[Outcome], outcome: &Outcome) -> Vec<Outcome> {
+    let is_of_it =
+        |of: &&Outcome| of.destination == outcome.destination || ends(of) && of.as_sent.destination;
+    let of_it: Vec<Outcome> = all.iter().filter(is_of_it).cloned().collect();
+    let is_lost = of_it.iter().any(ends);
+    if is_lost { of_it } else { Vec::new() }
+}
+
+/// Returns whether rules of others may treat packets of a connection that is there worse than those that open it.
+fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
+    let stores = [
+        IptablesBackend::InUse,
+        IptablesBackend::Legacy,
+        IptablesBackend::Nft,
+    ];
+    // Rules that are read in parts may have such conditions.
+    let in_use = node.saved(IptablesBackend::InUse, family);
+    let is_in_parts = matches!(in_use, Err(Gap::NotCollected(_)));
+    let others = |saved: &Saved<'_>| {
+        let mut chains = saved.chains(|name| !name.starts_with("KUBE-"));
+        chains.any(|chain| chain.rules.iter().any(tells_rule))
+    };
+    let ruleset = node.nft().ok();
+    let tables = ruleset.iter().flat_map(|all| &all.tables);
+    let mut tables = tables.filter(|table| !table.is_of_iptables() && table.name != "kube-proxy");
+    is_in_parts
+        || stores
+            .iter()
+            .any(|of| node.saved(*of, family).is_ok_and(others))
+        || tables.any(|table| {
+            let rules = table.chains.iter().flat_map(|chain| &chain.rules);
+            rules.flat_map(|rule| &rule.statements).any(asks_which)
+        })
+}
+
+/// Returns whether a statement of nft looks at the state of the connection, or at the flags of TCP.
+fn asks_which(statement: &Statement) -> bool {
+    fn is_asked(of: &Expr) -> bool {
+        match of {
+            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status"),
+            Expr::Payload { protocol, field } => protocol == "tcp" && field == "flags",
+            Expr::Concat(all) => all.iter().any(is_asked),
+            Expr::Bits { left, .. } => is_asked(left),
+            _ => false,
+        }
+    }
+    match statement {
+        Statement::Match { left, .. } => is_asked(left),
+        Statement::Vmap { key, .. } => is_asked(key),
+        _ => false,
+    }
+}
+
+/// Returns whether a rule holds for one kind of packet alone, and may be worse for those of a connection that is there.
+fn tells_rule(rule: &Rule<'_>) -> bool {
+    const LATER: u8 = 0x18;
+    const FIRST: u8 = 0x02;
+    let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
+        Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
+        Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
+        _ => true,
+    };
+    let all = |state, flags| rule.matches.iter().all(|of| holds(of, state, flags));
+    let first = all(States::NEW, FIRST);
+    let later = all(States::ESTABLISHED, LATER);
+    let Some(target) = &rule.target else {
+        return false;
+    };
+    let is_good = matches!(target, Target::Accept | Target::Return);
+    let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
+    first != later && !leads_to_kube_proxy && is_good == first
+}
+
+/// Returns whether a packet ends at this node, or may.
 fn ends(of: &Outcome) -> bool {
     matches!(
         of.verdict,
@@ -202,5 +368,6 @@ pub(super) fn reply(
         back: (outcome.source != outcome.sent_from).then_some(outcome.sent_from),
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,
+        later: false,
     }
 }

@@ -9,6 +9,7 @@ use foldhash::HashMap;
 
 use super::cell::Target;
 use super::judge::Judge;
+use super::ttl::FEW_HOPS;
 use crate::trace::sources::{Pods, Source};
 use kpx_node::backend::iptables::model::{Match, Target as Goal};
 use kpx_node::backend::nftables::expect::TABLE as OWN_TABLE;
@@ -70,6 +71,9 @@ impl Judge<'_> {
                     || self.has_rules_inside(addr)
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
+                    || self
+                        .ttl_inside(addr)
+                        .is_some_and(|(ttl, _)| ttl <= FEW_HOPS)
             })
         });
         pods

@@ -427,7 +427,7 @@ impl Look<'_> {
             let Fault::Obstacle(what) = fault else {
                 return false;
             };
-            matches!(**what, Obstacle::ReplyHere { .. })
+            matches!(**what, Obstacle::Further { .. })
         };
         let mut all = faults.iter();
         let Some(fault) = all.find(|fault| is_routing(fault) || is_reply(fault)) else {

@@ -1,7 +1,7 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
 use crate::repair::Repair;
-use crate::verdict::{DEFAULT_RANGE, LinkState, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, sysctl_of};
 
 /// Returns the place on the packet's way, as [`super::Cause::stage`].
 pub(super) const fn stage(what: &Obstacle) -> u8 {
@@ -17,12 +17,16 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         Obstacle::Deaf { .. }
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { reply: true, .. }
+        | Obstacle::FullQueue { .. }
         | Obstacle::Ended { .. } => 12,
         Obstacle::Isolated { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::Unanswered { .. }
+        | Obstacle::DeadNextHop { .. }
+        | Obstacle::Arp { .. }
+        | Obstacle::Ttl { .. }
         | Obstacle::Link { .. }
-        | Obstacle::ReplyHere { .. }
+        | Obstacle::Further { .. }
         | Obstacle::Tc { .. } => 11,
     }
 }
@@ -47,12 +51,27 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::Tc { link, filter, .. } => {
             vec![Repair::RemoveFilter(link.clone(), filter.clone())]
         }
-        Obstacle::ReplyHere {
+        Obstacle::Further {
             missing: Some((range, by, link)),
             ..
         } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
-        Obstacle::Deaf { at, .. } => vec![Repair::OpenPod(at.ip())],
-        Obstacle::Inside { pod, .. }
+        Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } => {
+            vec![Repair::OpenPod(at.ip())]
+        }
+        Obstacle::Arp {
+            by: Arp::Ignored(key),
+            ..
+        } => vec![Repair::Set(key.clone(), "0")],
+        Obstacle::Ttl { pod: None, .. } => vec![Repair::Set(DEFAULT_TTL.to_owned(), "64")],
+        Obstacle::Ttl {
+            pod: Some((pod, _)),
+            ..
+        }
+        | Obstacle::Unanswered {
+            inside: Some((pod, _)),
+            ..
+        }
+        | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }
         | Obstacle::Link {
             inside: Some((pod, _)),
@@ -75,9 +94,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::OnLink { .. }
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
-        | Obstacle::Unanswered { .. }
+        | Obstacle::Unanswered { inside: None, .. }
+        | Obstacle::DeadNextHop { .. }
+        | Obstacle::Arp { .. }
         | Obstacle::Ended { .. }
-        | Obstacle::ReplyHere { .. } => Vec::new(),
+        | Obstacle::Further { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]

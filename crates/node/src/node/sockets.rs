@@ -25,8 +25,26 @@ pub struct Socket {
     pub v6_only: Option<bool>,
     /// Link that it is bound to.
     pub device: Option<String>,
+    /// The connections that wait to be accepted, of TCP; `None` if unknown.
+    pub queue: Option<Queue>,
     /// Processes that own it; empty if unknown.
     pub processes: Vec<Holder>,
+}
+
+/// Connections that wait for a program to accept them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Queue {
+    /// How many wait.
+    pub waiting: u32,
+    /// How many may.
+    pub most: u32,
+}
+
+impl Queue {
+    /// Returns whether the kernel takes no further one (`sk_acceptq_is_full`).
+    pub const fn is_full(self) -> bool {
+        self.waiting > self.most
+    }
 }
 
 /// A process that owns a socket.
@@ -145,7 +163,10 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
     if !matches!(words.next(), Some("LISTEN" | "UNCONN")) {
         return Ok(None);
     }
-    let local = words.nth(2).ok_or("the line has no address")?;
+    let mut number = || words.next()?.parse().ok();
+    let (waiting, most) = (number(), number());
+    let queue = waiting.zip(most).filter(|_| proto == Proto::Tcp);
+    let local = words.next().ok_or("the line has no address")?;
     let wrong = || format!("{local:?} is not an address and a port (ss needs -n)");
     let (host, port) = local.rsplit_once(':').ok_or_else(wrong)?;
     let port = match port {
@@ -167,6 +188,7 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
         local: SocketAddr::new(addr, port),
         v6_only,
         device,
+        queue: queue.map(|(waiting, most)| Queue { waiting, most }),
         processes: holders(line),
     }))
 }
@@ -206,6 +228,7 @@ fn from_proc(proto: Proto, line: &str) -> Result<Option<Socket>, String> {
         local,
         v6_only: None,
         device: None,
+        queue: None,
         processes: Vec::new(),
     }))
 }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
-use crate::verdict::{DEFAULT_RANGE, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{
+    Arp, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of,
+};
 use kpx_node::net::Proto;
 
 /// Returns who sets `what`.
@@ -13,9 +15,16 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
         Obstacle::LinkForwarding { .. }
         | Obstacle::ReversePath { .. }
-        | Obstacle::NoLocalPort { .. } => "sysctl of the node",
+        | Obstacle::NoLocalPort { .. }
+        | Obstacle::Arp {
+            by: Arp::Ignored(_),
+            ..
+        }
+        | Obstacle::Ttl { pod: None, .. } => "sysctl of the node",
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
-        Obstacle::RouteBack { home: None, .. } => "routes of the node",
+        Obstacle::RouteBack { home: None, .. } | Obstacle::DeadNextHop { .. } => {
+            "routes of the node"
+        }
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. } | Obstacle::OnLink { .. } | Obstacle::SameTunnelEnd { .. } => {
             "the network plugin"
@@ -23,16 +32,27 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
-        Obstacle::Unanswered { .. } => "the machine or pod with the address",
-        Obstacle::Link { inside: None, .. } => "links of the node",
+        Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
+        Obstacle::Link { inside: None, .. } | Obstacle::Arp { by: Arp::Off, .. } => {
+            "links of the node"
+        }
+        Obstacle::Arp {
+            by: Arp::Dropped(_),
+            ..
+        } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
         Obstacle::Deaf { .. }
+        | Obstacle::FullQueue { .. }
+        | Obstacle::Ttl { pod: Some(_), .. }
+        | Obstacle::Unanswered {
+            inside: Some(_), ..
+        }
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { .. }
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
-        Obstacle::ReplyHere { .. } => "rules and routes of the node",
+        Obstacle::Further { .. } => "rules and routes of the node",
     }
 }
 
@@ -133,7 +153,51 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "kube-controller-manager updates EndpointSlices: check that it runs and leads.",
             "kubectl -n kube-system get lease kube-controller-manager -o yaml",
         ),
-        Obstacle::Unanswered { address, link } => Fix::on_node(
+        Obstacle::Unanswered {
+            address,
+            link,
+            inside: Some((_, pid)),
+        } => Fix::on_node(
+            "Delete the pod, so that the network plugin makes its routes again: nothing answers for this next hop.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip route get {address} oif {link}"),
+        ),
+        Obstacle::DeadNextHop { route, .. } => Fix::on_node(
+            "Bring the next hop back, or remove it from the route, also where the route is configured.",
+            format!("ip route show {}", route.destination),
+        ),
+        Obstacle::Arp { link, by } => match by {
+            Arp::Off => Fix::on_node(
+                "Turn ARP on at the link, also where the link is configured.",
+                format!("ip link set {link} arp on"),
+            ),
+            Arp::Ignored(key) => Fix::on_node(
+                "Set the sysctl to 0, or to 1 for strict ARP, also in a file of /etc/sysctl.d.",
+                format!("sysctl -w {key}=0"),
+            ),
+            Arp::Dropped(by) => rule_fix(by),
+        },
+        Obstacle::Ttl { pod, .. } => {
+            let command = format!("sysctl -w {DEFAULT_TTL}=64");
+            match pod {
+                None => Fix::on_node(
+                    "Set the sysctl to the kernel's own value, also in a file of /etc/sysctl.d.",
+                    command,
+                ),
+                Some((_, pid)) => Fix::on_node(
+                    "Set the sysctl in the pod, and remove it from what sets it there: the pod's securityContext, or the \
+                     tuning plugin.",
+                    format!("nsenter --net=/proc/{pid}/ns/net {command}"),
+                ),
+            }
+        }
+        Obstacle::FullQueue { .. } => Fix::said(
+            "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
+        ),
+        Obstacle::Unanswered {
+            address,
+            link,
+            inside: None,
+        } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),
         ),
@@ -181,15 +245,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("nsenter --net=/proc/{pid}/ns/net {command}"),
             )
         }
-        Obstacle::ReplyHere {
+        Obstacle::Further {
             missing: Some((range, by, _)),
             ..
         } => Fix::on_node(
             "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
             format!("ip route replace {range} via {by}"),
         ),
-        Obstacle::ReplyHere { by: Some(by), .. } => rule_fix(by),
-        Obstacle::ReplyHere { to, .. } => Fix::on_node(
+        Obstacle::Further { by: Some(by), .. } => rule_fix(by),
+        Obstacle::Further { to, .. } => Fix::on_node(
             "Correct the route or the rule that ends the replies.",
             format!("ip route get {to}"),
         ),

@@ -11,11 +11,11 @@ use crate::check::{
     Verdict, When, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
 };
 use crate::trace::{self, Hop, Rule, why};
-use crate::verdict::By;
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
     sysctl_of,
 };
+use crate::verdict::{By, DEFAULT_TTL};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 
@@ -238,7 +238,7 @@ impl Look<'_, '_> {
                     });
                     each.map(|what| self.obstacle(&what)).collect()
                 }
-                Obstacle::ReplyHere {
+                Obstacle::Further {
                     from,
                     to,
                     missing: None,
@@ -398,6 +398,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::OnLink { link, .. }
         | Obstacle::ReversePath { link, .. }
         | Obstacle::Tc { link, .. }
+        | Obstacle::Arp { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
         }
@@ -410,7 +411,7 @@ fn about(what: &Obstacle) -> Subject {
         } => Subject::Route {
             route: route.to_string(),
         },
-        Obstacle::ReplyHere {
+        Obstacle::Further {
             missing: Some((range, ..)),
             ..
         } => Subject::Prefix { prefix: *range },
@@ -427,8 +428,18 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Bound {
             client: address, ..
         }
-        | Obstacle::ReplyHere { to: address, .. } => Subject::from(*address),
-        Obstacle::Deaf { at, .. } | Obstacle::Ended { at, .. } => Subject::from(at.ip()),
+        | Obstacle::Further { to: address, .. } => Subject::from(*address),
+        Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } | Obstacle::Ended { at, .. } => {
+            Subject::from(at.ip())
+        }
+        Obstacle::DeadNextHop { route, .. } => Subject::Route {
+            route: route.to_string(),
+        },
+        Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
+        Obstacle::Ttl {
+            pod: Some((pod, _)),
+            ..
+        } => Subject::from(*pod),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

@@ -16,10 +16,6 @@ use kpx_node::backend::iptables::model::{
 use kpx_node::evidence::Gap;
 use kpx_node::net::{PortRange, Proto};
 
-/// Flags of a first packet, and of a later one, as bits of the TCP header.
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
-
 /// What matches look at beside the packet.
 #[derive(Debug)]
 pub(crate) struct Context<'c, 'a> {
@@ -115,12 +111,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Recent(recent) => self::recent(recent),
         Match::TcpFlags(_) if !packet.is(Proto::Tcp) => Likelihood::NO,
         Match::TcpFlags(flags) => {
-            // The first reply decides whether there is a connection.
-            let now = match (packet.reply, packet.established) {
-                (true, _) => SYN | ACK,
-                (false, true) => ACK,
-                (false, false) => SYN,
-            };
+            let now = packet.tcp_flags();
             Likelihood::sure((now & flags.value.mask == flags.value.set) != flags.inverted)
         }
         Match::Physdev(physdev) => {

@@ -300,15 +300,7 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
             Some(port) => Value::Port(Asked::new(port, None)),
             None => Value::Unknown("what the source port is".to_owned()),
         },
-        // The first reply decides whether there is a connection.
-        ("tcp", "flags") => {
-            let now = match (packet.reply, packet.established) {
-                (true, _) => 0x12,
-                (false, true) => 0x10,
-                (false, false) => 0x02,
-            };
-            Value::Named(now, TCP_FLAGS)
-        }
+        ("tcp", "flags") => Value::Named(packet.tcp_flags().into(), TCP_FLAGS),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }
 }

@@ -1,0 +1,127 @@
+//! ARP on the links of the node: how the node and its neighbours find each other.
+
+use super::judge::{Judge, Question};
+use super::obstacle::Arp;
+use super::{By, Fault, Missing, Obstacle, sysctl_of};
+use crate::trace::{Entry, Outcome, Rule, Subsystem};
+use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
+use kpx_node::net::Family;
+use kpx_node::owner::software::Maker;
+
+/// The value of `arp_ignore` with which no request is answered.
+const NEVER: &str = "8";
+
+impl Judge<'_> {
+    /// Returns the fault of a packet that passes a link on which the node and its neighbours do not find each other.
+    pub(super) fn arp(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if outcome.destination.0.is_ipv6() {
+            return None;
+        }
+        let came_by = self
+            .came_in_by(question, outcome)
+            .filter(|_| question.flow.entry != Entry::Host);
+        let leaves_by = outcome.leaves_by().filter(|_| !self.ends_here(outcome));
+        let all = [came_by.as_deref(), leaves_by];
+        let found = all.into_iter().flatten().map(|link| self.arp_on(link));
+        found.reduce(|one, other| match one {
+            Some(Fault::Unknown(_)) | None => other.or(one),
+            certain => certain,
+        })?
+    }
+
+    fn arp_on(&self, link: &str) -> Option<Fault> {
+        let fault = |by| {
+            Some(Fault::Obstacle(Box::new(Obstacle::Arp {
+                link: link.to_owned(),
+                by,
+            })))
+        };
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let own = links.iter().find(|of| of.name == link)?;
+        // Tunnels and links of some network plugins need none.
+        let needs_it = own.kind == "bridge" || self.places.links_of_node().contains(link);
+        if needs_it && own.flag("NOARP") == Some(true) {
+            return fault(Arp::Off);
+        }
+        let keys = [
+            sysctl_of("all", "arp_ignore"),
+            sysctl_of(link, "arp_ignore"),
+        ];
+        let sysctl = self.node.sysctl().ok();
+        let is_never = |key: &String| sysctl.is_some_and(|all| all.get(key) == Some(NEVER));
+        if needs_it && let Some(key) = keys.into_iter().find(is_never) {
+            return fault(Arp::Ignored(key));
+        }
+        match self.arp_rule(link)? {
+            (rule, true) => {
+                let by = By::new(rule, Maker::Unknown, self.node);
+                fault(Arp::Dropped(Box::new(by)))
+            }
+            (rule, false) => Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "rule {} of chain {} in table {} may drop ARP packets of {link}: kpx does not follow them",
+                rule.number, rule.chain, rule.table
+            )))),
+        }
+    }
+
+    /// Returns the rule of nftables that drops ARP packets of `link`, and whether it certainly does.
+    fn arp_rule(&self, link: &str) -> Option<(Rule, bool)> {
+        let tables = self.node.nft().ok()?.tables.iter();
+        let tables = tables.filter(|of| of.family == "arp" && !of.dormant);
+        let chains = tables.flat_map(|table| {
+            let chains = table.chains.iter();
+            chains.filter_map(move |chain| Some((table, chain, chain.base.as_ref()?)))
+        });
+        let found = chains.filter_map(|(table, chain, base)| dropping(table, chain, base, link));
+        found.max_by_key(|(_, is_certain)| *is_certain)
+    }
+}
+
+/// Returns the rule of a base chain that drops ARP packets of `link`, and whether it certainly does.
+fn dropping(table: &Table, chain: &Chain, base: &Base, link: &str) -> Option<(Rule, bool)> {
+    let rule = |number| Rule {
+        family: Family::V4,
+        subsystem: Subsystem::Nftables,
+        table: format!("{} {}", table.family, table.name),
+        chain: chain.name.clone(),
+        number,
+        rule: String::new(),
+    };
+    let name = match base.hook.as_str() {
+        "input" => "iifname",
+        "output" => "oifname",
+        _ => return None,
+    };
+    let mut may_accept = false;
+    for (at, of) in chain.rules.iter().enumerate() {
+        let mut is_certain = true;
+        let mut holds = true;
+        for statement in &of.statements {
+            match statement {
+                Statement::Match { left, op, right } => match (left, right) {
+                    (Expr::Meta(key), Expr::Word(word)) if key == name => {
+                        holds &= (word == link) == (op != "!=");
+                    }
+                    _ => is_certain = false,
+                },
+                Statement::Counter { .. } => {}
+                Statement::Verdict(Verdict::Drop) if holds => {
+                    return Some((rule(at + 1), is_certain && !may_accept));
+                }
+                Statement::Verdict(Verdict::Accept) if holds => {
+                    if is_certain {
+                        return None;
+                    }
+                    may_accept = true;
+                }
+                // Chains of their own, and what iptables-nft wrote.
+                _ if holds => {
+                    is_certain = false;
+                    may_accept = true;
+                }
+                _ => {}
+            }
+        }
+    }
+    (base.policy == "drop").then(|| (rule(0), !may_accept))
+}
