@@ -6,6 +6,7 @@ mod network;
 
 use std::time::Duration;
 
+use kpx_judge::check::Fix;
 use kpx_judge::verdict::{Client, Fate};
 use network::{FAR, NEAR, Network, fate};
 
@@ -160,6 +161,13 @@ async fn a_packet_lives_until_its_ttl_ends() {
     network
         .fails("nftables", table, FAR, &["sets the TTL of the packets"])
         .await;
+    network.shell("sysctl -q -w net.ipv4.ip_default_ttl=1");
+    network.agree("the TTL of the node's own packets").await;
+    let answer = network.why(FAR).await;
+    let text = &answer.sentence;
+    assert!(text.contains("net.ipv4.ip_default_ttl is 1"), "{text}");
+    network.shell("sysctl -q -w net.ipv4.ip_default_ttl=2");
+    network.agree("enough of them").await;
 }
 
 #[tokio::test]
@@ -235,6 +243,88 @@ async fn chains_on_links_and_bridges_stop_packets_and_replies() {
         network.shell("nft delete table netdev low");
         network.agree(hook).await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn packets_of_a_connection_that_is_there_are_judged_by_themselves() {
+    let network = Network::new();
+    for (about, fault, words) in [
+        (
+            "the state",
+            "iptables -I FORWARD -d 10.244.1.6 -m conntrack --ctstate ESTABLISHED -j DROP",
+            "drops the later packets of each connection",
+        ),
+        (
+            "flags of replies",
+            "iptables -I FORWARD -s 10.244.1.6 -p tcp --tcp-flags SYN,ACK ACK -j DROP",
+            "drops the later replies of each connection",
+        ),
+        (
+            "flags in nftables",
+            "nft add table inet low\n\
+             nft 'add chain inet low some { type filter hook forward priority 0; }'\n\
+             nft add rule inet low some ip daddr 10.244.1.6 'tcp flags & (syn | ack) == ack' drop",
+            "drops the later packets of each connection",
+        ),
+    ] {
+        network.fails(about, fault, NEAR, &[words]).await;
+    }
+    network.shell("nft delete table inet low");
+    for accepts in [
+        "iptables -A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+        "iptables -A FORWARD -d 10.244.1.6 -p tcp --dport 8081 -m conntrack --ctstate ESTABLISHED -j DROP",
+        "iptables -A FORWARD -m conntrack --ctstate NEW -j ACCEPT",
+    ] {
+        network.shell(accepts);
+        network.agree(accepts).await;
+    }
+    network.shell("iptables -P FORWARD DROP");
+    network.agree("only what is new or there").await;
+    network.shell("iptables -D FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT");
+    network.agree("only what is new").await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn arp_decides_whether_the_node_and_its_pods_find_each_other() {
+    let network = Network::new();
+    let flush = || {
+        for netns in [&network.node, &network.client, &network.near] {
+            netns.run("ip neigh flush all");
+        }
+    };
+    for (about, fault, words) in [
+        (
+            "no answers",
+            "sysctl -q -w net.ipv4.conf.cni0.arp_ignore=8",
+            "net.ipv4.conf.cni0.arp_ignore is 8",
+        ),
+        ("no ARP", "ip link set cni0 arp off", "ARP is off at cni0"),
+        (
+            "requests that are dropped",
+            "nft add table arp low\n\
+             nft 'add chain arp low in { type filter hook input priority 0; }'\n\
+             nft add rule arp low in iifname cni0 drop",
+            "rule 1 of chain in in table arp low drops ARP packets of cni0",
+        ),
+    ] {
+        flush();
+        network.agree(&format!("before {about}")).await;
+        network.shell(fault);
+        flush();
+        let answer = network.why(FAR).await;
+        assert!(!network.answers(Client::Pod, FAR), "{about}");
+        assert!(fate(&answer, Client::Pod).fails(), "{about}");
+        let text = &answer.sentence;
+        assert!(text.contains(words), "{about}: {text}");
+        let fix = answer.fix.as_ref().and_then(Fix::command);
+        network.shell(&fix.unwrap());
+    }
+    flush();
+    network.agree("at the end").await;
+    network.shell("nft add rule arp low in iifname eth1 drop");
+    network.agree("on another link").await;
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ impl<'n> Judge<'n> {
         let sent = self.sent_later(question);
         let mut lost = self.lost(&reply);
         let mut which = Which::Reply;
-        if lost.is_empty() && sent.is_some() {
+        if !lost.iter().any(ends) && sent.is_some() {
             which = Which::LaterReply;
             lost = self.lost(&Reply {
                 later: true,
@@ -139,7 +139,7 @@ impl<'n> Judge<'n> {
         if question.flow.entry == Entry::Pod && !is_pod {
             lost.retain(|of| of.hops.last().is_none_or(|of| !is_routing(of)));
         }
-        if let Some(sent) = sent.filter(|_| lost.is_empty()) {
+        if let Some(sent) = sent.filter(|_| !lost.iter().any(ends)) {
             which = Which::Sent;
             lost = self.lost_later(&sent, outcome);
         }
@@ -162,7 +162,7 @@ impl<'n> Judge<'n> {
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
     }
 
-    /// Returns the outcomes of `reply`; nothing if it arrives.
+    /// Returns the outcomes of `reply`; nothing if it arrives and none are known.
     fn lost(&self, reply: &Reply) -> Vec<Outcome> {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {

@@ -15,7 +15,7 @@ use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
 use crate::trace::{Effect, Hop, Outcome, Rule, Subsystem, mismatch};
-use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target};
+use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::Time;
@@ -476,6 +476,15 @@ impl Look<'_> {
             .ways
             .iter()
             .filter_map(|way| way.lost.as_deref());
+        let which = faults.iter().find_map(|fault| match fault {
+            Fault::Obstacle(what) => match **what {
+                Obstacle::Further { which, .. } => Some(which),
+                _ => None,
+            },
+            _ => None,
+        });
+        let is_first = cell.outcomes.iter().any(is_on);
+        let which = which.filter(|_| !is_first);
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
@@ -484,7 +493,8 @@ impl Look<'_> {
             effect: hop.effect.verb(),
             software,
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
-            reply: here.chain(there).any(is_on) && !cell.outcomes.iter().any(is_on),
+            reply: which != Some(Which::Sent) && here.chain(there).any(is_on) && !is_first,
+            later: matches!(which, Some(Which::LaterReply | Which::Sent)),
             then: faults.iter().find_map(|fault| follows(hop, fault)),
             fix: rule_fix(&By::new(rule_of, why::maker(hop), self.node)),
         }

@@ -121,6 +121,8 @@ pub enum Cause {
         other_back_end: bool,
         /// Whether it takes the replies.
         reply: bool,
+        /// Whether it takes only packets of connections that are there, and lets them open.
+        later: bool,
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
@@ -535,10 +537,11 @@ impl Cause {
                 chain,
                 number: 0,
                 reply,
+                later,
                 ..
             } => format!(
                 "{fails}: no rule of chain {chain} in table {table} accepts the {}, and its policy drops them{owner}",
-                packets(*reply)
+                packets(*reply, *later)
             ),
             Self::ForeignRule {
                 table,
@@ -547,6 +550,7 @@ impl Cause {
                 effect,
                 other_back_end,
                 reply,
+                later,
                 then,
                 ..
             } => format!(
@@ -556,7 +560,7 @@ impl Cause {
                 } else {
                     ""
                 },
-                packets(*reply),
+                packets(*reply, *later),
                 match (then, *effect) {
                     (Some(then), _) => format!(" {then}"),
                     (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
@@ -711,8 +715,13 @@ impl Cause {
 }
 
 /// Returns what a rule takes.
-const fn packets(reply: bool) -> &'static str {
-    if reply { "replies" } else { "packets" }
+const fn packets(reply: bool, later: bool) -> &'static str {
+    match (reply, later) {
+        (false, false) => "packets",
+        (true, false) => "replies",
+        (false, true) => "later packets of each connection",
+        (true, true) => "later replies of each connection",
+    }
 }
 
 /// Returns whether packets pass `chain` before kube-proxy translates them.
