@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::state::{CLIENTS, Line as ServiceLine, Shown, State};
-use crate::render::{self, Tone, runs, shorten};
+use crate::render::{self, Tone, runs, shorten, wrap};
 use crate::report::fate::tone;
 use kpx_judge::verdict::Fate;
 
@@ -105,6 +105,12 @@ impl Look {
 
     fn list(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
         let listed = state.listed();
+        if state.table.is_unknown() {
+            let notes = state.table.notes.iter();
+            let lines = notes.flat_map(|note| wrap(&self.plain(note), area.width.into()));
+            let lines: Vec<Line<'_>> = lines.map(Line::from).collect();
+            return frame.render_widget(Paragraph::new(lines), area);
+        }
         if listed.is_empty() {
             let text = match (state.table.lines.len(), state.filter.text.as_str()) {
                 (0, _) => "no Services",
@@ -294,6 +300,20 @@ mod tests {
         let mut state = state("ir03-missing-rule");
         insta::assert_snapshot!("list_80", drawn(&mut state, LOOK, (80, 14)));
         insta::assert_snapshot!("list_200", drawn(&mut state, LOOK, (200, 14)));
+    }
+
+    #[test]
+    fn services_that_were_not_read_are_unknown_and_not_none() {
+        let mut state = State::default();
+        let why = "note: no cluster is configured".to_owned();
+        state.show_table(Table::new("this node, now".to_owned(), &[], vec![why]));
+        let text = drawn(&mut state, LOOK, (60, 10));
+        assert!(text.contains("the Services are unknown"), "{text}");
+        assert!(text.contains("no cluster is configured"), "{text}");
+        assert!(!text.contains("no Services"), "{text}");
+        state.show_table(Table::default());
+        let text = drawn(&mut state, LOOK, (60, 10));
+        assert!(text.contains("no Services"), "{text}");
     }
 
     #[test]

@@ -81,8 +81,16 @@ impl Table {
         Self { head, lines, notes }
     }
 
+    /// Returns whether Services may exist that are not listed: none is, and something was not read.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.lines.is_empty() && !self.notes.is_empty()
+    }
+
     /// Returns how many Services work, in words.
     pub(super) fn count(&self) -> String {
+        if self.is_unknown() {
+            return "the Services are unknown".to_owned();
+        }
         let all = self.lines.len();
         let of = |wanted: fn(Fate) -> bool| {
             let fates = self.lines.iter().filter_map(|line| line.fate);
