@@ -1,5 +1,8 @@
 //! The screen that `kpx` without a command opens, on a terminal.
 
+use std::thread;
+use std::time::Duration;
+
 use crate::nodes::bundle_of;
 use crate::support::{broken, root};
 use crate::terminal::{Previous, Session, lines};
@@ -15,8 +18,18 @@ fn node(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Returns what is on the glass once nothing has been drawn for a while: a frame may come in pieces.
 fn shown(session: &Session) -> String {
-    lines(&session.seen.lock().unwrap().glass).join("\n") + "\n"
+    let glass = || lines(&session.seen.lock().unwrap().glass).join("\n") + "\n";
+    let mut before = glass();
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        let now = glass();
+        if now == before && !now.contains("reading the node") && !now.contains("computing") {
+            return now;
+        }
+        before = now;
+    }
 }
 
 /// The terminal has left the page of the screen.
