@@ -154,6 +154,7 @@ HEADERS = $(if $(MUSL),$(if $(FOREIGN),target/musl/$(FOREIGN)))
 HEADERS_ONLY = $(if $(HEADERS),TARGET_CFLAGS="-nostdinc -isystem $(abspath $(HEADERS))/usr/include/$(FOREIGN)-linux-musl \
 	-isystem $$($(CC_FOR_MUSL) -print-file-name=include)")
 CRATES = $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
+static: export KPX_COMMIT ?= $(shell git rev-parse HEAD)
 .PHONY: static
 static: KERNELS =
 static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),$(if $(FOREIGN),gcc-$(FOREIGN)-linux-gnu qemu-user-static,musl-tools))

@@ -27,7 +27,8 @@ pub(crate) const REFUSED: &[&str] = &["full-iptables", "full-ipvs", "userspace-1
 /// Formats beside those that every command has.
 const EXTRA: &[(&str, &[&str])] = &[
     ("doctor", &["short", "junit", "prom", "npd"]),
-    ("trace", &["mermaid", "dot", "svg"]),
+    ("trace", &["picture", "svg", "mermaid", "dot"]),
+    ("why", &["picture", "svg"]),
 ];
 
 /// Files of a bundle.

@@ -1,6 +1,6 @@
 //! Services named as for kubectl, and the line that says whose node a page is about.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::nodes::bundle_of;
 use crate::support::{Ran, broken, kpx, kpx_on};
@@ -121,6 +121,62 @@ async fn a_wrong_name_gets_similar_ones_and_a_name_of_several_all() {
     );
     let ran = kpx(&["--from", from, "why", "nginx-svc", "-n", "other"]).await;
     assert!(ran.out.contains("other/nginx-svc"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_name_alone_is_looked_up_in_the_namespace_of_the_context() {
+    let twice = |text: &str| {
+        let mut list: Value = serde_json::from_str(text).unwrap();
+        let items = list["items"].as_array_mut().unwrap();
+        let is_it = |of: &&Value| of["metadata"]["name"] == "nginx-svc";
+        let mut copy = items.iter().find(is_it).unwrap().clone();
+        copy["metadata"]["namespace"] = "other".into();
+        copy["spec"]["clusterIP"] = "10.97.54.249".into();
+        copy["spec"]["clusterIPs"] = json!(["10.97.54.249"]);
+        items.push(copy);
+        list.to_string()
+    };
+    let bundle = broken("seed-ipvs", &[("cluster/services.json", &twice)]);
+    let kubeconfig = bundle.path().join("kubeconfig");
+    let contexts = ["default", "other", "none"].map(|namespace| {
+        json!({"name": namespace, "context": {"cluster": "c", "user": "u", "namespace": namespace}})
+    });
+    let config = json!({
+        "contexts": contexts,
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let (path, kubeconfig) = (
+        bundle.path().to_str().unwrap(),
+        kubeconfig.to_str().unwrap(),
+    );
+    let on = async |context: &str, more: &[&str]| {
+        // The node is read live: an empty folder as its root.
+        let node = ["--cluster-from", path, "--root", path];
+        let cluster = ["--kubeconfig", kubeconfig, "--context", context];
+        kpx(&[&node[..], &cluster, &["trace", "nginx-svc"], more].concat()).await
+    };
+    for (context, more, found) in [
+        (
+            "default",
+            &[][..],
+            "default/nginx-svc (10.97.54.248:80/tcp)",
+        ),
+        ("other", &[], "other/nginx-svc (10.97.54.249:80/tcp)"),
+        (
+            "other",
+            &["-n", "default"],
+            "default/nginx-svc (10.97.54.248:80/tcp)",
+        ),
+    ] {
+        let ran = on(context, more).await;
+        assert!(ran.out.contains(found), "{context} {more:?}: {ran}");
+    }
+    // A namespace without such a Service decides nothing.
+    let ran = on("none", &[]).await;
+    let several = "2 Services are named nginx-svc: default/nginx-svc, other/nginx-svc";
+    refused(&ran, &[several]);
 }
 
 #[tokio::test]

@@ -298,7 +298,7 @@ async fn a_picture_is_beside_the_text_of_its_trace() {
     let title = pictures[0]
         .children()
         .find(|of| of.has_tag_name(("http://www.w3.org/2000/svg", "title")));
-    assert!(text(title.unwrap()).starts_with("Path of a packet to default/nginx-svc"));
+    assert!(text(title.unwrap()).starts_with("Connections to default/nginx-svc"));
     let drawn = kpx_on("ir16-foreign-drops", &["trace", "default/nginx-svc"])
         .await
         .out;

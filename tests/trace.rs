@@ -304,7 +304,7 @@ async fn errors_name_the_next_step() {
         &["www.example.com:80"],
         &["default/nginx-svc", "--source", "nobody"],
         &["default/nginx-svc", "--source", "fd00::1"],
-        &["default/nginx-svc", "-o", "picture"],
+        &["default/nginx-svc", "-o", "image"],
         &["shop/db"],
         &["shop/legacy-db"],
         &["default/nginx-svc", "--probe"],
@@ -477,15 +477,9 @@ fn classed(document: &str, class: &str) -> Vec<String> {
 async fn a_drop_is_red_in_the_picture_and_named_with_its_rule() {
     let drawn = trace("ir16-foreign-drops", &["default/nginx-svc", "-o", "svg"]).await;
     let red = classed(&drawn.out, "bad");
-    let rule =
-        "prerouting: raw PREROUTING:1 drops -d 10.97.54.248/32 -p tcp -m tcp --dport 80 -j DROP";
+    let rule = "raw PREROUTING rule 1 drops owner: unknown, but not kube-proxy";
     assert!(red.iter().any(|text| text == rule), "{red:?}");
-    assert!(red.iter().any(|text| text.starts_with("LOST: ")), "{red:?}");
-    assert!(
-        red.iter()
-            .any(|text| text == "dropped: dropped by rule 1 of raw PREROUTING"),
-        "{red:?}"
-    );
+    assert!(red.iter().any(|text| text == "LOST:"), "{red:?}");
     assert!(
         drawn.out.contains(".bad .step{fill:#fdeceb;stroke:#b3261e"),
         "{drawn}"
@@ -530,14 +524,21 @@ async fn each_box_of_a_picture_is_joined_to_another() {
         }
         let svg = kpx(&[&args[..5], &["svg"]].concat()).await.out;
         let parsed = roxmltree::Document::parse(&svg).unwrap();
-        let count = |class: &str| {
+        let of = |class: &'static str| {
             let all = parsed.descendants();
-            all.filter(|node| node.attribute("class") == Some(class))
-                .count()
+            all.filter(move |node| {
+                let classes = node.attribute("class").unwrap_or_default();
+                classes.split(' ').next() == Some(class)
+            })
         };
-        // A path is a tree, but for branches that join again.
-        let paths = svg.matches(">from ").count();
-        assert!(count("edge") + paths >= count("step"), "{name}: {svg}");
+        let left = of("step").map(|node| node.attribute("x").unwrap().parse::<usize>().unwrap());
+        let clients = left.clone().filter(|x| Some(*x) == left.clone().min());
+        // A wire leads to each box but those of clients.
+        assert_eq!(
+            of("edge").count() + clients.count(),
+            of("step").count(),
+            "{name}: {svg}"
+        );
     }
 }
 
@@ -549,7 +550,7 @@ async fn many_backends_share_a_box_in_the_picture_and_no_text_leaves_its_box() {
     let ends = classed(&drawn, "unclear");
     assert!(
         ends.iter()
-            .any(|text| text.starts_with("10 backends 10%  ")),
+            .any(|text| text.starts_with("10.") && text.contains(" and 6 more")),
         "{drawn}"
     );
     let parsed = roxmltree::Document::parse(&drawn).unwrap();

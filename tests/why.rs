@@ -1090,3 +1090,30 @@ async fn a_node_port_on_a_loopback_address_ends_at_kube_proxys_own_listener() {
     // An older release has no such listener: the program is another one.
     assert_eq!(host(&changes[2..]).await, "misled");
 }
+
+#[tokio::test]
+async fn connections_are_drawn_with_what_is_missing_and_what_stops_them() {
+    for (name, recording, target) in [
+        ("missing-rule", "ir03-missing-rule", "default/redis-master"),
+        ("foreign-drop", "ir16-foreign-drops", "default/nginx-svc"),
+        ("works", "full-ipvs", "shop/cart"),
+        ("source-ranges", "full-iptables", "edge/web-restricted"),
+        ("no-endpoints", "full-nftables", "shop/empty"),
+        ("no-service", "full-iptables", "shop/nosuch"),
+    ] {
+        let drawn = kpx_on(recording, &["why", target, "-o", "picture"]).await;
+        for line in drawn.out.lines() {
+            let fits = line.chars().count() <= 80 || line.starts_with("fix: ");
+            assert!(fits, "{name}: {line}");
+        }
+        let svg = kpx_on(recording, &["why", target, "-o", "svg"]).await;
+        assert_eq!(svg.code, drawn.code, "{name}");
+        let parsed = roxmltree::Document::parse(&svg.out).unwrap();
+        let texts = parsed.descendants().filter(|of| of.has_tag_name("text"));
+        assert!(texts.count() > 5, "{name}: {svg}");
+        insta::assert_snapshot!(format!("picture-{name}"), drawn);
+    }
+    let plain = ["why", "default/redis-master", "-o", "picture", "--ascii"];
+    let plain = kpx_on("ir03-missing-rule", &plain).await;
+    assert!(plain.out.is_ascii() && !plain.out.contains('?'), "{plain}");
+}

@@ -104,12 +104,13 @@ pub fn command() -> clap::Command {
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
-        "complete" | "completions" | "help" | "man" | "mcp" | "report" | "serve" | "snapshot"
-        | "version" => {
+        "complete" | "completions" | "help" | "man" | "mcp" | "report" | "screen" | "serve"
+        | "snapshot" | "version" => {
             return Vec::new();
         }
         "doctor" => &["short", "junit", "prom", "npd"],
-        "trace" => &["mermaid", "dot", "svg"],
+        "trace" => &["picture", "svg", "mermaid", "dot"],
+        "why" => &["picture", "svg"],
         _ => &[],
     };
     [&Format::NAMES[..], extra].concat()
@@ -320,7 +321,7 @@ pub enum Command {
     /// reply included, as of `kpx why`: works, refused, lost, misled, partly or unknown. If it fails, the notes have the cause and
     /// the fix. Of a Service with several ports, each port is traced. Read-only, and sends no packet unless you pass --probe.
     ///
-    /// Formats of its own: mermaid and dot, for these programs, and svg, a picture for a browser.
+    /// Formats of its own: picture, which draws the connections; svg, the same for a browser; mermaid and dot, for these programs.
     #[command(after_help = trace::SHORT_EXAMPLES, after_long_help = trace::EXAMPLES)]
     Trace(TraceArgs),
 
@@ -333,6 +334,8 @@ pub enum Command {
     /// repaired in a simulation, makes them work; it is printed with its owner, and with its time if that is known. The fix
     /// follows. If everything that kpx sees works, it lists what it cannot see. Read-only, and sends no packet unless you pass
     /// --probe.
+    ///
+    /// Formats of its own: picture, which draws the connections, and svg, the same for a browser.
     #[command(after_help = why::SHORT_EXAMPLES, after_long_help = why::EXAMPLES)]
     Why(WhyArgs),
 
@@ -444,6 +447,10 @@ pub enum Command {
     #[command(hide = true)]
     Complete,
 
+    /// Show Services on a screen: what kpx does without a command, where it has a terminal
+    #[command(hide = true)]
+    Screen,
+
     /// Keep a pod running while its standard input is open
     #[command(hide = true)]
     Pod(PodArgs),
@@ -474,6 +481,7 @@ impl Command {
             Self::Migrate(_) => "migrate",
             Self::Access(_) => "access",
             Self::Complete => "complete",
+            Self::Screen => "screen",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Help(_) => "help",

@@ -20,8 +20,8 @@ use super::shared::session::Session;
 use super::shared::terminal::Terminal;
 use super::{
     access, bridge, cleanup, completions, diff, doctor, explain, help, man, mcp, migrate, pod,
-    preflight, reconcile, render, report, resolve, serve, show, snapshot, top, trace, version,
-    watch, why,
+    preflight, reconcile, render, report, resolve, screen, serve, show, snapshot, top, trace,
+    version, watch, why,
 };
 use crate::cli::parser::{Cli, Command};
 use crate::command::bridge::args::{BridgeAction, BridgeArgs};
@@ -112,6 +112,10 @@ async fn run_parsed(
     words: &[OsString],
     io: &mut Io<'_>,
 ) -> Result<u8, Failure> {
+    let parsed = match parsed {
+        Err(answer) => screen_of(words, io).ok_or(answer),
+        parsed => parsed,
+    };
     let code = match parsed {
         Ok(cli) => {
             let session = Session::new(&cli, words, io)?;
@@ -122,6 +126,16 @@ async fn run_parsed(
     // Writing what is still buffered can fail as well.
     io.out.flush()?;
     Ok(code)
+}
+
+/// Returns the command line `words`, which name no command, as one that opens the screen; `None` without a terminal.
+fn screen_of(words: &[OsString], io: &Io<'_>) -> Option<Cli> {
+    if !(io.terminal && io.interactive) {
+        return None;
+    }
+    let whole: Vec<OsString> = words.iter().cloned().chain(["screen".into()]).collect();
+    let cli = Cli::parse_from_words(&whole).ok()?;
+    matches!(cli.command, Command::Screen).then_some(cli)
 }
 
 /// Prints clap's answer: an error, or the help or version that was asked for.
@@ -213,6 +227,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
             Ok(CLEAN)
         }
         Command::Complete => completions::run::services(session, io).await,
+        Command::Screen => Box::pin(screen::run::run(session, io)).await,
         Command::Pod(args) => pod::run::run(session, io, args).await,
         Command::Version(args) => version::run::run(io, args),
     }

@@ -18,6 +18,7 @@ pub(crate) mod reconcile;
 pub(crate) mod render;
 pub(crate) mod report;
 pub(crate) mod resolve;
+pub(crate) mod screen;
 pub(crate) mod serve;
 mod shared;
 pub(crate) mod show;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Returns `text` with each other character replaced by one similar ASCII character, so that columns stay aligned.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
@@ -14,9 +14,10 @@ fn nearest(c: char) -> char {
     match c {
         // Those of colours.
         c if c.is_ascii() || ('\u{fdd0}'..='\u{fdef}').contains(&c) => c,
-        '\u{2010}'..='\u{2015}' | '─' | '━' | '═' => '-',
+        '\u{2010}'..='\u{2015}' | '─' | '━' | '═' | '╌' => '-',
         '│' | '┃' | '║' => '|',
-        '├' | '└' | '┌' | '┐' | '┘' | '┤' | '┬' | '┴' | '┼' | '╰' | '╭' | '✓' | '✔' => {
+        '╎' => ':',
+        '├' | '└' | '┌' | '┐' | '┘' | '┤' | '┬' | '┴' | '┼' | '╰' | '╭' | '╮' | '╯' | '✓' | '✔' => {
             '+'
         }
         '→' | '⇒' | '▶' | '›' | '»' => '>',

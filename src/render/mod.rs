@@ -9,6 +9,7 @@ mod page;
 pub(crate) mod palette;
 mod progress;
 pub(crate) mod prometheus;
+pub(crate) mod scene;
 mod stream;
 mod text;
 
@@ -16,6 +17,7 @@ use std::io::{self, BufWriter, Write};
 
 use serde::{Serialize, Serializer};
 
+pub(crate) use ascii::plain;
 pub(crate) use board::Board;
 #[cfg(test)]
 pub(crate) use board::glass;
@@ -24,7 +26,7 @@ pub(crate) use origin::{Origin, OriginSource, line_of_several};
 pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
-pub(crate) use text::TextWriter;
+pub(crate) use text::{TextWriter, runs};
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///
@@ -137,7 +139,7 @@ pub(crate) fn write<R: Report>(
             report.page(&mut page);
             let text = page.into_text();
             if style.ascii {
-                out.write_all(ascii::plain(&text).as_bytes())
+                out.write_all(plain(&text).as_bytes())
             } else {
                 out.write_all(text.as_bytes())
             }

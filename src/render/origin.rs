@@ -38,7 +38,7 @@ pub(crate) enum OriginSource {
 
 impl Origin {
     /// Returns it as a line: `node1, recording of 20 Nov 2026 12:44 UTC, ipvs`.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let name = match (&self.node, self.source) {
             (Some(name), _) => name,
             (None, OriginSource::Machine) => "this node",

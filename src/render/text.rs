@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::{mem, str};
 
+use super::markup::visible;
 use super::page::{Tone, UNTONED};
 
 /// A writer of UTF-8 that shows control characters, those that change the direction of text, and invalid bytes as `\u001b`
@@ -99,6 +100,27 @@ impl Write for TextWriter<'_> {
 fn are_plain(bytes: &[u8]) -> bool {
     let is_plain = |byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
     bytes.iter().fold(true, |all, &byte| all & is_plain(byte))
+}
+
+/// Returns the parts of a line of a page, each with its colour; what a terminal would obey is shown.
+pub(crate) fn runs(line: &str) -> Vec<(Option<Tone>, String)> {
+    let mut runs: Vec<(Option<Tone>, String)> = Vec::new();
+    let mut tone = None;
+    let mut text = String::new();
+    for c in visible(line).chars() {
+        if !is_internal(c) {
+            text.push(c);
+            continue;
+        }
+        if !text.is_empty() {
+            runs.push((tone, mem::take(&mut text)));
+        }
+        tone = Tone::marked(c);
+    }
+    if !text.is_empty() {
+        runs.push((tone, text));
+    }
+    runs
 }
 
 /// Returns whether a terminal may obey `c`, or show the text around it in another order than it has.

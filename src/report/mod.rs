@@ -6,6 +6,7 @@ pub(crate) mod history;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod packets;
+pub(crate) mod picture;
 pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod program;

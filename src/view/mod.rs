@@ -16,6 +16,7 @@ pub(crate) mod mode;
 pub(crate) mod modules;
 pub(crate) mod near;
 pub(crate) mod nodeports;
+pub(crate) mod picture;
 pub(crate) mod portals;
 pub(crate) mod programmed;
 pub(crate) mod service;

@@ -15,8 +15,9 @@ use sha2::{Digest as _, Sha256};
 use crate::command::diff::report::DiffReport;
 use crate::command::doctor::report::DoctorReport;
 use crate::command::show::report::ShowReport;
-use crate::command::trace::report::{PICTURE, TraceReport};
+use crate::command::trace::report::TraceReport;
 use crate::render::markup::{Attribute, Markup};
+use crate::render::scene::DRAWING;
 use crate::render::{Style, Tone, palette};
 use crate::report::history::ChangeEvent;
 use crate::report::plan::PlanReport;
@@ -24,7 +25,7 @@ use crate::report::plan::PlanReport;
 /// The style sheet: the colours, the page, and the pictures of traces.
 static STYLE: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "{}{}{PICTURE}",
+        "{}{}{DRAWING}",
         palette::variables(),
         include_str!("html/page.css")
     )

@@ -85,6 +85,7 @@ fn reads(command: &Command) -> bool {
         | Command::Reconcile(_)
         | Command::Render(_)
         | Command::Report(_)
+        | Command::Screen
         | Command::Serve(_)
         | Command::Show(_)
         | Command::Top(_)
@@ -142,6 +143,7 @@ fn reaches_others(command: &Command) -> bool {
         | Command::Snapshot(_)
         | Command::Report(_)
         | Command::Resolve(_)
+        | Command::Screen
         | Command::Reconcile(_)
         | Command::Cleanup(_) => true,
         Command::Preflight(args) => !(args.load || args.persist),

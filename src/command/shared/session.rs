@@ -209,6 +209,22 @@ impl Session {
         session
     }
 
+    /// Returns the same session, which draws no progress.
+    pub(in crate::command) fn silent(&self) -> Self {
+        Self {
+            progress: false,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the session for Node `name`, of which nothing is known yet.
+    pub(in crate::command) fn anew(&self, name: &str) -> Self {
+        Self {
+            noted: Noted::default(),
+            ..self.named(Some(name))
+        }
+    }
+
     /// Returns the session for Node `name` of several.
     pub(in crate::command) fn for_node(&self, name: &str) -> Self {
         Self {

@@ -71,7 +71,9 @@ pub(in crate::command) async fn run(
     let mut reader = Reader::new(session, mode).await;
     let on_screen =
         io.terminal && io.interactive && args.count.is_none() && session.output.is_none();
-    let mut screen = on_screen.then(|| Screen::open(args.sort, dots(session.style.ascii)));
+    let mut screen = on_screen
+        .then(|| Screen::open(args.sort, dots(session.style.ascii)))
+        .transpose()?;
     let mut interrupts = clock::Interrupts::listen();
     let mut left = args.count;
     let mut due = Instant::now();

@@ -1,17 +1,17 @@
 //! The screen of `kpx top`.
 
 use std::io;
-use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row as Cells, Table, TableState};
-use ratatui::{DefaultTerminal, Frame};
 
 use super::report::{BACKEND_COLUMNS, SERVICE_COLUMNS, TopReport, backend_cells, service_cells};
 use super::view::{Row, SortKey};
+use crate::command::shared::display::{Display, Filter, interrupts};
 use crate::render::{shorten, wrap};
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
@@ -32,7 +32,7 @@ const BACKENDS: [u16; 9] = [0, 7, 7, 9, 8, 6, 8, 11, 36];
 
 /// The terminal, until it is dropped.
 pub(super) struct Screen {
-    terminal: DefaultTerminal,
+    display: Display,
     report: Option<TopReport>,
     state: State,
 }
@@ -43,9 +43,7 @@ struct State {
     selected: Option<(PortName, Proto)>,
     /// Whether the backends of the selected Service are shown.
     is_open: bool,
-    filter: String,
-    /// Whether keys are letters of the filter.
-    typing: bool,
+    filter: Filter,
     paused: bool,
     /// What stands for the middle of a long name.
     dots: &'static str,
@@ -53,12 +51,12 @@ struct State {
 
 impl Screen {
     /// Takes the terminal.
-    pub(super) fn open(sort: SortKey, dots: &'static str) -> Self {
-        Self {
-            terminal: ratatui::init(),
+    pub(super) fn open(sort: SortKey, dots: &'static str) -> io::Result<Self> {
+        Ok(Self {
+            display: Display::open()?,
             report: None,
             state: State::new(sort, dots),
-        }
+        })
     }
 
     /// Shows a reading, unless the screen is paused.
@@ -71,22 +69,17 @@ impl Screen {
 
     /// Takes the keys typed since the last call; returns whether one of them ends it.
     pub(super) fn look(&mut self) -> io::Result<bool> {
-        let mut is_changed = false;
-        while event::poll(Duration::ZERO)? {
-            is_changed = true;
-            if let Event::Key(key) = event::read()?
-                && key.kind != KeyEventKind::Release
-            {
-                let rows = self
-                    .report
-                    .as_ref()
-                    .map_or(&[][..], |report| &report.services);
-                if self.state.press(key, rows) {
-                    return Ok(true);
-                }
-            }
+        let typed = self.display.typed()?;
+        let rows = self.report.as_ref();
+        let rows = rows.map_or(&[][..], |report| &report.services);
+        if typed
+            .keys
+            .into_iter()
+            .any(|key| self.state.press(key, rows))
+        {
+            return Ok(true);
         }
-        if is_changed {
+        if typed.is_changed {
             self.draw()?;
         }
         Ok(false)
@@ -95,26 +88,19 @@ impl Screen {
     fn draw(&mut self) -> io::Result<()> {
         let (report, state) = (&self.report, &self.state);
         if let Some(report) = report {
-            self.terminal.draw(|frame| state.draw(report, frame))?;
+            self.display.draw(|frame| state.draw(report, frame))?;
         }
         Ok(())
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
-    }
-}
-
 impl State {
-    const fn new(sort: SortKey, dots: &'static str) -> Self {
+    fn new(sort: SortKey, dots: &'static str) -> Self {
         Self {
             sort,
             selected: None,
             is_open: false,
-            filter: String::new(),
-            typing: false,
+            filter: Filter::default(),
             paused: false,
             dots,
         }
@@ -122,29 +108,17 @@ impl State {
 
     /// Takes a key; returns whether it ends the screen.
     fn press(&mut self, key: KeyEvent, rows: &[Row]) -> bool {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if control && key.code == KeyCode::Char('c') {
+        if interrupts(key) {
             return true;
         }
-        if self.typing {
-            match key.code {
-                KeyCode::Char(letter) => self.filter.push(letter),
-                KeyCode::Backspace => drop(self.filter.pop()),
-                KeyCode::Esc => {
-                    self.filter.clear();
-                    self.typing = false;
-                }
-                KeyCode::Enter => self.typing = false,
-                _ => {}
-            }
+        if self.filter.press(key.code) {
             return false;
         }
         match key.code {
             KeyCode::Char('q') => return true,
             KeyCode::Esc if self.is_open => self.is_open = false,
-            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Esc => self.filter.text.clear(),
             KeyCode::Enter => self.is_open = !self.is_open && !self.listed(rows).is_empty(),
-            KeyCode::Char('/') => self.typing = true,
             KeyCode::Char(' ') => self.paused = !self.paused,
             KeyCode::Char('s') => {
                 let at = KEYS.iter().position(|(key, _)| *key == self.sort);
@@ -164,7 +138,7 @@ impl State {
     /// Returns the rows that the filter leaves, in order.
     fn listed(&self, rows: &[Row]) -> Vec<Row> {
         let left = rows.iter();
-        let left = left.filter(|row| row.service.to_string().contains(&self.filter));
+        let left = left.filter(|row| row.service.to_string().contains(&self.filter.text));
         let mut left: Vec<_> = left.cloned().collect();
         self.sort.sort(&mut left);
         left
@@ -220,14 +194,11 @@ impl State {
 
     /// Returns the line that explains the keys.
     fn keys(&self) -> String {
-        if self.typing {
-            return format!("filter: {}_   Enter keeps it, Esc clears it", self.filter);
+        if let Some(prompt) = self.filter.prompt() {
+            return prompt;
         }
         let sorted = KEYS.iter().find(|(key, _)| *key == self.sort);
-        let filter = match self.filter.as_str() {
-            "" => "/ filter".to_owned(),
-            text => format!("/ filter: {text}"),
-        };
+        let filter = self.filter.key();
         let enter = if self.is_open {
             "Enter list"
         } else {

@@ -22,7 +22,7 @@ Examples:
   kpx trace nodeport:31082 --source external   a NodePort, from outside
   kpx trace [fd00:10:96::12]:80 -o wide        with every rule in full
   kpx trace default/nginx-svc --mode nftables  in another mode
-  kpx trace default/nginx-svc -o svg > way.svg a picture, drops in red
+  kpx trace default/nginx-svc -o picture       the connections, drawn
   kpx trace default/nginx-svc --probe          and open one real connection
   kpx trace default/nginx-svc --live           and let the kernel trace one
 

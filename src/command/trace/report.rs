@@ -1,12 +1,12 @@
 //! The result of `kpx trace`.
 
+mod drawing;
 mod graph;
 mod human;
 mod live;
 pub(crate) mod nodes;
 mod onward;
 mod steps;
-mod svg;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::render::{Page, Report};
 use crate::report::probe::ProbeRow;
 use crate::report::{FOUND, UNKNOWN, fate};
+use crate::view::picture::Picture;
 use kpx_judge::trace::{self, Effect, Hook, Hop, Outcome, Subsystem, Verdict, why};
 use kpx_judge::verdict::{self, Fate, Onward};
 use kpx_node::backend::Mode;
@@ -23,11 +24,11 @@ use kpx_node::net::Proto;
 use kpx_node::owner::software::Maker;
 use kpx_node::owner::{EndpointState, Owners, Port};
 
+pub(crate) use drawing::{picture, scene, svg};
 pub(crate) use graph::{dot, mermaid};
 pub(crate) use human::all;
 use live::Agreement;
 pub(crate) use live::Observation;
-pub(crate) use svg::{PICTURE, picture, svg};
 
 /// The outcome of `kpx trace`: the trace from the first source, and from all sources if there are several.
 #[derive(Debug, Serialize)]
@@ -58,6 +59,9 @@ pub(crate) struct TraceReport {
     /// What the kernel did with one packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Observation>,
+    /// The connections, as they are drawn.
+    #[serde(skip)]
+    pub picture: Picture,
 }
 
 /// The trace from one source.

@@ -9,7 +9,7 @@ use futures_util::future::join;
 use super::args::TraceArgs;
 use super::observe::Seen;
 use super::report::nodes::TraceOfNodes;
-use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, svg};
+use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, picture, svg};
 use super::{live, observe};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::taken;
@@ -21,7 +21,9 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::service_name;
 use crate::command::shared::session::{Parts, Readable as _, Session};
+use crate::view;
 use crate::view::near::{meant, nearest};
+use crate::view::picture::Picture;
 use kpx_judge::check::{self, Facts};
 use kpx_judge::diff;
 use kpx_judge::trace::mismatch;
@@ -31,8 +33,8 @@ use kpx_judge::trace::question::{
 use kpx_judge::trace::sources::{self, Source};
 use kpx_judge::trace::target::{Found, Target, TargetError};
 use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
-use kpx_judge::verdict::{self, Judge, Kind, Question};
-use kpx_judge::why::{self, Asked, Cause, Degree, Look};
+use kpx_judge::verdict::{self, Cell, Client, Judge, Kind, Question};
+use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Evidence, Item};
@@ -42,7 +44,12 @@ use kpx_node::node::links::{Address, Addresses};
 use kpx_node::owner::{self, Owners, Port};
 
 /// The output formats of a trace, beside the common ones.
-const FORMATS: &[Extra<TraceReport>] = &[("mermaid", mermaid), ("dot", dot), ("svg", svg)];
+const FORMATS: &[Extra<TraceReport>] = &[
+    ("picture", picture),
+    ("svg", svg),
+    ("mermaid", mermaid),
+    ("dot", dot),
+];
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -201,9 +208,17 @@ async fn trace_here(
         Some(across) => across.judge(&node),
         None => Judge::new(&node),
     };
-    let sources = match seen {
-        Some(seen) => vec![seen.source(&node)?],
-        None => chosen(&judge, args.source.as_deref(), found, at)?,
+    let unserved = Port::nobody(found.port, Proto::Tcp);
+    let target = aimed_at(found, at, &unserved);
+    let kind = target.kind;
+    let (clients, sources): (Vec<Client>, Vec<Source>) = if let Some(seen) = seen {
+        let source = seen.source(&node)?;
+        (vec![Client::at(source.entry)], vec![source])
+    } else {
+        let chosen = judge
+            .clients(target, args.source.as_deref())
+            .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+        chosen.into_iter().unzip()
     };
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
@@ -249,10 +264,45 @@ async fn trace_here(
     // Only the API has the desired state; names in the rules cannot show that the rules are wrong.
     let is_told = owners.source == owner::Source::Api && owners.gaps.is_empty();
     let fails = judged.iter().any(|verdict| verdict.fate.fails());
-    let causes = if fails && is_told && assumed.is_none() {
-        why_not(session, SocketAddr::new(found.addr, found.port), args).await?
+    let explained = if fails && is_told && assumed.is_none() {
+        let at = SocketAddr::new(found.addr, found.port);
+        Some(why_not(session, at, args).await?)
     } else {
-        Vec::new()
+        None
+    };
+    let causes = match &explained {
+        Some(Ok(answer)) => causes(answer),
+        Some(Err(error)) => vec![format!("the cause is unknown: {error}")],
+        None => Vec::new(),
+    };
+    let drawn = {
+        let cells: Vec<Cell> = clients
+            .iter()
+            .zip(&sources)
+            .zip(flows.iter().zip(&walks))
+            .zip(&judged)
+            .map(|(((client, source), (flow, outcomes)), verdict)| Cell {
+                kind,
+                client: *client,
+                from: source.name.clone(),
+                flow: flow.clone(),
+                outcomes: outcomes.clone(),
+                verdict: verdict.clone(),
+                arrival: None,
+            })
+            .collect();
+        let name = service.map_or_else(
+            || SocketAddr::new(found.addr, found.port).to_string(),
+            |port| port.name.to_string(),
+        );
+        let endpoints: Vec<_> = service.into_iter().flat_map(EndpointRow::all).collect();
+        let known = explained.as_ref().and_then(|answer| answer.as_ref().ok());
+        let causes = known.map_or(&[][..], |answer| &answer.causes);
+        view::picture::of(
+            cells.iter().map(|cell| (name.clone(), cell)),
+            causes,
+            &endpoints,
+        )
     };
     let mut traces: Vec<_> = sources
         .iter()
@@ -271,6 +321,7 @@ async fn trace_here(
         first.notes.splice(0..0, all);
     }
     let mut report = report(&node, assumed, service, traces)?;
+    report.picture = drawn;
     if let (Some(seen), [flow, ..], [walk, ..]) = (seen, flows.as_slice(), walks.as_slice()) {
         report.live = seen.compare(
             &trace::forwarded(&node, flow, walk),
@@ -343,12 +394,12 @@ pub(super) fn aim(
     Ok((found, owners, proto))
 }
 
-/// Returns why connections to `at` fail, and how to fix that.
+/// Returns why connections to `at` fail.
 async fn why_not(
     session: &Session,
     at: SocketAddr,
     args: &TraceArgs,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Result<Answer, Unanswered>, Failure> {
     let checks = check::of_proxy();
     let mut items: BTreeSet<Item> = check::needs(&checks);
     items.extend(why::needs());
@@ -367,11 +418,14 @@ async fn why_not(
         None => look,
     });
     let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
-    let mut answer = match answer {
-        Ok(answer) => answer,
-        Err(error) => return Ok(vec![format!("the cause is unknown: {error}")]),
-    };
-    reach_all(session, answer.fixes_mut());
+    Ok(answer.map(|mut answer| {
+        reach_all(session, answer.fixes_mut());
+        answer
+    }))
+}
+
+/// Returns the causes that surely break the connections, each with its fix.
+fn causes(answer: &Answer) -> Vec<String> {
     let causes = answer
         .causes
         .iter()
@@ -386,7 +440,7 @@ async fn why_not(
         });
         notes.extend(fix.filter(|fix| !notes.contains(fix)));
     }
-    Ok(notes)
+    notes
 }
 
 /// Returns the failure for a chain that was not read, although all were to be.
@@ -438,30 +492,24 @@ async fn near(session: &Session, text: &str) -> Vec<String> {
     nearest(name, names(services))
 }
 
-/// The sources to trace from: the given one, or those with a way to the target.
-fn chosen(
-    judge: &Judge<'_>,
-    asked: Option<&str>,
+/// Returns the target of the packets: the port `service`, or the port `unserved` of an address that no Service has.
+fn aimed_at<'p>(
     found: Found,
-    service: Option<&Port>,
-) -> Result<Vec<Source>, Failure> {
-    let nobody = Port::nobody(found.port, Proto::Tcp);
-    let port = service.unwrap_or(&nobody);
+    service: Option<&'p Port>,
+    unserved: &'p Port,
+) -> verdict::Target<'p> {
+    let port = service.unwrap_or(unserved);
     let role = port.addresses.iter().find(|(_, at)| *at == found.addr);
     let kind = match role {
         Some((role, _)) => Kind::Address(*role),
         None if service.is_some() => Kind::NodePort,
         None => Kind::Endpoint,
     };
-    let target = verdict::Target {
+    verdict::Target {
         port,
         kind,
         at: SocketAddr::new(found.addr, found.port),
-    };
-    let clients = judge
-        .clients(target, asked)
-        .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
-    Ok(clients.into_iter().map(|(_, source)| source).collect())
+    }
 }
 
 fn trace(
@@ -542,5 +590,6 @@ fn report(
         ports: Vec::new(),
         probe: None,
         live: None,
+        picture: Picture::default(),
     })
 }

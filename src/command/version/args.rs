@@ -4,7 +4,7 @@ use clap::Args;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  kpx version                            the same as kpx --version
+  kpx version                            and the releases that kpx knows
   kpx version --digest                   compare two copies of kpx";
 
 /// Options of `kpx version`.

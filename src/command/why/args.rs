@@ -21,6 +21,7 @@ Examples:
   kpx why 10.96.0.10                         by an address
   kpx why nodeport:31082 --source external   for clients outside
   kpx why demo/web --all-nodes               on which nodes it works
+  kpx why demo/web -o picture                the connections, drawn
   kpx --from node1.tar.gz why demo/web       on a bundle
 
 Exit status: 0 works, 1 refused, lost, misled or partly, 3 unknown";
@@ -65,4 +66,17 @@ pub struct WhyArgs {
     /// The nodes to read.
     #[command(flatten)]
     pub nodes: NodesArgs,
+}
+
+impl WhyArgs {
+    /// Returns the options of an explanation of `target` with all defaults.
+    pub(crate) fn of(target: &str) -> Self {
+        Self {
+            target: target.to_owned(),
+            service: ServiceArgs::default(),
+            source: None,
+            probe: None,
+            nodes: NodesArgs::one(),
+        }
+    }
 }

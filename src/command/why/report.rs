@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::render::{Page, Report};
+use crate::render::{Page, Report, Style};
 use crate::report::fate::{self, headline};
+use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
+use crate::view::picture::Picture;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
@@ -27,6 +29,9 @@ pub(crate) struct WhyReport {
     /// Results of real connections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probed>,
+    /// The connections, as they are drawn.
+    #[serde(skip)]
+    pub picture: Picture,
 }
 
 /// The result of a real connection.
@@ -50,7 +55,15 @@ impl Report for WhyReport {
         let answer = &self.answer;
         let lead = format!("{}: ", headline(page, answer.fate));
         page.hang(&lead, "  ", &answer.sentence);
-        fixes(page, answer);
+        for (command, text) in fixes(answer) {
+            match command {
+                Some(command) => {
+                    page.line(&format!("fix: {command}"));
+                    page.para("  ", &text);
+                }
+                None => page.para("fix: ", &text),
+            }
+        }
         if !answer.paths.is_empty() {
             page.line("");
             paths(page, &answer.paths);
@@ -99,9 +112,41 @@ impl Report for WhyReport {
     }
 }
 
-/// Adds the fixes of the causes that surely break the connections, each command once.
-fn fixes(page: &mut Page, answer: &Answer) {
+/// Returns the texts around the picture.
+fn caption(answer: &Answer) -> Caption {
+    let fixes = fixes(answer).into_iter().flat_map(|(command, text)| {
+        let lead = if command.is_some() { "" } else { "fix" };
+        let command = command.map(|command| Foot::Command("fix", command));
+        command.into_iter().chain([Foot::Text(lead, text)])
+    });
+    let causes = answer.causes.iter();
+    let also = causes
+        .filter(|of| of.sentence != answer.sentence)
+        .map(|of| Foot::Text("also", of.sentence.clone()));
+    let unknown = answer.unknown.iter();
+    let unknown = unknown.map(|text| Foot::Text("unknown", text.clone()));
+    let service = answer.service.as_deref().unwrap_or("an address");
+    Caption {
+        title: format!("Connections to {service}"),
+        heads: vec![(answer.fate, answer.sentence.clone())],
+        feet: fixes.chain(also).chain(unknown).collect(),
+    }
+}
+
+/// Returns the picture as text.
+pub(crate) fn picture(report: &WhyReport, style: Style) -> String {
+    picture::text(&report.picture, &caption(&report.answer), style)
+}
+
+/// Returns the picture as a document of SVG.
+pub(crate) fn svg(report: &WhyReport, _: Style) -> String {
+    picture::scene(&report.picture, &caption(&report.answer)).svg()
+}
+
+/// Returns the fixes of the causes that surely break the connections, each once: a command if there is one, and a text.
+fn fixes(answer: &Answer) -> Vec<(Option<String>, String)> {
     let mut told: Vec<String> = Vec::new();
+    let mut fixes = Vec::new();
     let first = answer.fix.iter();
     let others = answer
         .causes
@@ -115,14 +160,9 @@ fn fixes(page: &mut Page, answer: &Answer) {
             continue;
         }
         told.push(key);
-        match command {
-            Some(command) => {
-                page.line(&format!("fix: {command}"));
-                page.para("  ", &fix.text());
-            }
-            None => page.para("fix: ", &fix.text()),
-        }
+        fixes.push((command, fix.text()));
     }
+    fixes
 }
 
 /// Adds a row for each address, with a column for each kind of client.

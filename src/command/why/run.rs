@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::args::{ProbeFrom, WhyArgs};
 use super::report::nodes::WhyOfNodes;
-use super::report::{Probed, WhyReport};
+use super::report::{Probed, WhyReport, picture, svg};
 use crate::command::resolve::run::unresolved;
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::examine_with;
@@ -12,11 +12,13 @@ use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::{named, reach_all};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
+use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
+use crate::view;
 use kpx_host::RemoteNode;
 use kpx_judge::check;
 use kpx_judge::verdict::{Client, Fate};
@@ -24,6 +26,9 @@ use kpx_judge::why::{self, Answer, Asked, Cause, Look, Unanswered};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
+
+/// The output formats of an answer, beside the common ones.
+const FORMATS: &[Extra<WhyReport>] = &[("picture", picture), ("svg", svg)];
 
 pub(in crate::command) async fn run(
     session: &Session,
@@ -45,7 +50,12 @@ pub(in crate::command) async fn run(
         Ok(asked) => &in_bundle(session, reading(args), touched(asked)).await,
         Err(_) => session,
     };
-    session.finish(io, &why_on(session, args).await?)
+    session.finish_as(io, &why_on(session, args).await?, FORMATS)
+}
+
+/// Explains the Service `target`, seen from every client.
+pub(in crate::command) async fn of(session: &Session, target: &str) -> Result<WhyReport, Failure> {
+    why_on(session, &WhyArgs::of(target)).await
 }
 
 /// Returns what is read of the nodes to which connections go: all that an answer reads.
@@ -122,7 +132,24 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         }
     };
     reach_all(session, answer.fixes_mut());
-    Ok(WhyReport { answer, probes })
+    let picture = drawn(&answer);
+    Ok(WhyReport {
+        answer,
+        probes,
+        picture,
+    })
+}
+
+/// Returns the picture of the connections.
+fn drawn(answer: &Answer) -> view::picture::Picture {
+    let paths = answer.paths.iter().map(|path| {
+        let name = match path.service.as_str() {
+            "" => path.to.to_string(),
+            name => name.to_owned(),
+        };
+        (name, &path.cell)
+    });
+    view::picture::of(paths, &answer.causes, &answer.endpoints)
 }
 
 /// Returns the full DNS name in a target, without its port: clients resolve it before they connect.

@@ -50,13 +50,18 @@ impl Client {
 
     /// Returns the kind of a client that is given by its place and address.
     fn of(source: &Source, judge: &Judge<'_>) -> Self {
-        match source.entry {
+        match (Self::at(source.entry), source.addr) {
+            (Self::Outside, Some(addr)) if judge.places.is_pod(addr) => Self::Elsewhere,
+            (client, _) => client,
+        }
+    }
+
+    /// Returns the kind of a client of which only the place is known.
+    pub const fn at(place: Entry) -> Self {
+        match place {
             Entry::Pod => Self::Pod,
             Entry::Host => Self::Host,
-            Entry::Outside => match source.addr {
-                Some(addr) if judge.places.is_pod(addr) => Self::Elsewhere,
-                _ => Self::Outside,
-            },
+            Entry::Outside => Self::Outside,
         }
     }
 

@@ -418,6 +418,7 @@ impl Look<'_> {
         let synced = health.and_then(|health| health.last_updated.as_deref()?.parse().ok());
         Some(Cause::Rules {
             difference: mismatch::in_words(first),
+            object: (first.object.to_string(), first.kind()),
             more: changes.len() - 1,
             common: first.service.is_none(),
             synced,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::endpoints::{Compared, Lack};
 use crate::check::{Fix, ServiceRef, obstacle_owner};
+use crate::diff::ChangeKind;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Home, Obstacle, client_names};
 use kpx_node::backend::Mode;
@@ -141,6 +142,9 @@ pub enum Cause {
     Rules {
         /// The most serious difference.
         difference: String,
+        /// The object that differs, and how.
+        #[serde(skip)]
+        object: (String, ChangeKind),
         /// The number of further differences.
         more: usize,
         /// Whether they serve all Services.

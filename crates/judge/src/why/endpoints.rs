@@ -117,15 +117,17 @@ pub struct EndpointRow {
     pub state: Option<EndpointState>,
 }
 
-/// Returns the endpoints of `port`.
-pub(super) fn rows(port: &Port) -> impl Iterator<Item = EndpointRow> {
-    port.endpoints.iter().map(|of| EndpointRow {
-        service: port.name.to_string(),
-        address: of.addr,
-        pod: of.pod.as_deref().map(str::to_owned),
-        node: of.node.as_deref().map(str::to_owned),
-        state: of.state,
-    })
+impl EndpointRow {
+    /// Returns the endpoints of `port`.
+    pub fn all(port: &Port) -> impl Iterator<Item = Self> {
+        port.endpoints.iter().map(|of| Self {
+            service: port.name.to_string(),
+            address: of.addr,
+            pod: of.pod.as_deref().map(str::to_owned),
+            node: of.node.as_deref().map(str::to_owned),
+            state: of.state,
+        })
+    }
 }
 
 /// Returns the slices of `service`.

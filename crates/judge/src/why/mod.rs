@@ -7,6 +7,7 @@ mod answer;
 mod asked;
 mod balancer;
 mod blame;
+mod brief;
 mod candidates;
 mod cause;
 mod endpoints;
@@ -346,7 +347,7 @@ impl<'n> Look<'n> {
             .map(|family| (family, self.walks(family)))
             .collect();
         for port in &ports {
-            answer.endpoints.extend(endpoints::rows(port));
+            answer.endpoints.extend(EndpointRow::all(port));
             for (family, walks) in &families {
                 let family = *family;
                 let targets = self.targets(port, family, found);

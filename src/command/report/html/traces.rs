@@ -1,7 +1,7 @@
 //! The paths of packets, as pictures with their text.
 
 use super::{Section, TEXT, notes, para, said, scrolls};
-use crate::command::trace::report::{TraceReport, picture};
+use crate::command::trace::report::{TraceReport, scene};
 use crate::render::markup::Markup;
 use crate::render::{Page, Report as _, Tone};
 
@@ -29,7 +29,7 @@ fn trace(markup: &mut Markup, target: &str, report: &TraceReport) {
         markup,
         &format!("Picture of the trace to {target}"),
         |markup| {
-            picture(markup, report, TEXT, None);
+            scene(report).add_svg(markup, None);
         },
     );
     notes(markup, &report.notes());

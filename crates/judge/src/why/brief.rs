@@ -1,0 +1,113 @@
+//! Causes in a few words, for pictures.
+
+use super::cause::Cause;
+use super::endpoints::Lack;
+use crate::diff::ChangeKind;
+use crate::trace::mismatch::listed;
+
+impl Cause {
+    /// Returns the cause in a few words: an object, and what is wrong with it.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::NoService {
+                namespace, name, ..
+            } => format!("no Service {namespace}/{name}"),
+            Self::Dns { name, .. } => format!("DNS does not resolve {name}"),
+            Self::NoAddress { address, .. } => format!("no Service has {address}"),
+            Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
+            Self::NoPort { port, .. } => format!("no port {port}"),
+            Self::ExternalName { target } => format!("ExternalName: an alias of {target}"),
+            Self::OtherProxy { proxy } => format!("left to proxy {proxy}"),
+            Self::NoClusterIp => "no cluster IP yet".to_owned(),
+            Self::StaleConnections { count, .. } => {
+                format!("{count} tracked to endpoints that are gone")
+            }
+            Self::TableFull { count, most, .. } => format!("conntrack is full: {count} of {most}"),
+            Self::ForeignRule {
+                table,
+                chain,
+                number: 0,
+                ..
+            } => format!("{table} {chain}: its policy drops"),
+            Self::ForeignRule {
+                table,
+                chain,
+                number,
+                effect,
+                ..
+            } => format!("{table} {chain} rule {number} {effect}"),
+            Self::Leftover { mode, object } => format!("{object}, left behind by mode {mode}"),
+            Self::Rules {
+                object: (object, kind),
+                ..
+            } => {
+                let what = match kind {
+                    ChangeKind::Missing => "is missing",
+                    ChangeKind::Extra => "is extra",
+                    ChangeKind::Differs => "is wrong",
+                };
+                format!("{object} {what}")
+            }
+            Self::Idle(_) => "kube-proxy does not write rules".to_owned(),
+            Self::SharedAddress { other, .. } => format!("the rules serve {other}"),
+            Self::NodePortAddresses { address, .. } => {
+                format!("nodePortAddresses lacks {address}")
+            }
+            Self::NoEndpoints { lack } => match lack {
+                Lack::NoPods { .. } => "no pod matches the selector",
+                Lack::NoSlice { .. } => "no EndpointSlice",
+                Lack::Unlisted { .. } => "the EndpointSlice is empty",
+                Lack::NoSelector => "no selector and no EndpointSlice",
+                Lack::NotReady { .. } => "no endpoint is ready",
+                Lack::Terminating { .. } => "all endpoints are terminating",
+                Lack::PortName { .. } => "no endpoint has a port of this name",
+                Lack::TargetPort { .. } => "no container has the targetPort",
+            }
+            .to_owned(),
+            Self::NoLocalEndpoints {
+                policy, here: true, ..
+            } => format!("{policy} is Local"),
+            Self::NoLocalEndpoints { policy, .. } => {
+                format!("no endpoint on this node, and {policy} is Local")
+            }
+            Self::SourceRanges { .. } => "outside loadBalancerSourceRanges".to_owned(),
+            Self::ForwardingOff { key } => format!("{key} is 0"),
+            Self::Obstacle { text, .. } => text.clone(),
+            Self::NoRoute { backend, .. } => format!("no route to {}", backend.ip()),
+            Self::WrongNode { way, .. } => format!("routed off the node, by {way}"),
+            Self::Route { route, .. } => route.clone(),
+            Self::PodRoute { range, .. } => format!("no route to {range}"),
+            Self::Dormant { table } => format!("table {table} is dormant"),
+            Self::BypassedReply { key, .. } => format!("reply: {key} is not 1"),
+            Self::NotMasqueraded { .. } => "reply: the source is not masqueraded".to_owned(),
+            Self::HairpinPort { bridge } => format!("hairpin mode is off on {bridge}"),
+            Self::Balancer { names, .. } => format!("load balancer {}", listed(names)),
+            Self::UndeclaredPort { port, .. } => format!("targetPort {port} is not declared"),
+            Self::Unexplained { reason, .. } => reason.clone(),
+            Self::Probe { result, .. } => result.clone(),
+        }
+    }
+
+    /// Returns whether something is absent that should exist, rather than that something blocks the packets.
+    pub const fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoService { .. }
+                | Self::Dns { .. }
+                | Self::NoAddress { .. }
+                | Self::NoNodePort { .. }
+                | Self::NoPort { .. }
+                | Self::NoClusterIp
+                | Self::Rules {
+                    object: (_, ChangeKind::Missing),
+                    ..
+                }
+                | Self::Idle(_)
+                | Self::NoEndpoints { .. }
+                | Self::NoLocalEndpoints { here: false, .. }
+                | Self::NoRoute { .. }
+                | Self::PodRoute { .. }
+                | Self::NotMasqueraded { .. }
+        )
+    }
+}

@@ -1,0 +1,400 @@
+//! Draws the state of the screen.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+
+use super::state::{CLIENTS, Line as ServiceLine, Shown, State};
+use crate::render::{self, Tone, runs, shorten, wrap};
+use crate::report::fate::tone;
+use kpx_judge::verdict::Fate;
+
+/// The width from which the reason has a column.
+const WIDE: u16 = 120;
+
+/// What the keys do.
+const KEYS: [(&str, &str); 12] = [
+    ("Enter", "draw the connections of the Service"),
+    ("e", "explain why it does not work, and its findings"),
+    ("p", "plan what kpx reconcile would do; nothing is changed"),
+    ("/", "filter the Services by name"),
+    ("n", "choose another node"),
+    ("r", "read the node again"),
+    ("up, down", "select, or scroll; also k and j"),
+    ("page up, page down", "the same by pages"),
+    ("g, G", "the first and the last line"),
+    ("Esc", "back"),
+    ("?", "these keys"),
+    ("q", "end"),
+];
+
+/// How the screen looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look(pub(super) render::Style);
+
+impl Look {
+    /// Draws `state`.
+    pub(super) fn draw(self, state: &mut State, frame: &mut Frame<'_>) {
+        let [head, body, message, keys] = Layout::vertical([
+            Constraint::Length(2),
+            Constraint::Min(1),
+            Constraint::Length(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        state.room = usize::from(body.height);
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let dim = Style::new().add_modifier(Modifier::DIM);
+        let title = match (&state.nodes, &state.shown) {
+            _ if state.is_help => "keys".to_owned(),
+            (Some(_), _) => "choose a node".to_owned(),
+            (None, Some(shown)) => shown.topic.title(),
+            (None, None) => state.table.count(),
+        };
+        let lines = vec![
+            Line::from(self.plain(&state.table.head)).style(bold),
+            Line::from(self.plain(&title)),
+        ];
+        frame.render_widget(Paragraph::new(lines), head);
+        if state.is_help {
+            help(frame, body);
+        } else if let Some((names, at)) = &state.nodes {
+            self.nodes(names, *at, frame, body);
+        } else if let Some(shown) = &state.shown {
+            self.page(shown, frame, body);
+        } else {
+            self.list(state, frame, body);
+        }
+        let text = match (state.message.as_str(), state.table.notes.first()) {
+            ("", Some(note)) if state.shown.is_none() => note,
+            (message, _) => message,
+        };
+        frame.render_widget(Line::from(self.cut(text, message.width)), message);
+        let text = state.filter.prompt().unwrap_or_else(|| help_line(state));
+        frame.render_widget(Line::from(self.cut(&text, keys.width)).style(dim), keys);
+    }
+
+    /// Returns `text` without anything that a terminal would obey, in ASCII if that is asked for.
+    fn plain(self, text: &str) -> String {
+        let whole: String = runs(text).into_iter().map(|(_, part)| part).collect();
+        if self.0.ascii {
+            render::plain(&whole).into_owned()
+        } else {
+            whole
+        }
+    }
+
+    fn cut(self, text: &str, width: u16) -> String {
+        let text = self.plain(text);
+        shorten(&text, width.into(), render::dots(self.0.ascii))
+    }
+
+    fn style(self, tone: Tone) -> Style {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let color = match tone {
+            Tone::Bad => Color::Red,
+            Tone::Doubtful => Color::Yellow,
+            Tone::Good => Color::Green,
+            Tone::Unclear => Color::Magenta,
+            Tone::Strong => return bold,
+        };
+        if self.0.color { bold.fg(color) } else { bold }
+    }
+
+    fn list(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
+        let listed = state.listed();
+        if state.table.is_unknown() {
+            let notes = state.table.notes.iter();
+            let lines = notes.flat_map(|note| wrap(&self.plain(note), area.width.into()));
+            let lines: Vec<Line<'_>> = lines.map(Line::from).collect();
+            return frame.render_widget(Paragraph::new(lines), area);
+        }
+        if listed.is_empty() {
+            let text = match (state.table.lines.len(), state.filter.text.as_str()) {
+                (0, _) => "no Services",
+                _ => "no Service has this name: Esc clears the filter",
+            };
+            return frame.render_widget(Line::from(text), area);
+        }
+        let is_wide = area.width >= WIDE;
+        let mut widths = vec![Constraint::Min(20)];
+        widths.extend(CLIENTS.map(|_| Constraint::Length(8)));
+        widths.push(Constraint::Length(6));
+        let mut titles = vec!["SERVICE"];
+        titles.extend(CLIENTS.map(|(title, _)| title));
+        titles.push("READY");
+        if is_wide {
+            titles.push("WHY");
+            widths[0] = Constraint::Length(45);
+            widths.push(Constraint::Min(20));
+        }
+        let columns = Layout::horizontal(widths.clone()).spacing(1).split(area);
+        let rows = listed.iter().map(|line| {
+            let mut cells = vec![Cell::from(self.cut(&name(line), columns[0].width))];
+            cells.extend(line.clients.map(|fate| self.fate(fate)));
+            let known = |count: Option<usize>| count.map_or("?".to_owned(), |of| of.to_string());
+            let (ready, total) = line.ready;
+            cells.push(Cell::from(format!("{}/{}", known(ready), known(total))));
+            if is_wide {
+                let width = columns.last().map_or(0, |column| column.width);
+                cells.push(Cell::from(self.clipped(&line.reason, width)));
+            }
+            Row::new(cells)
+        });
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let table = Table::new(rows, widths)
+            .header(Row::new(titles).style(bold))
+            .row_highlight_style(reversed);
+        let mut at = TableState::default().with_selected(state.at());
+        frame.render_stateful_widget(table, area, &mut at);
+    }
+
+    /// Returns the beginning of `text`.
+    fn clipped(self, text: &str, width: u16) -> String {
+        let text = self.plain(text);
+        let width = usize::from(width);
+        if text.chars().count() <= width {
+            return text;
+        }
+        let dots = render::dots(self.0.ascii);
+        let kept = text
+            .chars()
+            .take(width.saturating_sub(dots.chars().count()));
+        kept.chain(dots.chars()).collect()
+    }
+
+    fn fate(self, fate: Option<Fate>) -> Cell<'static> {
+        match fate {
+            None => Cell::from("-"),
+            Some(fate) => Cell::from(fate.name()).style(self.style(tone(fate))),
+        }
+    }
+
+    fn nodes(self, names: &[String], at: usize, frame: &mut Frame<'_>, area: Rect) {
+        let rows = names
+            .iter()
+            .map(|name| Row::new([self.cut(name, area.width)]));
+        let reversed = Style::new().add_modifier(Modifier::REVERSED);
+        let table = Table::new(rows, [Constraint::Min(1)]).row_highlight_style(reversed);
+        let mut state = TableState::default().with_selected(at);
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+
+    fn page(self, shown: &Shown, frame: &mut Frame<'_>, area: Rect) {
+        let lines = shown.text.lines().skip(shown.top);
+        let lines = lines.take(area.height.into()).map(|line| {
+            let spans = runs(line).into_iter().map(|(tone, text)| {
+                let text = self.plain(&text);
+                match tone {
+                    Some(tone) => Span::styled(text, self.style(tone)),
+                    None => Span::raw(text),
+                }
+            });
+            Line::from(spans.collect::<Vec<_>>())
+        });
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+    }
+}
+
+/// Returns the name of a Service port, with a protocol that is not the usual one.
+fn name(line: &ServiceLine) -> String {
+    match line.protocol {
+        kpx_node::net::Proto::Tcp => line.service.to_string(),
+        protocol => format!("{}/{protocol}", line.service),
+    }
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect) {
+    let lines = KEYS.map(|(key, text)| Line::from(format!("{key:<20}{text}")));
+    frame.render_widget(Paragraph::new(lines.to_vec()), area);
+}
+
+/// Returns the line that explains the keys.
+fn help_line(state: &State) -> String {
+    if state.is_help {
+        return "any key: back".to_owned();
+    }
+    match (&state.nodes, &state.shown) {
+        (Some(_), _) => "Enter open  Esc back  ? keys  q end".to_owned(),
+        (None, Some(shown)) => {
+            let count = shown.text.lines().count();
+            let last = (shown.top + state.room).min(count);
+            format!(
+                "Esc back  e explain  p plan  ? keys  q end  lines {} to {last} of {count}",
+                shown.top + 1
+            )
+        }
+        (None, None) => format!(
+            "Enter draw  e explain  p plan  {}  n node  r read  ? keys  q end",
+            state.filter.key()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+    use super::super::state::{Ask, Table, Topic};
+    use super::*;
+    use crate::view;
+    use kpx_node::evidence::{self, ITEMS};
+    use kpx_node::node::NodeSnapshot;
+
+    const LOOK: render::Style = render::Style {
+        width: 80,
+        color: true,
+        ascii: false,
+        wide: false,
+        verbose: 0,
+        program: "kpx",
+    };
+
+    /// The Services of a recording.
+    fn state(recording: &str) -> State {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("testdata/nodes").join(recording);
+        let evidence = evidence::load(&path, ITEMS).unwrap();
+        let node = NodeSnapshot::new(&evidence);
+        let query = view::Query {
+            view: view::View::Services,
+            name: None,
+            family: None,
+        };
+        let shown = view::show(&node, query);
+        let view::Rows::Services(rows) = &shown.rows else {
+            panic!("{recording}");
+        };
+        let mut state = State::default();
+        state.show_table(Table::new("node1, recording".to_owned(), rows, Vec::new()));
+        state
+    }
+
+    fn drawn(state: &mut State, look: render::Style, (width, height): (u16, u16)) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal
+            .draw(|frame| Look(look).draw(state, frame))
+            .unwrap();
+        let buffer = terminal.backend().buffer();
+        let lines = buffer.content.chunks(usize::from(width)).map(|line| {
+            let cells = line.iter().map(ratatui::buffer::Cell::symbol);
+            cells.collect::<String>().trim_end().to_owned()
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    }
+
+    fn press(state: &mut State, codes: &[KeyCode]) -> Vec<Ask> {
+        let asks = codes
+            .iter()
+            .filter_map(|code| state.press(KeyEvent::from(*code)));
+        asks.collect()
+    }
+
+    #[test]
+    fn the_list_has_what_fails_first_and_a_reason_where_there_is_room() {
+        let mut state = state("ir03-missing-rule");
+        insta::assert_snapshot!("list_80", drawn(&mut state, LOOK, (80, 14)));
+        insta::assert_snapshot!("list_200", drawn(&mut state, LOOK, (200, 14)));
+    }
+
+    #[test]
+    fn services_that_were_not_read_are_unknown_and_not_none() {
+        let mut state = State::default();
+        let why = "note: no cluster is configured".to_owned();
+        state.show_table(Table::new("this node, now".to_owned(), &[], vec![why]));
+        let text = drawn(&mut state, LOOK, (60, 10));
+        assert!(text.contains("the Services are unknown"), "{text}");
+        assert!(text.contains("no cluster is configured"), "{text}");
+        assert!(!text.contains("no Services"), "{text}");
+        state.show_table(Table::default());
+        let text = drawn(&mut state, LOOK, (60, 10));
+        assert!(text.contains("no Services"), "{text}");
+    }
+
+    #[test]
+    fn ascii_means_ascii() {
+        let mut state = state("ir03-missing-rule");
+        let look = render::Style {
+            ascii: true,
+            ..LOOK
+        };
+        let text = drawn(&mut state, look, (60, 14));
+        assert!(text.is_ascii(), "{text}");
+    }
+
+    #[test]
+    fn keys_ask_for_pages_of_the_selected_service() {
+        use KeyCode::{Char, Down, End, Enter, Esc, Home};
+        let mut state = state("ir03-missing-rule");
+        let broken = "default/redis-master".to_owned();
+        assert_eq!(
+            press(&mut state, &[Enter, Char('e'), Char('p')]),
+            [
+                Ask::Show(Topic::Picture(broken.clone())),
+                Ask::Show(Topic::Explain(broken.clone())),
+                Ask::Show(Topic::Plan),
+            ]
+        );
+        assert_eq!(
+            press(&mut state, &[Char('r'), Char('n'), Char('q')]),
+            [Ask::Read, Ask::Nodes, Ask::End]
+        );
+        let [Ask::Show(Topic::Picture(next))] = &press(&mut state, &[Down, Enter])[..] else {
+            panic!("no picture");
+        };
+        assert_ne!(*next, broken);
+        press(&mut state, &[End]);
+        assert_eq!(state.at(), state.listed().len() - 1);
+        press(&mut state, &[Home, Char('/'), Char('q'), Char('q')]);
+        assert!(state.listed().is_empty());
+        assert_eq!(press(&mut state, &[Enter, Enter]), []);
+        let text = drawn(&mut state, LOOK, (80, 10));
+        assert!(text.contains("Esc clears the filter"), "{text}");
+        press(&mut state, &[Esc]);
+        assert_eq!(state.listed().len(), state.table.lines.len());
+    }
+
+    #[test]
+    fn a_page_scrolls_to_its_end_and_no_further() {
+        use KeyCode::{Char, Down, End, Esc, PageDown};
+        let mut state = state("ir03-missing-rule");
+        let text: Vec<String> = (1..=50).map(|line| format!("line {line}")).collect();
+        state.show_page(Topic::Plan, text.join("\n"), 80);
+        drawn(&mut state, LOOK, (80, 14));
+        press(&mut state, &[Down, PageDown]);
+        let text = drawn(&mut state, LOOK, (80, 14));
+        assert!(
+            text.contains("\nline 11\n") && !text.contains("line 10\n"),
+            "{text}"
+        );
+        press(&mut state, &[End, Down]);
+        let text = drawn(&mut state, LOOK, (80, 14));
+        assert!(text.contains("\nline 50\n"), "{text}");
+        assert!(text.contains("lines 41 to 50 of 50"), "{text}");
+        press(&mut state, &[Char('?')]);
+        assert!(drawn(&mut state, LOOK, (80, 16)).contains("choose another node"));
+        press(&mut state, &[Esc, Esc]);
+        assert!(state.shown.is_none());
+    }
+
+    #[test]
+    fn colours_follow_the_fate_and_the_style() {
+        let colours = |color| {
+            let mut terminal = Terminal::new(TestBackend::new(80, 14)).unwrap();
+            let look = render::Style { color, ..LOOK };
+            let mut state = state("ir03-missing-rule");
+            terminal
+                .draw(|frame| Look(look).draw(&mut state, frame))
+                .unwrap();
+            let cells = terminal.backend().buffer().content.clone();
+            [Color::Red, Color::Green].map(|of| cells.iter().any(|cell| cell.fg == of))
+        };
+        assert_eq!(colours(true), [true, true]);
+        assert_eq!(colours(false), [false, false]);
+    }
+}

@@ -1,0 +1,5 @@
+//! The screen that `kpx` without a command opens.
+
+mod draw;
+pub(crate) mod run;
+mod state;

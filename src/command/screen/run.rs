@@ -1,0 +1,312 @@
+//! Reads what the screen shows, until a key or a signal ends it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use super::draw::Look;
+use super::state::{Ask, State, Table, Topic};
+use crate::cli::parser::Command;
+use crate::command::explain::run as explain;
+use crate::command::reconcile::plan as reconcile;
+use crate::command::shared::display::{Display, interrupts};
+use crate::command::shared::failure::Failure;
+use crate::command::shared::identity;
+use crate::command::shared::io::Io;
+use crate::command::shared::session::Session;
+use crate::command::show::run as show;
+use crate::command::why::report as why_report;
+use crate::command::why::run as why;
+use crate::render::{Page, Report, Style};
+use crate::report::CLEAN;
+use kpx_host::clock;
+use kpx_judge::{check, diff};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::{self, Node};
+use kpx_node::evidence::{self, BundleError, Item};
+
+/// How often the screen looks for typed keys.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A node that was read.
+struct Reading {
+    /// The session that reads it.
+    session: Session,
+    /// The same with the evidence in memory: every page is about one state.
+    read: Session,
+}
+
+/// The screen and what ends it.
+struct Screen {
+    display: Display,
+    signals: clock::Interrupts,
+    state: State,
+    look: Look,
+    /// What was typed while something was read.
+    ahead: VecDeque<KeyEvent>,
+}
+
+pub(in crate::command) async fn run(session: &Session, _: &mut Io<'_>) -> Result<u8, Failure> {
+    let session = session.silent();
+    let names = if session.name().is_none() {
+        nodes_of_bundle(&session)
+    } else {
+        Vec::new()
+    };
+    let mut screen = Screen {
+        display: Display::open()?,
+        signals: clock::Interrupts::listen(),
+        state: State::default(),
+        look: Look(session.style),
+        ahead: VecDeque::new(),
+    };
+    let mut reading = None;
+    if names.is_empty() {
+        let begun = screen
+            .waits("reading the node", load(session.clone()))
+            .await?;
+        let Some(begun) = begun else {
+            return Ok(CLEAN);
+        };
+        // Without a first reading there is nothing to show: the error is that of any command.
+        let (begun, table) = begun?;
+        screen.state.show_table(table);
+        reading = Some(begun);
+    } else {
+        "a bundle of all nodes".clone_into(&mut screen.state.table.head);
+        screen.state.show_nodes(names);
+    }
+    let done = Box::pin(screen.serve(&session, &mut reading)).await;
+    if let Some(Reading { session, .. }) = reading {
+        // A pod that cannot be deleted ends with kpx.
+        session.close().await.ok();
+    }
+    done.map(|()| CLEAN)
+}
+
+impl Screen {
+    /// Answers keys until one ends the screen.
+    async fn serve(
+        &mut self,
+        first: &Session,
+        reading: &mut Option<Reading>,
+    ) -> Result<(), Failure> {
+        loop {
+            let Some(ask) = self.ask().await? else {
+                return Ok(());
+            };
+            let answered = match ask {
+                Ask::End => return Ok(()),
+                Ask::Nodes => {
+                    let names = self.waits("reading the nodes", nodes(first)).await?;
+                    match names {
+                        None => return Ok(()),
+                        Some(names) => names.map(|names| self.state.show_nodes(names)),
+                    }
+                }
+                Ask::Read => match reading {
+                    None => Ok(()),
+                    Some(Reading { session, .. }) => {
+                        let again = load(session.clone());
+                        match self.waits("reading the node again", again).await? {
+                            None => return Ok(()),
+                            Some(again) => again.map(|(again, table)| {
+                                self.state.show_table(table);
+                                *reading = Some(again);
+                            }),
+                        }
+                    }
+                },
+                Ask::Open(name) => {
+                    let opened = async { load(open(first, &name).await?).await };
+                    let reads = format!("reading {name}");
+                    match self.waits(&reads, Box::pin(opened)).await? {
+                        None => return Ok(()),
+                        Some(Err(failure)) => Err(failure),
+                        Some(Ok((opened, table))) => {
+                            self.state.show_table(table);
+                            if let Some(before) = reading.replace(opened) {
+                                before.session.close().await.ok();
+                            }
+                            Ok(())
+                        }
+                    }
+                }
+                Ask::Show(topic) => match reading {
+                    None => Ok(()),
+                    Some(Reading { read, .. }) => {
+                        let (width, read) = (self.width()?, read.clone());
+                        let style = Style {
+                            width,
+                            ..read.style
+                        };
+                        let asked = topic.clone();
+                        let page = async move { page(&read, &asked, style).await };
+                        match self.waits("computing", Box::pin(page)).await? {
+                            None => return Ok(()),
+                            Some(text) => text.map(|text| self.state.show_page(topic, text, width)),
+                        }
+                    }
+                },
+            };
+            if let Err(failure) = answered {
+                self.state.message = failure.to_string();
+            }
+        }
+    }
+
+    /// Waits for a key that asks for something; `None` at a signal.
+    async fn ask(&mut self) -> Result<Option<Ask>, Failure> {
+        self.draw()?;
+        loop {
+            let typed = self.display.typed()?;
+            let is_changed = typed.is_changed || !self.ahead.is_empty();
+            self.ahead.extend(typed.keys);
+            while let Some(key) = self.ahead.pop_front() {
+                if let Some(ask) = self.state.press(key) {
+                    return Ok(Some(ask));
+                }
+            }
+            if is_changed {
+                self.draw()?;
+                // A page is written for one width.
+                let width = self.width()?;
+                if let Some(shown) = self.state.shown.as_ref().filter(|of| of.width != width) {
+                    return Ok(Some(Ask::Show(shown.topic.clone())));
+                }
+            }
+            let signal = pin!(self.signals.next());
+            if let Either::Left(_) = select(signal, pin!(clock::pause(TICK))).await {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns the result of `work`; `None` if a key or a signal ends the screen meanwhile.
+    async fn waits<T>(
+        &mut self,
+        what: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, Failure> {
+        self.state.message = format!("{what} …");
+        self.draw()?;
+        let mut work = pin!(work);
+        loop {
+            let signal = Box::pin(self.signals.next());
+            let pause = Box::pin(clock::pause(TICK));
+            match select(work.as_mut(), select(signal, pause)).await {
+                Either::Left((done, _)) => {
+                    self.state.message.clear();
+                    return Ok(Some(done));
+                }
+                Either::Right((Either::Left(_), _)) => return Ok(None),
+                Either::Right((Either::Right(_), _)) => {}
+            }
+            let typed = self.display.typed()?;
+            let ends = |key: &KeyEvent| interrupts(*key) || key.code == KeyCode::Char('q');
+            if typed.keys.iter().any(ends) {
+                return Ok(None);
+            }
+            self.ahead.extend(typed.keys);
+            if typed.is_changed {
+                self.draw()?;
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Result<(), Failure> {
+        let (state, look) = (&mut self.state, self.look);
+        Ok(self.display.draw(|frame| look.draw(state, frame))?)
+    }
+
+    fn width(&self) -> Result<u16, Failure> {
+        Ok(self.display.width()?)
+    }
+}
+
+/// Reads the node of `session`.
+async fn load(session: Session) -> Result<(Reading, Table), Failure> {
+    let evidence = session.gather(&needs()).await?;
+    let read = session.in_memory(evidence);
+    let services = show::services(&read).await?;
+    let head = session.origin().map_or_else(String::new, |of| of.line());
+    let gaps = services.gaps().iter().map(|gap| format!("unknown: {gap}"));
+    let notes = services.notes().iter().map(|note| format!("note: {note}"));
+    let table = Table::new(head, services.services(), gaps.chain(notes).collect());
+    Ok((Reading { session, read }, table))
+}
+
+/// Returns the items that all pages read.
+fn needs() -> Vec<Item> {
+    let modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
+    let mut items: BTreeSet<Item> = modes.into_iter().flat_map(diff::needs).collect();
+    items.extend(check::needs(&check::asked(None)));
+    items.extend(kpx_judge::why::needs());
+    items.extend(show::services_need());
+    items.extend(reconcile::NEEDS);
+    items.into_iter().collect()
+}
+
+/// Returns the names of the nodes of a bundle of all nodes; none for anything else.
+fn nodes_of_bundle(session: &Session) -> Vec<String> {
+    let path = session.source.bundle();
+    match path.map(|path| evidence::load_node(path, None, &[])) {
+        Some(Err(BundleError::AllNodes { nodes, .. })) => nodes,
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the names of the nodes that can be opened.
+async fn nodes(session: &Session) -> Result<Vec<String>, Failure> {
+    if session.source.is_bundle() {
+        return Ok(nodes_of_bundle(session));
+    }
+    let evidence = session.gather(&[Item::Nodes]).await?;
+    let nodes: Vec<Node> = cluster::list(&evidence, Item::Nodes)?;
+    Ok(nodes.into_iter().map(|node| node.metadata.name).collect())
+}
+
+/// Returns the session for the node `name`.
+async fn open(session: &Session, name: &str) -> Result<Session, Failure> {
+    let named = session.anew(name);
+    if named.source.is_bundle() {
+        return Ok(named);
+    }
+    let remote = identity::locate(&named, &Command::Screen).await?;
+    Ok(remote.unwrap_or(named))
+}
+
+/// Returns the text of a page.
+async fn page(session: &Session, topic: &Topic, style: Style) -> Result<String, Failure> {
+    match topic {
+        Topic::Picture(target) => {
+            let report = why::of(session, target).await?;
+            Ok(why_report::picture(&report, style))
+        }
+        Topic::Explain(target) => {
+            let report = why::of(session, target).await?;
+            let mut page = Page::new(style);
+            report.page(&mut page);
+            let ids: BTreeSet<&str> = report.answer.findings.iter().map(|of| of.id).collect();
+            for id in ids {
+                page.line("");
+                explain::one(session, id)?.page(&mut page);
+            }
+            Ok(page.into_text())
+        }
+        Topic::Plan => {
+            let mut page = Page::new(style);
+            reconcile::proposed(session).await?.page(&mut page);
+            page.line("");
+            page.para(
+                "",
+                "Nothing is changed from this screen. On the node, `kpx reconcile --apply` carries the plan out, and asks first.",
+            );
+            Ok(page.into_text())
+        }
+    }
+}

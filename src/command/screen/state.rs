@@ -1,0 +1,298 @@
+//! What the screen shows, and what keys do: pure, so that tests can type.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use crate::command::shared::display::{Filter, interrupts};
+use crate::view::services::Row;
+use kpx_judge::verdict::{Client, Fate};
+use kpx_node::net::Proto;
+use kpx_node::owner::PortName;
+
+/// The kinds of clients that have a column, with its title.
+pub(super) const CLIENTS: [(&str, &[Client]); 4] = [
+    ("PODS", &[Client::Pod, Client::Single]),
+    ("ITSELF", &[Client::Itself]),
+    ("HOST", &[Client::Host]),
+    ("OUTSIDE", &[Client::Outside, Client::Elsewhere]),
+];
+
+/// The Services of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// Whose state it is.
+    pub(super) head: String,
+    /// Those that fail come first.
+    pub(super) lines: Vec<Line>,
+    /// What is unknown.
+    pub(super) notes: Vec<String>,
+}
+
+/// A Service port.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) service: PortName,
+    pub(super) protocol: Proto,
+    /// What happens to connections; `None` if that is unknown as a whole.
+    pub(super) fate: Option<Fate>,
+    /// The same for each of [`CLIENTS`]; `None` for one without a way to the Service.
+    pub(super) clients: [Option<Fate>; CLIENTS.len()],
+    /// Ready endpoints, of how many; `None` if unknown.
+    pub(super) ready: (Option<usize>, Option<usize>),
+    /// Why the worst connections fail, or who serves the Service instead of kube-proxy.
+    pub(super) reason: String,
+}
+
+impl Line {
+    fn of(row: &Row) -> Self {
+        let worst = row.connections.iter().max_by_key(|of| of.fate);
+        let reason = match &row.left_to {
+            Some(who) => format!("served by {who}"),
+            None => worst.and_then(|of| of.reason.clone()).unwrap_or_default(),
+        };
+        Self {
+            service: row.service.clone(),
+            protocol: row.protocol,
+            fate: row.fate,
+            clients: CLIENTS.map(|(_, kinds)| {
+                let all = row.connections.iter();
+                let all: Vec<Fate> = all
+                    .filter(|of| kinds.contains(&of.client))
+                    .map(|of| of.fate)
+                    .collect();
+                (!all.is_empty()).then(|| Fate::of_all(all))
+            }),
+            ready: (row.endpoints.ready, row.endpoints.total),
+            reason,
+        }
+    }
+
+    /// Returns the name for `kpx why`.
+    pub(super) fn target(&self) -> String {
+        self.service.to_string()
+    }
+}
+
+impl Table {
+    /// Returns the table of `rows`.
+    pub(super) fn new(head: String, rows: &[Row], notes: Vec<String>) -> Self {
+        let mut lines: Vec<Line> = rows.iter().map(Line::of).collect();
+        // What is not known is not well.
+        lines.sort_by_key(|of| std::cmp::Reverse(of.fate.unwrap_or(Fate::Unknown)));
+        Self { head, lines, notes }
+    }
+
+    /// Returns whether Services may exist that are not listed: none is, and something was not read.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.lines.is_empty() && !self.notes.is_empty()
+    }
+
+    /// Returns how many Services work, in words.
+    pub(super) fn count(&self) -> String {
+        if self.is_unknown() {
+            return "the Services are unknown".to_owned();
+        }
+        let all = self.lines.len();
+        let of = |wanted: fn(Fate) -> bool| {
+            let fates = self.lines.iter().filter_map(|line| line.fate);
+            fates.filter(|fate| wanted(*fate)).count()
+        };
+        let (failing, working) = (of(Fate::fails), of(|fate| fate == Fate::Works));
+        let mut text = format!("{all} Service ports: {working} work");
+        for (count, word) in [(failing, "fail"), (all - failing - working, "unknown")] {
+            if count > 0 {
+                text = format!("{text}, {count} {word}");
+            }
+        }
+        text
+    }
+}
+
+/// What a key asks for, which has to be read or computed first.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Ask {
+    /// The end.
+    End,
+    /// The node, read again.
+    Read,
+    /// The names of the nodes.
+    Nodes,
+    /// Another node.
+    Open(String),
+    /// A page.
+    Show(Topic),
+}
+
+/// What a page is about.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Topic {
+    /// The picture of a Service's connections.
+    Picture(String),
+    /// Why it does not work, and what its findings mean.
+    Explain(String),
+    /// What `kpx reconcile` would do.
+    Plan,
+}
+
+impl Topic {
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::Picture(target) => format!("connections to {target}"),
+            Self::Explain(target) => format!("why {target}"),
+            Self::Plan => "plan of kpx reconcile (nothing is changed from this screen)".to_owned(),
+        }
+    }
+}
+
+/// A page over the list.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) topic: Topic,
+    /// The text, with the marks of colours.
+    pub(super) text: String,
+    /// The width for which it was written.
+    pub(super) width: u16,
+    /// The first line that is shown.
+    pub(super) top: usize,
+}
+
+/// What is on the screen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) filter: Filter,
+    selected: Option<(PortName, Proto)>,
+    pub(super) shown: Option<Shown>,
+    /// The nodes to choose from, and the position of the selected one.
+    pub(super) nodes: Option<(Vec<String>, usize)>,
+    pub(super) is_help: bool,
+    /// What is being read, or what failed.
+    pub(super) message: String,
+    /// The lines that a page has room for.
+    pub(super) room: usize,
+}
+
+impl State {
+    /// Shows `table`; what was selected stays selected.
+    pub(super) fn show_table(&mut self, table: Table) {
+        self.table = table;
+        self.shown = None;
+        self.nodes = None;
+        self.message.clear();
+    }
+
+    /// Shows the `names` of nodes.
+    pub(super) fn show_nodes(&mut self, names: Vec<String>) {
+        match names.as_slice() {
+            [] | [_] => "there is no other node here".clone_into(&mut self.message),
+            _ => self.nodes = Some((names, 0)),
+        }
+    }
+
+    /// Shows a page, from its first line unless it is the same one at another width.
+    pub(super) fn show_page(&mut self, topic: Topic, text: String, width: u16) {
+        let before = self.shown.take().filter(|of| of.topic == topic);
+        self.shown = Some(Shown {
+            topic,
+            text,
+            width,
+            top: before.map_or(0, |of| of.top),
+        });
+        self.message.clear();
+    }
+
+    /// Takes a key; returns what it asks for.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Ask> {
+        if interrupts(key) {
+            return Some(Ask::End);
+        }
+        if self.is_help {
+            self.is_help = false;
+            return (key.code == KeyCode::Char('q')).then_some(Ask::End);
+        }
+        let is_list = self.shown.is_none() && self.nodes.is_none();
+        if is_list && self.filter.press(key.code) {
+            return None;
+        }
+        self.message.clear();
+        match key.code {
+            KeyCode::Char('q') => return Some(Ask::End),
+            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Char('r') => return Some(Ask::Read),
+            KeyCode::Char('n') => return Some(Ask::Nodes),
+            KeyCode::Char('p') => return Some(Ask::Show(Topic::Plan)),
+            KeyCode::Char('e') => return self.of_service(Topic::Explain),
+            KeyCode::Enter => {
+                if let Some((names, at)) = &self.nodes {
+                    return names.get(*at).cloned().map(Ask::Open);
+                }
+                return self.of_service(Topic::Picture);
+            }
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.back(),
+            KeyCode::Up | KeyCode::Char('k') => self.go(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.go(1),
+            KeyCode::PageUp => self.go(-self.page_length()),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.go(self.page_length()),
+            KeyCode::Home | KeyCode::Char('g') => self.go(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.go(isize::MAX),
+            _ => {}
+        }
+        None
+    }
+
+    /// Returns the request for a page about the selected Service.
+    fn of_service(&mut self, topic: fn(String) -> Topic) -> Option<Ask> {
+        let listed = self.listed();
+        let line = listed.get(self.at())?;
+        Some(Ask::Show(topic(line.target())))
+    }
+
+    /// Closes what is on top.
+    fn back(&mut self) {
+        // Without Services there is no list below that of nodes.
+        if self.nodes.is_some() && !self.table.lines.is_empty() {
+            self.nodes = None;
+        } else if self.shown.is_some() {
+            self.shown = None;
+        } else if self.nodes.is_none() {
+            self.filter.text.clear();
+        }
+    }
+
+    fn page_length(&self) -> isize {
+        isize::try_from(self.room.saturating_sub(1).max(1)).unwrap_or(1)
+    }
+
+    /// Returns the lines that the filter leaves.
+    pub(super) fn listed(&self) -> Vec<&Line> {
+        let lines = self.table.lines.iter();
+        let has = |line: &&Line| line.service.to_string().contains(&self.filter.text);
+        lines.filter(has).collect()
+    }
+
+    /// Returns the position of the selected line among those that are listed.
+    pub(super) fn at(&self) -> usize {
+        let listed = self.listed();
+        let selected = self.selected.as_ref();
+        let at = selected.and_then(|(name, proto)| {
+            let mut lines = listed.iter();
+            lines.position(|line| line.service == *name && line.protocol == *proto)
+        });
+        at.unwrap_or(0)
+    }
+
+    /// Moves by lines: in the nodes, in the page, or in the list.
+    fn go(&mut self, by: isize) {
+        let moved =
+            |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
+        if let Some((names, at)) = &mut self.nodes {
+            *at = moved(*at, names.len());
+        } else if let Some(shown) = &mut self.shown {
+            let last = shown.text.lines().count().saturating_sub(self.room);
+            shown.top = moved(shown.top, last + 1);
+        } else {
+            let listed = self.listed();
+            let to = listed.get(moved(self.at(), listed.len()));
+            self.selected = to.map(|line| (line.service.clone(), line.protocol));
+        }
+    }
+}

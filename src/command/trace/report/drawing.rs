@@ -1,0 +1,64 @@
+//! A trace as a picture of the connections.
+
+use super::TraceReport;
+use super::human::{alike, all, names, sentence, simulated};
+use crate::render::Style;
+use crate::render::scene::Scene;
+use crate::report::picture::{self, Caption, Foot};
+use crate::view::picture::Picture;
+
+/// Returns the picture as text.
+pub(crate) fn picture(report: &TraceReport, style: Style) -> String {
+    picture::text(&whole(report), &caption(report), style)
+}
+
+/// Returns the picture as a document of SVG.
+pub(crate) fn svg(report: &TraceReport, _: Style) -> String {
+    scene(report).svg()
+}
+
+/// Returns the picture as a drawing.
+pub(crate) fn scene(report: &TraceReport) -> Scene {
+    picture::scene(&whole(report), &caption(report))
+}
+
+/// Returns the connections to all ports.
+fn whole(report: &TraceReport) -> Picture {
+    let mut whole = Picture {
+        strands: ports(report)
+            .flat_map(|of| of.picture.strands.clone())
+            .collect(),
+    };
+    whole.worst_first();
+    whole
+}
+
+fn ports(report: &TraceReport) -> impl Iterator<Item = &TraceReport> {
+    std::iter::once(report).chain(&report.ports)
+}
+
+/// Returns the texts around the picture.
+fn caption(report: &TraceReport) -> Caption {
+    let heads = ports(report).flat_map(|of| {
+        alike(all(of)).into_iter().map(|group| {
+            let text = format!("{}; from {}", sentence(of, group[0]), names(&group));
+            (group[0].fate, text)
+        })
+    });
+    let notes = simulated(report).into_iter().chain(report.notes());
+    Caption {
+        title: title(report),
+        heads: heads.collect(),
+        feet: notes.map(|note| Foot::Text("note", note)).collect(),
+    }
+}
+
+/// Returns the name of the picture.
+fn title(report: &TraceReport) -> String {
+    let packet = &report.first.packet;
+    let target = std::net::SocketAddr::new(packet.destination, packet.port);
+    let to = report.service.as_ref().map_or_else(String::new, |service| {
+        format!("{}/{}, ", service.namespace, service.name)
+    });
+    format!("Connections to {to}{target}/{}", packet.protocol)
+}

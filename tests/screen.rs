@@ -1,0 +1,122 @@
+//! The screen that `kpx` without a command opens, on a terminal.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::nodes::bundle_of;
+use crate::support::{broken, root};
+use crate::terminal::{Previous, Session, lines};
+
+/// Starts kpx with `args` on a terminal of its own, so that it asks no other one for its size.
+fn start(size: (u16, u16), args: &[&str]) -> Session {
+    let kpx = ["--ctty", env!("CARGO_BIN_EXE_kpx")];
+    Session::on(size, "setsid", &[], &[&kpx, args].concat())
+}
+
+fn node(name: &str) -> String {
+    let path = root().join("testdata/nodes").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// Returns what is on the glass once nothing has been drawn for a while: a frame may come in pieces.
+fn shown(session: &Session) -> String {
+    let glass = || lines(&session.seen.lock().unwrap().glass).join("\n") + "\n";
+    let mut before = glass();
+    loop {
+        thread::sleep(Duration::from_millis(300));
+        let now = glass();
+        if now == before && !now.contains("reading the node") && !now.contains("computing") {
+            return now;
+        }
+        before = now;
+    }
+}
+
+/// The terminal has left the page of the screen.
+fn is_left(seen: &Previous) -> bool {
+    let bytes = String::from_utf8_lossy(&seen.bytes);
+    let (entered, left) = (bytes.rfind("\u{1b}[?1049h"), bytes.rfind("\u{1b}[?1049l"));
+    entered.is_some() && entered < left
+}
+
+#[test]
+fn the_screen_goes_from_the_list_to_the_cause_and_restores_the_terminal() {
+    for (size, name) in [((24, 80), "narrow"), ((50, 200), "wide")] {
+        let from = node("ir03-missing-rule");
+        let mut session = start(size, &["--from", &from]);
+        session.wait("list", |line| line.starts_with("default/redis-master"));
+        insta::assert_snapshot!(format!("list_{name}"), shown(&session));
+        session.type_in("\r");
+        session.wait("picture", |line| line.contains("is missing"));
+        insta::assert_snapshot!(format!("picture_{name}"), shown(&session));
+        session.type_in("e");
+        session.wait("explanation", |line| line == "why default/redis-master");
+        session.type_in("p");
+        session.wait("plan", |line| line.starts_with("1 step to"));
+        session.type_in("?");
+        session.wait("keys", |line| line.starts_with("q  "));
+        session.type_in("x\u{7f}");
+        session.wait("list again", |line| {
+            line.starts_with("default/redis-master")
+        });
+        session.type_in("/kube-dns\r");
+        session.wait("filter", |line| line.contains("/ filter: kube-dns"));
+        assert!(
+            !shown(&session).contains("redis-master"),
+            "{}",
+            shown(&session)
+        );
+        session.type_in("q");
+        let (status, seen) = session.end();
+        assert_eq!(status.code(), Some(0));
+        assert!(is_left(&seen));
+    }
+}
+
+#[test]
+fn a_bundle_of_all_nodes_begins_with_their_names() {
+    let (_dir, path) = bundle_of(
+        ".tar",
+        &[("a", Ok("seed-ipvs")), ("b", Ok("seed-iptables"))],
+    );
+    let mut session = start((24, 80), &["--from", path.to_str().unwrap()]);
+    session.wait("nodes", |line| line == "b");
+    session.type_in("j\r");
+    session.wait("the second node", |line| {
+        line.contains(", recording") && line.ends_with("iptables")
+    });
+    session.type_in("n");
+    session.wait("nodes again", |line| line == "a");
+    session.type_in("\r");
+    session.wait("the first node", |line| {
+        line.contains(", recording") && line.ends_with("ipvs")
+    });
+    session.type_in("\u{3}");
+    let (status, seen) = session.end();
+    assert_eq!(status.code(), Some(0));
+    assert!(is_left(&seen));
+}
+
+#[test]
+fn a_name_that_a_terminal_would_obey_is_shown() {
+    let spoil = |text: &str| text.replace("redis-master", "redis\\u001b]0;x\\u0007\\u202emaster");
+    let dir = broken("ir03-missing-rule", &[("cluster/services.json", &spoil)]);
+    let mut session = start((24, 100), &["--from", dir.path().to_str().unwrap()]);
+    session.wait("list", |line| line.contains("redis\\u{1b}]0;x"));
+    session.type_in("q");
+    let (_, seen) = session.end();
+    let bytes = String::from_utf8_lossy(&seen.bytes);
+    assert!(!bytes.contains("\u{1b}]0;x") && !bytes.contains('\u{202e}'));
+}
+
+#[test]
+fn an_error_leaves_no_screen_behind() {
+    let session = start((24, 80), &["--from", "/nonexistent"]);
+    let (status, mut seen) = session.end();
+    assert_eq!(status.code(), Some(4));
+    let kept = seen.kept();
+    assert!(
+        kept.iter().any(|line| line.starts_with("kpx: ")),
+        "{kept:#?}"
+    );
+}
