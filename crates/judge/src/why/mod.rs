@@ -715,8 +715,13 @@ fn unknown_ends(answer: &mut Answer) {
 fn conditions(when: &[trace::Assumption]) -> String {
     let all = when.iter().filter_map(|of| match of {
         trace::Assumption::Answer { question, holds } => {
-            let word = if *holds { "if" } else { "unless" };
-            Some(format!("{word} {question}"))
+            let question = question.to_string();
+            let is_open = ["what ", "which "].iter().any(|of| question.starts_with(of));
+            Some(match (is_open, holds) {
+                (true, _) => format!("depending on {question}"),
+                (false, true) => format!("if {question}"),
+                (false, false) => format!("unless {question}"),
+            })
         }
         trace::Assumption::Address { .. }
         | trace::Assumption::Port { .. }
