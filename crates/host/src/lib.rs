@@ -54,7 +54,7 @@ pub use machine::{
     resident_memory, start_guard, trace_packets,
 };
 pub use os::host_name;
-pub use outcome::{Listing, Locked, NoNamespace, ProbeOutcome, ProbeResult};
+pub use outcome::{Listing, Locked, NoNamespace, Probe, ProbeOutcome, ProbeResult};
 pub use own::{OwnRun, run_self};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;

@@ -170,7 +170,7 @@ impl Session {
         protocol: Proto,
     ) -> Result<host::ProbeResult, Failure> {
         match self.source.pod() {
-            None => Ok(host::probe(&self.host, target, protocol, &[]).await?),
+            None => Ok(host::probe(&self.host, host::Probe::new(target, protocol)).await?),
             Some(node) => node.probe(target, protocol).await.map_err(unreached),
         }
     }
