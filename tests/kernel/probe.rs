@@ -215,10 +215,10 @@ async fn a_probe_from_a_pod_has_its_address_and_shows_who_answers() {
         from: Vantage::Pod(addr),
         ..Probe::new("10.97.54.248:80".parse().unwrap(), Proto::Tcp)
     };
-    let none = host::probe(&options, probe).await;
+    let without = host::probe(&options, probe).await;
     assert!(
-        matches!(none, Err(Gap::Absent(Item::PodNetworks, _))),
-        "no process is in its network: {none:?}"
+        matches!(without, Err(Gap::Absent(Item::PodNetworks, _))),
+        "no process is in its network: {without:?}"
     );
     let mut process = pod.start(&["sleep", "60"], Stdio::null());
     let probed = host::probe(&options, probe).await.unwrap();

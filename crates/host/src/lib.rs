@@ -39,7 +39,7 @@ pub use aside::Aside;
 pub use cluster::fuzz as credential;
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
 pub use crew::{Crew, Event, Push};
-pub use hook::run_hook;
+pub use hook::{check_hook, run_hook};
 pub use http::{HttpAnswer, HttpServer};
 pub use journals::{Journal, Journals};
 use kpx_node::evidence::{Evidence, Item};

@@ -30,10 +30,6 @@ pub struct Target {
     pub by_endpoint: bool,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 fn is_node(from: &Vantage) -> bool {
     *from == Vantage::Node
 }
@@ -98,9 +94,10 @@ pub fn answerer(
     client: SocketAddr,
 ) -> Answerer {
     let Some((by, _)) = node.answerer(client, target.at, target.proto) else {
-        let gap = node.conntrack().err().map(|gap| gap.to_string());
-        let none = || "conntrack has no entry of the connection".to_owned();
-        return Answerer::Unknown(gap.unwrap_or_else(none));
+        return Answerer::Unknown(match node.conntrack() {
+            Ok(_) => "conntrack has no entry of the connection".to_owned(),
+            Err(gap) => gap.to_string(),
+        });
     };
     let family = Family::of(target.at.ip());
     let states = desired.families.iter().filter(|of| of.family == family);

@@ -222,9 +222,9 @@ async fn probed(
                 Vantage::Outside => "outside the cluster",
                 Vantage::Node | Vantage::Pod(_) => "a pod",
             };
-            let note = format!("no Service answers from {from}, so none is probed from there: ");
-            if !notes.iter().any(|of: &String| of.starts_with(&note)) {
-                notes.push(format!("{note}{target}: {why}"));
+            let begin = format!("no Service answers from {from}, so none is probed from there: ");
+            if !notes.iter().any(|of: &String| of.starts_with(&begin)) {
+                notes.push(format!("{begin}{target}: {why}"));
             }
         }
     }

@@ -289,6 +289,8 @@ impl Session {
             ("--root", self.other_root().map(|root| path(root))),
             ("--netns", host.netns.clone()),
             ("--node", host.node.clone()),
+            ("--image", self.pods.image.clone()),
+            ("--programs", self.pods.programs.as_deref().map(path)),
         ];
         let switches = [
             ("--proxy-credentials", *proxy_credentials),

@@ -82,14 +82,15 @@ pub(super) async fn of(options: &Options, addr: IpAddr) -> Result<Arc<Context>, 
         );
         match super::read(Item::Addresses, &context).await {
             Ok(addresses) if addresses.contains(&wanted) => return Ok(context),
-            Ok(_) => {}
-            // It may have ended.
             Err(gap) if path.exists() => unread = unread.or(Some(gap)),
-            Err(_) => {}
+            // Another pod's, or its process has ended.
+            Ok(_) | Err(_) => {}
         }
     }
-    let none = || Gap::Absent(item, format!("no pod of the node has address {addr}"));
-    Err(unread.map_or_else(none, |gap| gap.about(item)))
+    Err(match unread {
+        Some(gap) => gap.about(item),
+        None => Gap::Absent(item, format!("no pod of the node has address {addr}")),
+    })
 }
 
 /// Returns the items of one network; `None` if it has no address beside those of lo.
