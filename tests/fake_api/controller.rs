@@ -430,7 +430,7 @@ impl Cluster {
         }
     }
 
-    /// Kills the container of a pod to whose standard input nobody has attached.
+    /// Kills the container of a pod to whose standard input no client has attached.
     pub(super) fn unheld(&mut self, pod: &Pod) {
         let uid = pod.object["metadata"]["uid"].as_str().unwrap();
         if !self.held.contains(uid) {

@@ -227,7 +227,7 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
 pub struct Unserved {
     /// Those without an answer, and those that something else than an endpoint answered, each with the reason.
     pub failed: Vec<String>,
-    /// Those that somebody unknown answered, each with the reason.
+    /// Those of which it is unknown who answered, each with the reason.
     pub unknown: Vec<String>,
 }
 

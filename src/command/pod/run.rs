@@ -42,7 +42,7 @@ pub(in crate::command) async fn run(
 /// Time in which the kpx that created the pod has to hold its standard input. If that kpx has ended, the input never ends.
 const UNHELD: Duration = Duration::from_secs(10);
 
-/// Waits for the end of standard input; fails if nobody holds it.
+/// Waits for the end of standard input; fails if the other kpx does not hold it.
 async fn hold(io: &mut Io<'_>) -> Result<(), Failure> {
     let held = pin!(clock::typed());
     if let Either::Right(_) = select(held, pin!(clock::pause(UNHELD))).await {

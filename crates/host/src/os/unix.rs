@@ -22,7 +22,7 @@ pub(crate) fn let_all_read(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o644))
 }
 
-/// Returns whether somebody may execute a file.
+/// Returns whether a user may execute a file.
 pub(crate) fn is_executable(file: &Metadata) -> bool {
     file.permissions().mode() & 0o111 != 0
 }

@@ -18,7 +18,7 @@ pub(crate) const fn let_all_read(_: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether somebody may execute a file: its name decides.
+/// Returns whether a user may execute a file: its name decides.
 pub(crate) const fn is_executable(_: &Metadata) -> bool {
     true
 }
