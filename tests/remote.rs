@@ -631,7 +631,7 @@ async fn a_kpx_that_is_killed_leaves_nothing() {
     }
 }
 
-/// Its pod starts without it, and nobody ever holds its standard input.
+/// Its pod starts without it, and no client ever holds its standard input.
 #[tokio::test]
 async fn a_kpx_that_is_killed_before_its_pod_runs_leaves_nothing() {
     let world = World::new();
