@@ -13,6 +13,7 @@ mod rules;
 pub(crate) mod screen;
 mod texts;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -21,14 +22,14 @@ use kpx_migrate::engine::{Ended, Engine, Event, Limits, MigrationNode};
 use kpx_migrate::journal::{self, Entry, Recorded};
 use kpx_migrate::migration::{Leg, Migration, Stage, Strategy};
 use kpx_migrate::node::{Clock, Node};
-use kpx_migrate::probes::Target;
+use kpx_migrate::probes::{Target, Unanswered};
 use kpx_node::action::Action;
 use kpx_node::apply::{Apply, StepError};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::evidence::{Evidence, Gap, Item, Time};
-use kpx_node::net::Proto;
+use kpx_node::net::{Proto, Vantage};
 
 use machine::{CONNECTIONS, Machine, differences};
 
@@ -48,6 +49,12 @@ struct Place {
     limits: Limits,
     /// The modes in which Services do not answer.
     silent: Vec<Mode>,
+    /// The modes in which something else than an endpoint answers.
+    misled: Vec<Mode>,
+    /// The modes in which connections are not tracked.
+    untracked: Vec<Mode>,
+    /// The connections of probes, as `conntrack -L` prints them.
+    tracked: String,
     /// Changes whose text contains this are refused; or `backup`, `guard` or `follow`, which then fails.
     refused: Option<&'static str>,
     /// How often a stage was planned again.
@@ -82,6 +89,9 @@ impl Place {
                 lease: Duration::from_secs(60),
             },
             silent: Vec::new(),
+            misled: Vec::new(),
+            untracked: Vec::new(),
+            tracked: String::new(),
             refused: None,
             again: 0,
             backed_up: false,
@@ -187,7 +197,11 @@ impl Clock for Place {
 impl Node for Place {
     async fn read(&mut self, items: &[Item]) -> Evidence {
         self.machine.pass();
-        self.machine.tell().only(items)
+        let mut evidence = self.machine.tell().only(items);
+        if items.contains(&Item::Conntrack) && !self.tracked.is_empty() {
+            evidence.insert(Item::Conntrack, Ok(self.tracked.clone()));
+        }
+        evidence
     }
 }
 
@@ -196,11 +210,29 @@ impl MigrationNode for Place {
         Ok(Vec::new())
     }
 
-    async fn probe(&mut self, _: &Target) -> Result<(), String> {
-        if self.silent.contains(&self.machine.proxy.mode) {
-            return Err("no answer".to_owned());
+    async fn probe(&mut self, targets: &[Target]) -> Vec<Result<SocketAddr, Unanswered>> {
+        let [target] = targets else {
+            panic!("{targets:?}");
+        };
+        let mode = self.machine.proxy.mode;
+        if self.silent.contains(&mode) {
+            return vec![Err(Unanswered::Silent("no answer".to_owned()))];
         }
-        Ok(())
+        let by = if self.misled.contains(&mode) {
+            ("10.0.2.77", 8443)
+        } else {
+            ("10.0.2.2", 6443)
+        };
+        let (ip, port) = (target.at.ip(), target.at.port());
+        self.tracked = format!(
+            "tcp 6 119 TIME_WAIT src=10.0.2.15 dst={ip} sport=40000 dport={port} \
+             src={} dst=10.0.2.15 sport={} dport=40000 [ASSURED] mark=0 use=1\n",
+            by.0, by.1
+        );
+        if self.untracked.contains(&mode) {
+            self.tracked.clear();
+        }
+        vec![Ok("10.0.2.15:40000".parse().unwrap())]
     }
 
     async fn proxy_pods(&mut self, node: &str) -> Result<Vec<Pod>, Gap> {
@@ -285,6 +317,8 @@ fn migration(from: Mode, to: Mode, strategy: Strategy) -> Migration {
             name: "default/kubernetes:https".to_owned(),
             at: "10.96.0.1:443".parse().unwrap(),
             proto: Proto::Tcp,
+            from: Vantage::Node,
+            by_endpoint: true,
         }],
     }
 }
@@ -582,6 +616,36 @@ fn gates_that_time_out_roll_back() {
         let observed = journal::read(&place.journal).unwrap().observed;
         assert!(observed.failed_probes > 1, "{observed:?}");
         is_back(&place, &before, from);
+    }
+}
+
+/// kube-proxy's rules are complete, and something before them misleads packets.
+#[test]
+fn a_service_that_something_else_answers_rolls_back() {
+    for (from, to) in directions() {
+        let mut place = bound(from, to);
+        let before = place.machine.clone();
+        place.misled = vec![to];
+        let ended = place.go_on(false);
+        // In mode userspace, kube-proxy itself answers.
+        if to == Mode::Userspace {
+            assert_eq!(ended, Some(Ended::Migrated));
+            continue;
+        }
+        let Some(Ended::RolledBack(why)) = ended else {
+            panic!("{from} to {to}: {ended:?}");
+        };
+        let words = "default/kubernetes:https (tcp 10.96.0.1:443): misled: 10.0.2.77:8443 answered";
+        assert!(why.contains(words), "{why}");
+        is_back(&place, &before, from);
+
+        // Who answers is not known at all.
+        let mut place = bound(from, to);
+        place.untracked = vec![to];
+        let Some(Ended::RolledBack(why)) = place.go_on(false) else {
+            panic!("{from} to {to}");
+        };
+        assert!(why.contains("who answered is unknown: "), "{why}");
     }
 }
 

@@ -239,8 +239,11 @@ fn remove_places(value: &mut Value) {
 fn is_same(remote: &Ran, offline: &Ran) {
     let text = |ran: &Ran| serde_json::to_string_pretty(&report(ran)).unwrap();
     let left = text(remote);
-    // The kubeconfig that the run was given is part of its advice.
-    let left = without_option(&left, "--kubeconfig ");
+    // The kubeconfig and what its pods are made of are part of its advice.
+    let options = ["--kubeconfig ", "--programs ", "--image "];
+    let left = options
+        .into_iter()
+        .fold(left, |text, option| without_option(&text, option));
     // So is the bundle.
     let right = without_option(&text(offline), "--from ");
     let differs = left.lines().zip(right.lines()).find(|(a, b)| a != b);
@@ -626,6 +629,25 @@ async fn a_kpx_that_is_killed_leaves_nothing() {
         child.wait().unwrap();
         world.is_clean().await;
     }
+}
+
+/// Its pod starts without it, and no client ever holds its standard input.
+#[tokio::test]
+async fn a_kpx_that_is_killed_before_its_pod_runs_leaves_nothing() {
+    let world = World::new();
+    // The deadline of a Job is too late by far.
+    world
+        .api
+        .with(|cluster| cluster.set_second(Duration::from_millis(100)));
+    let mut child = world.process(&["doctor"]);
+    let begin = Instant::now();
+    while world.left().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(1)).await;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.is_clean().await;
 }
 
 #[tokio::test]

@@ -139,3 +139,22 @@ async fn a_quiet_node_is_read_once_and_a_change_of_endpoints_is_reported() {
         .collect();
     assert_eq!(why, ["kpx: reading the node: cluster changed"], "{ran}");
 }
+
+#[tokio::test]
+async fn a_program_that_cannot_be_run_is_refused_before_anything_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page");
+    std::fs::write(&file, "no program").unwrap();
+    for (program, why) in [
+        (
+            "/no/such/program",
+            "--exec /no/such/program: no such program",
+        ),
+        ("no-such-program", "--exec no-such-program: no such program"),
+        (file.to_str().unwrap(), "page: it is not executable"),
+    ] {
+        let ran = kpx(&["--no-api", "watch", "--count", "1", "--exec", program]).await;
+        assert_eq!(ran.code, 2, "{ran}");
+        assert!(ran.err.contains(why), "{ran}");
+    }
+}

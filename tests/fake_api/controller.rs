@@ -10,6 +10,9 @@ use super::Cluster;
 use super::objects::{Event, Key};
 use super::selector;
 
+/// The least time that a second of a startup probe takes.
+const LEAST: Duration = Duration::from_millis(200);
+
 /// A pod on its node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Pod {
@@ -141,6 +144,8 @@ pub(super) enum Task {
     Stop(Pod),
     /// Ends a Job after this time.
     Deadline(Value, Duration),
+    /// Kills the container of a pod whose startup probe has not succeeded after this time.
+    Startup(Pod, Duration),
 }
 
 impl Cluster {
@@ -407,6 +412,30 @@ impl Cluster {
                 }
             }
         });
+    }
+
+    /// Begins the startup probe of a container, if it has one and time passes.
+    pub(super) fn probes_startup(&mut self, pod: &Pod, fate: Fate) {
+        let probe = &pod.object["spec"]["containers"][0]["startupProbe"];
+        let number = |key: &str| u32::try_from(probe[key].as_u64()?).ok();
+        if let (Fate::Ready, Some(period), Some(failures), Some(second)) = (
+            fate,
+            number("periodSeconds"),
+            number("failureThreshold"),
+            self.second,
+        ) {
+            // kpx itself needs some time to hold it.
+            let after = second.max(LEAST) * period * failures;
+            self.tasks.push(Task::Startup(pod.clone(), after));
+        }
+    }
+
+    /// Kills the container of a pod to whose standard input no client has attached.
+    pub(super) fn unheld(&mut self, pod: &Pod) {
+        let uid = pod.object["metadata"]["uid"].as_str().unwrap();
+        if !self.held.contains(uid) {
+            self.exited(&pod.object, 137);
+        }
     }
 
     /// Records that the containers of a deleted pod have ended: its DaemonSet creates another pod, and the object stays.

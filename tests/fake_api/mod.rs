@@ -69,6 +69,8 @@ pub(crate) struct Cluster {
     refusal: Option<String>,
     /// The time that a second of a deadline takes; without it, no deadline passes.
     second: Option<Duration>,
+    /// The pods whose standard input a client has held, by uid: their startup probe succeeds.
+    held: BTreeSet<String>,
     /// Whether its streams cannot close one channel, as before 1.30.
     is_old: bool,
     kubelet: Arc<dyn Kubelet>,
@@ -111,6 +113,14 @@ impl Cluster {
         self.vanished.insert(node.to_owned());
         self.edit(&Key::new("nodes", "", node), |node| {
             node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        });
+    }
+
+    /// Starts a node that was shut down.
+    pub(crate) fn reappear(&mut self, node: &str) {
+        self.vanished.remove(node);
+        self.edit(&Key::new("nodes", "", node), |node| {
+            node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
         });
     }
 
@@ -189,7 +199,10 @@ impl World {
         match task {
             Task::Start(pod) => {
                 let fate = kubelet.start(&pod);
-                self.with(|cluster| cluster.started(&pod, fate));
+                self.with(|cluster| {
+                    cluster.started(&pod, fate);
+                    cluster.probes_startup(&pod, fate);
+                });
             }
             Task::Stop(pod) => {
                 kubelet.stop(&pod);
@@ -203,6 +216,10 @@ impl World {
             Task::Deadline(job, after) => {
                 thread::sleep(after);
                 self.with(|cluster| cluster.expire(&job));
+            }
+            Task::Startup(pod, after) => {
+                thread::sleep(after);
+                self.with(|cluster| cluster.unheld(&pod));
             }
         }
     }
@@ -312,6 +329,7 @@ impl Api {
                 tasks: Vec::new(),
                 refusal: None,
                 second: None,
+                held: BTreeSet::new(),
                 is_old: false,
                 kubelet: Arc::new(Pretend),
                 away: false,

@@ -171,6 +171,8 @@ impl World {
 
     /// Keeps the standard input of the main process open as long as the client does.
     async fn attach(self: Arc<Self>, stream: Stream, sender: Sender, mut receiver: Receiver) {
+        let uid = stream.pod.object["metadata"]["uid"].as_str().unwrap();
+        self.with(|cluster| cluster.held.insert(uid.to_owned()));
         tokio::select! {
             _ = input(&mut receiver, stream.closes) => {}
             () = self.ends(&stream.pod) => return finish(sender, &exit(137)).await,

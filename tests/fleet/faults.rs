@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures_util::future::join;
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::World;
 use crate::fake_api::{Fault, Key, What};
@@ -58,7 +61,11 @@ async fn a_later_node_that_fails_stops_the_migration_which_can_be_resumed() {
     assert!(ran.out.contains(": 1 of 3 nodes in mode iptables"), "{ran}");
     assert!(
         ran.out
-            .ends_with("next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes"),
+            .contains("next: kpx migrate resume --all-nodes --kubeconfig ")
+            && ran
+                .out
+                .contains(", or kpx migrate rollback --all-nodes --kubeconfig ")
+            && ran.out.ends_with(" --image kpx:1"),
         "{ran}"
     );
     assert!(
@@ -243,9 +250,11 @@ async fn a_lease_that_is_renewed_is_not_taken() {
     assert_eq!(world.all(&[]).await.code, 0);
 }
 
+/// It is waited for longer than for a new pod.
 #[tokio::test]
-async fn a_node_that_vanishes_stops_the_migration() {
-    let world = World::new();
+async fn a_node_that_reboots_is_waited_for() {
+    let mut world = World::new();
+    world.ready = "1s";
     let gone = What::Meanwhile(Arc::new(|cluster| cluster.vanish("worker2")));
     let name = world
         .api
@@ -257,15 +266,28 @@ async fn a_node_that_vanishes_stops_the_migration() {
     world
         .api
         .fault(Fault::of("delete", "pods", gone).named(&name).times(1));
-    let ran = world.all(&[]).await;
-    assert_eq!(ran.code, 4, "{ran}");
+    let is_gone = || {
+        world.api.with(|cluster| {
+            let node = cluster.get("nodes", "", "worker2").unwrap();
+            node["status"]["conditions"][0]["status"] == "Unknown"
+        })
+    };
+    let returns = async {
+        while !is_gone() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        sleep(Duration::from_secs(3)).await;
+        world.api.with(|cluster| cluster.reappear("worker2"));
+    };
+    let (ran, ()) = join(world.all(&["-v"]), returns).await;
+    assert_eq!(ran.code, 0, "{ran}");
     assert!(
-        ran.out
-            .contains("cannot restart kube-proxy with the new configuration on node worker2"),
+        ran.err.contains("worker2: node worker2 is not ready: ")
+            && ran.err.contains("waiting at most 600 s"),
         "{ran}"
     );
-    assert!(ran.out.contains("the node is not ready"), "{ran}");
-    assert!(ran.out.contains(": 1 of 3 nodes in mode"), "{ran}");
+    assert_eq!(world.modes(), ["iptables"; 3]);
+    assert_eq!(world.leftovers(), [""; 0]);
 }
 
 #[tokio::test]

@@ -75,8 +75,9 @@ async fn a_signal_stops_after_the_step_and_keeps_the_guard() {
         assert_eq!(code, Some(4), "{signal}: {said}");
         for tells in [
             "reason: stopped on request; next step: change the configuration of all nodes",
-            "a bridge serves worker1; its guard, a pod of kpx, keeps it up to date",
-            "next: kpx migrate resume --all-nodes, or kpx migrate rollback --all-nodes",
+            "bridge: worker1: lease of 60 s, renewed by pod kube-system/kpx-guard-",
+            "next: kpx migrate resume --all-nodes --kubeconfig ",
+            ", or kpx migrate rollback --all-nodes --kubeconfig ",
         ] {
             assert!(said.contains(tells), "{signal}: {tells}: {said}");
         }
@@ -115,6 +116,13 @@ async fn a_second_signal_stops_at_once() {
     let (code, said) = kpx.end();
     assert!(began.elapsed() < Duration::from_secs(3));
     assert_eq!(code, Some(4), "{said}");
+    for tells in [
+        "left: pod kube-system/kpx-prepare-",
+        " on node worker1 runs its stage to the end",
+        "bridge: worker1: lease of 60 s, renewed by pod kube-system/kpx-guard-",
+    ] {
+        assert!(said.contains(tells), "{tells}: {said}");
+    }
     let tells = "stopped at once on a second signal; not finished: build the new mode beside the old one on node worker1";
     assert!(said.contains(tells), "{said}");
     assert!(holder(&world).is_null());

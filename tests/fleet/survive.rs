@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use super::World;
 use crate::fake_api::{Fate, Fault, Key, What};
 
@@ -213,29 +211,9 @@ async fn a_missing_image_is_reported_once() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_ready_is_named_where_its_pod_does_not_start() {
+async fn pods_of_previews_are_deleted_even_without_their_logs() {
     let mut world = World::new();
     world.ready = "1s";
-    let fate = Fate::Waits("ContainerCreating", "no network");
-    world.nodes.fates("worker1 prepare", &[fate; 9]);
-    let silent = What::Meanwhile(Arc::new(|cluster| {
-        cluster.edit(&Key::new("nodes", "", "worker1"), |node| {
-            node["status"]["conditions"] =
-                json!([{"type": "Ready", "status": "Unknown", "message": "Kubelet is silent."}]);
-        });
-    }));
-    // After the pods of the previews.
-    let fault = Fault::of("create", "pods", silent).after(3).times(1);
-    world.api.fault(fault);
-    let ran = world.all(&[]).await;
-    assert_eq!(ran.code, 4, "{ran}");
-    let why = "; node worker1 is not ready: Kubelet is silent.";
-    assert!(ran.err.contains(why), "{ran}");
-}
-
-#[tokio::test]
-async fn pods_of_previews_are_deleted_even_without_their_logs() {
-    let world = World::new();
     let fault = Fault::of("get", "pods/log", What::Status(400, "no log here"));
     world.api.fault(fault);
     let ran = world.all(&["--dry-run"]).await;

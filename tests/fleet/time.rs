@@ -48,8 +48,9 @@ struct Still {
     /// Times in milliseconds, and what happens then.
     then: Vec<(u64, Happens)>,
     deleted: Vec<String>,
-    /// What the engine reported.
+    /// What the engine reported, and what it waited for.
     reports: Vec<String>,
+    waits: Vec<String>,
 }
 
 impl Still {
@@ -70,6 +71,7 @@ impl Still {
             then: Vec::new(),
             deleted: Vec::new(),
             reports: Vec::new(),
+            waits: Vec::new(),
         }
     }
 
@@ -194,10 +196,11 @@ fn with_engine<T>(
     act: impl FnOnce(&mut Engine<'_, Still>) -> T,
 ) -> (T, Vec<String>) {
     let (stop, mut reports) = (Rc::clone(&cluster.stop), Vec::new());
-    let mut on_event = |event: Event<'_>| {
-        if let Event::Reports(_, text) = event {
-            reports.push(text.to_owned());
-        }
+    let mut waits = Vec::new();
+    let mut on_event = |event: Event<'_>| match event {
+        Event::Reports(_, text) => reports.push(text.to_owned()),
+        Event::Waits(_, text) => waits.push(text.to_owned()),
+        _ => {}
     };
     let done = act(&mut Engine {
         cluster,
@@ -205,6 +208,7 @@ fn with_engine<T>(
         on_event: &mut on_event,
         stop: &stop,
     });
+    cluster.waits = waits;
     (done, reports)
 }
 
@@ -327,18 +331,70 @@ fn the_log_of_a_pod_is_needed_at_its_end_and_its_permission_always() {
     for (pod, error, took) in [
         (running(), StepError::Denied("get pods/log".to_owned()), 0),
         (running(), StepError::Refused("not yet".to_owned()), 160),
-        (over(0, ""), StepError::Refused("no log".to_owned()), 0),
+        // Four pods, each for the time of its start.
+        (over(0, ""), StepError::Refused("no log".to_owned()), 20),
     ] {
         let mut cluster = Still::new(pod);
         cluster.log = Err(error.clone());
         let (result, seconds, _) = previewed(&mut cluster);
         let why = failed(result);
+        let is_denied = matches!(error, StepError::Denied(_));
         assert_eq!(
             (why == error.to_string(), seconds),
-            (took == 0, took),
+            (is_denied, took),
             "{why}"
         );
+        let is_lost = why.ends_with("its log cannot be read: no log");
+        assert_eq!(is_lost, took == 20, "{why}");
     }
+}
+
+/// A node that reboots: its kubelet is away, and then has neither the logs of older pods nor new pods at once.
+#[test]
+fn a_node_that_reboots_is_waited_for_and_its_log_is_read_later() {
+    let not_ready = json!({"type": "Ready", "status": "Unknown", "message": "no word from it"});
+    let mut cluster = Still::new(waits("ContainerCreating"));
+    let node = json!({"status": {"conditions": [not_ready]}});
+    cluster.put(&Object::node("a"), node);
+    cluster.log = Err(StepError::Refused("answered 404: not found".to_owned()));
+    cluster.then = vec![
+        (300_000, |cluster| {
+            cluster.put(&Object::node("a"), json!({}));
+            cluster.change("kpx-prepare-", |pod| *pod = over(0, ""));
+        }),
+        (303_000, |cluster| {
+            cluster.log = Ok(report(Outcome::Prepared, |_| {}));
+        }),
+    ];
+    let task = Task::Prepare("a".to_owned());
+    let long = || {
+        let mut fleet = fleet(false);
+        fleet.plan.limit = 1_000;
+        fleet
+    };
+    let (ended, _) = run(&mut cluster, long(), &task);
+    let Ended::Stopped(why) = ended else {
+        panic!("{ended:?}");
+    };
+    assert!(why.starts_with("cannot change the configuration"), "{why}");
+    assert_eq!(cluster.created, 1);
+    let words = "node a is not ready: no word from it; waiting at most 600 s";
+    assert_eq!(cluster.reports, [words]);
+    let words = "cannot be read: answered 404: not found";
+    let awaited = &cluster.waits;
+    assert!(awaited.iter().any(|of| of.contains(words)), "{awaited:?}");
+
+    // It does not return.
+    let mut cluster = Still::new(waits("ContainerCreating"));
+    let node = json!({"status": {"conditions": [not_ready]}});
+    cluster.put(&Object::node("a"), node);
+    let (ended, seconds) = run(&mut cluster, long(), &task);
+    let Ended::Stopped(why) = ended else {
+        panic!("{ended:?}");
+    };
+    let end = "ContainerCreating; node a is not ready: no word from it";
+    assert!(why.ends_with(end), "{why}");
+    assert!((600..700).contains(&seconds), "{seconds}");
 }
 
 #[test]

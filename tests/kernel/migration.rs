@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -141,7 +141,14 @@ impl Machine {
     }
 
     /// Runs kpx on the node, which must succeed, and calls `on_line` with each line of progress; returns the whole output.
-    fn kpx(&self, args: &[&str], mut on_line: impl FnMut(&str)) -> String {
+    fn kpx(&self, args: &[&str], on_line: impl FnMut(&str)) -> String {
+        let (status, text) = self.ran(args, on_line);
+        assert!(status.success(), "{args:?}: {status}\n{text}");
+        text
+    }
+
+    /// Runs kpx on the node, and calls `on_line` with each line of progress; returns its exit status and the whole output.
+    fn ran(&self, args: &[&str], mut on_line: impl FnMut(&str)) -> (ExitStatus, String) {
         let mut child = self.start(args);
         let mut text = String::new();
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
@@ -152,12 +159,7 @@ impl Machine {
         }
         let output = child.wait_with_output().unwrap();
         text.push_str(std::str::from_utf8(&output.stdout).unwrap());
-        assert!(
-            output.status.success(),
-            "{args:?}: {}\n{text}",
-            output.status
-        );
-        text
+        (output.status, text)
     }
 
     /// Runs kpx on the node, and kills it when it prints a line with `moment`.
@@ -443,6 +445,54 @@ fn long_asked_to_stop_it_stops_and_a_guard_keeps_what_is_prepared() {
     assert!(!machine.has_bridge());
     assert_eq!(picture(&machine), before);
     judge(&traffic.stop());
+}
+
+/// Leads a pod's packets to a Service to a process of the node, behind the bridge and before kube-proxy's rules.
+const HIJACK: &str = "table ip hijack {
+    chain prerouting {
+        type nat hook prerouting priority -105;
+        iifname client0 ip daddr 10.100.3.14 tcp dport 53 dnat to 10.0.2.15:9053
+    }
+}";
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_service_that_something_else_answers_behind_the_bridge_is_misled_and_rolled_back() {
+    let machine = Machine::new("iptables", Duration::ZERO);
+    let netns = &machine.world.network.node;
+    let process = machine.world.client_process();
+    let pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "client-0", "namespace": "demo"},
+        "spec": {"nodeName": "node1", "containers": []},
+        "status": {"phase": "Running", "podIP": "10.244.1.200", "podIPs": [{"ip": "10.244.1.200"}]},
+    });
+    machine.api.with(|cluster| cluster.put(pod));
+    let impostor = netns.inside(|| TcpListener::bind("10.0.2.15:9053").unwrap());
+    let before = picture(&machine);
+    let confirm = ["--confirm-timeout", "4s"];
+    let (status, text) = machine.ran(&[THERE, &confirm].concat(), |line| {
+        if line.ends_with("Z restart kube-proxy") {
+            netns.feed("nft -f -", HIJACK);
+        } else if line.contains("rolling back to the old mode") {
+            netns.run("nft delete table ip hijack");
+        }
+    });
+    assert!(!status.success(), "{text}");
+    for words in [
+        "shop/dns:dns-tcp (tcp 10.100.3.14:53) from pod 10.244.1.200",
+        ": misled: 10.0.2.15:9053 answered, which is no endpoint of the Service",
+        "rolled back",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(picture(&machine), before);
+    let links = netns.run("ip -br link");
+    assert!(
+        !links.lines().any(|line| line.starts_with("kpx")),
+        "{links}"
+    );
+    drop((process, impostor));
 }
 
 /// The state that the coordinator of a cluster's migration keeps, once the node is prepared for mode nftables.

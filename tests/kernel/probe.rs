@@ -1,8 +1,14 @@
-//! `kpx trace --probe`: one real connection, and who took it.
+//! Probes: one real connection, and who took it.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use kpx_host::{self as host, Probe, ProbeOutcome};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::{Proto, Vantage};
+use kpx_node::node::NodeSnapshot;
 use serde_json::Value;
 
 use super::netns::{Netns, run_to};
@@ -131,4 +137,99 @@ fn what_is_refused_and_what_is_dropped_agree_with_the_trace() {
     let dropped = probe(&netns, "10.97.54.250:80", &[]);
     assert_eq!(dropped["result"], "no answer", "{dropped}");
     assert_eq!(dropped["agrees"], true, "{dropped}");
+}
+
+/// The links whose names begin as those of probes do.
+fn links_of_probes(netns: &Netns) -> String {
+    let links = netns.run("ip -br link");
+    let ours = links.lines().filter(|line| line.starts_with("kpx"));
+    ours.collect()
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn a_client_outside_the_cluster_reaches_a_node_port_and_leaves_nothing() {
+    let netns = node();
+    // Strict: without them, the node answers for addresses of any link.
+    netns.run("sysctl -q -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2");
+    netns.run("sysctl -q -w net.ipv4.conf.all.rp_filter=1");
+    netns.run("ip addr add fd00:10:0:2::15/64 dev eth0 nodad");
+    let v4 = netns.inside(|| TcpListener::bind("10.0.2.15:30999").unwrap());
+    let v6 = netns.inside(|| TcpListener::bind("[fd00:10:0:2::15]:30999").unwrap());
+    let options = netns.options();
+    let mut probe = Probe {
+        from: Vantage::Outside,
+        ..Probe::new("10.0.2.15:30999".parse().unwrap(), Proto::Tcp)
+    };
+    for (target, source) in [
+        ("10.0.2.15:30999", "198.51.100."),
+        ("[fd00:10:0:2::15]:30999", "2001:db8:"),
+    ] {
+        probe.target = target.parse().unwrap();
+        let probed = host::probe(&options, probe).await.unwrap();
+        assert_eq!(probed.met, ProbeOutcome::Answered, "{target}");
+        let from = probed.from.unwrap();
+        assert!(from.ip().to_string().starts_with(source), "{from}");
+        assert_eq!(links_of_probes(&netns), "", "{target}");
+    }
+    let at_once = (0..5).map(|_| host::probe(&options, probe));
+    for probed in futures_util::future::join_all(at_once).await {
+        assert_eq!(probed.unwrap().met, ProbeOutcome::Answered);
+    }
+    assert_eq!(links_of_probes(&netns), "");
+    drop((v4, v6));
+    let refused = host::probe(&options, probe).await.unwrap();
+    assert_eq!(refused.met, ProbeOutcome::Refused);
+    // Its sockets close without a word, as when kpx is killed.
+    netns.run("nft add table inet mute");
+    netns.run("nft add chain inet mute in { type filter hook input priority 0; policy drop; }");
+    let probing = host::probe(&options, probe);
+    let given_up = tokio::time::timeout(Duration::from_secs(1), probing).await;
+    assert!(given_up.is_err());
+    let begin = Instant::now();
+    while !links_of_probes(&netns).is_empty() {
+        let links = links_of_probes(&netns);
+        assert!(begin.elapsed() < Duration::from_secs(10), "{links}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
+async fn a_probe_from_a_pod_has_its_address_and_shows_who_answers() {
+    let (netns, pod) = (node(), Netns::new());
+    let name = pod.options().netns.unwrap();
+    netns.run(&format!(
+        "ip link add veth0 type veth peer name up0 netns {name}"
+    ));
+    netns.run("ip link set veth0 up");
+    netns.run("ip route add 10.244.1.99/32 dev veth0");
+    netns.run("ip addr add 10.244.1.1/32 dev veth0");
+    pod.run("ip link set up0 up");
+    pod.run("ip addr add 10.244.1.99/24 dev up0");
+    pod.run("ip route add default via 10.244.1.1 dev up0");
+    let listeners = netns.inside(|| PODS.map(|pod| TcpListener::bind((pod, 80)).unwrap()));
+    let options = netns.options();
+    let addr: IpAddr = "10.244.1.99".parse().unwrap();
+    let probe = Probe {
+        from: Vantage::Pod(addr),
+        ..Probe::new("10.97.54.248:80".parse().unwrap(), Proto::Tcp)
+    };
+    let without = host::probe(&options, probe).await;
+    assert!(
+        matches!(without, Err(Gap::Absent(Item::PodNetworks, _))),
+        "no process is in its network: {without:?}"
+    );
+    let mut process = pod.start(&["sleep", "60"], Stdio::null());
+    let probed = host::probe(&options, probe).await.unwrap();
+    assert_eq!(probed.met, ProbeOutcome::Answered);
+    let from = probed.from.unwrap();
+    assert_eq!(from.ip(), addr);
+    let evidence = netns.collect(&[Item::Conntrack]).await;
+    let node = NodeSnapshot::new(&evidence);
+    let (by, _) = node.answerer(from, probe.target, Proto::Tcp).unwrap();
+    assert!(PODS.iter().any(|pod| by.ip().to_string() == *pod), "{by}");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop(listeners);
 }

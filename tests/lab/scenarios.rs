@@ -441,13 +441,16 @@ fn remote(lab: &Lab) -> String {
 
     // Each ends while the pod is in use: the pod, then kpx.
     let waits = from_afar("w1", &["doctor", "--fail-on", "warning", "--wait", "60s"]);
-    let start = || {
+    let spawn = || {
         let mut command = lab.laptop("kpx", &words(&waits));
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let child = child.spawn().unwrap();
+        child.spawn().unwrap()
+    };
+    let start = || {
+        let child = spawn();
         let pod = wait_for("the pod", Duration::from_secs(30), || {
             left()
                 .lines()
@@ -467,6 +470,13 @@ fn remote(lab: &Lab) -> String {
     let (mut child, _) = start();
     child.kill().unwrap();
     child.wait().unwrap();
+    // In its first second, kpx does not hold the standard input of its pod yet.
+    for millis in [100, 300, 600, 900] {
+        let mut child = spawn();
+        thread::sleep(Duration::from_millis(millis));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
     wait_for("no Job and no pod of kpx", Duration::from_secs(30), || {
         left().is_empty().then_some(())
     });

@@ -1,6 +1,7 @@
 //! Strategy drain-node, with a fake API server: the node is cordoned and drained, and uncordoned at the end.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use kpx_migrate::engine::{Ended, Engine, Event, MigrationNode};
 use kpx_migrate::journal::{self, Entry};
 use kpx_migrate::migration::{Migration, Strategy};
 use kpx_migrate::node::{Clock, Node};
-use kpx_migrate::probes::Target;
+use kpx_migrate::probes::{Target, Unanswered};
 use kpx_node::access;
 use kpx_node::action::Action;
 use kpx_node::apply::{Apply, StepError};
@@ -323,8 +324,8 @@ impl MigrationNode for LocalNode<'_> {
         Ok(self.own.clone())
     }
 
-    async fn probe(&mut self, target: &Target) -> Result<(), String> {
-        self.place.probe(target).await
+    async fn probe(&mut self, targets: &[Target]) -> Vec<Result<SocketAddr, Unanswered>> {
+        self.place.probe(targets).await
     }
 
     async fn proxy_pods(&mut self, node: &str) -> Result<Vec<kpx_node::cluster::Pod>, Gap> {

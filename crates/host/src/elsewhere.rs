@@ -19,7 +19,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::cluster::{Api, Urgency};
-use super::outcome::{Listing, Locked, NoNamespace, ProbeResult};
+use super::outcome::{Listing, Locked, NoNamespace, Probe, ProbeResult};
 use super::{Connection, ONLY_LINUX, Options};
 use kpx_node::action::Action;
 use kpx_node::apply::{Apply, StepError};
@@ -254,12 +254,7 @@ pub async fn trace_packets<T>(
 }
 
 /// Fails.
-pub async fn probe(
-    _: &Options,
-    _: SocketAddr,
-    _: Proto,
-    _: &'static [u8],
-) -> Result<ProbeResult, Gap> {
+pub async fn probe(_: &Options, _: Probe) -> Result<ProbeResult, Gap> {
     no_node(Item::Conntrack)
 }
 

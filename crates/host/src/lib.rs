@@ -39,7 +39,7 @@ pub use aside::Aside;
 pub use cluster::fuzz as credential;
 pub use cluster::{Connection, Environment, Reviewed, Reviews, Selection, Watch, review};
 pub use crew::{Crew, Event, Push};
-pub use hook::run_hook;
+pub use hook::{check_hook, run_hook};
 pub use http::{HttpAnswer, HttpServer};
 pub use journals::{Journal, Journals};
 use kpx_node::evidence::{Evidence, Item};
@@ -54,7 +54,7 @@ pub use machine::{
     resident_memory, start_guard, trace_packets,
 };
 pub use os::host_name;
-pub use outcome::{Listing, Locked, NoNamespace, ProbeOutcome, ProbeResult};
+pub use outcome::{Listing, Locked, NoNamespace, Probe, ProbeOutcome, ProbeResult};
 pub use own::{OwnRun, run_self};
 pub use remote::{NodeChange, PodOptions, Query, Remote, RemoteNode, Unreached, sha256};
 pub use replace::replace;

@@ -11,6 +11,6 @@ pub use unix::{Interrupts, host_name, outlive_terminal, typed};
 pub use windows::{Interrupts, host_name, outlive_terminal, typed};
 
 #[cfg(unix)]
-pub(super) use unix::let_all_read;
+pub(super) use unix::{is_executable, let_all_read};
 #[cfg(windows)]
-pub(super) use windows::let_all_read;
+pub(super) use windows::{is_executable, let_all_read};

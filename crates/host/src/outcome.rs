@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use kpx_node::net::{Proto, Vantage};
+
 /// A network namespace that cannot be entered.
 #[derive(Debug, Error)]
 #[error("{why}")]
@@ -36,6 +38,34 @@ pub enum Listing {
     Missing,
     /// iptables cannot print the chain: it contains native nftables rules, or its table is not one of iptables.
     Incompatible,
+}
+
+/// A probe: one TCP connection, or one UDP datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Address and port to connect to.
+    pub target: SocketAddr,
+    /// TCP or UDP.
+    pub proto: Proto,
+    /// The datagram to send.
+    pub question: &'static [u8],
+    /// The network that it connects from.
+    pub from: Vantage,
+    /// Returns the input of `nft -f` that is loaded on the node before anything is sent from this address and port.
+    pub before: Option<fn(SocketAddr, Proto) -> String>,
+}
+
+impl Probe {
+    /// Returns a probe of `target` from the node, with an empty datagram.
+    pub const fn new(target: SocketAddr, proto: Proto) -> Self {
+        Self {
+            target,
+            proto,
+            question: &[],
+            from: Vantage::Node,
+            before: None,
+        }
+    }
 }
 
 /// Result of a probe.

@@ -4,6 +4,7 @@ mod error;
 mod evict;
 mod wait;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::drain::Gauge;
@@ -13,7 +14,7 @@ use super::journal::{self, Entry, MigrationState};
 use super::loss::ObservedLoss;
 use super::migration::{Leg, Stage};
 use super::node::Node;
-use super::probes::Target;
+use super::probes::{Target, Unanswered};
 use super::stage;
 use error::{StageError, done, is_moved};
 use kpx_judge::bridge::Lease;
@@ -29,8 +30,11 @@ use kpx_node::node::{NodeSnapshot, identity};
 pub trait MigrationNode: Node {
     /// Returns the unique ids of the pods that this process runs in.
     fn own_pods(&self) -> Result<Vec<String>, String>;
-    /// Connects to `target`; the error is the reason why there was no answer.
-    fn probe(&mut self, target: &Target) -> impl Future<Output = Result<(), String>>;
+    /// Connects to all of `targets` at once, past the bridge if it is loaded; returns the address and port of each client.
+    fn probe(
+        &mut self,
+        targets: &[Target],
+    ) -> impl Future<Output = Vec<Result<SocketAddr, Unanswered>>>;
     /// Returns kube-proxy's pods on the Node called `node`, from the API server.
     fn proxy_pods(&mut self, node: &str) -> impl Future<Output = Result<Vec<Pod>, Gap>>;
     /// Returns the last line that `container` of kube-proxy's pod `pod` logged before it ended; `None` if that cannot be

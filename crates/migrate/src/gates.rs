@@ -222,13 +222,27 @@ fn logged(node: &NodeSnapshot<'_>, set: &Fields) -> Gate {
     }
 }
 
-/// Checks the gate on probes; `silent` has those without an answer, each with the reason.
-pub fn of_probes(silent: &[String]) -> Gate {
-    let met = match silent {
-        [] => Ok(()),
-        some => Err(Unmet::Not(some.join("; "))),
+/// The probes that were not answered by their Service.
+#[derive(Clone, Debug, Default)]
+pub struct Unserved {
+    /// Those without an answer, and those that something else than an endpoint answered, each with the reason.
+    pub failed: Vec<String>,
+    /// Those of which it is unknown who answered, each with the reason.
+    pub unknown: Vec<String>,
+}
+
+/// Checks the gate on probes.
+pub fn of_probes(unserved: &Unserved) -> Gate {
+    let (status, reason) = match (&*unserved.failed, &*unserved.unknown) {
+        ([], []) => (Status::Passed, String::new()),
+        ([], unknown) => (Status::Unknown, unknown.join("; ")),
+        (failed, _) => (Status::Waiting, failed.join("; ")),
     };
-    gate(Name::Probes, met)
+    Gate {
+        name: Name::Probes,
+        status,
+        reason,
+    }
 }
 
 /// Returns the gate on a crash loop of kube-proxy's container.

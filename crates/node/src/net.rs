@@ -16,6 +16,19 @@ pub enum Family {
     V6,
 }
 
+/// The network that a probe connects from.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vantage {
+    /// The node's.
+    #[default]
+    Node,
+    /// The network of the pod with this address.
+    Pod(IpAddr),
+    /// A network of the probe's own beside the node's; its address is neither a pod's nor the node's.
+    Outside,
+}
+
 impl Family {
     /// Both families, in the order of kpx's output.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::args::{ContinueArgs, JourneyArgs, MigratePart};
 use super::draft::consent;
-use super::fleet::{GO_BACK, GO_ON};
 use crate::cli::parser::{Cli, Command};
 use crate::command::bridge::args::BridgeAction;
 use crate::command::shared::identity;
@@ -229,8 +228,11 @@ fn the_next_command_is_parsed() {
     let given = session("explain --proxy-credentials");
     let (_, next) = parse(&split(&identity::migrate_command(&given, "resume")));
     assert!(next.host.selection.proxy_credentials);
-    for line in [GO_ON, GO_BACK] {
-        let (cli, _) = parse(&split(line));
+    let given = session("explain --kubeconfig /c --image kpx:1");
+    for part in ["resume", "rollback"] {
+        let line = identity::fleet_command(&given, part);
+        let (cli, next) = parse(&split(&line));
+        assert_eq!(next.flags(), given.flags());
         let Command::Migrate(args) = &cli.command else {
             panic!("{line}");
         };

@@ -1,7 +1,8 @@
 //! The draft of a migration: its plan on this node, and what blocks it.
 
+use std::mem;
+
 use color_eyre::eyre::eyre;
-use futures_util::future::join_all;
 
 use super::args::JourneyArgs;
 use super::local_node::probe;
@@ -12,6 +13,7 @@ use crate::command::preflight::run as preflight;
 use crate::command::shared::READABLE;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::Named;
+use crate::command::shared::local_bridge::read_all;
 use crate::command::shared::named_checks;
 use crate::command::shared::session::{Readable as _, Session};
 use crate::provider;
@@ -25,13 +27,16 @@ use kpx_migrate::accept;
 use kpx_migrate::gates::{self, Expected, Previous};
 use kpx_migrate::journal::MigrationState;
 use kpx_migrate::migration::{Migration, Stage, Strategy};
+use kpx_migrate::probes::{Answerer, Target, Unanswered};
 use kpx_migrate::removal::Removal;
 use kpx_migrate::{drain, loss, probes, stage};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::edit::Fields;
 use kpx_node::cluster::validate;
+use kpx_node::desired::DesiredState;
 use kpx_node::evidence::{Evidence, Item, Time};
+use kpx_node::net::Vantage;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::identity::Clue;
 
@@ -111,11 +116,9 @@ pub(super) async fn plan(
     let wanted = stage::configured(&evidence, &state).readable()?;
     let wanted = NodeSnapshot::new(&wanted).called(Some(name));
     let desired = wanted.desired(to).readable()?;
-    if !session.source.is_bundle() {
-        let targets = probes::targets(desired);
-        let met = join_all(targets.iter().map(|target| probe(session, target))).await;
-        let answered = targets.into_iter().zip(met).filter(|(_, met)| met.is_ok());
-        migration.probes = answered.map(|(target, _)| target).collect();
+    let mut unprobed = Vec::new();
+    if !args.dry_run {
+        (migration.probes, unprobed) = probed(session, &node, desired, name).await;
     }
     let store = ConfigSource::find(&node, name);
     let (place, diff) = match &store {
@@ -160,6 +163,7 @@ pub(super) async fn plan(
         assessment: report.assessment,
     };
     let mut notes = notes(from, to);
+    notes.extend(unprobed);
     notes.extend(accept::unused(&accepted, &plan.lost(), to));
     if !matches!(named.by, Clue::Given | Clue::Flag | Clue::Config) {
         notes.push(format!(
@@ -179,6 +183,52 @@ pub(super) async fn plan(
         plan,
         notes,
     })
+}
+
+/// Returns the Services that answer now, and a note for each network from which none does.
+async fn probed(
+    session: &Session,
+    node: &NodeSnapshot<'_>,
+    desired: &DesiredState,
+    name: &str,
+) -> (Vec<Target>, Vec<String>) {
+    let (pods, mut notes) = match probes::clients(node, name) {
+        Ok(pods) => (pods, Vec::new()),
+        Err(gap) => (
+            Vec::new(),
+            vec![format!("Services are not probed from a pod: {gap}")],
+        ),
+    };
+    let targets = probes::targets(desired, &pods);
+    let met = probe(session, &targets).await;
+    let tables = read_all(session, probes::NEEDS).await;
+    let tables = NodeSnapshot::new(&tables);
+    let (mut answered, mut failed) = (Vec::new(), Vec::new());
+    for (mut target, met) in targets.into_iter().zip(met) {
+        match met {
+            Ok(client) => {
+                let by = probes::answerer(&tables, desired, &target, client);
+                target.by_endpoint = by == Answerer::Endpoint;
+                answered.push(target);
+            }
+            Err(Unanswered::Silent(why)) => failed.push((target, why)),
+            Err(Unanswered::NoPod) => failed.push((target, "the pod has ended".to_owned())),
+        }
+    }
+    for (target, why) in failed {
+        let like = |of: &Target| mem::discriminant(&of.from) == mem::discriminant(&target.from);
+        if target.from != Vantage::Node && !answered.iter().any(like) {
+            let from = match target.from {
+                Vantage::Outside => "outside the cluster",
+                Vantage::Node | Vantage::Pod(_) => "a pod",
+            };
+            let begin = format!("no Service answers from {from}, so none is probed from there: ");
+            if !notes.iter().any(|of: &String| of.starts_with(&begin)) {
+                notes.push(format!("{begin}{target}: {why}"));
+            }
+        }
+    }
+    (answered, notes)
 }
 
 /// Returns the requested mode.

@@ -16,6 +16,7 @@ use super::prompt::{agree, refuse_unattended, unless_asked};
 use super::remote_cluster::RemoteCluster;
 use super::{fleet_draft, preview};
 use crate::command::shared::failure::Failure;
+use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 
@@ -29,16 +30,24 @@ use kpx_host::clock::{self, Interrupts};
 use kpx_migrate::accept;
 use kpx_migrate::fleet::engine::{Cluster as _, Ended, Engine, Event};
 use kpx_migrate::fleet::lease::{self, Claim};
-use kpx_migrate::fleet::pod::{self, Job, Phase};
+use kpx_migrate::fleet::pod::{self, Job, MIGRATION, Phase};
 use kpx_migrate::fleet::state::{self, Fleet, NodeState};
 use kpx_migrate::fleet::task::Task;
 use kpx_migrate::migration::Leg;
 use kpx_migrate::wire::Outcome;
+use kpx_node::action::COPY_LABEL;
 use kpx_node::evidence::Time;
 use kpx_node::words::number_of;
 
-pub(super) const GO_ON: &str = "kpx migrate resume --all-nodes";
-pub(super) const GO_BACK: &str = "kpx migrate rollback --all-nodes";
+/// Returns the command that resumes the migration.
+fn go_on_command(session: &Session) -> String {
+    identity::fleet_command(session, "resume")
+}
+
+/// Returns the command that rolls the migration back.
+fn go_back_command(session: &Session) -> String {
+    identity::fleet_command(session, "rollback")
+}
 
 /// Returns whether the command line selects other nodes than this one.
 pub(super) fn is_asked(session: &Session, args: &MigrateArgs) -> bool {
@@ -89,7 +98,11 @@ pub(super) async fn begin(
             unfinished.plan.there.mode,
             unfinished.plan.began
         ))
-        .with_hint(format!("`{GO_ON}` or `{GO_BACK}` ends it")));
+        .with_hint(format!(
+            "`{}` or `{}` ends it",
+            go_on_command(session),
+            go_back_command(session)
+        )));
     }
     let agreed = args.journey.go_on.yes;
     let blocked = preview::blocked(&report, args);
@@ -127,7 +140,7 @@ pub(super) async fn begin(
         &mut interrupts,
     )
     .await?;
-    let report = outcome(&fleet, ended, began);
+    let report = outcome(session, &mut cluster, &fleet, ended, began).await;
     print(session, &mut shared.borrow_mut(), &report)
 }
 
@@ -145,7 +158,8 @@ pub(super) async fn status(session: &Session, io: &mut Io<'_>) -> Result<u8, Fai
             Leg::Back => Outcome::RolledBack,
         };
     } else {
-        report.next = Some(GO_ON.to_owned());
+        report.next = Some(go_on_command(session));
+        report.left = left(&mut cluster, &fleet).await;
     }
     report.lease = Some(lease_status(&mut cluster).await);
     report.guards = guards(&mut cluster, &fleet).await;
@@ -206,7 +220,7 @@ pub(super) async fn go_on(
         &mut interrupts,
     )
     .await?;
-    let report = outcome(&fleet, ended, began);
+    let report = outcome(session, &mut cluster, &fleet, ended, began).await;
     print(session, &mut shared.borrow_mut(), &report)
 }
 
@@ -397,7 +411,13 @@ async fn locked<'io>(
     }))
 }
 
-fn outcome(fleet: &Fleet, ended: Ended, began: Time) -> FleetReport {
+async fn outcome(
+    session: &Session,
+    cluster: &mut RemoteCluster<'_, '_, '_>,
+    fleet: &Fleet,
+    ended: Ended,
+    began: Time,
+) -> FleetReport {
     let (outcome, why) = match ended {
         Ended::Migrated => (Outcome::Migrated, None),
         Ended::RolledBack(_) if fleet.requested => (Outcome::RolledBack, None),
@@ -411,26 +431,53 @@ fn outcome(fleet: &Fleet, ended: Ended, began: Time) -> FleetReport {
         report.notes.push(CONNECTIONS.to_owned());
     }
     if outcome == Outcome::Stopped {
-        report.notes.extend(guarded(fleet));
+        report.guards = guards(cluster, fleet).await;
+        report.left = left(cluster, fleet).await;
         report.next = Some(match fleet.leg {
-            Leg::There => format!("{GO_ON}, or {GO_BACK}"),
-            Leg::Back => GO_ON.to_owned(),
+            Leg::There => format!(
+                "{}, or {}",
+                go_on_command(session),
+                go_back_command(session)
+            ),
+            Leg::Back => go_on_command(session),
         });
     }
     report
 }
 
-/// Returns a note on the bridges that are loaded.
-fn guarded(fleet: &Fleet) -> Option<String> {
-    let prepared = fleet.nodes.iter();
-    let prepared = prepared.filter(|(_, state)| **state == NodeState::Prepared);
-    let prepared: Vec<&str> = prepared.map(|(node, _)| node.as_str()).collect();
-    (fleet.plan.image.is_some() && fleet.plan.bridges() && !prepared.is_empty()).then(|| {
-        format!(
-            "a bridge serves {}; its guard, a pod of kpx, keeps it up to date",
-            prepared.join(", ")
-        )
-    })
+/// Returns what an unfinished migration has left in the cluster beside its guards, and what it does meanwhile.
+async fn left(cluster: &mut RemoteCluster<'_, '_, '_>, fleet: &Fleet) -> Vec<String> {
+    let mut all = Vec::new();
+    match cluster.live.own_pods().await {
+        Err(error) => all.push(format!("pods of kpx: unknown: {error}")),
+        Ok(pods) => {
+            let guards = fleet.plan.nodes.iter();
+            let guards = guards.map(|node| pod::object(&fleet.plan, node, Job::Guard).name);
+            let guards: Vec<String> = guards.collect();
+            for pod in pods {
+                let metadata = &pod["metadata"];
+                let name = metadata["name"].as_str().unwrap_or_default();
+                if metadata["labels"][MIGRATION] != fleet.plan.id.as_str()
+                    || guards.iter().any(|guard| guard == name)
+                {
+                    continue;
+                }
+                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+                let does = match pod::phase(&pod) {
+                    Phase::Runs => "runs its stage to the end".to_owned(),
+                    Phase::Waits(why) => format!("has not started: {why}"),
+                    Phase::Over(..) => "has ended".to_owned(),
+                };
+                all.push(format!("pod kube-system/{name} on node {node} {does}"));
+            }
+        }
+    }
+    if let Some(copies) = &fleet.copies {
+        all.push(format!(
+            "DaemonSet and ConfigMap kube-system/{copies}: the kube-proxy of nodes with the label {COPY_LABEL}"
+        ));
+    }
+    all
 }
 
 fn print(session: &Session, io: &mut Io<'_>, report: &FleetReport) -> Result<u8, Failure> {

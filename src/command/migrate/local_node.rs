@@ -1,23 +1,25 @@
 //! This node, for the engine of a migration.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 
 use crate::command::shared::local_bridge::{LocalBridge, LocalKeeper, read_all, start_guard};
 use crate::command::shared::session::Session;
-use kpx_host::{self as host, Journal, Live, ProbeOutcome, clock};
+use kpx_host::{self as host, Journal, Live, Probe, ProbeOutcome, ProbeResult, clock};
+use kpx_judge::bridge::{self, TABLE};
 use kpx_migrate::controller::follow::Follower;
 use kpx_migrate::controller::keep::Order;
 use kpx_migrate::engine::MigrationNode;
 use kpx_migrate::journal::Entry;
 use kpx_migrate::migration::Migration;
 use kpx_migrate::node::{Clock, Node};
-use kpx_migrate::probes::Target;
+use kpx_migrate::probes::{Target, Unanswered};
 use kpx_node::action::Action;
 use kpx_node::apply::{Apply, StepError};
 use kpx_node::backend::Mode;
@@ -138,8 +140,8 @@ impl MigrationNode for LocalNode<'_> {
         host::own_pods()
     }
 
-    async fn probe(&mut self, target: &Target) -> Result<(), String> {
-        probe(self.session, target).await
+    async fn probe(&mut self, targets: &[Target]) -> Vec<Result<SocketAddr, Unanswered>> {
+        beside(&mut self.follower, probe(self.session, targets)).await
     }
 
     async fn proxy_pods(&mut self, node: &str) -> Result<Vec<Pod>, Gap> {
@@ -214,16 +216,46 @@ impl MigrationNode for LocalNode<'_> {
     }
 }
 
-/// Connects to `target` from this node; the error is the reason why there was no answer.
-pub(super) async fn probe(session: &Session, target: &Target) -> Result<(), String> {
+/// Connects to all of `targets` on this node, past the bridge if it is loaded; returns the address and port of each client.
+pub(super) async fn probe(
+    session: &Session,
+    targets: &[Target],
+) -> Vec<Result<SocketAddr, Unanswered>> {
+    let tables = host::nft_tables(&session.host).await.unwrap_or_default();
+    let past_bridge = tables.iter().any(|(_, name)| name == TABLE);
+    let probing = targets
+        .iter()
+        .map(|target| probe_one(session, target, past_bridge));
+    join_all(probing).await
+}
+
+async fn probe_one(
+    session: &Session,
+    target: &Target,
+    past_bridge: bool,
+) -> Result<SocketAddr, Unanswered> {
     let mut options = session.host.clone();
     options.timeout = options.timeout.min(SILENCE);
-    let probed = host::probe(&options, target.at, target.proto, target.question()).await;
-    match probed.map_err(|gap| gap.to_string())?.met {
-        ProbeOutcome::Answered => Ok(()),
-        ProbeOutcome::Refused => Err("connection refused".to_owned()),
-        ProbeOutcome::Silence => Err("no answer".to_owned()),
-        ProbeOutcome::Unreachable(why) => Err(why),
+    let probe = Probe {
+        question: target.question(),
+        from: target.from,
+        before: past_bridge.then_some(bridge::pass),
+        ..Probe::new(target.at, target.proto)
+    };
+    let silent = |why: &str| Err(Unanswered::Silent(why.to_owned()));
+    match host::probe(&options, probe).await {
+        Ok(ProbeResult {
+            from: Some(client),
+            met: ProbeOutcome::Answered,
+        }) => Ok(client),
+        Ok(probed) => match probed.met {
+            ProbeOutcome::Answered => silent("the client's address is unknown"),
+            ProbeOutcome::Refused => silent("connection refused"),
+            ProbeOutcome::Silence => silent("no answer"),
+            ProbeOutcome::Unreachable(why) => silent(&why),
+        },
+        Err(Gap::Absent(Item::PodNetworks, _)) => Err(Unanswered::NoPod),
+        Err(gap) => silent(&gap.to_string()),
     }
 }
 

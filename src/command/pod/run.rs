@@ -3,8 +3,11 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
 
 use color_eyre::eyre::{WrapErr as _, eyre};
+use futures_util::future::{Either, select};
 
 use super::args::PodArgs;
 use crate::command::shared::change::open_after_guard;
@@ -12,7 +15,7 @@ use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use crate::report::{CLEAN, FAILED};
-use kpx_host::{self as host, Query};
+use kpx_host::{self as host, Query, clock};
 use kpx_judge::plan::Plan;
 use kpx_node::action::{PLAN, START};
 use kpx_node::apply::{self, Event, Line, SentPlan};
@@ -32,8 +35,21 @@ pub(in crate::command) async fn run(
     if let Some(query) = &args.query {
         return answer(session, io, query).await;
     }
-    io::copy(io.input, &mut io::sink())?;
+    hold(io).await?;
     Ok(CLEAN)
+}
+
+/// Time in which the kpx that created the pod has to hold its standard input. If that kpx has ended, the input never ends.
+const UNHELD: Duration = Duration::from_secs(10);
+
+/// Waits for the end of standard input; fails if the other kpx does not hold it.
+async fn hold(io: &mut Io<'_>) -> Result<(), Failure> {
+    let held = pin!(clock::typed());
+    if let Either::Right(_) = select(held, pin!(clock::pause(UNHELD))).await {
+        return Err(eyre!("the kpx that created this pod does not hold its standard input").into());
+    }
+    io::copy(io.input, &mut io::sink())?;
+    Ok(())
 }
 
 /// Prints the answer to `query`.
@@ -61,7 +77,7 @@ fn keep_plan(io: &mut Io<'_>) -> Result<u8, Failure> {
 
 /// Waits for the plan, carries it out, and prints a line of JSON for each event. kpx that sent the plan may be gone by then.
 async fn apply(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
-    io::copy(io.input, &mut io::sink())?;
+    hold(io).await?;
     if !Path::new(START).exists() {
         return Err(
             eyre!("standard input ended before a plan arrived; nothing was changed").into(),

@@ -225,10 +225,18 @@ fn unproved(machine: &NodeSnapshot<'_>, name: &str, gap: &Gap) -> Failure {
     let error = eyre!(
         "cannot tell whether this machine is node {name}: {names}, and the cluster's Nodes are not known ({gap})"
     );
-    Failure::from(error).with_hint(
-        "omit --node to read this machine as the node that it is; to read another one, give kpx a cluster with --kubeconfig or \
-         --cluster-from",
-    )
+    let proxies = machine
+        .processes()
+        .map(|all| processes::kube_proxies(all).any(is_certain));
+    Failure::from(error).with_hint(match proxies {
+        Ok(false) => format!(
+            "no kube-proxy runs on this machine: to read {name} from here, kpx needs the API server (--kubeconfig); \
+             --from reads a bundle of {name} without it"
+        ),
+        _ => "omit --node to read this machine as the node that it is; to read another one, give kpx a cluster with \
+              --kubeconfig or --cluster-from"
+            .to_owned(),
+    })
 }
 
 /// Refuses to read a machine that is no node of the cluster, as far as that is known.
@@ -324,6 +332,18 @@ pub(in crate::command) fn migrate_command(session: &Session, part: &str) -> Stri
             words.push("--this-node".to_owned());
         }
     }
+    words.join(" ")
+}
+
+/// Returns the command `kpx migrate SUBCOMMAND --all-nodes`, with the options of `session` that select the cluster and its pods.
+pub(in crate::command) fn fleet_command(session: &Session, part: &str) -> String {
+    let mut words = vec![format!(
+        "{} migrate {part} --all-nodes",
+        session.style.program
+    )];
+    let all = options(session);
+    // The state in the cluster has the nodes.
+    words.extend(all.filter_map(|(flag, word)| (flag != "--node").then_some(word)));
     words.join(" ")
 }
 

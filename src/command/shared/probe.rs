@@ -7,7 +7,7 @@ use super::session::{Session, unreached};
 use crate::render::Progress;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
-use kpx_host::{ProbeOutcome, ProbeResult, RemoteNode};
+use kpx_host::{ProbeOutcome, RemoteNode};
 use kpx_judge::trace::{Outcome, Verdict};
 use kpx_node::evidence::Item;
 use kpx_node::net::Proto;
@@ -47,7 +47,10 @@ pub(in crate::command) async fn run(
     let tables = [Item::Conntrack, Item::IpvsConnections];
     let evidence = session.read(&tables, &Progress::silent()).await?;
     let node = NodeSnapshot::new(&evidence);
-    let recorded = taken(&node, target, proto, &probed);
+    let recorded = probed.from.and_then(|from| {
+        let (backend, table) = node.answerer(from, target, proto)?;
+        Some((backend, table.name()))
+    });
     let result = match &probed.met {
         ProbeOutcome::Answered => ProbeEnd::Answered,
         ProbeOutcome::Refused => ProbeEnd::Refused,
@@ -83,33 +86,6 @@ pub(in crate::command) async fn run(
         backend: recorded.map(|(backend, _)| backend),
         recorded: recorded.map(|(_, of)| of),
         agrees,
-    })
-}
-
-/// Returns the connection's backend, and its source: IPVS or conntrack.
-fn taken(
-    node: &NodeSnapshot<'_>,
-    target: SocketAddr,
-    proto: Proto,
-    probed: &ProbeResult,
-) -> Option<(SocketAddr, &'static str)> {
-    let from = probed.from?;
-    let is_ours = |client: SocketAddr| {
-        client.port() == from.port() && (from.ip().is_unspecified() || client.ip() == from.ip())
-    };
-    let by_ipvs = node.ipvs_connections().ok().and_then(|all| {
-        let mut all = all.all.iter();
-        let ours = all.find(|c| c.proto == proto && c.server == target && is_ours(c.client));
-        ours.map(|c| (c.real, "ipvs"))
-    });
-    by_ipvs.or_else(|| {
-        let mut all = node.conntrack().ok()?.entries.iter();
-        let ours = all.find(|entry| {
-            entry.proto == proto
-                && entry.original.destination == target
-                && is_ours(entry.original.source)
-        });
-        ours.map(|entry| (entry.reply.source, "conntrack"))
     })
 }
 

@@ -170,7 +170,7 @@ impl Session {
         protocol: Proto,
     ) -> Result<host::ProbeResult, Failure> {
         match self.source.pod() {
-            None => Ok(host::probe(&self.host, target, protocol, &[]).await?),
+            None => Ok(host::probe(&self.host, host::Probe::new(target, protocol)).await?),
             Some(node) => node.probe(target, protocol).await.map_err(unreached),
         }
     }
@@ -305,6 +305,8 @@ impl Session {
             ("--root", self.other_root().map(|root| path(root))),
             ("--netns", host.netns.clone()),
             ("--node", host.node.clone()),
+            ("--image", self.pods.image.clone()),
+            ("--programs", self.pods.programs.as_deref().map(path)),
         ];
         let switches = [
             ("--proxy-credentials", *proxy_credentials),

@@ -74,7 +74,14 @@ pub(super) async fn run(
             None
         }
     };
-    let tracing = host::trace_packets(machine, wanted, limit, observed::is_complete, probing).await;
+    let tracing = Box::pin(host::trace_packets(
+        machine,
+        wanted,
+        limit,
+        observed::is_complete,
+        probing,
+    ))
+    .await;
     let (traced, probe) = tracing?;
     let probe = probe.flatten().transpose()?;
     let lost = traced.lost;

@@ -66,6 +66,13 @@ pub(in crate::command) async fn follow(
     how: Follow<'_>,
 ) -> Result<u8, Failure> {
     session.refuse_bundle("`watch` follows")?;
+    if let Some(program) = how.exec {
+        host::check_hook(program).map_err(|why| {
+            let error = format!("--exec {}: {why}", program.display());
+            Failure::usage(error)
+                .with_hint("pass the path of an executable file, or its name in PATH")
+        })?;
+    }
     let mut interrupts = clock::Interrupts::listen();
     let mut state = State::default();
     // When each fact began; those of the first reading are older.

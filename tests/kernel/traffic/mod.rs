@@ -25,6 +25,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -56,6 +57,16 @@ const TARGETS: [(&str, &str, &str); 3] = [
 
 /// Where clients are.
 const PLACES: [&str; 3] = ["pod", "host", "outside"];
+
+/// A process; ended when dropped.
+pub(crate) struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
 
 /// A node with what is around it.
 pub(crate) struct World {
@@ -107,6 +118,11 @@ impl World {
     /// Starts a stand-in for kube-proxy on the node, whose first sync takes `first_sync` longer.
     pub(crate) fn proxy(&self, first_sync: Duration) -> KubeProxy {
         KubeProxy::start(&self.network.node, &self.folder, first_sync)
+    }
+
+    /// Starts a process in the network of the pod that is a client, which kpx finds by it.
+    pub(crate) fn client_process(&self) -> Process {
+        Process(self.network.client.start(&["sleep", "600"], Stdio::null()))
     }
 
     /// Configures kube-proxy for `mode`, for its next start.

@@ -45,7 +45,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
-use super::outcome::{Listing, Locked, NoNamespace, ProbeOutcome, ProbeResult};
+use super::outcome::{Listing, Locked, NoNamespace, Probe, ProbeOutcome, ProbeResult};
 use super::{Options, cluster, os, rooted};
 pub use chain::ChainReader;
 pub use change::{Guard, Live, Trial, is_guarded, renew, start_guard};

@@ -70,6 +70,35 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
     }
 }
 
+/// Returns the context of the network of the pod with address `addr`.
+pub(super) async fn of(options: &Options, addr: IpAddr) -> Result<Arc<Context>, Gap> {
+    let item = Item::PodNetworks;
+    let node = Context::new(options);
+    let work = async move |context: Arc<Context>| namespaces(item, &context);
+    let all = node.inside(item, work).await?;
+    let (wanted, mut unread) = (format!("\"{addr}\""), None);
+    for pid in all.into_values() {
+        let path = node.path(format!("proc/{pid}/ns/net"));
+        let context = Context::reading(
+            &[],
+            &Options {
+                netns: Some(path.to_string_lossy().into_owned()),
+                ..options.clone()
+            },
+        );
+        match super::read(Item::Addresses, &context).await {
+            Ok(addresses) if addresses.contains(&wanted) => return Ok(context),
+            Err(gap) if path.exists() => unread = unread.or(Some(gap)),
+            // Another pod's, or its process has ended.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Err(match unread {
+        Some(gap) => gap.about(item),
+        None => Gap::Absent(item, format!("no pod of the node has address {addr}")),
+    })
+}
+
 /// Returns the items of one network; `None` if it has no address beside those of lo.
 async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
     let mut text = String::new();

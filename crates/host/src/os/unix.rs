@@ -1,6 +1,6 @@
 //! POSIX systems.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,6 +20,11 @@ pub fn host_name() -> Option<String> {
 /// Makes `file` readable by all users, whatever the umask is.
 pub(crate) fn let_all_read(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o644))
+}
+
+/// Returns whether a user may execute a file.
+pub(crate) fn is_executable(file: &Metadata) -> bool {
+    file.permissions().mode() & 0o111 != 0
 }
 
 /// Makes this process survive the end of its terminal.

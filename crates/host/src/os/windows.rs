@@ -1,7 +1,7 @@
 //! Windows.
 
 use std::env;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::future::pending;
 use std::io;
 
@@ -16,6 +16,11 @@ pub fn host_name() -> Option<String> {
 #[expect(clippy::unnecessary_wraps, reason = "it can fail on other systems")]
 pub(crate) const fn let_all_read(_: &File) -> io::Result<()> {
     Ok(())
+}
+
+/// Returns whether a user may execute a file: its name decides.
+pub(crate) const fn is_executable(_: &Metadata) -> bool {
+    true
 }
 
 /// Does nothing: closing the terminal ends the process.

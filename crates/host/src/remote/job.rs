@@ -10,7 +10,9 @@ use tokio::time::{Instant, sleep};
 use super::change::KEPT;
 use super::{OWN, PAUSE, ROOT, Remote, Unreached};
 use crate::cluster::{CONTAINER, is_by_admission};
-use kpx_node::action::{Action, KubeCommand, OURS, Object, Only, READER, Resource, waits_for_copy};
+use kpx_node::action::{
+    Action, HELD, KubeCommand, OURS, Object, Only, READER, Resource, waits_for_copy,
+};
 use kpx_node::apply::{Apply as _, StepError};
 
 /// Capabilities for reading: rules and sets; legacy tables; processes of others; files of others; the kernel log; the
@@ -30,6 +32,10 @@ const NOT_COPIED: u8 = 1;
 
 /// Time limit of the pod, in seconds, should its standard input stay open without kpx.
 const DEADLINE: u32 = 1800;
+
+/// Time in which kpx has to hold the standard input of a container that has started, in seconds. A container whose kpx ended before
+/// has a standard input that never ends.
+const UNHELD: u32 = 10;
 
 /// Time after which a failure to create the pod is final; the controller may succeed before, except against a policy.
 const NO_POD: Duration = Duration::from_secs(3);
@@ -219,7 +225,10 @@ impl Remote {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         // Each ends with its standard input, unless it has a plan by then.
         let main: Vec<String> = match (purpose, copies) {
-            (Purpose::Read | Purpose::Client, true) => words(&["cat"]),
+            (Purpose::Read | Purpose::Client, true) => {
+                let script = format!("read -r line && : > {HELD} && exec cat");
+                words(&["sh", "-c", &script])
+            }
             (Purpose::Read | Purpose::Client, false) => words(&[OWN, "pod"]),
             (Purpose::Change, _) => {
                 let limit = format!("--timeout={}ms", self.api.options.timeout.as_millis());
@@ -246,6 +255,15 @@ impl Remote {
             Purpose::Change => json!({"runAsUser": 0, "privileged": true}),
             Purpose::Client => confined(&[]),
         };
+        // In an image of kpx, kpx itself keeps the time.
+        let startup = copies.then(|| {
+            json!({
+                "exec": {"command": ["sh", "-c", format!("[ -e {HELD} ]")]},
+                "periodSeconds": 1,
+                "failureThreshold": UNHELD,
+                "timeoutSeconds": UNHELD,
+            })
+        });
         let kept = if purpose == Purpose::Change { KEPT } else { 0 };
         let is_on_node = purpose != Purpose::Client;
         let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
@@ -291,6 +309,7 @@ impl Remote {
                             "command": main,
                             "stdin": true,
                             "stdinOnce": true,
+                            "startupProbe": startup,
                             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
                             "securityContext": security,
                             "volumeMounts": mounts,

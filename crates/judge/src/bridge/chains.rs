@@ -2,6 +2,7 @@
 
 use super::build::{Scope, Writer};
 use super::lease::{self, Lease};
+use super::probes;
 use kpx_node::backend::nftables::build::{
     by_node_port, by_service, connection, differs, equals, goto, jump, local, loopback, masked,
     masquerade, meta, named, payload, reject, set_mark,
@@ -53,8 +54,11 @@ impl Writer<'_> {
             self.draft.chain(name, None);
         }
         self.draft.set(lease.set());
+        self.draft.set(probes::set(self.family.family));
         for base in BEGIN {
             self.draft.rule(base, lease::rule(), None);
+            self.draft
+                .rule(base, probes::rule(self.family.family), None);
         }
         self.sets();
         self.refusing();

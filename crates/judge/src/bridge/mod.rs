@@ -16,6 +16,7 @@ mod chains;
 mod change;
 mod lease;
 mod mark;
+mod probes;
 
 use thiserror::Error;
 
@@ -29,6 +30,7 @@ use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 pub use lease::{Held, Lease, SET as LEASE};
 pub use mark::{Marks, NoBit};
+pub use probes::{SET as PROBES, pass};
 
 /// The name of the bridge's tables; there is one for each family.
 pub const TABLE: &str = software::BRIDGE;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::{Engine, Event, MigrationNode, PAUSE, StageError};
 use crate::drain::{self, Gauge};
-use crate::gates::{self, Expected, Gate, Previous, Status};
+use crate::gates::{self, Expected, Gate, Previous, Status, Unserved};
 use crate::journal::MigrationState;
 use crate::loss::ObservedLoss;
 use crate::migration::{Leg, Stage};
+use crate::probes::{self, Answerer, Unanswered};
+use kpx_node::backend::Mode;
 use kpx_node::cluster::pod::{CrashLoop, Restarts};
 use kpx_node::evidence::Time;
 use kpx_node::node::NodeSnapshot;
@@ -176,14 +178,54 @@ impl<N: MigrationNode> Engine<'_, N> {
         if all.iter().any(Gate::is_blocking) {
             return (all, 0);
         }
-        let mut silent = Vec::new();
-        for target in &progress.migration.probes {
-            if let Err(why) = self.node.probe(target).await {
-                silent.push(format!("{target}: {why}"));
+        let unserved = self.unserved(progress, &node, expected.fields.mode).await;
+        all.push(gates::of_probes(&unserved));
+        (all, unserved.failed.len())
+    }
+
+    /// Probes the Services that answered before the migration, past the bridge, and returns those that do not answer as then.
+    /// `node` has the cluster's objects.
+    async fn unserved(
+        &mut self,
+        progress: &MigrationState,
+        node: &NodeSnapshot<'_>,
+        mode: Mode,
+    ) -> Unserved {
+        let mut unserved = Unserved::default();
+        let mut answered = Vec::new();
+        let targets = &progress.migration.probes;
+        let probed = self.node.probe(targets).await;
+        for (target, probed) in targets.iter().zip(probed) {
+            match probed {
+                Ok(client) => answered.push((target, client)),
+                Err(Unanswered::Silent(why)) => unserved.failed.push(format!("{target}: {why}")),
+                // Its connections have ended with it.
+                Err(Unanswered::NoPod) => {}
             }
         }
-        all.push(gates::of_probes(&silent));
-        (all, silent.len())
+        // In mode userspace, kube-proxy itself answers.
+        answered.retain(|(target, _)| target.by_endpoint && mode != Mode::Userspace);
+        if answered.is_empty() {
+            return unserved;
+        }
+        let tables = self.node.read(probes::NEEDS).await;
+        let tables = NodeSnapshot::new(&tables);
+        for (target, client) in answered {
+            let by = node.desired(mode).map_or_else(
+                |gap| Answerer::Unknown(gap.to_string()),
+                |desired| probes::answerer(&tables, desired, target, client),
+            );
+            match by {
+                Answerer::Endpoint => {}
+                Answerer::Other(by) => unserved.failed.push(format!(
+                    "{target}: misled: {by} answered, which is no endpoint of the Service"
+                )),
+                Answerer::Unknown(why) => unserved
+                    .unknown
+                    .push(format!("{target}: who answered is unknown: {why}")),
+            }
+        }
+        unserved
     }
 }
 

@@ -20,6 +20,9 @@ pub const COPY: &str = "/kpx/kpx";
 /// The file in a container of kpx that starts its main process.
 pub const START: &str = "/kpx/start";
 
+/// The file in a container of kpx that shows that kpx has held its standard input.
+pub const HELD: &str = "/kpx/held";
+
 /// The file with the plan that the main process carries out.
 pub const PLAN: &str = "/kpx/plan";
 
@@ -29,7 +32,7 @@ pub const PLAN: &str = "/kpx/plan";
 /// A container that is restarted has its copy.
 pub fn waits_for_copy(status: u8) -> Vec<String> {
     let script = format!(
-        "until [ -e {START} ]; do read -r line || [ -e {START} ] || exit {status}; done; exec \"$@\" </dev/null"
+        "until [ -e {START} ]; do read -r line || [ -e {START} ] || exit {status}; : > {HELD}; done; exec \"$@\" </dev/null"
     );
     ["sh", "-c", &script, "kpx", COPY]
         .map(str::to_owned)

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::NodeSnapshot;
 use crate::evidence::{Gap, Item};
 use crate::net::Proto;
 
@@ -49,6 +50,54 @@ impl Tuple {
         source: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
         destination: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
     };
+}
+
+/// The table that shows where a connection went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Table {
+    /// Connections of IPVS.
+    Ipvs,
+    /// Tracked connections.
+    Conntrack,
+}
+
+impl Table {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ipvs => "ipvs",
+            Self::Conntrack => "conntrack",
+        }
+    }
+}
+
+impl NodeSnapshot<'_> {
+    /// Returns who answers the connection from `client` to `target`, and the table that shows it; `None` if no table has the
+    /// connection. An unspecified address of the client stands for any.
+    pub fn answerer(
+        &self,
+        client: SocketAddr,
+        target: SocketAddr,
+        proto: Proto,
+    ) -> Option<(SocketAddr, Table)> {
+        let is_ours = |of: SocketAddr| {
+            of.port() == client.port() && (client.ip().is_unspecified() || of.ip() == client.ip())
+        };
+        let by_ipvs = self.ipvs_connections().ok().and_then(|all| {
+            let mut all = all.all.iter();
+            let ours = all.find(|c| c.proto == proto && c.server == target && is_ours(c.client));
+            ours.map(|c| (c.real, Table::Ipvs))
+        });
+        by_ipvs.or_else(|| {
+            let mut all = self.conntrack().ok()?.entries.iter();
+            let ours = all.find(|entry| {
+                entry.proto == proto
+                    && entry.original.destination == target
+                    && is_ours(entry.original.source)
+            });
+            ours.map(|entry| (entry.reply.source, Table::Conntrack))
+        })
+    }
 }
 
 /// Parses `conntrack -L`, with or without extended fields.

@@ -52,9 +52,13 @@ pub(crate) struct FleetReport {
     /// Who holds the Lease, in `kpx migrate status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseStatus>,
-    /// The guards of the nodes' bridges, in `kpx migrate status`.
+    /// The guards of the nodes' bridges, as they are now, of an unfinished migration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardStatus>,
+    /// What else an unfinished migration has left in the cluster, and what it does meanwhile. The command that continues uses it or
+    /// deletes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
     /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -163,6 +167,7 @@ impl FleetReport {
             seconds: None,
             lease: None,
             guards: Vec::new(),
+            left: Vec::new(),
             next: None,
             notes: Vec::new(),
         }
@@ -270,6 +275,9 @@ impl Report for FleetReport {
         }
         for guard in &self.guards {
             page.para("bridge: ", &guard.in_words());
+        }
+        for left in &self.left {
+            page.para("left: ", left);
         }
         if let Some(next) = &self.next {
             page.line(&format!("next: {next}"));

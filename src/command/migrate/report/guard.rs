@@ -48,7 +48,7 @@ impl GuardStatus {
                 "{node}: lease of {lease_seconds} s; pod {pod}, which renews it, has not started: {why}"
             ),
             GuardState::Gone => format!(
-                "{node}: lease of {lease_seconds} s; pod {pod}, which renews it, does not run: the bridge expires \
+                "{node}: pod {pod}, which renews the lease, does not run: a loaded bridge expires within {lease_seconds} s \
                  unless another kpx on the node keeps it"
             ),
             GuardState::Unknown(why) => {

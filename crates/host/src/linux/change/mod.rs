@@ -6,6 +6,7 @@ mod guard;
 mod lease;
 mod link;
 mod modules;
+pub(super) mod outside;
 mod route;
 mod tools;
 

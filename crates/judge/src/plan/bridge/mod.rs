@@ -4,12 +4,12 @@ mod routes;
 
 use std::fmt::Write as _;
 
-use crate::bridge::{self, LEASE, Lease, TABLE, Unbuildable};
+use crate::bridge::{self, LEASE, Lease, PROBES, TABLE, Unbuildable};
 use crate::plan::{Plan, Undo};
 use crate::proof;
 use kpx_node::action::Action;
 use kpx_node::backend::Mode;
-use kpx_node::backend::nftables::model::Table;
+use kpx_node::backend::nftables::model::{Set, Table};
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
@@ -160,7 +160,7 @@ fn delete(text: &mut String, family: &str) {
     writeln!(text, "delete table {family} {TABLE}").expect("writing to a String does not fail");
 }
 
-/// Returns the loaded tables of the bridge, without elements that its rules add.
+/// Returns the loaded tables of the bridge, without elements that its rules or probes add.
 fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, Gap> {
     let rules = match node.nft() {
         Ok(rules) => rules,
@@ -173,7 +173,8 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
     Ok(tables
         .cloned()
         .map(|mut table| {
-            let filled = table.sets.iter_mut().filter(|set| set.timeout.is_some());
+            let is_filled = |set: &&mut Set| set.timeout.is_some() || set.name == PROBES;
+            let filled = table.sets.iter_mut().filter(is_filled);
             filled.for_each(|set| set.elements.clear());
             // Comments name the keeper, which differs between the loaded bridge and the new one. An expired lease has no elements, so
             // it still differs.

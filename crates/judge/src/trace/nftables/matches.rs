@@ -199,7 +199,11 @@ fn contains(
     runs: bool,
 ) -> Likelihood {
     if let Value::Unknown(what) = have {
-        return Likelihood::unknown(what.clone());
+        return if is_empty(want, context) {
+            Likelihood::NO
+        } else {
+            Likelihood::unknown(what.clone())
+        };
     }
     if matches!(have, Value::None) {
         return Likelihood::NO;
@@ -230,6 +234,17 @@ fn contains(
             },
         },
     }
+}
+
+/// Returns whether `want` is a named set that holds nothing and to which no rule adds anything.
+fn is_empty(want: &Expr, context: &Context<'_, '_>) -> bool {
+    let Expr::Named(name) = want else {
+        return false;
+    };
+    context.table.set(name).is_some_and(|set| {
+        let may_be_added = context.lasting && set.has_timeouts();
+        set.elements.is_empty() && !set.flags.iter().any(|flag| flag == "dynamic") && !may_be_added
+    })
 }
 
 /// Returns whether a named set has `have`; of a set with timeouts only what is alive was listed.

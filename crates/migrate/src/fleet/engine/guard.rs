@@ -38,7 +38,7 @@ impl<C: Cluster> Engine<'_, C> {
             return Ok(());
         };
         let (began, mut pace) = (self.cluster.now(), Pace::new());
-        let mut told = false;
+        let (mut told, mut awaited) = (false, false);
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Err(TaskError::Failed(format!("{object} is gone")));
@@ -55,7 +55,9 @@ impl<C: Cluster> Engine<'_, C> {
                     }
                 },
             };
-            if waited >= limit || pod::is_hopeless(&pod) {
+            if pod::is_hopeless(&pod)
+                || waited >= limit && !self.is_awaited(node, waited, &mut awaited).await
+            {
                 let why = format!("{object} does not start: {why}");
                 return Err(TaskError::Failed(why));
             }

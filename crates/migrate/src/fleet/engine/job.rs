@@ -16,6 +16,9 @@ const LOST: u32 = 3;
 /// How long a pod may exceed its own deadline, in seconds.
 const GRACE: u64 = 60;
 
+/// How long a node that is not ready is waited for, in seconds: a machine may reboot.
+const REBOOT: u64 = 600;
+
 impl<C: Cluster> Engine<'_, C> {
     /// Runs `job` on `node`: in a pod, or by an operator's hand.
     pub(super) async fn on_node(
@@ -103,8 +106,10 @@ impl<C: Cluster> Engine<'_, C> {
         self.apply(pod::delete(&fleet.plan, node, job)).await?;
         let object = pod::object(&fleet.plan, node, job);
         let (began, mut pace) = (self.cluster.now(), Pace::new());
+        let mut awaited = false;
         while self.cluster.object(&object).await?.is_some() {
-            if self.cluster.now().since(began).as_secs() >= GRACE {
+            let waited = self.cluster.now().since(began).as_secs();
+            if waited >= GRACE && !self.is_awaited(node, waited, &mut awaited).await {
                 let why =
                     format!("cannot delete {object}: the kubelet of node {node} does not end it");
                 return Err(TaskError::Failed(why));
@@ -112,6 +117,27 @@ impl<C: Cluster> Engine<'_, C> {
             self.cluster.pause(pace.next()).await;
         }
         Ok(())
+    }
+
+    /// Returns whether `node`, for which the engine has waited for `waited` seconds, is not ready and may still become ready, and
+    /// reports that unless it is `reported`.
+    pub(super) async fn is_awaited(
+        &mut self,
+        node: &str,
+        waited: u64,
+        reported: &mut bool,
+    ) -> bool {
+        if self.stop.get() || waited >= REBOOT {
+            return false;
+        }
+        let NodeCondition::NotReady(message) = self.node(node).await else {
+            return false;
+        };
+        let words = format!("node {node} is not ready: {message}; waiting at most {REBOOT} s");
+        if !std::mem::replace(reported, true) {
+            (self.on_event)(Event::Reports(node, &words));
+        }
+        true
     }
 
     /// Copies kpx into the running `pod` if that is needed; returns why a new pod is needed.
@@ -141,7 +167,7 @@ impl<C: Cluster> Engine<'_, C> {
         let object = pod::object(&fleet.plan, node, job);
         let restarts = job == Job::Rollback && fleet.began(&Task::Move(node.to_owned()));
         let (mut read, mut restarted, mut pace) = (0, !restarts, Pace::new());
-        let (mut uid, mut reported) = (None, false);
+        let (mut uid, mut reported, mut awaited, mut unread) = (None, false, false, None);
         loop {
             let Some(pod) = self.cluster.object(&object).await? else {
                 return Ok(Followed::Lost("it was deleted".to_owned()));
@@ -172,7 +198,21 @@ impl<C: Cluster> Engine<'_, C> {
                     if self.cluster.object(&object).await?.is_none() {
                         continue;
                     }
-                    return Err(error.into());
+                    // The kubelet of a node that has just started has no logs yet.
+                    let now = self.cluster.now();
+                    let since = now.since(*unread.get_or_insert(now)).as_secs();
+                    if since >= fleet.plan.ready
+                        && !self.is_awaited(node, since, &mut awaited).await
+                    {
+                        return Ok(Followed::Lost(format!("its log cannot be read: {error}")));
+                    }
+                    if self.stop.get() {
+                        return Err(error.into());
+                    }
+                    let words = format!("the log of {object} cannot be read: {error}");
+                    (self.on_event)(Event::Waits(node, &words));
+                    self.cluster.pause(pace.next()).await;
+                    continue;
                 }
             };
             for line in text.lines().skip(read) {
@@ -205,15 +245,18 @@ impl<C: Cluster> Engine<'_, C> {
                         log: text,
                     }));
                 }
-                Phase::Waits(why) if waited >= fleet.plan.ready || pod::is_hopeless(&pod) => {
-                    let node = self.unready(node).await.unwrap_or_default();
-                    let why = format!("kpx's pod does not start: {why}{node}");
-                    return Err(TaskError::Failed(why));
+                Phase::Waits(why)
+                    if pod::is_hopeless(&pod)
+                        || waited >= fleet.plan.ready
+                            && (job == Job::Preview
+                                || !self.is_awaited(node, waited, &mut awaited).await) =>
+                {
+                    let why = format!("kpx's pod does not start: {why}");
+                    return Err(TaskError::Failed(self.with_node(node, why).await));
                 }
                 _ if waited >= fleet.plan.limit + GRACE => {
-                    let node = self.unready(node).await.unwrap_or_default();
-                    let why = format!("{object} timed out after {waited} s{node}");
-                    return Err(TaskError::Failed(why));
+                    let why = format!("{object} timed out after {waited} s");
+                    return Err(TaskError::Failed(self.with_node(node, why).await));
                 }
                 _ => {
                     self.report_image(fleet, node, &pod, fleet.plan.ready, &mut reported);
@@ -243,19 +286,43 @@ impl<C: Cluster> Engine<'_, C> {
         }
     }
 
-    /// Returns why the Node is not ready, for the end of an error.
-    async fn unready(&mut self, node: &str) -> Option<String> {
-        let Ok(found) = self.cluster.object(&Object::node(node)).await else {
-            return None;
-        };
-        let Some(found) = found else {
-            return Some(format!("; node {node} was deleted"));
-        };
-        let conditions = found["status"]["conditions"].as_array()?;
-        let ready = conditions.iter().find(|of| of["type"] == "Ready")?;
-        let message = ready["message"].as_str().unwrap_or_default();
-        (ready["status"] != "True").then(|| format!("; node {node} is not ready: {message}"))
+    /// Returns `why`, with what is wrong with the Node, if anything is.
+    async fn with_node(&mut self, node: &str, why: String) -> String {
+        match self.node(node).await {
+            NodeCondition::NotReady(message) => {
+                format!("{why}; node {node} is not ready: {message}")
+            }
+            NodeCondition::Deleted => format!("{why}; node {node} was deleted"),
+            NodeCondition::Ready => why,
+        }
     }
+
+    async fn node(&mut self, node: &str) -> NodeCondition {
+        let found = match self.cluster.object(&Object::node(node)).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return NodeCondition::Deleted,
+            Err(_) => return NodeCondition::Ready,
+        };
+        let conditions = found["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        match conditions.find(|of| of["type"] == "Ready") {
+            Some(ready) if ready["status"] != "True" => {
+                let message = ready["message"].as_str().unwrap_or_default();
+                NodeCondition::NotReady(message.to_owned())
+            }
+            _ => NodeCondition::Ready,
+        }
+    }
+}
+
+/// The condition of a Node.
+enum NodeCondition {
+    /// It is ready, or that is unknown.
+    Ready,
+    /// It is not ready, with the message of its condition.
+    NotReady(String),
+    /// It does not exist.
+    Deleted,
 }
 
 /// How a pod that was followed ended.

@@ -12,7 +12,7 @@ use crate::fleet::state::{Fleet, NodeState};
 use crate::fleet::task::Task;
 use crate::log;
 use kpx_node::action::{Action, COPY_LABEL, KubeCommand, Object, Only, PROXY_LABEL, Resource};
-use kpx_node::apply::Apply as _;
+use kpx_node::apply::{Apply as _, StepError};
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
@@ -68,11 +68,32 @@ impl<C: Cluster> Engine<'_, C> {
             limit: Duration::from_secs(fleet.plan.ready),
         };
         let action = Action::Kube { command };
+        let (began, mut awaited) = (self.cluster.now(), false);
+        loop {
+            let Err(error) = self.await_proxy(fleet, node, task, &action).await? else {
+                return Ok(());
+            };
+            let waited = self.cluster.now().since(began).as_secs();
+            if !self.is_awaited(node, waited, &mut awaited).await {
+                return Err(error.into());
+            }
+            self.cluster.pause(TICK).await;
+        }
+    }
+
+    /// Waits for `node`'s kube-proxy with `action`, and keeps the guard of the node's bridge meanwhile.
+    async fn await_proxy(
+        &mut self,
+        fleet: &Fleet,
+        node: &str,
+        task: &Task,
+        action: &Action,
+    ) -> Result<Result<(), StepError>, TaskError> {
         let mut beside = self.cluster.beside();
-        let mut ready = pin!(beside.apply(&action));
+        let mut ready = pin!(beside.apply(action));
         loop {
             ready = match select(ready, pin!(self.cluster.pause(TICK))).await {
-                Either::Left((done, _)) => return Ok(done?),
+                Either::Left((done, _)) => return Ok(done),
                 Either::Right(((), ready)) => ready,
             };
             // A node that returns to the first DaemonSet has no bridge any more.
@@ -103,13 +124,34 @@ impl<C: Cluster> Engine<'_, C> {
         let Some(pod) = new(fleet, &pods).next() else {
             return Err(TaskError::Failed("its kube-proxy pod is gone".to_owned()));
         };
-        let text = self.cluster.log(&pod.metadata.name).await?;
+        let text = self.log_of(fleet, node, &pod.metadata.name).await?;
         match log::objection(&log::said(&text), &fleet.plan.there) {
             Some(why) => Err(TaskError::Failed(format!(
                 "pod {}: {why}",
                 pod.metadata.name
             ))),
             None => Ok(()),
+        }
+    }
+
+    /// Returns the log of `pod` on `node`; the kubelet of a node that has just started has none yet.
+    async fn log_of(&mut self, fleet: &Fleet, node: &str, pod: &str) -> Result<String, TaskError> {
+        let (began, mut awaited) = (self.cluster.now(), false);
+        loop {
+            let error = match self.cluster.log(pod).await {
+                Ok(text) => return Ok(text),
+                Err(error @ StepError::Denied(_)) => return Err(error.into()),
+                Err(error) => error,
+            };
+            let waited = self.cluster.now().since(began).as_secs();
+            let waits =
+                waited < fleet.plan.ready || self.is_awaited(node, waited, &mut awaited).await;
+            if self.stop.get() || !waits {
+                return Err(error.into());
+            }
+            let words = format!("the log of pod {pod} cannot be read: {error}");
+            (self.on_event)(Event::Waits(node, &words));
+            self.cluster.pause(TICK).await;
         }
     }
 
