@@ -198,7 +198,7 @@ part() {
     inside "$@"
 }
 
-# The networks of pods: the addresses, links, routes, sockets and rules of each.
+# The networks of pods: the addresses, links, routes, neighbours, sockets and rules of each.
 pod_networks() {
     seen=" $(readlink /proc/self/ns/net) "
     for path in /proc/[0-9]*; do
@@ -217,6 +217,8 @@ pod_networks() {
         part node/ip-link.json ip -j -d link
         part node/ip-route.json ip -j route show table all
         part node/ip-rule.json ip -j rule
+        part node/ip-neigh.json ip -j neigh
+        part node/sysctl.txt sysctl net.ipv4.ip_default_ttl
         part node/ss.txt env PROC_ROOT="/proc/$pid" ss -lntuH
         if has nft && present nf_tables; then
             part node/nft.json nft -j list ruleset

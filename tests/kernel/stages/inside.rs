@@ -218,9 +218,24 @@ async fn links_and_routes_of_pods_decide() {
             FAR,
             &["10.244.1.5", "prohibit"],
         ),
+        (
+            "a TTL that ends at the node",
+            client.line("sysctl -q -w net.ipv4.ip_default_ttl=1"),
+            FAR,
+            &["net.ipv4.ip_default_ttl is 1 in the network of pod 10.244.1.5"],
+        ),
     ] {
         network.fails(about, &fault, service, words).await;
     }
+    network.shell(&client.line("ip route replace default via 10.244.1.250 dev up0"));
+    let answer = network.why(FAR).await;
+    assert_eq!(fate(&answer, Client::Pod), Fate::Unknown);
+    let said = answer.sentence + &answer.unknown.join("\n");
+    let words = "10.244.1.250, the gateway in the network of pod 10.244.1.5";
+    assert!(said.contains(words), "{said}");
+    network.agree("a gateway that nobody has").await;
+    network.shell(&client.line("ip route replace default via 10.244.1.1 dev up0"));
+    network.agree("the gateway again").await;
     network.shell(&near.line("ip link set up0 down"));
     network.agree("the link inside the pod").await;
     let said = network.why(NEAR).await.sentence;

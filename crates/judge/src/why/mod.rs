@@ -716,7 +716,9 @@ fn conditions(when: &[trace::Assumption]) -> String {
     let all = when.iter().filter_map(|of| match of {
         trace::Assumption::Answer { question, holds } => {
             let question = question.to_string();
-            let is_open = ["what ", "which "].iter().any(|of| question.starts_with(of));
+            let is_open = ["what ", "which "]
+                .iter()
+                .any(|of| question.starts_with(of));
             Some(match (is_open, holds) {
                 (true, _) => format!("depending on {question}"),
                 (false, true) => format!("if {question}"),

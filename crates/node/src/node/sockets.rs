@@ -246,3 +246,18 @@ fn hex(text: &str) -> Option<SocketAddr> {
     };
     Some(SocketAddr::new(addr, u16::from_str_radix(port, 16).ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_full_beyond_its_length() {
+        let queue = |line| from_ss(line).unwrap().unwrap().queue;
+        let full = queue("tcp LISTEN 129 128 *:8080 *:*").unwrap();
+        assert_eq!((full.waiting, full.most), (129, 128));
+        assert!(full.is_full());
+        assert!(!queue("tcp LISTEN 128 128 *:8080 *:*").unwrap().is_full());
+        assert_eq!(queue("udp UNCONN 300 0 *:53 *:*"), None);
+    }
+}
