@@ -476,13 +476,17 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         | Fault::ForeignSource { .. }
         | Fault::OtherLink { .. } => Stage::Leave,
         Fault::Obstacle(what) => match what.as_ref() {
-            Obstacle::Ended { .. } | Obstacle::Deaf { .. } | Obstacle::Inside { .. } => {
-                Stage::Endpoint
-            }
+            Obstacle::Ended { .. }
+            | Obstacle::Deaf { .. }
+            | Obstacle::FullQueue { .. }
+            | Obstacle::Inside { .. } => Stage::Endpoint,
             Obstacle::ReversePath { .. }
             | Obstacle::RouteBack { .. }
             | Obstacle::NoLocalPort { .. }
             | Obstacle::OnLink { .. }
+            | Obstacle::Unanswered {
+                inside: Some(_), ..
+            }
             | Obstacle::Bound { .. } => Stage::Enter,
             _ => Stage::Forward,
         },
@@ -492,6 +496,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
             Missing::WayBack { .. } => Stage::Leave,
             Missing::OtherMachine(_)
             | Missing::Vacant { .. }
+            | Missing::External { .. }
             | Missing::Undeclared { .. }
             | Missing::Unready { .. }
             | Missing::Silent { .. } => Stage::Endpoint,
