@@ -418,7 +418,7 @@ fn remote(lab: &Lab) -> String {
     }
     far("w1", &["--image", IMAGE, "diff"]).exits(0);
     far("w3", &["diff"])
-        .exits(4)
+        .exits(2)
         .says("the cluster has no Node w3");
     let stuck = far("w1", &["--image", "lab.local/none:1", "diff"])
         .exits(4)

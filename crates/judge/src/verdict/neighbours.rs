@@ -46,7 +46,7 @@ impl Judge<'_> {
             return None;
         }
         let all = self.node.neighbour_table().ok()?;
-        let ends = [Some(outcome.destination.0), self.back_to(question, outcome)];
+        let ends = [Some(outcome.destination.0), back_to(question, outcome)];
         ends.into_iter().flatten().find_map(|to| {
             let lookup = Lookup::to(Asked::new(to, None));
             let route = self.router.found(lookup).ok().flatten()?;
@@ -123,7 +123,7 @@ impl Judge<'_> {
         if let Some(found) = there.and_then(|(address, link)| find(address, link)) {
             return Some(found);
         }
-        let client = self.back_to(question, outcome)?;
+        let client = back_to(question, outcome)?;
         let back = self.router.decide(Lookup::to(Asked::new(client, None)));
         match back {
             Decision::Out {
@@ -133,14 +133,6 @@ impl Judge<'_> {
             } => find(gateway.unwrap_or(client), &link),
             _ => None,
         }
-    }
-
-    /// Returns the client to which the node routes the reply.
-    fn back_to(&self, question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
-        let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
-        // A bridge carries a reply to the client's own address from port to port.
-        let is_routed = question.flow.entry != Entry::Host && (!outcome.bridged || is_translated);
-        is_routed.then_some(outcome.sent_from)
     }
 
     /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
@@ -171,6 +163,14 @@ impl Judge<'_> {
         link.kind == "bridge" && self.places.is_pod_here(entry.address) == Some(true)
             || is_only && beside().next().is_some()
     }
+}
+
+/// Returns the client to which the node routes the reply.
+fn back_to(question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
+    let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
+    // A bridge carries a reply to the client's own address from port to port.
+    let is_routed = question.flow.entry != Entry::Host && (!outcome.bridged || is_translated);
+    is_routed.then_some(outcome.sent_from)
 }
 
 pub(super) fn is_link_local(address: IpAddr) -> bool {

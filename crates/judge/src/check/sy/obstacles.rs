@@ -11,11 +11,11 @@ use crate::check::{
     Verdict, When, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
 };
 use crate::trace::{self, Hop, Rule, why};
+use crate::verdict::{Arp, By, DEFAULT_TTL};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
     sysctl_of,
 };
-use crate::verdict::{By, DEFAULT_TTL};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 
@@ -387,6 +387,11 @@ fn sysctl(what: &Obstacle) -> Option<String> {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
         Obstacle::NoLocalPort { .. } => Some(PORT_RANGE.to_owned()),
+        Obstacle::Arp {
+            by: Arp::Ignored(key),
+            ..
+        } => Some(key.clone()),
+        Obstacle::Ttl { pod: None, .. } => Some(DEFAULT_TTL.to_owned()),
         _ => None,
     }
 }
@@ -408,7 +413,8 @@ fn about(what: &Obstacle) -> Subject {
         } => Subject::Prefix { prefix: home.range },
         Obstacle::RouteBack {
             route: Some(route), ..
-        } => Subject::Route {
+        }
+        | Obstacle::DeadNextHop { route, .. } => Subject::Route {
             route: route.to_string(),
         },
         Obstacle::Further {
@@ -432,9 +438,6 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } | Obstacle::Ended { at, .. } => {
             Subject::from(at.ip())
         }
-        Obstacle::DeadNextHop { route, .. } => Subject::Route {
-            route: route.to_string(),
-        },
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),
