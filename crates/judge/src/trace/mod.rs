@@ -361,6 +361,20 @@ impl<'n> Kept<'n> {
         }
     }
 
+    /// Follows the packet of `flow` to the same ends, with its hops only if it fails to arrive on some way.
+    pub(crate) fn brief(&self, flow: &Flow) -> Vec<Outcome> {
+        let arrives = |of: &Outcome| {
+            matches!(
+                of.verdict,
+                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
+            )
+        };
+        match self.with(|walker| walker.ends(flow)) {
+            Ok(ends) if ends.iter().all(arrives) => ends,
+            _ => self.walk(flow),
+        }
+    }
+
     /// Follows a reply, as [`World::further`] does.
     pub(crate) fn reply(&self, reply: &Reply) -> Vec<Outcome> {
         // The outcomes of the first packet say what is unknown.

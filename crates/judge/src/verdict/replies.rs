@@ -201,7 +201,7 @@ impl<'n> Judge<'n> {
             return of.map_or_else(Vec::new, |(_, all)| of_way(all, outcome));
         }
         if known.sent.as_ref().is_none_or(|(of, _)| of != sent) {
-            let walked = self.back(Family::of(sent.destination)).walk(sent);
+            let walked = self.back(Family::of(sent.destination)).brief(sent);
             known.sent = Some((sent.clone(), walked));
         }
         let all = known.sent.as_ref().map_or(&[][..], |(_, all)| all);
