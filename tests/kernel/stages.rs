@@ -373,6 +373,40 @@ fn tunnel(network: &Network) {
 
 #[tokio::test]
 #[ignore = "needs root and network namespaces"]
+async fn rules_stop_the_packets_of_a_tunnel() {
+    let network = Network::new();
+    tunnel(&network);
+    let table = "nft add table inet low\n\
+                 nft 'add chain inet low some { type filter hook input priority 0; }'\n\
+                 nft add rule inet low some udp dport 8472 drop";
+    for (about, fault, words) in [
+        (
+            "packets to the other node",
+            "iptables -I OUTPUT -p udp --dport 8472 -j DROP",
+            "the packets of tunnel flannel.1 (UDP port 8472) to node",
+        ),
+        (
+            "packets from the other node",
+            "iptables -I INPUT -p udp --dport 8472 -j DROP",
+            "the packets of tunnel flannel.1 (UDP port 8472) from node",
+        ),
+        ("nftables", table, "dropped by rule 1 of low some"),
+    ] {
+        network.fails(about, fault, FAR, &[words]).await;
+    }
+    network.shell("iptables -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+    network
+        .fails(
+            "a firewall that closes",
+            "iptables -P INPUT DROP",
+            FAR,
+            &["(UDP port 8472) from node", "INPUT"],
+        )
+        .await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and network namespaces"]
 async fn neighbours_that_failed_or_were_set_by_hand_are_named() {
     let network = Network::new();
     network.agree("before").await;

@@ -211,7 +211,8 @@ mod tests {
         let reads = |facts: &Facts<'_>| facts.node.kernel_release().map(|_| Vec::new());
         let checks = [
             made_up("ZZ01", reads),
-            made_up("ZZ02", |_| panic!("made up")),
+            // Without a backtrace, which takes seconds to print.
+            made_up("ZZ02", |_| std::panic::resume_unwind(Box::new("made up"))),
             made_up("ZZ03", |_| {
                 loop {
                     thread::park();

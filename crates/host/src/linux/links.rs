@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
-    LinkXdp,
+    InfoBridgePort, InfoData, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
+    LinkLayerType, LinkMessage, LinkXdp,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -227,6 +227,10 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
     for info in infos {
         match info {
             LinkInfo::Kind(kind) => all.insert("info_kind".to_owned(), json!(kind.to_string())),
+            LinkInfo::Data(InfoData::Vxlan(of)) => of.iter().find_map(|of| match of {
+                InfoVxlan::Port(port) => all.insert("info_data".to_owned(), json!({"port": port})),
+                _ => None,
+            }),
             LinkInfo::PortKind(kind) => {
                 all.insert("info_slave_kind".to_owned(), json!(kind.to_string()))
             }

@@ -4,6 +4,8 @@ use std::cell::{OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use foldhash::HashMap;
+
 use super::across::Beyond;
 use super::ingress::Ingress;
 use super::inside::Insides;
@@ -56,6 +58,8 @@ pub struct Judge<'n> {
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
+    /// Why the tunnel by a link to a Node carries nothing, as far as was asked.
+    pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,
     /// Packets after the first ones: replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
     /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
@@ -89,6 +93,7 @@ impl<'n> Judge<'n> {
             last_ports: OnceCell::new(),
             likely: Default::default(),
             back: Default::default(),
+            tunnels: RefCell::default(),
             replies: RefCell::default(),
             told: Default::default(),
             beyond: None,
@@ -190,6 +195,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))
+                    .or_else(|| self.stopped_tunnel(question, outcome))
                     .or_else(|| self.same_tunnel_end(outcome));
                 let fault = match fault {
                     Some(certain) if certain.fate() != Fate::Unknown => Some(certain),

@@ -121,6 +121,23 @@ pub enum Obstacle {
         /// What keeps them from it.
         by: Arp,
     },
+    /// Rules stop the packets in which a tunnel carries those of pods.
+    Tunnel {
+        /// The tunnel's link.
+        link: String,
+        /// The protocol of these packets, and their port; 0 for a protocol without ports.
+        carrier: (Proto, u16),
+        /// The Node at the other end.
+        node: String,
+        /// Its address there.
+        peer: IpAddr,
+        /// Whether those from it are stopped, or those to it.
+        incoming: bool,
+        /// How they end, in words.
+        reason: String,
+        /// The rule of other software that ends them.
+        by: Option<Box<By>>,
+    },
     /// The time to live of packets ends before the last hop.
     Ttl {
         /// The TTL that they are sent with.
@@ -330,6 +347,7 @@ impl Obstacle {
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::Arp { .. }
+            | Self::Tunnel { .. }
             | Self::Ttl { .. }
             | Self::FullQueue { .. }
             | Self::Link { .. }
@@ -354,6 +372,14 @@ impl Obstacle {
             }
             _ => 1.0,
         }
+    }
+}
+
+/// Returns what a tunnel sends its packets in: `UDP port 8472`.
+fn carrier_words((proto, port): (Proto, u16)) -> String {
+    match (proto, port) {
+        (Proto::Udp, port) => format!("UDP port {port}"),
+        (other, _) => format!("protocol {}", other.number()),
     }
 }
 
@@ -548,6 +574,22 @@ impl fmt::Display for Obstacle {
                     by.rule.number, by.rule.chain, by.rule.table
                 ),
             },
+            Self::Tunnel {
+                link,
+                carrier,
+                node,
+                peer,
+                incoming,
+                reason,
+                ..
+            } => {
+                let way = if *incoming { "from" } else { "to" };
+                write!(
+                    f,
+                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) are {reason}",
+                    carrier_words(*carrier)
+                )
+            }
             Self::Ttl { ttl, pod } => {
                 let whose = match pod {
                     Some((pod, _)) => format!(" in the network of pod {pod}"),

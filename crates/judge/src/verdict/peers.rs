@@ -159,7 +159,7 @@ impl Judge<'_> {
 }
 
 /// Returns the addresses of `node` in the cluster's network.
-fn addresses(node: &Node) -> Vec<IpAddr> {
+pub(super) fn addresses(node: &Node) -> Vec<IpAddr> {
     let all = node.status.addresses.iter();
     let own = all.filter(|of| of.kind == "InternalIP");
     own.filter_map(|of| of.address.parse().ok()).collect()

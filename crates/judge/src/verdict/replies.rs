@@ -156,8 +156,8 @@ impl<'n> Judge<'n> {
         }
     }
 
-    /// Returns what follows replies of `family` through the node.
-    fn back(&self, family: Family) -> &Kept<'n> {
+    /// Returns what follows packets of `family` other than first ones through the node.
+    pub(super) fn back(&self, family: Family) -> &Kept<'n> {
         let walks = &self.back[usize::from(family == Family::V6)];
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
     }

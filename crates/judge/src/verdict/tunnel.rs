@@ -1,9 +1,19 @@
-//! The addresses that Nodes announce for tunnels: one that two Nodes have leads to neither.
+//! Tunnels to other nodes: the addresses that Nodes announce for them, of which one that two Nodes have leads to neither; and the
+//! packets in which a tunnel carries those of pods, which pass the rules of the node as its own.
 
-use super::judge::Judge;
-use super::{Fault, Obstacle};
-use crate::trace::Outcome;
-use kpx_node::net::Cidr;
+use std::net::IpAddr;
+
+use super::judge::{Judge, Question};
+use super::peers::addresses;
+use super::{By, Fault, Obstacle, is_decided};
+use crate::trace::why::decisive;
+use crate::trace::{self, Entry, Flow, Outcome};
+use kpx_node::cluster::Node;
+use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::node::links::Link;
+
+/// The protocol of IP in IP.
+const IPIP: Proto = Proto::Other(4);
 
 /// Annotations with which agents announce the address of their Node: of flannel, and of Calico, which writes its prefix, too.
 const ANNOTATIONS: &[&str] = &[
@@ -13,7 +23,80 @@ const ANNOTATIONS: &[&str] = &[
     "projectcalico.org/IPv6Address",
 ];
 
+/// The beginnings of names of VXLAN links whose port is known: that of flannel, which is the kernel's own, and of Calico.
+const VXLAN_PORTS: &[(&str, u16)] = &[("flannel", 8472), ("vxlan.calico", 4789)];
+
 impl Judge<'_> {
+    /// Returns the fault of a packet to a pod of another node if rules of this one certainly stop the packets of the tunnel to that
+    /// node, or from it.
+    pub(super) fn stopped_tunnel(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let family = Family::of(question.flow.destination);
+        if self.unread[usize::from(family == Family::V6)].is_some() || self.ends_here(outcome) {
+            return None;
+        }
+        let out = outcome.leaves_by()?;
+        let links = self.node.links().ok()?.all.iter();
+        let (proto, port) = carried_by(links.into_iter().find(|of| of.name == out)?)?;
+        let name = self.places.node_of_pod(outcome.destination.0)?;
+        let own = self.places.object()?;
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let other = nodes.find(|of| of.metadata.name == name)?;
+        if other.metadata.name == own.metadata.name {
+            return None;
+        }
+        let key = (out.to_owned(), name.to_owned());
+        if let Some(known) = self.tunnels.borrow().get(&key) {
+            return known.clone();
+        }
+        let (peer, own) = (end_of(other)?, end_of(own)?);
+        let leaves = Flow {
+            entry: Entry::Host,
+            source: Some(own),
+            destination: peer,
+            port,
+            mark: 0,
+            proto,
+            established: false,
+        };
+        let comes = Flow {
+            entry: Entry::Outside,
+            source: Some(peer),
+            destination: own,
+            // Each side of VXLAN sends from ports of its own.
+            established: proto == IPIP,
+            ..leaves.clone()
+        };
+        let all = [(leaves, false), (comes, true)].into_iter();
+        let mut stopped = all.filter_map(|(flow, incoming)| {
+            let outcomes = self.back(Family::of(flow.destination)).walk(&flow);
+            let first = outcomes.first()?;
+            let is_stopped = outcomes.iter().all(|of| {
+                of.when.iter().all(is_decided)
+                    && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
+            });
+            let by = decisive(first)
+                .and_then(|hop| By::foreign(hop, Family::of(flow.destination), self.node));
+            is_stopped.then(|| {
+                Fault::Obstacle(Box::new(Obstacle::Tunnel {
+                    link: out.to_owned(),
+                    carrier: (proto, port),
+                    node: name.to_owned(),
+                    peer,
+                    incoming,
+                    reason: trace::why(first, None),
+                    by,
+                }))
+            })
+        });
+        let found = stopped.next();
+        self.tunnels.borrow_mut().insert(key, found.clone());
+        found
+    }
+
     /// Returns the fault of a packet to a pod of another Node that announces this node's address for its tunnels.
     pub(super) fn same_tunnel_end(&self, outcome: &Outcome) -> Option<Fault> {
         let out = outcome.leaves_by()?;
@@ -28,7 +111,7 @@ impl Judge<'_> {
             return None;
         }
         ANNOTATIONS.iter().find_map(|annotation| {
-            let of = |node: &kpx_node::cluster::Node| {
+            let of = |node: &Node| {
                 let text = node.metadata.annotations.get(*annotation)?;
                 text.parse::<Cidr>().ok().map(|of| of.addr)
             };
@@ -40,4 +123,28 @@ impl Judge<'_> {
             })))
         })
     }
+}
+
+/// Returns the protocol and the port of the packets in which `link` carries those of pods; `None` if they are not known.
+fn carried_by(link: &Link) -> Option<(Proto, u16)> {
+    match link.kind.as_str() {
+        "vxlan" => {
+            let mut known = VXLAN_PORTS.iter();
+            let by_name = known.find(|(name, _)| link.name.starts_with(name));
+            let port = link.tunnel_port.or(by_name.map(|(_, port)| *port))?;
+            Some((Proto::Udp, port))
+        }
+        "ipip" => Some((IPIP, 0)),
+        _ => None,
+    }
+}
+
+/// Returns the IPv4 address of `node` for tunnels: the one that it announces, else its own.
+fn end_of(node: &Node) -> Option<IpAddr> {
+    let announced = ANNOTATIONS.iter().find_map(|annotation| {
+        let text = node.metadata.annotations.get(*annotation)?;
+        text.parse::<Cidr>().ok().map(|of| of.addr)
+    });
+    let own = addresses(node).into_iter();
+    announced.into_iter().chain(own).find(IpAddr::is_ipv4)
 }

@@ -24,6 +24,7 @@ pub(super) const fn stage(what: &Obstacle) -> u8 {
         | Obstacle::Unanswered { .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::Arp { .. }
+        | Obstacle::Tunnel { .. }
         | Obstacle::Ttl { .. }
         | Obstacle::Link { .. }
         | Obstacle::Further { .. }
@@ -97,6 +98,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Unanswered { inside: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::Arp { .. }
+        | Obstacle::Tunnel { .. }
         | Obstacle::Ended { .. }
         | Obstacle::Further { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],

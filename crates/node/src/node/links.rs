@@ -84,6 +84,8 @@ pub struct Link {
     pub isolated: Option<bool>,
     /// Of a bridge port: `forwarding`, `disabled`, `blocking`, …; `None` if that is not known.
     pub port_state: Option<String>,
+    /// The port to which a tunnel sends its packets over UDP; `None` if it is not listed.
+    pub tunnel_port: Option<u16>,
     /// The XDP programs that its packets pass.
     pub xdp: Vec<Program>,
 }
@@ -136,6 +138,7 @@ impl Default for RawLink {
 #[serde(default)]
 struct RawInfo {
     info_kind: Option<String>,
+    info_data: Map<String, Value>,
     info_slave_data: Map<String, Value>,
 }
 
@@ -224,6 +227,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             value.and_then(Value::as_bool)
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
+        let tunnel_port = link.linkinfo.info_data.get("port").and_then(Value::as_u64);
         let port_state = link.linkinfo.info_slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
@@ -246,6 +250,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             hairpin,
             isolated,
             port_state,
+            tunnel_port: tunnel_port.and_then(|port| u16::try_from(port).ok()),
             xdp: xdp.collect(),
         }
     });

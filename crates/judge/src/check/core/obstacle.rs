@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use super::rule::rule_fix;
 
 use crate::check::Fix;
+use crate::trace::PODS;
 use crate::verdict::{
-    Arp, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of,
 };
 use kpx_node::net::Proto;
 
@@ -39,7 +40,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Arp {
             by: Arp::Dropped(_),
             ..
-        } => "rules of the node",
+        }
+        | Obstacle::Tunnel { .. } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
         Obstacle::Deaf { .. }
         | Obstacle::FullQueue { .. }
@@ -176,6 +178,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             Arp::Dropped(by) => rule_fix(by),
         },
+        Obstacle::Tunnel {
+            by: Some(by),
+            carrier,
+            peer,
+            incoming,
+            ..
+        } => tunnel_fix(by, *carrier, *peer, *incoming),
+        Obstacle::Tunnel { peer, .. } => Fix::on_node(
+            "Correct the rule that stops the packets of the tunnel.",
+            format!("kpx trace {peer} --source host"),
+        ),
         Obstacle::Ttl { pod, .. } => {
             let command = format!("sysctl -w {DEFAULT_TTL}=64");
             match pod {
@@ -267,6 +280,36 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip addr del {address} dev {link}"),
         ),
     }
+}
+
+/// Returns the fix of rule `by`, which stops packets of a tunnel of `carrier`, a protocol and a port, from `peer` if they are
+/// `incoming`, else to it. A firewall's last rule or policy stays: the packets are accepted before it.
+fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool) -> Fix {
+    if !by.closes {
+        return rule_fix(by);
+    }
+    let number = proto.number();
+    let (option, field) = if incoming {
+        ("-s", "saddr")
+    } else {
+        ("-d", "daddr")
+    };
+    let (iptables, nft) = match proto {
+        Proto::Udp => (
+            format!("{option} {peer} -p udp --dport {port}"),
+            format!("ip {field} {peer} udp dport {port}"),
+        ),
+        _ => (
+            format!("{option} {peer} -p {number}"),
+            format!("ip {field} {peer} ip protocol {number}"),
+        ),
+    };
+    let before = by.before.replace(&format!("-s {PODS}"), &iptables);
+    let command = before.replace(&format!("ip saddr {PODS}"), &nft);
+    Fix::on_node(
+        "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
+        command,
+    )
 }
 
 /// Returns the fix of a sysctl of `link`, with the file that makes it last.

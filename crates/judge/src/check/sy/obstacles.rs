@@ -404,6 +404,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::ReversePath { link, .. }
         | Obstacle::Tc { link, .. }
         | Obstacle::Arp { link, .. }
+        | Obstacle::Tunnel { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
         }
