@@ -137,9 +137,12 @@ impl Default for RawLink {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawInfo {
-    info_kind: Option<String>,
-    info_data: Map<String, Value>,
-    info_slave_data: Map<String, Value>,
+    #[serde(rename = "info_kind")]
+    kind: Option<String>,
+    #[serde(rename = "info_data")]
+    data: Map<String, Value>,
+    #[serde(rename = "info_slave_data")]
+    slave_data: Map<String, Value>,
 }
 
 /// XDP of a link: one program, or several in different modes.
@@ -223,12 +226,12 @@ fn address(link: &str, info: &Map<String, Value>) -> Result<Address, String> {
 pub fn links(text: &str) -> Result<Links, Gap> {
     let all = raw(Item::Links, text)?.into_iter().map(|link| {
         let port = |key: &str| {
-            let value = link.linkinfo.info_slave_data.get(key);
+            let value = link.linkinfo.slave_data.get(key);
             value.and_then(Value::as_bool)
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
-        let tunnel_port = link.linkinfo.info_data.get("port").and_then(Value::as_u64);
-        let port_state = link.linkinfo.info_slave_data.get("state");
+        let tunnel_port = link.linkinfo.data.get("port").and_then(Value::as_u64);
+        let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
         let programs = link.xdp.prog.into_iter().chain(several);
@@ -240,7 +243,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             index: link.ifindex,
             peer: link.link_index,
             name: link.ifname,
-            kind: link.linkinfo.info_kind.unwrap_or_default(),
+            kind: link.linkinfo.kind.unwrap_or_default(),
             flags: link.flags,
             state: link.operstate,
             link_type: link.link_type,
