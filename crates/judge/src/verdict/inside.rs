@@ -108,14 +108,15 @@ impl Judge<'_> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
         let (next, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
-        let is_seen = table.on(next, &link).is_some();
+        // The pod may still be asking for it.
+        let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
         // Nodes answer for those of link-local scope.
         if is_seen || is_link_local(next) || self.places.own(next).is_some() {
             return None;
         }
         let why = format!(
             "whether anything answers for {next}, the gateway in the network of pod {}, is unknown: it is no address of the \
-             node, and {link} has no neighbour entry for it",
+             node, and nothing has answered for it on {link}",
             inside.address
         );
         Some(Fault::Unknown(Missing::Unmodelled(why)))
