@@ -142,17 +142,7 @@ impl Judge<'_> {
         if !self.ends_here(outcome) || self.node.pod_networks().is_err() {
             return None;
         }
-        let gap = match self.node.sockets() {
-            Ok(sockets) => sockets.gaps.first().cloned(),
-            Err(gap) => Some(gap),
-        };
-        match gap {
-            Some(gap) => Some(Fault::Unknown(Missing::Gap {
-                what: "whether something listens on the node is unknown",
-                gap,
-            })),
-            None => self.unheard(question, outcome),
-        }
+        self.unheard(question, outcome)
     }
 
     /// Returns the fault of an endpoint whose pod has ended, unless another one has its address by now.
