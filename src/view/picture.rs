@@ -475,19 +475,9 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         | Fault::SharedSource { .. }
         | Fault::ForeignSource { .. }
         | Fault::OtherLink { .. } => Stage::Leave,
-        Fault::Obstacle(what) => match what.as_ref() {
-            Obstacle::Ended { .. }
-            | Obstacle::Deaf { .. }
-            | Obstacle::FullQueue { .. }
-            | Obstacle::Inside { .. } => Stage::Endpoint,
-            Obstacle::ReversePath { .. }
-            | Obstacle::RouteBack { .. }
-            | Obstacle::NoLocalPort { .. }
-            | Obstacle::OnLink { .. }
-            | Obstacle::Unanswered {
-                inside: Some(_), ..
-            }
-            | Obstacle::Bound { .. } => Stage::Enter,
+        Fault::Obstacle(what) => match what.stage() {
+            0..=3 => Stage::Enter,
+            12.. => Stage::Endpoint,
             _ => Stage::Forward,
         },
         Fault::Unknown(missing) => match missing {

@@ -252,6 +252,16 @@ pub enum Verdict {
     Mixed,
 }
 
+impl Verdict {
+    /// Returns whether the rules let the packet reach where it is sent.
+    pub const fn arrives(self) -> bool {
+        match self {
+            Self::Deliver | Self::Local | Self::Unmatched => true,
+            Self::Reject | Self::Drop | Self::Unknown | Self::Mixed => false,
+        }
+    }
+}
+
 /// A condition that the node's state does not decide.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Question {

@@ -302,11 +302,7 @@ impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
     /// its last hop.
     pub fn brief(&self, flow: &Flow) -> Vec<Outcome> {
         let ends = self.of(flow, self.walker.ends(flow));
-        let arrives = |end: &Outcome| match end.verdict {
-            Verdict::Deliver | Verdict::Local | Verdict::Unmatched => end.ttl > 1,
-            Verdict::Drop | Verdict::Reject | Verdict::Unknown | Verdict::Mixed => false,
-        };
-        if ends.iter().all(arrives) {
+        if ends.iter().all(|end| end.verdict.arrives() && end.ttl > 1) {
             ends
         } else {
             self.walk(flow)
@@ -363,14 +359,8 @@ impl<'n> Kept<'n> {
 
     /// Follows the packet of `flow` to the same ends, with its hops only if it fails to arrive on some way.
     pub(crate) fn brief(&self, flow: &Flow) -> Vec<Outcome> {
-        let arrives = |of: &Outcome| {
-            matches!(
-                of.verdict,
-                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
-            )
-        };
         match self.with(|walker| walker.ends(flow)) {
-            Ok(ends) if ends.iter().all(arrives) => ends,
+            Ok(ends) if ends.iter().all(|end| end.verdict.arrives()) => ends,
             _ => self.walk(flow),
         }
     }
@@ -387,13 +377,8 @@ impl<'n> Kept<'n> {
         let seen = Rc::new(Seen::new(Region::whole()));
         let follows = Follows::Questions(Rc::clone(&seen));
         let outcomes = self.with(|walker| walker.answer(reply, follows)).ok()?;
-        let arrives = |of: &Outcome| {
-            matches!(
-                of.verdict,
-                Verdict::Deliver | Verdict::Local | Verdict::Unmatched
-            )
-        };
-        outcomes.iter().all(arrives).then(|| seen.region())
+        let all_arrive = outcomes.iter().all(|of| of.verdict.arrives());
+        all_arrive.then(|| seen.region())
     }
 }
 

@@ -316,16 +316,9 @@ impl Packet {
         self.untracked |= !self.seen_by_conntrack;
     }
 
-    /// Returns its TCP flags, bit by bit as in the header: those of a packet with data, once the connection is there.
-    pub(crate) fn tcp_flags(&self) -> u8 {
-        const SYN: u8 = 0x02;
-        const PSH: u8 = 0x08;
-        const ACK: u8 = 0x10;
-        match (self.opens, self.reply) {
-            (true, false) => SYN,
-            (true, true) => SYN | ACK,
-            (false, _) => PSH | ACK,
-        }
+    /// Returns its TCP flags, bit by bit as in the header.
+    pub(crate) const fn tcp_flags(&self) -> u8 {
+        tcp_flags(self.opens, self.reply)
     }
 
     /// Returns the type of ICMP that it has: that of a ping, or of its answer.
@@ -515,5 +508,17 @@ impl Likelihood {
             chance: self.chance * other.chance,
             undecided: self.undecided,
         }
+    }
+}
+
+/// Returns the TCP flags of the packet that opens a connection, or of one with data once it is there, bit by bit as in the header.
+pub(crate) const fn tcp_flags(opens: bool, reply: bool) -> u8 {
+    const SYN: u8 = 0x02;
+    const PSH: u8 = 0x08;
+    const ACK: u8 = 0x10;
+    match (opens, reply) {
+        (true, false) => SYN,
+        (true, true) => SYN | ACK,
+        (false, _) => PSH | ACK,
     }
 }

@@ -348,11 +348,8 @@ impl Judge<'_> {
 
     /// Returns the other node at which a packet goes on that leaves this one.
     fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
-        let is_out = matches!(
-            outcome.verdict,
-            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched
-        );
-        if !is_out || self.ends_here(outcome) || outcome.source.is_unspecified() {
+        if !outcome.verdict.arrives() || self.ends_here(outcome) || outcome.source.is_unspecified()
+        {
             return None;
         }
         let at = SocketAddr::from(outcome.destination);

@@ -93,6 +93,7 @@ fn dropping(table: &Table, chain: &Chain, base: &Base, link: &str) -> Option<(Ru
         _ => return None,
     };
     let mut may_accept = false;
+    let mut possible = None;
     for (at, of) in chain.rules.iter().enumerate() {
         let mut is_certain = true;
         let mut holds = true;
@@ -105,12 +106,15 @@ fn dropping(table: &Table, chain: &Chain, base: &Base, link: &str) -> Option<(Ru
                     _ => is_certain = false,
                 },
                 Statement::Counter { .. } => {}
+                Statement::Verdict(Verdict::Drop) if holds && is_certain && !may_accept => {
+                    return Some((rule(at + 1), true));
+                }
                 Statement::Verdict(Verdict::Drop) if holds => {
-                    return Some((rule(at + 1), is_certain && !may_accept));
+                    possible = possible.or_else(|| Some(rule(at + 1)));
                 }
                 Statement::Verdict(Verdict::Accept) if holds => {
                     if is_certain {
-                        return None;
+                        return possible.map(|rule| (rule, false));
                     }
                     may_accept = true;
                 }
@@ -123,5 +127,9 @@ fn dropping(table: &Table, chain: &Chain, base: &Base, link: &str) -> Option<(Ru
             }
         }
     }
-    (base.policy == "drop").then(|| (rule(0), !may_accept))
+    match possible {
+        _ if base.policy == "drop" && !may_accept => Some((rule(0), true)),
+        None if base.policy == "drop" => Some((rule(0), false)),
+        possible => possible.map(|rule| (rule, false)),
+    }
 }

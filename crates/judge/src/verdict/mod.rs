@@ -28,6 +28,7 @@ mod reply;
 mod single;
 mod survey;
 mod tc;
+mod tells;
 mod ttl;
 mod tunnel;
 mod xfrm;

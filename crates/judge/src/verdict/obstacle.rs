@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use serde::Serialize;
+
 use super::Fate;
 use super::link_state::LinkState;
 use super::local_ports::PORT_RANGE;
@@ -259,7 +261,9 @@ pub enum Arp {
 }
 
 /// A packet after the first one of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Which {
     /// The first reply.
     Reply,
@@ -322,6 +326,37 @@ impl By {
 }
 
 impl Obstacle {
+    /// Returns its place on the packet's way: a smaller number is earlier, as for causes.
+    pub const fn stage(&self) -> u8 {
+        match self {
+            Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
+            Self::NoLocalPort { .. }
+            | Self::InsideRoute { reply: false, .. }
+            | Self::Unanswered {
+                inside: Some(_), ..
+            } => 0,
+            Self::OnLink { .. } => 1,
+            Self::Bound { .. } => 2,
+            Self::ReversePath { .. } | Self::RouteBack { .. } | Self::Taken { end: None, .. } => 3,
+            Self::Taken { end: Some(_), .. } => 8,
+            Self::Deaf { .. }
+            | Self::Inside { .. }
+            | Self::InsideRoute { reply: true, .. }
+            | Self::FullQueue { .. }
+            | Self::Ended { .. } => 12,
+            Self::Isolated { .. }
+            | Self::SameTunnelEnd { .. }
+            | Self::Unanswered { .. }
+            | Self::DeadNextHop { .. }
+            | Self::Arp { .. }
+            | Self::Tunnel { .. }
+            | Self::Ttl { .. }
+            | Self::Link { .. }
+            | Self::Further { .. }
+            | Self::Tc { .. } => 11,
+        }
+    }
+
     /// Returns what happens to a packet.
     pub const fn fate(&self) -> Fate {
         match self {

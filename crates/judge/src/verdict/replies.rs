@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::judge::{Judge, Question, index};
 use super::place::Holder;
 use super::ports::REPLY_PORT;
+use super::tells::tells;
 use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, Which, is_decided};
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
@@ -14,12 +15,8 @@ use crate::trace::{
     self, Assumption, Effect, Entry, Flow, Further, Hop, Kept, Outcome, Reply, World,
 };
 use kpx_node::backend::Mode;
-use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
-use kpx_node::backend::iptables::parse::Saved;
-use kpx_node::backend::nftables::model::{Expr, Statement};
-use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
-use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::node::NodeSnapshot;
 
 /// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
 const MOST_REGIONS: usize = 32;
@@ -100,10 +97,6 @@ impl<'n> Judge<'n> {
 
     /// Returns the reply to a packet that arrives, as it enters this node; `None` if it is unknown where.
     pub fn reply_to(&self, question: Question<'_>, outcome: &Outcome) -> Option<Reply> {
-        let arrives = matches!(
-            outcome.verdict,
-            trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched
-        );
         let entry = if self.ends_here(outcome) {
             Entry::Host
         } else if self.is_here(question, outcome)? {
@@ -111,7 +104,10 @@ impl<'n> Judge<'n> {
         } else {
             Entry::Outside
         };
-        arrives.then(|| reply(self.node, question, outcome, entry))
+        outcome
+            .verdict
+            .arrives()
+            .then(|| reply(self.node, question, outcome, entry))
     }
 
     /// Returns `way` with what this node does to the packets after the first one, unless that one fails already.
@@ -215,11 +211,7 @@ impl<'n> Judge<'n> {
         let mut possible = packets.iter().filter(is_possible);
         let first = possible.clone().find(|of| ends(of))?;
         let reason = trace::why(first, None);
-        let is_certain = possible.all(|of| {
-            of.when.iter().all(is_decided)
-                && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
-        });
-        if !is_certain {
+        if !possible.all(is_stopped) {
             let what = match which {
                 Which::Reply => "the reply returns",
                 Which::LaterReply => "later replies return",
@@ -270,77 +262,18 @@ fn of_way(all: &[Outcome], outcome: &Outcome) -> Vec<Outcome> {
     if is_lost { of_it } else { Vec::new() }
 }
 
-/// Returns whether rules of others may treat packets of a connection that is there worse than those that open it.
-fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
-    let stores = [
-        IptablesBackend::InUse,
-        IptablesBackend::Legacy,
-        IptablesBackend::Nft,
-    ];
-    // Rules that are read in parts may have such conditions.
-    let in_use = node.saved(IptablesBackend::InUse, family);
-    let is_in_parts = matches!(in_use, Err(Gap::NotCollected(_)));
-    let others = |saved: &Saved<'_>| {
-        let mut chains = saved.chains(|name| !name.starts_with("KUBE-"));
-        chains.any(|chain| chain.rules.iter().any(tells_rule))
-    };
-    let ruleset = node.nft().ok();
-    let tables = ruleset.iter().flat_map(|all| &all.tables);
-    let mut tables = tables.filter(|table| !table.is_of_iptables() && table.name != "kube-proxy");
-    is_in_parts
-        || stores
-            .iter()
-            .any(|of| node.saved(*of, family).is_ok_and(others))
-        || tables.any(|table| {
-            let rules = table.chains.iter().flat_map(|chain| &chain.rules);
-            rules.flat_map(|rule| &rule.statements).any(asks_which)
-        })
-}
-
-/// Returns whether a statement of nft looks at the state of the connection, or at the flags of TCP.
-fn asks_which(statement: &Statement) -> bool {
-    fn is_asked(of: &Expr) -> bool {
-        match of {
-            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status"),
-            Expr::Payload { protocol, field } => protocol == "tcp" && field == "flags",
-            Expr::Concat(all) => all.iter().any(is_asked),
-            Expr::Bits { left, .. } => is_asked(left),
-            _ => false,
-        }
-    }
-    match statement {
-        Statement::Match { left, .. } => is_asked(left),
-        Statement::Vmap { key, .. } => is_asked(key),
-        _ => false,
-    }
-}
-
-/// Returns whether a rule holds for one kind of packet alone, and may be worse for those of a connection that is there.
-fn tells_rule(rule: &Rule<'_>) -> bool {
-    const LATER: u8 = 0x18;
-    const FIRST: u8 = 0x02;
-    let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
-        Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
-        Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
-        _ => true,
-    };
-    let all = |state, flags| rule.matches.iter().all(|of| holds(of, state, flags));
-    let first = all(States::NEW, FIRST);
-    let later = all(States::ESTABLISHED, LATER);
-    let Some(target) = &rule.target else {
-        return false;
-    };
-    let is_good = matches!(target, Target::Accept | Target::Return);
-    let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    first != later && !leads_to_kube_proxy && is_good == first
-}
-
 /// Returns whether a packet ends at this node, or may.
-fn ends(of: &Outcome) -> bool {
+pub(super) fn ends(of: &Outcome) -> bool {
     matches!(
         of.verdict,
         trace::Verdict::Drop | trace::Verdict::Reject | trace::Verdict::Unknown
     )
+}
+
+/// Returns whether rules stop a packet, whatever the node's state leaves open.
+pub(super) fn is_stopped(of: &Outcome) -> bool {
+    of.when.iter().all(is_decided)
+        && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
 }
 
 /// Returns the reply to a packet with `outcome`, which enters at `entry`: first it goes to the source that the packet left with, and

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
 use super::peers::addresses;
-use super::{By, Fault, Obstacle, is_decided};
+use super::replies::{ends, is_stopped};
+use super::{By, Fault, Missing, Obstacle};
 use crate::trace::why::decisive;
 use crate::trace::{self, Entry, Flow, Outcome};
 use kpx_node::cluster::Node;
@@ -27,8 +28,8 @@ const ANNOTATIONS: &[&str] = &[
 const VXLAN_PORTS: &[(&str, u16)] = &[("flannel", 8472), ("vxlan.calico", 4789)];
 
 impl Judge<'_> {
-    /// Returns the fault of a packet to a pod of another node if rules of this one certainly stop the packets of the tunnel to that
-    /// node, or from it.
+    /// Returns the fault of a packet to a pod of another node if rules of this one stop the packets of the tunnel to that node, or
+    /// from it, or may.
     pub(super) fn stopped_tunnel(
         &self,
         question: Question<'_>,
@@ -72,25 +73,25 @@ impl Judge<'_> {
         };
         let all = [(leaves, false), (comes, true)].into_iter();
         let mut stopped = all.filter_map(|(flow, incoming)| {
-            let outcomes = self.back(Family::of(flow.destination)).walk(&flow);
-            let first = outcomes.first()?;
-            let is_stopped = outcomes.iter().all(|of| {
-                of.when.iter().all(is_decided)
-                    && matches!(of.verdict, trace::Verdict::Drop | trace::Verdict::Reject)
-            });
-            let by = decisive(first)
-                .and_then(|hop| By::foreign(hop, Family::of(flow.destination), self.node));
-            is_stopped.then(|| {
-                Fault::Obstacle(Box::new(Obstacle::Tunnel {
-                    link: out.to_owned(),
-                    carrier: (proto, port),
-                    node: name.to_owned(),
-                    peer,
-                    incoming,
-                    reason: trace::why(first, None),
-                    by,
-                }))
-            })
+            let family = Family::of(flow.destination);
+            let outcomes = self.back(family).brief(&flow);
+            let first = outcomes.iter().find(|of| ends(of))?;
+            let reason = trace::why(first, None);
+            if !outcomes.iter().all(is_stopped) {
+                let way = if incoming { "from" } else { "to" };
+                return Some(Fault::Unknown(Missing::Other(format!(
+                    "whether the packets of tunnel {out} {way} {name} pass is unknown: {reason}"
+                ))));
+            }
+            Some(Fault::Obstacle(Box::new(Obstacle::Tunnel {
+                link: out.to_owned(),
+                carrier: (proto, port),
+                node: name.to_owned(),
+                peer,
+                incoming,
+                reason,
+                by: decisive(first).and_then(|hop| By::foreign(hop, family, self.node)),
+            })))
         });
         let found = stopped.next();
         self.tunnels.borrow_mut().insert(key, found.clone());
@@ -111,11 +112,8 @@ impl Judge<'_> {
             return None;
         }
         ANNOTATIONS.iter().find_map(|annotation| {
-            let of = |node: &Node| {
-                let text = node.metadata.annotations.get(*annotation)?;
-                text.parse::<Cidr>().ok().map(|of| of.addr)
-            };
-            let address = of(other).filter(|address| of(own) == Some(*address))?;
+            let address = announced(other, annotation);
+            let address = address.filter(|_| address == announced(own, annotation))?;
             Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
                 node: name.to_owned(),
                 address,
@@ -139,12 +137,17 @@ fn carried_by(link: &Link) -> Option<(Proto, u16)> {
     }
 }
 
+/// Returns the address that `node` announces with `annotation`.
+fn announced(node: &Node, annotation: &str) -> Option<IpAddr> {
+    let text = node.metadata.annotations.get(annotation)?;
+    text.parse::<Cidr>().ok().map(|of| of.addr)
+}
+
 /// Returns the IPv4 address of `node` for tunnels: the one that it announces, else its own.
 fn end_of(node: &Node) -> Option<IpAddr> {
-    let announced = ANNOTATIONS.iter().find_map(|annotation| {
-        let text = node.metadata.annotations.get(*annotation)?;
-        text.parse::<Cidr>().ok().map(|of| of.addr)
-    });
-    let own = addresses(node).into_iter();
-    announced.into_iter().chain(own).find(IpAddr::is_ipv4)
+    let mut all = ANNOTATIONS
+        .iter()
+        .filter_map(|annotation| announced(node, annotation))
+        .chain(addresses(node));
+    all.find(IpAddr::is_ipv4)
 }

@@ -485,7 +485,14 @@ impl Look<'_> {
             _ => None,
         });
         let is_first = cell.outcomes.iter().any(is_on);
-        let which = which.filter(|_| !is_first);
+        let which = match which {
+            _ if is_first => None,
+            Some(Which::Sent) => Some(Which::Sent),
+            which => here
+                .chain(there)
+                .any(is_on)
+                .then(|| which.unwrap_or(Which::Reply)),
+        };
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
@@ -494,8 +501,7 @@ impl Look<'_> {
             effect: hop.effect.verb(),
             software,
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
-            reply: which != Some(Which::Sent) && here.chain(there).any(is_on) && !is_first,
-            later: matches!(which, Some(Which::LaterReply | Which::Sent)),
+            which,
             then: faults.iter().find_map(|fault| follows(hop, fault)),
             fix: rule_fix(&By::new(rule_of, why::maker(hop), self.node)),
         }

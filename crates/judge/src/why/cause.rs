@@ -8,7 +8,7 @@ use super::endpoints::{Compared, Lack};
 use crate::check::{Fix, ServiceRef, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Client, Home, Obstacle, client_names};
+use crate::verdict::{Client, Home, Obstacle, Which, client_names};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
 use kpx_node::net::Cidr;
@@ -120,10 +120,9 @@ pub enum Cause {
         software: Option<String>,
         /// Whether it is in the back end of iptables that is not in use.
         other_back_end: bool,
-        /// Whether it takes the replies.
-        reply: bool,
-        /// Whether it takes only packets of connections that are there, and lets them open.
-        later: bool,
+        /// Which packets it takes, if it lets those through that open a connection.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        which: Option<Which>,
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
@@ -393,7 +392,7 @@ impl Cause {
             | Self::PodRoute { .. }
             | Self::Route { .. } => 8,
             Self::ForwardingOff { .. } => 9,
-            Self::Obstacle { what, .. } => super::obstacle::stage(what),
+            Self::Obstacle { what, .. } => what.stage(),
             Self::ForeignRule { .. } => 10,
             Self::HairpinPort { .. } | Self::BypassedReply { .. } | Self::NotMasqueraded { .. } => {
                 11
@@ -540,12 +539,11 @@ impl Cause {
                 table,
                 chain,
                 number: 0,
-                reply,
-                later,
+                which,
                 ..
             } => format!(
                 "{fails}: no rule of chain {chain} in table {table} accepts the {}, and its policy drops them{owner}",
-                packets(*reply, *later)
+                packets(*which)
             ),
             Self::ForeignRule {
                 table,
@@ -553,8 +551,7 @@ impl Cause {
                 number,
                 effect,
                 other_back_end,
-                reply,
-                later,
+                which,
                 then,
                 ..
             } => format!(
@@ -564,7 +561,7 @@ impl Cause {
                 } else {
                     ""
                 },
-                packets(*reply, *later),
+                packets(*which),
                 match (then, *effect) {
                     (Some(then), _) => format!(" {then}"),
                     (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
@@ -719,12 +716,12 @@ impl Cause {
 }
 
 /// Returns what a rule takes.
-const fn packets(reply: bool, later: bool) -> &'static str {
-    match (reply, later) {
-        (false, false) => "packets",
-        (true, false) => "replies",
-        (false, true) => "later packets of each connection",
-        (true, true) => "later replies of each connection",
+const fn packets(which: Option<Which>) -> &'static str {
+    match which {
+        None => "packets",
+        Some(Which::Reply) => "replies",
+        Some(Which::LaterReply) => "later replies of each connection",
+        Some(Which::Sent) => "later packets of each connection",
     }
 }
 

@@ -3,35 +3,6 @@
 use crate::repair::Repair;
 use crate::verdict::{Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, sysctl_of};
 
-/// Returns the place on the packet's way, as [`super::Cause::stage`].
-pub(super) const fn stage(what: &Obstacle) -> u8 {
-    match what {
-        Obstacle::LinkForwarding { .. } | Obstacle::Xfrm { .. } => 9,
-        Obstacle::NoLocalPort { .. } | Obstacle::InsideRoute { reply: false, .. } => 0,
-        Obstacle::OnLink { .. } => 1,
-        Obstacle::Bound { .. } => 2,
-        Obstacle::ReversePath { .. }
-        | Obstacle::RouteBack { .. }
-        | Obstacle::Taken { end: None, .. } => 3,
-        Obstacle::Taken { end: Some(_), .. } => 8,
-        Obstacle::Deaf { .. }
-        | Obstacle::Inside { .. }
-        | Obstacle::InsideRoute { reply: true, .. }
-        | Obstacle::FullQueue { .. }
-        | Obstacle::Ended { .. } => 12,
-        Obstacle::Isolated { .. }
-        | Obstacle::SameTunnelEnd { .. }
-        | Obstacle::Unanswered { .. }
-        | Obstacle::DeadNextHop { .. }
-        | Obstacle::Arp { .. }
-        | Obstacle::Tunnel { .. }
-        | Obstacle::Ttl { .. }
-        | Obstacle::Link { .. }
-        | Obstacle::Further { .. }
-        | Obstacle::Tc { .. } => 11,
-    }
-}
-
 /// Returns the repairs that remove it.
 pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
     match what {
