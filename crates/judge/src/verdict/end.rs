@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::judge::{Judge, Question};
 use super::place::{Holder, Reports};
 use super::{Fault, Missing, Obstacle};
+use crate::trace::region::Asked;
 use crate::trace::{Outcome, Verdict};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Change;
@@ -89,7 +90,9 @@ impl Judge<'_> {
     /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
     fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
         let (address, addr) = (endpoint.addr, endpoint.addr.ip());
-        if matches!(self.places.holder(addr), Some(Holder::Pod(_))) || !self.places.knows_pods() {
+        let is_pod = matches!(self.places.holder(addr), Some(Holder::Pod(_)));
+        // A pod in the host's network has the address of the node.
+        if is_pod || self.places.own(addr).is_some() || !self.places.knows_pods() {
             return None;
         }
         if endpoint.pod.is_some() {
@@ -249,14 +252,19 @@ impl Judge<'_> {
         if !is_local || !self.pod_network || self.ends_here(outcome) {
             return None;
         }
-        let gateway = outcome.gateway?;
-        if self.places.own(gateway).is_some() {
-            return None;
-        }
         let device = outcome.leaves_by().unwrap_or("a link");
+        let way = match outcome.gateway {
+            Some(gateway) if self.places.own(gateway).is_some() => return None,
+            Some(gateway) => format!("{device} via {gateway}"),
+            None => {
+                let pod = Asked::new(outcome.destination.0, None);
+                self.router.home(pod, &[device])?;
+                device.to_owned()
+            }
+        };
         Some(Fault::WrongWay {
             address: outcome.destination.into(),
-            way: format!("{device} via {gateway}"),
+            way,
             home: self
                 .places
                 .home_elsewhere(outcome.destination.0)

@@ -149,12 +149,7 @@ impl Judge<'_> {
         let (Some(inside), Ok(node)) = (&network.links, self.node.links()) else {
             return false;
         };
-        let is_end = |own: &Link, far: &Link| {
-            own.peer == Some(far.index) && (far.peer == Some(own.index) || far.kind != "veth")
-        };
-        let mut all = inside.all.iter();
-        inside.all.iter().all(|own| own.index == 0)
-            || all.any(|own| node.all.iter().any(|far| is_end(own, far)))
+        inside.all.iter().all(|own| own.index == 0) || network.link_of(node).is_some()
     }
 
     /// Returns whether the networks of the node's pods are read, and none of them has `address`.

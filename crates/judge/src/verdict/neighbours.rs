@@ -5,7 +5,6 @@
 use std::net::IpAddr;
 
 use super::judge::{Judge, Question, is_of_old};
-use super::peers::TUNNELS;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
@@ -145,7 +144,7 @@ impl Judge<'_> {
         let has_cilium = links.iter().any(|of| of.name == "cilium_host");
         if is_written(&link.name)
             || has_cilium
-            || TUNNELS.contains(&link.kind.as_str())
+            || link.is_tunnel()
             || is_link_local(entry.address)
         {
             return false;

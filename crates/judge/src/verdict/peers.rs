@@ -15,20 +15,6 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Endpoint;
 
-/// Kinds of links that carry packets to other nodes whatever the route's gateway is.
-pub(super) const TUNNELS: &[&str] = &[
-    "vxlan",
-    "geneve",
-    "ipip",
-    "sit",
-    "ip6tnl",
-    "gre",
-    "ip6gre",
-    "wireguard",
-    "tun",
-    "xfrm",
-];
-
 /// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
 #[derive(Debug)]
 struct Peer {
@@ -151,7 +137,7 @@ impl Judge<'_> {
         match self.node.links() {
             Ok(links) => {
                 let mut all = links.all.iter();
-                all.any(|link| link.name == name && TUNNELS.contains(&link.kind.as_str()))
+                all.any(|link| link.name == name && link.is_tunnel())
             }
             Err(_) => true,
         }

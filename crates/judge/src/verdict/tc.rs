@@ -11,7 +11,6 @@ use std::net::IpAddr;
 
 use super::bpf::is_at;
 use super::judge::{Judge, Question, is_of_old};
-use super::peers::TUNNELS;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
@@ -213,7 +212,7 @@ impl Judge<'_> {
     fn carriers(&self, tunnel: &str) -> BTreeSet<&str> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let mut links = links.iter().filter(|of| of.name == tunnel);
-        if links.any(|of| TUNNELS.contains(&of.kind.as_str())) {
+        if links.any(|of| of.is_tunnel()) {
             self.places.links_of_node()
         } else {
             BTreeSet::new()

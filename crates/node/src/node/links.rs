@@ -90,10 +90,29 @@ pub struct Link {
     pub xdp: Vec<Program>,
 }
 
+/// Kinds of links that carry packets to other nodes, whatever the route's gateway is.
+const TUNNELS: &[&str] = &[
+    "vxlan",
+    "geneve",
+    "ipip",
+    "sit",
+    "ip6tnl",
+    "gre",
+    "ip6gre",
+    "wireguard",
+    "tun",
+    "xfrm",
+];
+
 impl Link {
     /// Returns whether it has `flag`; `None` if its flags are not listed.
     pub fn flag(&self, flag: &str) -> Option<bool> {
         (!self.flags.is_empty()).then(|| self.flags.iter().any(|of| of == flag))
+    }
+
+    /// Returns whether it is of a kind that carries packets to other nodes.
+    pub fn is_tunnel(&self) -> bool {
+        TUNNELS.contains(&self.kind.as_str())
     }
 }
 

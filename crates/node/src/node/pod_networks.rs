@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::links::{self, Links};
+use super::links::{self, Link, Links};
 use crate::evidence::{Evidence, Gap, IPTABLES, Item, pod_networks};
 
 /// The network of a pod, or of another container.
@@ -19,6 +19,15 @@ pub struct PodNetwork {
 }
 
 impl PodNetwork {
+    /// Returns the link of the node that leads to it, the far end of one of its own; `None` if none does, or none is known.
+    pub fn link_of<'n>(&self, node: &'n Links) -> Option<&'n Link> {
+        let is_end = |own: &Link, far: &Link| {
+            own.peer == Some(far.index) && (far.peer == Some(own.index) || far.kind != "veth")
+        };
+        let mut all = self.links.iter().flat_map(|inside| &inside.all);
+        all.find_map(|own| node.all.iter().find(|far| is_end(own, far)))
+    }
+
     /// Returns whether it has rules of its own, as far as they are read.
     pub fn has_rules(&self) -> bool {
         let nft = self.evidence.text(Item::Nft);
