@@ -1,5 +1,6 @@
 # make test       from nothing but a Rust toolchain on Debian: installs the tools, runs the tests, against this machine's
-#                 kernel as root, and those that need ip_vs on kernels of their own
+#                 kernel as root
+# make test-vm    those that need ip_vs, on a kernel of their own
 # make test-all   the same, and the tests that repeat what those prove over every recording, at every point of a change
 #                 and in every direction; an hour
 # make test-fast  the part that needs neither root nor packages
@@ -24,12 +25,12 @@
 SHELL = /bin/bash
 .SHELLFLAGS = -eu -o pipefail -c
 
-# What kpx looks at is made and checked with the first line, the virtual machine needs the second, the user-mode kernel the
-# third, this file and what it builds the fourth.
+# What kpx looks at is made and checked with the first line; this file and what it builds need the second.
 PACKAGES = iptables nftables ipset ipvsadm conntrack nfacct iproute2 procps kmod util-linux \
-	qemu-system-x86 busybox-static cpio xz-utils zstd dpkg apt \
-	flex bison bc make perl libelf-dev \
-	shellcheck man-db gcc libc6-dev
+	shellcheck man-db gcc libc6-dev make dpkg apt
+# The virtual machine needs the first line, the user-mode kernel the second.
+VM_PACKAGES = qemu-system-x86 busybox-static cpio xz-utils zstd \
+	flex bison bc perl libelf-dev
 PROMTOOL = target/promtool/usr/bin/promtool
 
 # Packages and namespaces need root; cargo builds as whoever calls make.
@@ -39,7 +40,8 @@ SUDO = $(if $(filter 0,$(shell id -u)),,sudo)
 CLUSTER_PACKAGES = etcd-server containerd runc containernetworking-plugins openssl jq
 
 # The kernels of the virtual machines, of which the first run fetches one and builds one.
-KERNELS = target/vm/kernel target/vm/um
+KERNELS =
+VM_KERNELS = target/vm/kernel target/vm/um
 
 KERNEL_TESTS = cargo test --locked --test kernel
 RUNNER = --config "target.'cfg(unix)'.runner='$(1)'"
@@ -65,7 +67,7 @@ timed = @times=; for part in $(1); do \
 
 .PHONY: test
 test: packages
-	$(call timed,test-fast test-files test-kernel test-vm)
+	$(call timed,test-fast test-files test-kernel)
 
 .PHONY: test-all
 test-all: packages
@@ -100,7 +102,6 @@ test-loops:
 
 # The page of `kpx report` in a browser; the screenshots are in target/report.
 .PHONY: test-report
-test-report: KERNELS =
 test-report: PACKAGES = chromium fonts-dejavu-core
 test-report: packages
 	cargo test --locked --test suite $(TIMES) -- $(TIMED) --ignored --test-threads=1 browser:: $(KEEP)
@@ -156,7 +157,6 @@ HEADERS_ONLY = $(if $(HEADERS),TARGET_CFLAGS="-nostdinc -isystem $(abspath $(HEA
 CRATES = $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
 static: export KPX_COMMIT ?= $(shell git rev-parse HEAD)
 .PHONY: static
-static: KERNELS =
 static: PACKAGES = gcc libc6-dev binutils $(if $(MUSL),$(if $(FOREIGN),gcc-$(FOREIGN)-linux-gnu qemu-user-static,musl-tools))
 static: packages $(HEADERS)
 	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || rustup target add $(STATIC_TARGET)
@@ -191,7 +191,6 @@ IMAGE = kpx:$(VERSION)
 IMAGE_OF = deploy/dist/image $(IMAGE) $(1) $(foreach arch,$(2),$(arch)=$(PROGRAMS)/kpx-linux-$(arch))
 dist-files image: export VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 dist-files image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-dist-files image: KERNELS =
 dist-files image: PACKAGES = dpkg rpm jq
 
 .PHONY: dist
@@ -220,7 +219,6 @@ image: packages
 CLIENTS = x86_64-pc-windows-gnu x86_64-apple-darwin aarch64-apple-darwin
 APPLE = $(foreach target,$(subst -,_,$(filter %-apple-darwin,$(CLIENTS))),CC_$(target)=true AR_$(target)=true) SDKROOT=/
 .PHONY: check-clients
-check-clients: KERNELS =
 check-clients: PACKAGES = gcc libc6-dev gcc-mingw-w64-x86-64
 check-clients: packages
 	rustup target add $(CLIENTS)
@@ -228,7 +226,6 @@ check-clients: packages
 
 # In clean roots of Debian and of an RPM system, and in a containerd of its own.
 .PHONY: test-dist
-test-dist: KERNELS =
 test-dist: PACKAGES = mmdebstrap debian-archive-keyring rpm man-db jq containerd runc
 test-dist: packages
 	$(SUDO) tests/dist $(DIST)
@@ -311,12 +308,16 @@ VM_BLANK = reconcile_watch::vm_ traffic::tests::vm_ traffic::bridged::vm_ migrat
 VM_FEW = --only stock:modules::vm_ stock:kernel::ipvs::vm_every stock:preflight::vm_looking stock:probe::vm_ \
 	stock:reconcile_ipvs::vm_a_blank
 .PHONY: test-vm
-test-vm:
+test-vm: PACKAGES += $(VM_PACKAGES)
+test-vm: KERNELS = $(VM_KERNELS)
+test-vm: packages
 	tests/vm/all $(if $(ALL),$(VM_BLANK) $(KEEP),$(VM_FEW))
 
 # Real packets judge a trace through IPVS: all of them. Some are part of `test-vm`; emulated, this takes many minutes.
 .PHONY: test-vm-packets
-test-vm-packets:
+test-vm-packets: PACKAGES += $(VM_PACKAGES)
+test-vm-packets: KERNELS = $(VM_KERNELS)
+test-vm-packets: packages
 	$(KERNEL_TESTS) $(call RUNNER,tests/vm/run) -- --ignored --test-threads=1 ::vm_the_kernel_agrees
 	@$(PASSED) target/vm/last/output
 

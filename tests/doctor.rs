@@ -16,6 +16,7 @@ mod known_bugs;
 mod neighbours;
 mod obstacles;
 mod partial;
+mod pod_networks;
 mod settle;
 mod silence;
 mod symptoms;

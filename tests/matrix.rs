@@ -31,31 +31,31 @@ fn every_kind_of_recording_is_chosen() {
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
 async fn no_two_commands_disagree() {
-    verdict::commands_agree(every()).await;
+    verdict::commands_agree(verdict::with_incidents(every())).await;
 }
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn a_brief_walk_ends_like_a_whole_one() {
-    verdict::brief_walks_end_alike(recordings());
+    verdict::brief_walks_end_alike(verdict::with_incidents(recordings()));
 }
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn a_reply_is_judged_as_if_no_other_was_known() {
-    verdict::replies_are_judged_alike(recordings());
+    verdict::replies_are_judged_alike(verdict::with_incidents(recordings()));
 }
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn each_cause_is_necessary_and_sufficient() {
-    verdict::causes_hold(every());
+    verdict::causes_hold(verdict::with_incidents(every()));
 }
 
 #[test]
 #[ignore = "takes minutes: make test-loops"]
 fn removing_evidence_never_turns_anything_into_works() {
-    verdict::less_evidence_never_works(every());
+    verdict::less_evidence_never_works(verdict::with_incidents(every()));
 }
 
 #[test]
@@ -68,6 +68,21 @@ fn a_check_reads_only_its_needs() {
 #[ignore = "takes minutes: make test-loops"]
 fn the_doctor_and_the_diff_say_the_same_of_a_redacted_bundle() {
     redact::diagnosis_is_kept(&every());
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn every_setting_flag_and_option_is_kept_by_redaction() {
+    let (values, options) = redact::varied::ALL;
+    redact::varied::settings_are_kept(values);
+    redact::varied::flags_are_kept(values);
+    redact::varied::options_are_kept(options);
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn random_clusters_without_a_difference_have_none_after_redaction() {
+    redact::varied::random_clusters_stay_without(0..12);
 }
 
 #[test]

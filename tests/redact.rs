@@ -1,6 +1,6 @@
 //! Redaction changes no diagnosis and leaks no name: each recording is compared with its redacted copy.
 
-mod varied;
+pub(crate) mod varied;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -34,14 +34,22 @@ fn cases() -> Vec<String> {
     names
 }
 
-/// These recordings, and every incident.
-fn bundles(recorded: Vec<String>) -> Vec<PathBuf> {
-    let recorded = recorded.into_iter();
-    let recorded = recorded.map(|name| root().join("testdata/nodes").join(name));
-    let cases = cases()
-        .into_iter()
-        .map(|name| root().join("testdata/cases").join(name));
+/// These recordings, and these incidents.
+fn bundles(recorded: Vec<String>, cases: Vec<String>) -> Vec<PathBuf> {
+    let below = |dir: &str, name: String| root().join("testdata").join(dir).join(name);
+    let recorded = recorded.into_iter().map(|name| below("nodes", name));
+    let cases = cases.into_iter().map(|name| below("cases", name));
     recorded.chain(cases).collect()
+}
+
+/// Chosen recordings, and each third incident.
+fn few() -> Vec<PathBuf> {
+    bundles(chosen(), cases().into_iter().step_by(3).collect())
+}
+
+/// These recordings, and every incident.
+pub(crate) fn with_incidents(recorded: Vec<String>) -> Vec<PathBuf> {
+    bundles(recorded, cases())
 }
 
 fn services(node: &NodeSnapshot<'_>) -> Vec<String> {
@@ -175,13 +183,13 @@ fn client_of(from: &str) -> &'static str {
 
 #[tokio::test]
 async fn no_two_commands_disagree() {
-    commands_agree(chosen()).await;
+    commands_agree(few()).await;
 }
 
 /// Fails if two commands disagree about a connection.
-pub(crate) async fn commands_agree(recorded: Vec<String>) {
+pub(crate) async fn commands_agree(dirs: Vec<PathBuf>) {
     let (mut compared, mut wrong) = (0, Vec::new());
-    for dir in bundles(recorded) {
+    for dir in dirs {
         let (count, of) = disagreements(&dir).await;
         compared += count;
         wrong.extend(
@@ -201,13 +209,13 @@ pub(crate) async fn commands_agree(recorded: Vec<String>) {
 /// A walk that omits hops, and follows packets that are treated alike once, has the same ends.
 #[test]
 fn a_brief_walk_ends_like_a_whole_one() {
-    brief_walks_end_alike(chosen());
+    brief_walks_end_alike(few());
 }
 
 /// Fails if a walk without hops has other ends than the whole one.
-pub(crate) fn brief_walks_end_alike(recorded: Vec<String>) {
+pub(crate) fn brief_walks_end_alike(dirs: Vec<PathBuf>) {
     let mut compared = 0;
-    for_each_cell(recorded, |place, world, walks, _, cell| {
+    for_each_cell(dirs, |place, world, walks, _, cell| {
         let brief = walks.brief(&cell.flow);
         let alone = world.walk(&cell.flow).unwrap();
         let [whole, brief, alone] = [&cell.outcomes, &brief, &alone].map(|all| ends(all));
@@ -221,13 +229,13 @@ pub(crate) fn brief_walks_end_alike(recorded: Vec<String>) {
 /// Replies that are known to arrive because another one did are judged as if each was followed.
 #[test]
 fn a_reply_is_judged_as_if_no_other_was_known() {
-    replies_are_judged_alike(chosen());
+    replies_are_judged_alike(few());
 }
 
 /// Fails if the verdict on a connection depends on the replies that were followed before.
-pub(crate) fn replies_are_judged_alike(recorded: Vec<String>) {
+pub(crate) fn replies_are_judged_alike(dirs: Vec<PathBuf>) {
     let mut compared = 0;
-    for_each_cell(recorded, |place, world, _, (alone, port), cell| {
+    for_each_cell(dirs, |place, world, _, (alone, port), cell| {
         let question = Question {
             flow: &cell.flow,
             port,
@@ -239,10 +247,10 @@ pub(crate) fn replies_are_judged_alike(recorded: Vec<String>) {
     assert!(compared > 1_000, "{compared} connections");
 }
 
-/// Judges each connection of these recordings and of the incidents, as they are and without routes, and gives it to `compare`, with
+/// Judges each connection of these bundles, as they are and without routes, and gives it to `compare`, with
 /// a judge that has judged nothing else.
 fn for_each_cell(
-    recorded: Vec<String>,
+    dirs: Vec<PathBuf>,
     mut compare: impl FnMut(
         &str,
         &World<'_, '_>,
@@ -251,7 +259,7 @@ fn for_each_cell(
         &Cell,
     ),
 ) {
-    for dir in bundles(recorded) {
+    for dir in dirs {
         let whole = evidence::load(&dir, evidence::ITEMS).unwrap();
         let mut without_routes = whole.clone();
         without_routes.insert(Item::Routes, Err(Gap::NotCollected(Item::Routes)));
@@ -325,13 +333,13 @@ const UNEXPLAINED: &[(&str, &str)] = &[
 /// Each set of repairs makes the connections work, and no smaller one does.
 #[test]
 fn each_cause_is_necessary_and_sufficient() {
-    causes_hold(chosen());
+    causes_hold(few());
 }
 
 /// Fails if a set of repairs does not help or is not needed.
-pub(crate) fn causes_hold(recorded: Vec<String>) {
+pub(crate) fn causes_hold(dirs: Vec<PathBuf>) {
     let (mut explained, mut unexplained) = (0, Vec::new());
-    for dir in bundles(recorded) {
+    for dir in dirs {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let Ok(look) = Look::new(&node, &Family::BOTH, &[]) else {
@@ -445,14 +453,14 @@ const KNOWN_HOLES: &[(&str, Item, &str)] = &[
 
 #[test]
 fn removing_evidence_never_turns_anything_into_works() {
-    less_evidence_never_works(chosen());
+    less_evidence_never_works(few());
 }
 
 /// Fails if a connection works without an item only.
-pub(crate) fn less_evidence_never_works(recorded: Vec<String>) {
+pub(crate) fn less_evidence_never_works(dirs: Vec<PathBuf>) {
     let mut compared = 0;
     let mut wrong = BTreeMap::new();
-    for dir in bundles(recorded) {
+    for dir in dirs {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let before = fates(&surveyed(&node));

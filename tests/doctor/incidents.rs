@@ -365,7 +365,7 @@ async fn pods_that_a_slice_places_nowhere_are_named() {
     assert!(fix.contains("delete endpointslices"), "{fix}");
 }
 
-async fn answer(dir: &str, service: &str) -> Value {
+pub(super) async fn answer(dir: &str, service: &str) -> Value {
     let ran = kpx(&["--from", dir, "why", service, "-o", "json"]).await;
     serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"))
 }
@@ -433,7 +433,7 @@ const LOGS: &[(&str, &str, &str, bool)] = &[
     ),
 ];
 
-fn copy(case: &str) -> tempfile::TempDir {
+pub(super) fn copy(case: &str) -> tempfile::TempDir {
     let dir = tempfile::TempDir::new().unwrap();
     let from = root().join("testdata/cases").join(case);
     for folder in ["cluster", "kube-proxy", "node"] {
@@ -446,7 +446,7 @@ fn copy(case: &str) -> tempfile::TempDir {
     dir
 }
 
-fn write(dir: &tempfile::TempDir, file: &str, change: impl FnOnce(&str) -> String) {
+pub(super) fn write(dir: &tempfile::TempDir, file: &str, change: impl FnOnce(&str) -> String) {
     let path = dir.path().join(file);
     let text = std::fs::read_to_string(&path).unwrap();
     let new = change(&text);

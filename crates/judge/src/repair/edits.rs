@@ -81,6 +81,10 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::RemovePolicyRule(rule) => self
                 .copy
                 .edit_rules(|all| all.all.retain(|of| of != rule.as_ref())),
+            Repair::AddPolicyRule(rule) => self.copy.edit_rules(|all| {
+                let at = all.all.partition_point(|of| of.priority <= rule.priority);
+                all.all.insert(at, rule.as_ref().clone());
+            }),
             Repair::RemoveAddress(addr, link) => self.remove_address(*addr, link),
             Repair::RoutePodsHere(range) => self.copy.edit_routes(|all| {
                 all.all.retain(|of| {

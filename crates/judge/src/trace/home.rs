@@ -14,7 +14,8 @@ impl<'a> Router<'a> {
         let addresses = self.node.addresses().ok()?.all.as_slice();
         let links = self.node.links().ok()?;
         let link = |name: &str| links.all.iter().find(|link| link.name == name);
-        let may_lead_there = |device: &&str| link(device).is_some_and(|of| may_have(of, addresses, pod));
+        let may_lead_there =
+            |device: &&str| link(device).is_some_and(|of| may_have(of, addresses, pod));
         if devices.iter().any(may_lead_there) {
             return None;
         }

@@ -38,6 +38,14 @@ impl Diverter {
             Self::Rule(rule) => rule.removal(),
         }
     }
+
+    /// Returns the rule that leads packets to `range` past it, if it is a rule that leads to a table.
+    pub fn bypass(&self, range: Cidr) -> Option<PolicyRule> {
+        match self {
+            Self::Route(_) => None,
+            Self::Rule(rule) => rule.bypass(range),
+        }
+    }
 }
 
 impl Diversion {
@@ -117,7 +125,13 @@ impl<'n> Ways<'n> {
                 ..Lookup::to(Asked::new(to.ip(), None))
             };
             match router.decide(lookup) {
-                Decision::Out { gateway, .. } => !directly || gateway.is_none(),
+                Decision::Out {
+                    device, gateway, ..
+                } => {
+                    let by = || device.as_deref().into_iter().collect::<Vec<_>>();
+                    let pod = Asked::new(to.ip(), None);
+                    !directly || gateway.is_none() && router.home(pod, &by()).is_none()
+                }
                 Decision::Local { .. } | Decision::Nowhere(_) | Decision::Unknown(_) => false,
             }
         };

@@ -11,6 +11,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
+use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::owner::{Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
@@ -31,6 +32,7 @@ impl Judge<'_> {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
                         .taken_endpoint(question, outcome, endpoint)
                         .or_else(|| self.ended(endpoint))
+                        .or_else(|| self.two_pods(port, endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.vacant(endpoint))
                         .or_else(|| self.external(port, endpoint))
@@ -159,6 +161,25 @@ impl Judge<'_> {
             at: endpoint.addr,
             pod: pod.to_owned(),
             phase: phase.to_owned(),
+        })))
+    }
+
+    /// Returns the fault of an endpoint whose address another pod has, too, unless that is an endpoint of the same port.
+    fn two_pods(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
+        let address = endpoint.addr.ip();
+        let sharing = self.places.sharing(address);
+        let first = sharing.first().map(String::as_str);
+        let pod = endpoint.pod.as_deref().or(first)?;
+        let is_endpoint = |name: &str| {
+            let mut all = port.endpoints.iter().filter(|of| of.addr == endpoint.addr);
+            all.any(|of| of.pod.as_deref() == Some(name))
+        };
+        let other = sharing.iter().find(|of| **of != *pod && !is_endpoint(of))?;
+        let mut pods = [pod.to_owned(), other.clone()];
+        pods.sort();
+        Some(Fault::Obstacle(Box::new(Obstacle::TwoPods {
+            address,
+            pods,
         })))
     }
 
@@ -317,6 +338,10 @@ impl Judge<'_> {
             let why = "kube-proxy itself takes connections to NodePorts on loopback addresses, and connects to an endpoint: \
                        kpx does not follow that second connection";
             return Some(Fault::Unknown(Missing::Unmodelled(why.to_owned())));
+        }
+        let own = self.places.own(at.ip());
+        if outcome.as_sent.destination && own.is_some_and(is_node_local_dns) {
+            return None;
         }
         let is_service = question.port.is_some()
             || !outcome.as_sent.destination

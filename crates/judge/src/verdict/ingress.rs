@@ -321,6 +321,21 @@ impl Judge<'_> {
         found
     }
 
+    /// Returns the rule that would lead packets to the node's pods, of which `pod` is one, past the rule for the table of `route`.
+    fn before(&self, route: &Route, pod: IpAddr) -> Option<Box<PolicyRule>> {
+        let mut own = self.pod_ranges().iter();
+        let range = own.find(|range| range.contains(pod))?;
+        let is_default = matches!(route.table.as_str(), "main" | "local" | "default");
+        let mut rules = self.node.rules().ok()?.all.iter();
+        let leads_there = |of: &&PolicyRule| {
+            !is_default
+                && of.family == route.family
+                && of.action.is_empty()
+                && of.table.as_ref() == Some(&route.table)
+        };
+        rules.find(leads_there)?.bypass(*range).map(Box::new)
+    }
+
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
         let lookup = Lookup::to(Asked::new(source, None));
         let Ok(route) = self.router.found(lookup) else {
@@ -338,6 +353,7 @@ impl Judge<'_> {
                     pod: source,
                     link: home.to_owned(),
                     route: route.map(|route| Box::new(route.clone())),
+                    before: route.and_then(|route| self.before(route, source)),
                     home: self.places.home_elsewhere(source).map(Box::new),
                 }),
             },

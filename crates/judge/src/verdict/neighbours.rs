@@ -142,10 +142,7 @@ impl Judge<'_> {
         };
         let is_written = |name: &str| WRITERS.iter().any(|of| name.starts_with(of));
         let has_cilium = links.iter().any(|of| of.name == "cilium_host");
-        if is_written(&link.name)
-            || has_cilium
-            || link.is_tunnel()
-            || is_link_local(entry.address)
+        if is_written(&link.name) || has_cilium || link.is_tunnel() || is_link_local(entry.address)
         {
             return false;
         }

@@ -13,7 +13,7 @@ use crate::trace::mismatch::listed;
 use crate::trace::{Hop, Rule, why};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::routes::Route;
+use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
 use kpx_node::owner::software::Maker;
@@ -43,6 +43,8 @@ pub enum Obstacle {
         link: String,
         /// The route, if one exists.
         route: Option<Box<Route>>,
+        /// The routing policy rule that would lead packets to the node's pods past a rule for the route's table.
+        before: Option<Box<PolicyRule>>,
         /// The Node to which the address belongs, if that is another one: it needs the route.
         home: Option<Box<Home>>,
     },
@@ -180,6 +182,13 @@ pub enum Obstacle {
         link: String,
         /// Its network.
         network: Cidr,
+    },
+    /// Another pod has the address of the endpoint, too.
+    TwoPods {
+        /// The endpoint's address.
+        address: IpAddr,
+        /// The endpoint's pod and the other one, as `NAMESPACE/NAME`, in order.
+        pods: [String; 2],
     },
     /// The Node of the packet's destination announces the same address for its tunnels as this one.
     SameTunnelEnd {
@@ -343,6 +352,7 @@ impl Obstacle {
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }
             | Self::FullQueue { .. }
+            | Self::TwoPods { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameTunnelEnd { .. }
@@ -373,7 +383,7 @@ impl Obstacle {
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
-            Self::DeadNextHop { .. } => Fate::Partly,
+            Self::DeadNextHop { .. } | Self::TwoPods { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
@@ -405,6 +415,7 @@ impl Obstacle {
             Self::DeadNextHop { route, .. } => {
                 1.0 / f64::from(u32::try_from(route.nexthops.len()).unwrap_or(u32::MAX))
             }
+            Self::TwoPods { .. } => 0.5,
             _ => 1.0,
         }
     }
@@ -492,6 +503,13 @@ impl fmt::Display for Obstacle {
                 f,
                 "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
                  {first}-{last}) has a connection to {to}"
+            ),
+            Self::TwoPods {
+                address,
+                pods: [one, other],
+            } => write!(
+                f,
+                "pods {one} and {other} both have the address {address}, and connections reach the one or the other"
             ),
             Self::SameTunnelEnd {
                 node,

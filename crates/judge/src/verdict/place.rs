@@ -104,6 +104,8 @@ pub(super) struct Places<'n> {
     unready: OnceCell<BTreeSet<String>>,
     /// The phases of the pods that have ended.
     ended: OnceCell<HashMap<String, &'n str>>,
+    /// The pods of addresses that several have, as `NAMESPACE/NAME`.
+    shared: OnceCell<HashMap<IpAddr, Vec<String>>>,
     /// Every Node, and whether its kubelet reports.
     reports: OnceCell<HashMap<&'n str, Reports<'n>>>,
 }
@@ -154,6 +156,7 @@ impl<'n> Places<'n> {
             knows_pods: OnceCell::new(),
             unready: OnceCell::new(),
             ended: OnceCell::new(),
+            shared: OnceCell::new(),
             reports: OnceCell::new(),
         }
     }
@@ -364,19 +367,37 @@ impl<'n> Places<'n> {
         self.holders.get_or_init(|| self.all_holders()).get(&addr)
     }
 
+    /// Returns the running pods that have `addr` if there are several, as `NAMESPACE/NAME`. Those on Nodes that do not report do not
+    /// count, nor those that are being deleted.
+    pub(super) fn sharing(&self, addr: IpAddr) -> &[String] {
+        let shared = self.shared.get_or_init(|| {
+            let mut all = HashMap::<_, Vec<_>>::default();
+            for pod in self.node.pods().into_iter().flatten() {
+                let node = pod.spec.node_name.as_deref();
+                let reports = node.and_then(|name| self.reports(name));
+                let is_there = pod.status.phase == "Running"
+                    && pod.metadata.deletion_timestamp.is_none()
+                    && !matches!(reports, Some(Reports::Not(_) | Reports::Gone));
+                if is_there && has_own_address(pod) {
+                    for addr in addresses_of(pod) {
+                        all.entry(addr).or_default().push(pod_name(pod));
+                    }
+                }
+            }
+            all.retain(|_, pods| pods.len() > 1);
+            all
+        });
+        shared.get(&addr).map_or(&[], Vec::as_slice)
+    }
+
     fn all_holders(&self) -> HashMap<IpAddr, Holder> {
         let mut holders = HashMap::default();
         for pod in self.node.pods().into_iter().flatten() {
             if !has_own_address(pod) {
                 continue;
             }
-            let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
-            for addr in all
-                .chain(pod.status.pod_ip.as_deref())
-                .filter_map(|ip| ip.parse().ok())
-            {
-                let meta = &pod.metadata;
-                let pod = || Holder::Pod(format!("{}/{}", meta.namespace, meta.name));
+            for addr in addresses_of(pod) {
+                let pod = || Holder::Pod(pod_name(pod));
                 holders.entry(addr).or_insert_with(pod);
             }
         }
@@ -434,6 +455,17 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
     all.extend(addresses.map(Cidr::host));
     all.dedup();
     all
+}
+
+fn pod_name(pod: &Pod) -> String {
+    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
+}
+
+/// Returns the addresses of `pod`, each once.
+fn addresses_of(pod: &Pod) -> BTreeSet<IpAddr> {
+    let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+    let all = all.chain(pod.status.pod_ip.as_deref());
+    all.filter_map(|ip| ip.parse().ok()).collect()
 }
 
 fn has_own_address(pod: &Pod) -> bool {

@@ -249,10 +249,10 @@ impl Look<'_> {
             What::Dormant(table) => Blame::breaks(Cause::Dormant {
                 table: table.clone(),
             }),
-            What::Route(route, backend, removal) => Blame::breaks(Cause::Route {
+            What::Route(route, backend, fix) => Blame::breaks(Cause::Route {
                 route: route.clone(),
                 backend: *backend,
-                removal: removal.clone(),
+                fix: fix.clone(),
             }),
             What::RouteThere(missing) => match missing {
                 Missing::PodRoute {

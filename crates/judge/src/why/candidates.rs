@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Look;
 use super::blame::is_local;
 use super::endpoints::{self, usable};
+use crate::check::{Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
@@ -48,9 +49,9 @@ pub(super) enum What {
     Dormant(String),
     /// A sysctl is off.
     Sysctl(&'static str),
-    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and the command
-    /// that removes it.
-    Route(String, SocketAddr, String),
+    /// A route or routing policy rule, in words, the destination of a packet that it keeps from its endpoint, and what
+    /// removes it or leads packets past it.
+    Route(String, SocketAddr, Fix),
     /// The route to the pods of another node, with what is said of a packet without it.
     RouteThere(Missing),
     /// The route to this node's pods, and the fault of a packet without it.
@@ -442,9 +443,19 @@ impl Look<'_> {
             })
             .collect();
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
+        let is_astray = matches!(fault, Fault::WrongWay { .. });
         for of in Diversion::all_of(self.node, &ends) {
+            let mut own = self.judge.pod_ranges().iter();
+            let range = own.find(|range| is_astray && range.contains(of.end.ip()));
+            let bypass = range.and_then(|range| of.by.bypass(*range));
+            if let Some(rule) = bypass {
+                found.push(Candidate {
+                    what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),
+                    repairs: vec![Repair::AddPolicyRule(Box::new(rule))],
+                });
+            }
             found.push(Candidate {
-                what: What::Route(of.words, of.end, of.by.removal()),
+                what: What::Route(of.words, of.end, diversion_fix(of.by.removal())),
                 repairs: vec![match of.by {
                     Diverter::Route(route) => Repair::RemoveRoute(route),
                     Diverter::Rule(rule) => Repair::RemovePolicyRule(rule),

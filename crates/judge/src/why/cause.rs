@@ -242,9 +242,9 @@ pub enum Cause {
         route: String,
         /// The destination of the packets.
         backend: SocketAddr,
-        /// The command that removes it.
+        /// How to remove it, or to lead the packets past it.
         #[serde(skip)]
-        removal: String,
+        fix: Fix,
     },
     /// No route leads to the pods of another node by its address, as routes do to those of other nodes.
     PodRoute {

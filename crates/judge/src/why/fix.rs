@@ -3,9 +3,7 @@
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::{
-    Advice, Fix, ServiceRef, diversion_fix, home_fix, no_route_fix, obstacle_fix, route_fix,
-};
+use crate::check::{Advice, Fix, ServiceRef, home_fix, no_route_fix, obstacle_fix, route_fix};
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -73,6 +71,7 @@ impl Cause {
             } => idle.fix.clone(),
             Self::TableFull { fix, .. }
             | Self::ForeignRule { fix, .. }
+            | Self::Route { fix, .. }
             | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
             Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
@@ -131,7 +130,6 @@ impl Cause {
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => {
                 Some(route_fix(backend.ip()))
             }
-            Self::Route { removal, .. } => Some(diversion_fix(removal.clone())),
             Self::PodRoute { range, by, .. } => on_node(
                 "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
                 format!("ip route replace {range} via {by}"),

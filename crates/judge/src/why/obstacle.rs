@@ -12,6 +12,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
         // The pods of another Node need the route.
         Obstacle::RouteBack { home: Some(_), .. } => Vec::new(),
+        Obstacle::RouteBack {
+            before: Some(rule), ..
+        } => vec![Repair::AddPolicyRule(rule.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
@@ -71,6 +74,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Arp { .. }
         | Obstacle::Tunnel { .. }
         | Obstacle::Ended { .. }
+        | Obstacle::TwoPods { .. }
         | Obstacle::Further { .. } => Vec::new(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {

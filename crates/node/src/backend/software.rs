@@ -84,6 +84,9 @@ const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
     }
 }
 
+/// The cache that answers queries to the cluster's DNS on the node itself.
+const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
+
 /// Other software; the first whose object it may be counts.
 pub const SOFTWARE: &[Software] = &[
     Software {
@@ -234,6 +237,11 @@ pub const SOFTWARE: &[Software] = &[
         ..named("Talos", &[])
     },
     Software {
+        signs: &["NodeLocal DNS Cache:"],
+        links: &["nodelocaldns*", "node-local-dns"],
+        ..named(NODE_LOCAL_DNS, &[])
+    },
+    Software {
         tables: &["keepalived"],
         ..named("keepalived", &["keepalived"])
     },
@@ -277,6 +285,11 @@ impl Software {
     pub fn is_agent(&self, name: &str) -> bool {
         self.agents.iter().any(|of| name.contains(of))
     }
+}
+
+/// Returns whether `link` is that of `NodeLocal` DNS, which has the addresses that it answers at.
+pub fn is_node_local_dns(link: &str) -> bool {
+    maker_of_link(link) == Maker::Other(NODE_LOCAL_DNS)
 }
 
 /// Returns whether `name` is `pattern`, in which a star at the end stands for the rest.

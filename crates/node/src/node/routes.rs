@@ -190,6 +190,39 @@ impl fmt::Display for PolicyRule {
 }
 
 impl PolicyRule {
+    /// Returns the rule before this one with which packets to `range` look up table main, if this one leads to a table.
+    pub fn bypass(&self, range: Cidr) -> Option<Self> {
+        let leads_to_table = self.action.is_empty() && self.table.is_some();
+        (leads_to_table && self.priority > 1).then(|| Self {
+            family: self.family,
+            priority: self.priority - 1,
+            from: None,
+            to: Some(range),
+            mark: None,
+            iif: None,
+            oif: None,
+            proto: None,
+            source_ports: None,
+            ports: None,
+            users: None,
+            tos: 0,
+            not: false,
+            goto: None,
+            table: Some("main".to_owned()),
+            action: String::new(),
+            suppress_prefix: None,
+        })
+    }
+
+    /// Returns the command that adds it.
+    pub fn addition(&self) -> String {
+        format!(
+            "{} rule add {self} priority {}",
+            program(self.family),
+            self.priority
+        )
+    }
+
     /// Returns the command that removes it.
     pub fn removal(&self) -> String {
         format!(

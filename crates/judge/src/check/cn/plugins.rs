@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
     Collector, IDLE, MODE, PATH, PODS, Paths, RULES, address_proof, all_rules, bridges, ebpf_proxy,
-    ended, is_node_local_dns, kernel_proof, known_rules, link_proof, own_address, proto_of,
-    rule_proof, runs_here, still_held, there, tool,
+    ended, kernel_proof, known_rules, link_proof, own_address, proto_of, rule_proof, runs_here,
+    still_held, there, tool,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
@@ -18,6 +18,7 @@ use kpx_node::evidence::{Gap, Item, Kernel};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::links::{Address, Link};
+use kpx_node::owner::software::is_node_local_dns;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

@@ -76,8 +76,3 @@ pub(in crate::check) fn address_proof(address: &Address) -> Proof {
         address: address.addr.addr,
     }
 }
-
-/// Returns whether the link belongs to `NodeLocal` DNS.
-pub(in crate::check) fn is_node_local_dns(link: &str) -> bool {
-    link.starts_with("nodelocaldns") || link == "node-local-dns"
-}

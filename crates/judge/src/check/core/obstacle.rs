@@ -10,6 +10,7 @@ use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of,
 };
 use kpx_node::net::Proto;
+use kpx_node::node::routes::PolicyRule;
 
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
@@ -27,9 +28,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             "routes of the node"
         }
         Obstacle::Taken { .. } => "addresses of the node",
-        Obstacle::Isolated { .. } | Obstacle::OnLink { .. } | Obstacle::SameTunnelEnd { .. } => {
-            "the network plugin"
-        }
+        Obstacle::Isolated { .. }
+        | Obstacle::OnLink { .. }
+        | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
@@ -75,6 +77,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::RouteBack {
             home: Some(home), ..
         } => home_fix(home),
+        Obstacle::RouteBack {
+            before: Some(rule), ..
+        } => bypass_fix(rule),
         Obstacle::RouteBack {
             route: Some(route), ..
         } => Fix::on_node(
@@ -218,6 +223,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Give the pods a network outside the range of Services in the network plugin's configuration, and create them anew.",
             format!("ip -4 address show {link}; cat /etc/cni/net.d/*"),
         ),
+        Obstacle::TwoPods {
+            pods: [_, other], ..
+        } => {
+            let (namespace, name) = other.split_once('/').unwrap_or(("default", other));
+            Fix::kubectl(
+                "Delete one of the two pods: its successor gets an address of its own. The network plugin has assigned one address \
+                 twice; find out why, for example files that it lost or a range that two nodes share.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
         Obstacle::SameTunnelEnd { annotation, .. } => Fix::kubectl(
             "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of \
              flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
@@ -348,10 +363,19 @@ pub fn route_fix(to: IpAddr) -> Fix {
     )
 }
 
-/// Returns the fix of a route or routing policy rule, which the command `removal` removes.
+/// Returns the fix of a route or routing policy rule that diverts packets, which the command `removal` removes.
 pub fn diversion_fix(removal: String) -> Fix {
     Fix::on_node(
         "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
         removal,
+    )
+}
+
+/// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.
+pub fn bypass_fix(bypass: &PolicyRule) -> Fix {
+    Fix::on_node(
+        "Let packets to the node's pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
+         the configuration of the program that made that rule.",
+        bypass.addition(),
     )
 }

@@ -23,6 +23,8 @@ struct Owner {
     name: &'static str,
     /// The change that lasts, if it lets the packets of pods pass a firewall: a text and a command with [`PODS`].
     pass: Option<(&'static str, &'static str)>,
+    /// What to change, unless it is the rule.
+    change: Option<&'static str>,
     /// A command that shows its configuration.
     shown: Place,
 }
@@ -40,6 +42,7 @@ const fn node(name: &'static str, shown: &'static str) -> Owner {
     Owner {
         name,
         pass: None,
+        change: None,
         shown: Place::Node(shown),
     }
 }
@@ -48,6 +51,7 @@ const fn cluster(name: &'static str, shown: &'static str) -> Owner {
     Owner {
         name,
         pass: None,
+        change: None,
         shown: Place::Cluster(shown),
     }
 }
@@ -113,6 +117,16 @@ const OWNERS: &[Owner] = &[
         "ip-masq-agent",
         "kubectl -n kube-system get configmap ip-masq-agent -o yaml",
     ),
+    Owner {
+        change: Some(
+            "Start NodeLocal DNS on the node: it answers these queries itself. Where it was removed, remove its link and its rules, \
+             too.",
+        ),
+        ..cluster(
+            "NodeLocal DNS",
+            "kubectl -n kube-system get pods -l k8s-app=node-local-dns -o wide",
+        )
+    },
     cluster("kube-vip", "kubectl get pods -A -o wide"),
     cluster("host ports", PODS_WIDE),
     cluster("portmap", PODS_WIDE),
@@ -147,8 +161,12 @@ pub fn rule_fix(by: &By) -> Fix {
     {
         return Fix::on_node(text, line(command, by));
     }
-    let text =
-        format!("Change the rule in the configuration of {who}, which would otherwise restore it.");
+    let text = match owner.and_then(|of| of.change) {
+        Some(text) => text.to_owned(),
+        None => format!(
+            "Change the rule in the configuration of {who}, which would otherwise restore it."
+        ),
+    };
     match owner.map(|of| of.shown) {
         Some(Place::Node(command)) => Fix::on_node(text, command),
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),

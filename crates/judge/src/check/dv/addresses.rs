@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::check::core::{
-    DRIFT_NEEDS, MODE, OBSERVED, RESTART, VERSION, address_proof, is_node_local_dns, name_of,
-    service_proof, services_at, split_addresses,
+    DRIFT_NEEDS, MODE, OBSERVED, RESTART, VERSION, address_proof, name_of, service_proof,
+    services_at, split_addresses,
 };
 use crate::check::kb;
 use crate::check::{
@@ -18,6 +18,7 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::desired::NEEDS;
+use kpx_node::owner::software::is_node_local_dns;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {

@@ -1,6 +1,6 @@
 //! The link kube-ipvs0.
 
-use crate::check::core::{MODE, is_node_local_dns};
+use crate::check::core::MODE;
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -8,6 +8,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::modules::filed;
+use kpx_node::owner::software::is_node_local_dns;
 
 /// So many addresses or virtual servers are many.
 const MANY: usize = 5_000;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Shown;
 use crate::check::core::{
-    Collector, all_rules, connection_proof, is_node_local_dns, is_served, name_of, newer_nft,
-    proto_of, sets_of_others, split_addresses, there,
+    Collector, all_rules, connection_proof, is_served, name_of, newer_nft, proto_of,
+    sets_of_others, split_addresses, there,
 };
 use crate::check::ct::{Why, stale_of};
 use crate::check::{Facts, Proof, ServiceRef, Subject};
@@ -21,6 +21,7 @@ use kpx_node::evidence::{Gap, Item, signs};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::runtime::Metrics;
 use kpx_node::owner::PortName;
+use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::words::number_of;
 
 type Seen = Result<Shown, Gap>;

@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
-    Verdict, When, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix, rule_fix,
+    Verdict, When, bypass_fix, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
+    rule_fix,
 };
 use crate::trace::{self, Hop, Rule, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL};
@@ -17,7 +18,7 @@ use crate::verdict::{
     sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Family;
+use kpx_node::net::{Cidr, Family};
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "SY16",
@@ -316,12 +317,20 @@ impl Look<'_, '_> {
         seen: Proof,
     ) -> Option<Named> {
         let of = self.ways.diverted(to, source, directly)?;
+        let node = self.facts.this_node().ok();
+        let ranges = node.iter().flat_map(|node| &node.spec.pod_cidrs);
+        let mut ranges = ranges.filter_map(|text| text.parse::<Cidr>().ok());
+        let range = ranges.find(|range| directly && range.contains(to.ip()));
+        let bypass = range.and_then(|range| of.by.bypass(range));
         Some(Named {
             about: diverter(&of.by),
             name: None,
             message: format!("{} ends or diverts packets of Services", of.words),
             evidence: vec![seen],
-            fix: diversion_fix(of.by.removal()),
+            fix: match bypass {
+                Some(rule) => bypass_fix(&rule),
+                None => diversion_fix(of.by.removal()),
+            },
             within: None,
         })
     }
@@ -432,6 +441,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Unanswered { address, .. }
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
+        | Obstacle::TwoPods { address, .. }
         | Obstacle::Bound {
             client: address, ..
         }

@@ -28,6 +28,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::Maker;
+use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::owner::{EndpointState, Owners, Port, Role};
 use sources::Sources;
 
@@ -237,11 +238,17 @@ fn inside<'n, 'p>(
     ports: &[&'p Port],
     sources: &Sources,
 ) -> Result<Vec<(Flow, &'p Port)>, Gap> {
+    // NodeLocal DNS answers at these itself.
+    let addresses = node.addresses().into_iter().flat_map(|all| &all.all);
+    let local: HashSet<_> = addresses
+        .filter(|at| is_node_local_dns(&at.link))
+        .map(|at| at.addr.addr)
+        .collect();
     let mut targets = Vec::new();
     for port in ports {
         let Some(number) = port.port else { continue };
         for (role, addr) in &port.addresses {
-            if *role == Role::ClusterIp && Family::of(*addr) == family {
+            if *role == Role::ClusterIp && Family::of(*addr) == family && !local.contains(addr) {
                 targets.push((addr.number(), number, *port));
             }
         }
