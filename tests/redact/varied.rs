@@ -613,7 +613,11 @@ fn varied(names: &[&str], rounds: usize, change: fn(&mut Evidence, usize)) {
 
 /// Changes `rounds` times the settings of kube-proxy; see [`ALL`].
 pub(crate) fn settings_are_kept(rounds: usize) {
-    varied(&["seed-ipvs", "seed-iptables", "seed-nftables"], rounds, set);
+    varied(
+        &["seed-ipvs", "seed-iptables", "seed-nftables"],
+        rounds,
+        set,
+    );
 }
 
 pub(crate) fn flags_are_kept(rounds: usize) {
@@ -621,7 +625,11 @@ pub(crate) fn flags_are_kept(rounds: usize) {
 }
 
 pub(crate) fn options_are_kept(rounds: usize) {
-    varied(&["healthy-ipvs", "dual-ipvs", "seed-iptables"], rounds, program);
+    varied(
+        &["healthy-ipvs", "dual-ipvs", "seed-iptables"],
+        rounds,
+        program,
+    );
 }
 
 /// The rounds after which each value of a setting or flag was there, and each option.

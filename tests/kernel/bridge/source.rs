@@ -260,7 +260,7 @@ async fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn routes_are_as_before_where_kube_ipvs0_stays() {
+fn long_routes_are_as_before_where_kube_ipvs0_stays() {
     let place = Place::new();
     let node = place.node();
     add_link(node, 40);

@@ -53,7 +53,7 @@ fn run(machine: &Machine, command: &str) {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn the_commands_for_a_managed_add_on_lose_nothing_there_and_back() {
+fn long_the_commands_for_a_managed_add_on_lose_nothing_there_and_back() {
     let machine = Machine::new("iptables", SHORT_SYNC);
     let before = picture(&machine);
     let traffic = Traffic::start(&machine.world, Pace::FULL);

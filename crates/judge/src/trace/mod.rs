@@ -55,7 +55,7 @@ pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Entry, Flow, Further, Reply};
-pub use rule::{PODS, Rule};
+pub use rule::{Accepted, PODS, Rule};
 pub use why::why;
 
 /// Items that decide the path of a packet, beside the rules of iptables.

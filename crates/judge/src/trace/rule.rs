@@ -1,12 +1,13 @@
 //! One rule of a node, by its place.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch, why};
 use kpx_node::backend::iptables::model::Target;
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::{self, Maker};
 
@@ -33,6 +34,17 @@ pub struct Rule {
     pub number: usize,
     /// The rule in full; empty for a policy.
     pub rule: String,
+}
+
+/// Packets that a rule of a firewall is to accept.
+#[derive(Clone, Copy, Debug)]
+pub enum Accepted {
+    /// Those of [pods](PODS).
+    FromPods,
+    /// Those to them.
+    ToPods,
+    /// Those to this address and port.
+    To(SocketAddr, Proto),
 }
 
 impl Rule {
@@ -182,8 +194,8 @@ impl Rule {
         base.is_some_and(|base| base.hook == "input")
     }
 
-    /// Returns the command that accepts packets of pods before it.
-    pub fn before(&self, node: &NodeSnapshot<'_>) -> String {
+    /// Returns the command that accepts these packets before it.
+    pub fn before(&self, node: &NodeSnapshot<'_>, packets: Accepted) -> String {
         let (program, table, chain) = (self.program(node), &self.table, &self.chain);
         let number = match self.number {
             0 => String::new(),
@@ -191,9 +203,23 @@ impl Rule {
         };
         if self.is_nft() {
             let ip = self.family.nft_name();
-            format!("nft insert rule {table} {chain} {ip} saddr {PODS} accept")
+            let what = match packets {
+                Accepted::FromPods => format!("{ip} saddr {PODS}"),
+                Accepted::ToPods => format!("{ip} daddr {PODS}"),
+                Accepted::To(at, proto) => {
+                    format!("{ip} daddr {} {proto} dport {}", at.ip(), at.port())
+                }
+            };
+            format!("nft insert rule {table} {chain} {what} accept")
         } else {
-            format!("{program} -t {table} -I {chain}{number} -s {PODS} -j ACCEPT")
+            let what = match packets {
+                Accepted::FromPods => format!("-s {PODS}"),
+                Accepted::ToPods => format!("-d {PODS}"),
+                Accepted::To(at, proto) => {
+                    format!("-d {} -p {proto} --dport {}", at.ip(), at.port())
+                }
+            };
+            format!("{program} -t {table} -I {chain}{number} {what} -j ACCEPT")
         }
     }
 

@@ -10,7 +10,7 @@ use super::link_state::LinkState;
 use super::local_ports::PORT_RANGE;
 use super::place::Home;
 use crate::trace::mismatch::listed;
-use crate::trace::{Hop, Rule, why};
+use crate::trace::{Accepted, Hop, Rule, why};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
@@ -300,7 +300,7 @@ pub struct By {
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
-    /// The command that accepts packets of [pods](crate::trace::PODS) before it.
+    /// The command that accepts packets before it: those of [pods](crate::trace::PODS), or those that it stops.
     pub before: String,
     /// The range of the pods, if kube-proxy's configuration has it.
     pub pods: Option<Cidr>,
@@ -319,10 +319,23 @@ impl By {
             listing: rule.listing(node),
             closes: rule.is_last(),
             is_of_input: rule.is_of_input(node),
-            before: rule.before(node),
+            before: rule.before(node, Accepted::FromPods),
             pods: ranges.find(|range| range.family() == rule.family),
             maker: rule.maker(node, maker),
             rule,
+        }
+    }
+
+    /// Returns the same for packets from outside to `at`.
+    pub fn from_outside(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
+        let packets = if self.is_of_input {
+            Accepted::To(at, proto)
+        } else {
+            Accepted::ToPods
+        };
+        Self {
+            before: self.rule.before(node, packets),
+            ..self
         }
     }
 

@@ -14,7 +14,7 @@ use crate::diff::Change;
 use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
 use crate::trace::why;
-use crate::trace::{Effect, Hop, Outcome, Rule, Subsystem, mismatch};
+use crate::trace::{Effect, Entry, Hop, Outcome, Rule, Subsystem, mismatch};
 use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
@@ -433,10 +433,15 @@ impl Look<'_> {
         // It writes what it knows of Services again and again, or rules of another mode.
         let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
         let log = self.node.proxy_log();
+        // What the kernel lacks, kpx lacks, too.
+        let lacks_modules = self
+            .outcomes
+            .iter()
+            .any(|(check, outcome)| check.id == "KM10" && matches!(outcome, CheckOutcome::Fail(_)));
         Some(Idle {
             check: check.id,
             reason,
-            lasts: !log.is_ok_and(|log| log.has(&takes_back)),
+            lasts: !lacks_modules && !log.is_ok_and(|log| log.has(&takes_back)),
             fix,
         })
     }
@@ -493,6 +498,11 @@ impl Look<'_> {
                 .any(is_on)
                 .then(|| which.unwrap_or(Which::Reply)),
         };
+        let mut by = By::new(rule_of, why::maker(hop), self.node);
+        let first = cell.outcomes.iter().find(|of| is_on(of));
+        if let Some(first) = first.filter(|_| cell.flow.entry == Entry::Outside) {
+            by = by.from_outside(first.destination.into(), cell.flow.proto, self.node);
+        }
         Cause::ForeignRule {
             table: hop.table.clone(),
             chain: hop.chain.clone(),
@@ -503,7 +513,7 @@ impl Look<'_> {
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
             which,
             then: faults.iter().find_map(|fault| follows(hop, fault)),
-            fix: rule_fix(&By::new(rule_of, why::maker(hop), self.node)),
+            fix: rule_fix(&by),
         }
     }
 }
