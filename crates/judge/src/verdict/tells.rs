@@ -1,0 +1,72 @@
+//! Rules that tell the packets of a connection that is there from the one that opens it.
+
+use crate::trace::packet::tcp_flags;
+use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
+use kpx_node::backend::iptables::parse::Saved;
+use kpx_node::backend::nftables::model::{Expr, Statement};
+use kpx_node::evidence::Gap;
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+
+/// Returns whether rules of others may treat packets of a connection that is there worse than those that open it.
+pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
+    let stores = [
+        IptablesBackend::InUse,
+        IptablesBackend::Legacy,
+        IptablesBackend::Nft,
+    ];
+    // Rules that are read in parts may have such conditions.
+    let in_use = node.saved(IptablesBackend::InUse, family);
+    let is_in_parts = matches!(in_use, Err(Gap::NotCollected(_)));
+    let others = |saved: &Saved<'_>| {
+        let mut chains = saved.chains(|name| !name.starts_with("KUBE-"));
+        chains.any(|chain| chain.rules.iter().any(tells_rule))
+    };
+    let ruleset = node.nft().ok();
+    let tables = ruleset.iter().flat_map(|all| &all.tables);
+    let mut tables = tables.filter(|table| !table.is_of_iptables() && table.name != "kube-proxy");
+    is_in_parts
+        || stores
+            .iter()
+            .any(|of| node.saved(*of, family).is_ok_and(others))
+        || tables.any(|table| {
+            let rules = table.chains.iter().flat_map(|chain| &chain.rules);
+            rules.flat_map(|rule| &rule.statements).any(asks_which)
+        })
+}
+
+/// Returns whether a statement of nft looks at the state of the connection, or at the flags of TCP.
+fn asks_which(statement: &Statement) -> bool {
+    fn is_asked(of: &Expr) -> bool {
+        match of {
+            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status"),
+            Expr::Payload { protocol, field } => protocol == "tcp" && field == "flags",
+            Expr::Concat(all) => all.iter().any(is_asked),
+            Expr::Bits { left, .. } => is_asked(left),
+            _ => false,
+        }
+    }
+    match statement {
+        Statement::Match { left, .. } => is_asked(left),
+        Statement::Vmap { key, .. } => is_asked(key),
+        _ => false,
+    }
+}
+
+/// Returns whether a rule holds for one kind of packet alone, and may be worse for those of a connection that is there.
+fn tells_rule(rule: &Rule<'_>) -> bool {
+    let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
+        Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
+        Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
+        _ => true,
+    };
+    let all = |state, flags| rule.matches.iter().all(|of| holds(of, state, flags));
+    let first = all(States::NEW, tcp_flags(true, false));
+    let later = all(States::ESTABLISHED, tcp_flags(false, false));
+    let Some(target) = &rule.target else {
+        return false;
+    };
+    let is_good = matches!(target, Target::Accept | Target::Return);
+    let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
+    first != later && !leads_to_kube_proxy && is_good == first
+}
