@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use kpx_judge::trace::{Effect, Hook, Hop, Outcome, Subsystem, why};
-use kpx_judge::verdict::{Cell, Fate, Fault, Missing, Obstacle};
+use kpx_judge::verdict::{Cell, Fate, Fault, Missing};
 use kpx_judge::why::{Broken, Cause, Degree, EndpointRow};
 use kpx_node::owner::EndpointState;
 use kpx_node::owner::software::Maker;
