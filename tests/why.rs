@@ -686,6 +686,107 @@ fn assert_understood(name: &str, command: &str) {
     }
 }
 
+/// The network of a pod with `address`, as a bundle has it.
+fn network_of(pid: u32, address: &str) -> String {
+    let link = json!([{"ifindex": 2, "ifname": "eth0", "flags": ["UP"], "addr_info": [
+        {"family": "inet", "local": address, "prefixlen": 24, "scope": "global"},
+    ]}]);
+    format!("=== {pid}\n--- node/ip-addr.json\n{link}\n")
+}
+
+/// Returns the first cause of `kpx why` on a recording with `changes` in which a pod of the node has 10.244.1.99, and no other one.
+async fn cause_beside_a_pod(changes: &[Change], service: &str) -> Value {
+    let dir = mutated("full-iptables", changes);
+    let pods = std::fs::read_to_string(dir.path().join(PODS)).unwrap();
+    let pod = json!({
+        "metadata": {"name": "other-0", "namespace": "shop"},
+        "spec": {"nodeName": "node1", "containers": []},
+        "status": {"phase": "Running", "podIP": "10.244.1.99"},
+    });
+    std::fs::write(dir.path().join(PODS), with_pods(&pods, [pod])).unwrap();
+    let networks = network_of(7, "10.244.1.99");
+    std::fs::write(dir.path().join("node/pod-networks.txt"), networks).unwrap();
+    let ran = why_in(dir.path(), &[service, "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+    report["causes"][0].clone()
+}
+
+#[tokio::test]
+async fn missing_endpoints_have_a_reason_where_the_networks_of_pods_are_read() {
+    let cause = cause_beside_a_pod(&[], "shop/empty").await;
+    assert_eq!(cause["lack"], "no-pods", "{cause}");
+    assert_eq!(
+        cause["fix"]["command"],
+        "kubectl -n shop get pods -l app=empty"
+    );
+}
+
+#[tokio::test]
+async fn a_slice_with_an_address_that_no_pod_has_is_corrected_where_it_is_written() {
+    let of_pod = |text: &str| {
+        slices(text, "cart", |slice| {
+            slice["endpoints"][0]["targetRef"] =
+                json!({"kind": "Pod", "name": "cart-0", "namespace": "shop"});
+        })
+    };
+    let no_selector = |text: &str| {
+        service(text, "cart", |of| {
+            of["spec"]["selector"] = Value::Null;
+        })
+    };
+    let cause = cause_beside_a_pod(&[(SLICES, of_pod)], "shop/cart").await;
+    assert_eq!(
+        (&cause["cause"], &cause["writer"]),
+        (&json!("no-pod"), &json!("controller"))
+    );
+    let left = [
+        (SLICES, of_pod as fn(&str) -> String),
+        (SERVICES, no_selector),
+    ];
+    let cause = cause_beside_a_pod(&left, "shop/cart").await;
+    assert_eq!(
+        (&cause["cause"], &cause["writer"]),
+        (&json!("no-pod"), &json!("nobody"))
+    );
+    assert_eq!(
+        cause["fix"]["command"],
+        "kubectl -n shop delete endpointslice cart-abcde"
+    );
+}
+
+#[tokio::test]
+async fn an_endpoint_that_kube_proxy_serves_itself_is_named() {
+    // A NodePort of this node, and the cluster IP of another Service.
+    let node_port = |text: &str| {
+        slices(text, "hostnet", |slice| {
+            slice["ports"][0]["port"] = json!(30080)
+        })
+    };
+    let rules = |text: &str| text.replace("10.0.2.15:9100", "10.0.2.15:30080");
+    let changes = [(SLICES, node_port as fn(&str) -> String), (RULES, rules)];
+    let cause = cause_beside_a_pod(&changes, "shop/hostnet").await;
+    assert_eq!(
+        (&cause["cause"], &cause["other"]),
+        (&json!("twice"), &json!("edge/web:http"))
+    );
+    let cluster_ip = |text: &str| {
+        slices(text, "hostnet", |slice| {
+            slice["endpoints"] = json!([{"addresses": ["10.100.1.1"]}]);
+            slice["ports"][0]["port"] = json!(8080);
+        })
+    };
+    let rules = |text: &str| {
+        let text = text.replace("10.0.2.15:9100", "10.100.1.1:8080");
+        text.replace("10.0.2.16:9100", "10.100.1.1:8080")
+    };
+    let changes = [(SLICES, cluster_ip as fn(&str) -> String), (RULES, rules)];
+    let cause = cause_beside_a_pod(&changes, "shop/hostnet").await;
+    assert_eq!(
+        (&cause["cause"], &cause["other"]),
+        (&json!("twice"), &json!("shop/cart:http"))
+    );
+}
+
 #[tokio::test]
 async fn broken_services_first_quarter() {
     cases(0).await;

@@ -37,7 +37,7 @@ pub use self::core::ignore;
 pub use self::core::{
     Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
     Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown, Word,
-    bypass_fix, diversion_fix, drifted, first_sync_seconds, home_fix, is_as_complete,
+    Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, home_fix, is_as_complete,
     keep_persistent, no_route_fix, obstacle_fix, obstacle_owner, on, quoted, route_fix, rule_fix,
     run, runs,
 };

@@ -12,8 +12,10 @@ use kpx_node::backend::iptables::model::{Chain, Policy, Rule};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::{self, Mode, nftables};
+use kpx_node::evidence::Evidence;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::links::{Address, Link};
+use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::node::routes::Route;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software;
@@ -137,6 +139,18 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     fn edit(&mut self, edited: &'r Edited) {
         for change in &edited.changes {
             self.change(change);
+        }
+        // Of its network, only the address is assumed.
+        if let Some(address) = edited.pod
+            && self.node.pod_networks().is_ok()
+        {
+            let network = PodNetwork {
+                pid: 0,
+                addresses: vec![address],
+                links: None,
+                evidence: Evidence::default(),
+            };
+            self.copy.edit_pod_networks(|all| all.push(network));
         }
     }
 

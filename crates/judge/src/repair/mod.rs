@@ -83,6 +83,8 @@ pub struct Edited {
     pub what: Edit,
     /// What kube-proxy changes for the Service.
     pub changes: Vec<Change>,
+    /// The address of the pod that it adds.
+    pub pod: Option<IpAddr>,
 }
 
 /// An edit of an object of the cluster.

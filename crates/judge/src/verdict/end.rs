@@ -35,6 +35,7 @@ impl Judge<'_> {
                         .or_else(|| self.two_pods(port, endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.vacant(endpoint))
+                        .or_else(|| self.cluster_ip(endpoint))
                         .or_else(|| self.external(port, endpoint))
                         .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
@@ -112,6 +113,24 @@ impl Judge<'_> {
             _ if self.places.is_pod(addr) => Some(Fault::Unknown(Missing::Vacant { address })),
             _ => None,
         }
+    }
+
+    /// Returns the fault of an endpoint that is the cluster IP of a Service: a connection is translated once. In mode ipvs, the node
+    /// itself has the address.
+    fn cluster_ip(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let address = endpoint.addr;
+        let name = self.places.service(address.ip())?;
+        let mut services = self.node.services().ok()?.iter();
+        let is_cluster_ip = services.any(|of| {
+            let mut all = of.spec.cluster_ips.iter();
+            all.any(|text| text.parse() == Ok(address.ip()))
+        });
+        let is_own = self.node.configured_mode().ok()? == Mode::Ipvs;
+        (is_cluster_ip && !is_own && endpoint.pod.is_none()).then(|| Fault::Untranslated {
+            address,
+            service: Some(name.to_owned()),
+            again: true,
+        })
     }
 
     /// Returns the doubt about an endpoint outside of the cluster; API servers register their own addresses while they run.

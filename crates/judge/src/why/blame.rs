@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{Objects, lack, last_change, usable};
+use super::endpoints::{Objects, lack, last_change, slices_of, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, idle_proxy, room_fix, rule_fix};
+use crate::check::{Finding, Fix, Outcome as CheckOutcome, Writer, idle_proxy, room_fix, rule_fix};
 use crate::diff::Change;
 use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
@@ -129,7 +129,7 @@ impl Look<'_> {
             return vec![lacking()];
         }
         if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
-            return vec![Blame::breaks(unexplained(cell))];
+            return vec![Blame::breaks(self.unexplained(service, target.port, cell))];
         }
         let drift = self.drift(port, family);
         let changes = drift.iter().flat_map(|of| &of.repairs);
@@ -144,6 +144,64 @@ impl Look<'_> {
         let mut blames = vec![Blame::breaks(rules)];
         blames.extend(is_lacking.then(lacking));
         blames
+    }
+
+    /// Returns the cause of connections to `port` that no known repair helps.
+    fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
+        let dead = |fault: &&Fault| match fault {
+            Fault::NoPod { address } => {
+                let (slice, writer) = self.slice_with(service, *address)?;
+                Some(Cause::NoPod {
+                    backend: *address,
+                    slice,
+                    writer,
+                })
+            }
+            Fault::NothingListens { address }
+            | Fault::Untranslated {
+                address,
+                again: true,
+                ..
+            } => {
+                let (slice, writer) = self.slice_with(service, *address)?;
+                let mut ports = self
+                    .services
+                    .iter()
+                    .flat_map(|of| owner::ports_of(of, &[], None));
+                let serves = |of: &Port| {
+                    let mut addresses = of.addresses.iter();
+                    of.proto == port.proto
+                        && (of.node_port == Some(address.port())
+                            || of.port == Some(address.port())
+                                && addresses.any(|(_, at)| *at == address.ip()))
+                };
+                let other = ports.find(serves)?;
+                Some(Cause::Twice {
+                    backend: *address,
+                    other: other.name.to_string(),
+                    slice,
+                    writer,
+                })
+            }
+            _ => None,
+        };
+        let faults = cell.verdict.faults();
+        let first = faults.first().and_then(dead);
+        first.unwrap_or_else(|| unexplained(cell))
+    }
+
+    /// Returns the slice of `service` that lists `endpoint`, and who writes it.
+    fn slice_with(&self, service: &Service, endpoint: SocketAddr) -> Option<(String, Writer)> {
+        let address = endpoint.ip().to_string();
+        let mut slices = slices_of(service, self.slices);
+        let slice = slices.find(|slice| {
+            let mut all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            all.any(|of| *of == address)
+        })?;
+        Some((
+            slice.metadata.name.clone(),
+            Writer::of(slice, Some(service)),
+        ))
     }
 
     /// Returns that another Service has the address and port of `target`, too: kube-proxy's rules serve one of them.

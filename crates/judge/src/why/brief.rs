@@ -83,6 +83,8 @@ impl Cause {
             Self::HairpinPort { bridge } => format!("hairpin mode is off on {bridge}"),
             Self::Balancer { names, .. } => format!("load balancer {}", listed(names)),
             Self::UndeclaredPort { port, .. } => format!("targetPort {port} is not declared"),
+            Self::NoPod { backend, .. } => format!("no pod has {}", backend.ip()),
+            Self::Twice { other, .. } => format!("an endpoint is {other}: translated once"),
             Self::Unexplained { reason, .. } => reason.clone(),
             Self::Probe { result, .. } => result.clone(),
         }
@@ -105,6 +107,7 @@ impl Cause {
                 | Self::Idle(_)
                 | Self::NoEndpoints { .. }
                 | Self::NoLocalEndpoints { here: false, .. }
+                | Self::NoPod { .. }
                 | Self::NoRoute { .. }
                 | Self::PodRoute { .. }
                 | Self::NotMasqueraded { .. }

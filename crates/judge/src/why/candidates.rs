@@ -255,10 +255,14 @@ impl Look<'_> {
             edits.push(Edit::ClusterCidr);
         }
         let candidates = edits.into_iter().filter_map(|what| {
-            let changes = self.programmed(what, service, port, family)?;
+            let edited = Edited {
+                what,
+                changes: self.programmed(what, service, port, family)?,
+                pod: (what == Edit::Endpoint).then(|| self.new_endpoint(family)),
+            };
             Some(Candidate {
                 what: What::Edit(what),
-                repairs: vec![Repair::Edit(Box::new(Edited { what, changes }))],
+                repairs: vec![Repair::Edit(Box::new(edited))],
             })
         });
         candidates.collect()

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::endpoints::{Compared, Lack};
-use crate::check::{Fix, ServiceRef, obstacle_owner};
+use crate::check::{Fix, ServiceRef, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Client, Home, Obstacle, Which, client_names};
@@ -298,6 +298,26 @@ pub enum Cause {
         /// The ports that the pods declare.
         declared: Vec<u16>,
     },
+    /// An EndpointSlice lists an address that no pod has.
+    NoPod {
+        /// The endpoint.
+        backend: SocketAddr,
+        /// The slice.
+        slice: String,
+        /// Who writes it.
+        writer: Writer,
+    },
+    /// An endpoint is an address of a Service, or a NodePort of this node: a connection is translated once.
+    Twice {
+        /// The endpoint.
+        backend: SocketAddr,
+        /// The Service port whose address or `NodePort` it is.
+        other: String,
+        /// The slice that lists it.
+        slice: String,
+        /// Who writes it.
+        writer: Writer,
+    },
     /// The packets end otherwise than at an endpoint, and nothing above explains it.
     Unexplained {
         /// How they end.
@@ -397,7 +417,7 @@ impl Cause {
             Self::HairpinPort { .. } | Self::BypassedReply { .. } | Self::NotMasqueraded { .. } => {
                 11
             }
-            Self::Unexplained { .. } => 12,
+            Self::NoPod { .. } | Self::Twice { .. } | Self::Unexplained { .. } => 12,
             Self::Balancer { .. } => 13,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
         }
@@ -681,6 +701,26 @@ impl Cause {
                 "{fails}: {node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
                  packets to {backend} leave by {way}"
             ),
+            Self::NoPod {
+                backend,
+                slice,
+                writer,
+            } => {
+                let stale = match writer {
+                    Writer::Controller => "the EndpointSlice controller has not updated it",
+                    Writer::Nobody => {
+                        "it is left from the time when the Service had a selector, and nothing updates it"
+                    }
+                    Writer::Mirror => "it mirrors the Service's Endpoints object",
+                    Writer::Other => "the EndpointSlice controller did not write it",
+                };
+                format!(
+                    "{fails}: no pod on {node} has the address of endpoint {backend}, which EndpointSlice {slice} lists ({stale})"
+                )
+            }
+            Self::Twice { backend, other, .. } => format!(
+                "{fails}: endpoint {backend} is itself served by kube-proxy, for {other}, but a connection is translated once:                  on {node} nothing takes it there"
+            ),
             Self::Dormant { table } => format!(
                 "{fails}: table {table} is dormant (flags dormant), so the kernel runs none of its rules"
             ),
@@ -832,6 +872,7 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
             wanted,
             names,
             slices,
+            ..
         } => {
             let called = |name: &String| match name.as_str() {
                 "" => "without a name".to_owned(),

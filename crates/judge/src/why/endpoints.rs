@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::check::Writer;
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, makes_none,
@@ -71,6 +72,8 @@ pub enum Lack {
         names: Vec<String>,
         /// The slices.
         slices: Vec<String>,
+        /// Who writes the first one.
+        writer: Writer,
     },
 }
 
@@ -275,6 +278,9 @@ fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSl
         },
         names: names.into_iter().collect(),
         slices: ours.iter().map(|of| of.metadata.name.clone()).collect(),
+        writer: ours
+            .first()
+            .map_or(Writer::Other, |slice| Writer::of(slice, Some(service))),
     }
 }
 

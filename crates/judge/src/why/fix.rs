@@ -3,7 +3,9 @@
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
-use crate::check::{Advice, Fix, ServiceRef, home_fix, no_route_fix, obstacle_fix, route_fix};
+use crate::check::{
+    Advice, Fix, ServiceRef, Writer, home_fix, no_route_fix, obstacle_fix, route_fix,
+};
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -168,6 +170,15 @@ impl Cause {
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
             Self::UndeclaredPort { .. } => Some(edit("Correct targetPort.", service)),
+            Self::NoPod { slice, writer, .. } => Some(writer.fix(namespace, slice, name)),
+            Self::Twice { slice, writer, .. } => {
+                let text = "List the pods' own addresses and ports as endpoints, or give the Service a selector.";
+                let object = match writer {
+                    Writer::Mirror => format!("endpoints {name}"),
+                    _ => format!("endpointslice {slice}"),
+                };
+                with(text, format!("kubectl -n {namespace} edit {object}"))
+            }
             Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
                 &["trace", &at.subject, "-o", "wide"],
@@ -233,11 +244,18 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             };
             ("Find out why the pods are not ready.", command)
         }
-        Lack::PortName { slices, .. } => {
+        Lack::PortName { slices, writer, .. } => {
             let text = "Give the port of the EndpointSlice the name of the Service's port: kube-proxy joins them by name.";
-            return match slices.first() {
-                Some(slice) => Fix::kubectl(text, pods(&format!("edit endpointslice {slice}"))),
-                None => edit(text, service),
+            return match (slices.first(), writer) {
+                (Some(_), Writer::Mirror) => Fix::kubectl(
+                    "Give the port of the Endpoints object, of which the EndpointSlice is a mirror, the name of the Service's \
+                     port: kube-proxy joins them by name.",
+                    pods(&format!("edit endpoints {name}")),
+                ),
+                (Some(slice), _) => {
+                    Fix::kubectl(text, pods(&format!("edit endpointslice {slice}")))
+                }
+                (None, _) => edit(text, service),
             };
         }
         Lack::TargetPort { .. } => {

@@ -7,6 +7,7 @@ use crate::check::core::{
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+    Writer,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{Endpoint, EndpointSlice, Matching, Pod, Service, ServicePort, makes_none};
@@ -74,12 +75,13 @@ pub(super) const CHECKS: &[Check] = &[
             Example::anywhere("kubectl get pods -A -o wide --field-selector spec.nodeName=NAME").with(&["NAME"]),
         ],
         fix: Text::plain(
-            "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`, and \
-              the controller recreates it.",
+            "Check the health of kube-controller-manager; run `kubectl -n NAMESPACE delete endpointslice NAME`: the controller \
+             recreates it if the Service has a selector.",
         ),
         incidents: &["kubernetes/kubernetes#76338"],
         needs: &[&[
             Item::EndpointSlices,
+            Item::Services,
             Item::Pods,
             Item::Nodes,
             Item::Addresses,
@@ -292,13 +294,19 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             let message = "no pod on this node has the endpoint's address";
             let (meta, service) = (&slice.metadata, slice.service());
             let about = Subject::object("EndpointSlice", &meta.namespace, &meta.name);
+            let name = service.map_or("", |(_, name)| name);
+            let mut all = facts.node.services().into_iter().flatten();
+            let of =
+                all.find(|of| of.metadata.namespace == meta.namespace && of.metadata.name == name);
+            let fix = Writer::of(slice, of).fix(&meta.namespace, &meta.name, name);
             let subject = format!("{about} {address}");
             let seen = Proof::object("pod", format!("{}/{}", pod.namespace, pod.name));
             findings.push(
                 Finding::new(Severity::Warning, about, message)
                     .called(subject)
                     .services(service.map(|(namespace, name)| ServiceRef::new(namespace, name)))
-                    .evidence([seen]),
+                    .evidence([seen])
+                    .fix(fix),
             );
         }
     }

@@ -22,6 +22,7 @@ mod rules;
 mod run;
 mod running;
 mod settle;
+mod slices;
 mod subject;
 mod syncs;
 mod versions;
@@ -63,6 +64,7 @@ pub(in crate::check) use running::{
     REPLACED, REPLACEMENT, bpf_of, ebpf_proxy, is_replaced, runs_here, still_held,
 };
 pub use settle::{drifted, is_as_complete, keep_persistent};
+pub use slices::Writer;
 pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_slower_than};
