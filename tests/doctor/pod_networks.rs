@@ -50,6 +50,19 @@ async fn node_local_dns_and_pods_of_the_host_network_work() {
 }
 
 #[tokio::test]
+async fn a_program_of_the_host_network_that_listens_on_loopback_alone_is_named() {
+    let dir = copy(HEALTHY);
+    write(&dir, "node/ss.txt", |text| {
+        text.replace("*:10256", "127.0.0.1:10256")
+    });
+    let (fate, sentence, fix) = why(&dir, "demo/ingress").await;
+    assert_eq!(fate, "partly", "{sentence}");
+    let words = "nothing in the pod listens at 10.210.0.16:10256: it listens at 127.0.0.1:10256";
+    assert!(sentence.contains(words), "{sentence}");
+    assert!(fix.contains("listen at all addresses"), "{fix}");
+}
+
+#[tokio::test]
 async fn queries_to_a_node_local_dns_that_does_not_run_are_refused() {
     let dir = copy(HEALTHY);
     write(&dir, "node/ss.txt", |text| {

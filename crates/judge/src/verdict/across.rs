@@ -20,6 +20,7 @@ use crate::trace::{self, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::sockets::Socket;
 use kpx_node::owner::{Owners, Port};
 
 /// Nodes that a connection is followed through.
@@ -444,8 +445,23 @@ impl Judge<'_> {
                 end: Some((address, program.map(|of| of.name.clone()))),
             })));
         }
-        let is_heard = socket.is_some() || !sockets.gaps.is_empty();
-        (!is_heard).then_some(Fault::NothingListens { address })
+        if socket.is_some() || !sockets.gaps.is_empty() {
+            return None;
+        }
+        let on_port = |of: &&Socket| of.proto == proto && of.local.port() == address.port();
+        let elsewhere = sockets.listening.iter().filter(on_port);
+        let listens: Vec<SocketAddr> = elsewhere.map(|of| of.local).collect();
+        let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
+        let has_pod = endpoints.any(|of| of.addr == address && of.pod.is_some());
+        Some(if has_pod && !listens.is_empty() {
+            Fault::Obstacle(Box::new(Obstacle::Deaf {
+                at: address,
+                end: address,
+                listens,
+            }))
+        } else {
+            Fault::NothingListens { address }
+        })
     }
 
     /// Returns why the reply of an endpoint of this node does not leave for the node that sent the packet.
