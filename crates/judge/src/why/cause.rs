@@ -708,7 +708,7 @@ impl Cause {
             } => {
                 let stale = match writer {
                     Writer::Controller => "the EndpointSlice controller has not updated it",
-                    Writer::Nobody => {
+                    Writer::Former => {
                         "it is left from the time when the Service had a selector, and nothing updates it"
                     }
                     Writer::Mirror => "it mirrors the Service's Endpoints object",

@@ -15,11 +15,11 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub enum Writer {
     /// The EndpointSlice controller, by the selector of the Service.
     Controller,
-    /// Nobody any more: the controller wrote it while the Service had a selector.
-    Nobody,
+    /// The controller, while the Service had a selector: nothing updates it any more.
+    Former,
     /// The mirroring controller, from an Endpoints object.
     Mirror,
-    /// Somebody else.
+    /// A user or another program.
     Other,
 }
 
@@ -29,7 +29,7 @@ impl Writer {
         let label = slice.metadata.labels.get(MANAGED_BY).map(String::as_str);
         match label {
             Some("endpointslice-controller.k8s.io") => match service {
-                Some(service) if service.selector().is_none() => Self::Nobody,
+                Some(service) if service.selector().is_none() => Self::Former,
                 _ => Self::Controller,
             },
             Some("endpointslicemirroring-controller.k8s.io") => Self::Mirror,
@@ -46,7 +46,7 @@ impl Writer {
                  again.",
                 "kubectl -n kube-system get lease kube-controller-manager -o yaml",
             ),
-            Self::Nobody => Fix::kubectl(
+            Self::Former => Fix::kubectl(
                 "Delete the EndpointSlice: the Service has no selector any more, so nothing updates it or creates it again.",
                 format!("kubectl -n {namespace} delete endpointslice {slice}"),
             ),
