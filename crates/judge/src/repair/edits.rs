@@ -16,7 +16,7 @@ use kpx_node::evidence::Evidence;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::pod_networks::PodNetwork;
-use kpx_node::node::routes::Route;
+use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software;
 
@@ -83,6 +83,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::RemovePolicyRule(rule) => self
                 .copy
                 .edit_rules(|all| all.all.retain(|of| of != rule.as_ref())),
+            Repair::LookUpMain(family) => self
+                .copy
+                .edit_rules(|all| all.all.push(PolicyRule::main(*family))),
             Repair::RemoveAddress(addr, link) => self.remove_address(*addr, link),
             Repair::RoutePodsHere(range) => self.copy.edit_routes(|all| {
                 all.all.retain(|of| {

@@ -31,6 +31,8 @@ pub enum Repair {
     RemoveRoute(Box<Route>),
     /// A routing policy rule is removed.
     RemovePolicyRule(Box<PolicyRule>),
+    /// A routing policy rule looks up table main.
+    LookUpMain(Family),
     /// An address is removed from a link of the node.
     RemoveAddress(IpAddr, String),
     /// The pods of this node are reached by a link of theirs.

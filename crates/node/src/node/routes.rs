@@ -103,6 +103,31 @@ pub struct PolicyRule {
     pub suppress_prefix: Option<u32>,
 }
 
+impl PolicyRule {
+    /// Returns the kernel's own rule of `family` that looks up table main.
+    pub fn main(family: Family) -> Self {
+        Self {
+            family,
+            priority: 32766,
+            from: None,
+            to: None,
+            mark: None,
+            iif: None,
+            oif: None,
+            proto: None,
+            source_ports: None,
+            ports: None,
+            users: None,
+            tos: 0,
+            not: false,
+            goto: None,
+            table: Some("main".to_owned()),
+            action: String::new(),
+            suppress_prefix: None,
+        }
+    }
+}
+
 impl fmt::Display for Route {
     /// Writes the route as `ip route` takes it, without its table: `blackhole 10.0.0.0/8`, `default via 10.0.0.1 dev eth0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

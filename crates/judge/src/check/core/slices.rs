@@ -15,11 +15,11 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub enum Writer {
     /// The EndpointSlice controller, by the selector of the Service.
     Controller,
-    /// Nobody any more: the controller wrote it while the Service had a selector.
+    /// No controller any more: it was written while the Service had a selector.
     Nobody,
     /// The mirroring controller, from an Endpoints object.
     Mirror,
-    /// Somebody else.
+    /// A user or another program.
     Other,
 }
 
