@@ -787,6 +787,149 @@ async fn an_endpoint_that_kube_proxy_serves_itself_is_named() {
     );
 }
 
+/// Changes a file of a bundle.
+fn edit_in(dir: &Path, file: &str, change: &dyn Fn(&str) -> String) {
+    let path = dir.join(file);
+    let old = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(path, change(&old)).unwrap();
+}
+
+/// Returns the causes of `kpx why` in a bundle.
+async fn causes_in(dir: &Path, args: &[&str]) -> Vec<Value> {
+    let ran = why_in(dir, &[args, &["-o", "json"]].concat()).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+    report["causes"].as_array().unwrap().clone()
+}
+
+/// Whether one of `causes` has a fix with `command`.
+fn has_fix(causes: &[Value], command: &str) -> bool {
+    let is_it = |of: &Value| {
+        of["fix"]["command"]
+            .as_str()
+            .is_some_and(|it| it.contains(command))
+    };
+    causes.iter().any(is_it)
+}
+
+#[tokio::test]
+async fn table_main_is_looked_up_by_a_rule_without_conditions() {
+    let add = "ip rule add lookup main priority 32766";
+    let local = r#"{"priority": 0, "src": "all", "table": "local"}"#;
+    let of_one = r#"{"priority": 512, "src": "10.244.9.9", "table": "main"}"#;
+    let main = r#"{"priority": 32766, "src": "all", "table": "main"}"#;
+    for (rules, is_lacking) in [
+        (format!("[{local}]"), true),
+        (format!("[{local},{of_one}]"), true),
+        (format!("[{local},{main}]"), false),
+    ] {
+        let dir = mutated("full-iptables", &[]);
+        std::fs::write(dir.path().join("node/ip-rule.json"), &rules).unwrap();
+        let causes = causes_in(dir.path(), &["shop/cart"]).await;
+        assert_eq!(has_fix(&causes, add), is_lacking, "{rules}: {causes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_forwards_needs_accept_ra_2_for_its_default_route() {
+    const ROUTES: &str = "node/ip-route.json";
+    fn without_default(text: &str) -> String {
+        let mut all: Value = serde_json::from_str(text).unwrap();
+        let routes = all.as_array_mut().unwrap();
+        routes.retain(|of| of["protocol"] != "ra");
+        all.to_string()
+    }
+    fn forwards(text: &str) -> String {
+        let eth0 = "net.ipv6.conf.eth0.accept_ra = 1\nnet.ipv6.conf.eth0.forwarding = 1\n";
+        text.replace("forwarding = 0", "forwarding = 1") + eth0
+    }
+    let fix = "net.ipv6.conf.eth0.accept_ra=2";
+    let dir = mutated(
+        "dual-iptables",
+        &[(ROUTES, without_default), (SYSCTLS, forwards)],
+    );
+    let causes = causes_in(dir.path(), &["shop/front"]).await;
+    assert!(has_fix(&causes, fix), "{causes:?}");
+    let dir = mutated("dual-iptables", &[(SYSCTLS, forwards)]);
+    let causes = causes_in(dir.path(), &["shop/front"]).await;
+    assert!(!has_fix(&causes, fix), "{causes:?}");
+}
+
+#[tokio::test]
+async fn a_node_answers_for_the_gateway_of_pods_if_it_has_a_route_to_it() {
+    for has_route in [false, true] {
+        let dir = mutated("full-iptables", &[]);
+        let edit = |file: &str, change: &dyn Fn(&str) -> String| edit_in(dir.path(), file, change);
+        let link = r#"{"ifindex": 7, "link_index": 3, "ifname": "cali1", "flags": ["UP"],
+            "mtu": 1500, "operstate": "UP", "linkinfo": {"info_kind": "veth"}}"#;
+        edit("node/ip-link.json", &|text| with_more(text, &[link]));
+        edit(SYSCTLS, &|text| {
+            format!("{text}net.ipv4.conf.all.proxy_arp = 0\nnet.ipv4.conf.cali1.proxy_arp = 1\n")
+        });
+        edit("node/ip-route.json", &|text| {
+            let mut all: Value = serde_json::from_str(text).unwrap();
+            let routes = all.as_array_mut().unwrap();
+            routes.retain(|of| has_route || of["dst"] != "default");
+            let pod = r#"{"dst": "10.244.1.99", "dev": "cali1", "scope": "link"}"#;
+            with_more(&all.to_string(), &[pod])
+        });
+        edit(PODS, &|text| {
+            let pod = json!({
+                "metadata": {"name": "other-0", "namespace": "shop"},
+                "spec": {"nodeName": "node1", "containers": []},
+                "status": {"phase": "Running", "podIP": "10.244.1.99"},
+            });
+            with_pods(text, [pod])
+        });
+        let link = json!([{"ifindex": 3, "link_index": 7, "ifname": "eth0", "flags": ["UP"],
+            "mtu": 1500, "operstate": "UP", "linkinfo": {"info_kind": "veth"}}]);
+        let routes = json!([
+            {"dst": "default", "gateway": "169.254.1.1", "dev": "eth0"},
+            {"dst": "169.254.1.1", "dev": "eth0", "scope": "link"},
+        ]);
+        let network = network_of(7, "10.244.1.99").replace("\"ifindex\":2", "\"ifindex\":3");
+        let network =
+            format!("{network}--- node/ip-link.json\n{link}\n--- node/ip-route.json\n{routes}\n");
+        std::fs::write(dir.path().join("node/pod-networks.txt"), network).unwrap();
+        let causes = causes_in(dir.path(), &["shop/cart", "--source", "10.244.1.99"]).await;
+        let is_silent = has_fix(&causes, "ip route add 169.254.1.1/32");
+        assert_eq!(is_silent, !has_route, "{causes:?}");
+    }
+}
+
+#[tokio::test]
+async fn flannel_announces_the_address_that_its_link_has() {
+    let mac = "ee:8d:cf:69:b3:7c";
+    for (announced, is_lost) in [("EE:8D:CF:69:B3:7C", false), ("e6:7c:02:8e:e8:7e", true)] {
+        let dir = mutated("full-iptables", &[]);
+        let edit = |file: &str, change: &dyn Fn(&str) -> String| edit_in(dir.path(), file, change);
+        let link = json!({"ifindex": 8, "ifname": "flannel.1", "flags": ["UP"], "mtu": 1450, "address": mac,
+            "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}}});
+        edit("node/ip-link.json", &|text| {
+            with_more(text, &[&link.to_string()])
+        });
+        let route = r#"{"dst": "10.244.2.0/24", "gateway": "10.244.2.0", "dev": "flannel.1"}"#;
+        edit("node/ip-route.json", &|text| {
+            with_more(text, &[OWN_PODS, route])
+        });
+        edit(NODES, &|text| {
+            let mut list: Value = serde_json::from_str(text).unwrap();
+            let mut nodes = list["items"].as_array_mut().unwrap().iter_mut();
+            let own = nodes.find(|of| of["metadata"]["name"] == "node1").unwrap();
+            own["metadata"]["annotations"] = json!({
+                "flannel.alpha.coreos.com/backend-data":
+                    json!({"VNI": 1, "VtepMAC": announced}).to_string(),
+            });
+            list.to_string()
+        });
+        let causes = causes_in(dir.path(), &["shop/cart"]).await;
+        assert_eq!(
+            has_fix(&causes, "kubectl get node node1"),
+            is_lost,
+            "{causes:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn broken_services_first_quarter() {
     cases(0).await;

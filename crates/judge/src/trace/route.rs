@@ -466,23 +466,9 @@ const LAST_EPHEMERAL: u16 = 60_999;
 fn default_rules(family: Family) -> Vec<PolicyRule> {
     [(0, "local"), (32766, "main"), (32767, "default")]
         .map(|(priority, table)| PolicyRule {
-            family,
             priority,
-            from: None,
-            to: None,
-            mark: None,
-            iif: None,
-            oif: None,
-            proto: None,
-            source_ports: None,
-            ports: None,
-            users: None,
-            tos: 0,
-            not: false,
-            goto: None,
             table: Some(table.to_owned()),
-            action: String::new(),
-            suppress_prefix: None,
+            ..PolicyRule::main(family)
         })
         .to_vec()
 }

@@ -9,7 +9,7 @@ use foldhash::HashMap;
 
 use super::judge::{Judge, Question, is_of_old};
 use super::neighbours::is_link_local;
-use super::{By, DEFAULT_TTL, Fault, Missing, Obstacle, Ways};
+use super::{By, DEFAULT_TTL, Fault, Missing, Obstacle, Ways, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
@@ -92,6 +92,7 @@ impl Judge<'_> {
             .or_else(nowhere)
             .or_else(unanswered)
             .or_else(stopped)
+            .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
@@ -101,6 +102,52 @@ impl Judge<'_> {
         let node = NodeSnapshot::new(&network.evidence);
         let ttl = node.sysctl().ok()?.get(DEFAULT_TTL)?.parse().ok()?;
         Some((ttl, network.pid))
+    }
+
+    /// Returns the fault of packets to `to` whose gateway has a link-local address that the node is to answer for, as Calico sets it, and
+    /// for which it does not: it needs proxy ARP at the pod's link, and a route to that address by another link.
+    fn silent_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let (gateway, own) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        if !gateway.is_ipv4() || !is_link_local(gateway) || self.places.own(gateway).is_some() {
+            return None;
+        }
+        let mut links = inside.network.links.as_ref()?.all.iter();
+        let peer = links.find(|of| of.name == own)?.peer?;
+        let mut links = self.node.links().ok()?.all.iter();
+        let link = links.find(|of| of.index == peer && of.kind == "veth")?;
+        // Other network plugins set the gateway's neighbour entry themselves.
+        let is_known = node.neighbour_table().map_or_else(
+            |_| !link.name.starts_with("cali"),
+            |all| all.on(gateway, &own).is_some_and(|of| of.mac.is_some()),
+        );
+        if is_known {
+            return None;
+        }
+        let sysctl = self.node.sysctl().ok()?;
+        let keys = [
+            sysctl_of("all", "proxy_arp"),
+            sysctl_of(&link.name, "proxy_arp"),
+        ];
+        let [of_all, of_link] = keys.map(|key| sysctl.get(&key));
+        let no_route = match (of_all, of_link?) {
+            (Some("1"), _) | (_, "1") => true,
+            (Some("0"), "0") => false,
+            _ => return None,
+        };
+        let lookup = Lookup {
+            source: Some(Asked::new(inside.address, None)),
+            input: Some(&link.name),
+            ..Lookup::to(Asked::new(gateway, None))
+        };
+        if no_route && !matches!(self.router.decide(lookup), Decision::Nowhere(_)) {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::ProxyArp {
+            gateway,
+            link: link.name.clone(),
+            no_route,
+        })))
     }
 
     /// Returns the doubt about packets to `to` whose gateway, as the pod has it, is no address of this node and has not been seen.
@@ -132,6 +179,7 @@ impl Judge<'_> {
         let inside = Inside::of(network, address);
         inside.nowhere(to, false).is_some()
             || inside.unanswered(to).is_some()
+            || self.silent_gateway(&inside, to).is_some()
             || self.unknown_gateway(&inside, to).is_some()
     }
 

@@ -176,7 +176,14 @@ impl<'n> Judge<'n> {
             return Some(fault);
         }
         match outcome.verdict {
-            trace::Verdict::Drop | trace::Verdict::Reject => Some(stopped(question, outcome)),
+            trace::Verdict::Drop | trace::Verdict::Reject => {
+                let fault = stopped(question, outcome);
+                let known = match &fault {
+                    Fault::NoRoute { to, refused, .. } => self.wayless(to.ip(), *refused),
+                    _ => None,
+                };
+                known.or(Some(fault))
+            }
             trace::Verdict::Unknown | trace::Verdict::Mixed => {
                 Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
             }
@@ -196,7 +203,8 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))
                     .or_else(|| self.stopped_tunnel(question, outcome))
-                    .or_else(|| self.same_tunnel_end(outcome));
+                    .or_else(|| self.same_tunnel_end(outcome))
+                    .or_else(|| self.other_tunnel_mac(question, outcome));
                 let fault = match fault {
                     Some(certain) if certain.fate() != Fate::Unknown => Some(certain),
                     doubt => {

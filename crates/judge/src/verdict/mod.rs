@@ -31,6 +31,7 @@ mod tc;
 mod tells;
 mod ttl;
 mod tunnel;
+mod wayless;
 mod xfrm;
 
 use std::fmt;
@@ -46,7 +47,9 @@ pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
-pub use obstacle::{Arp, By, DEFAULT_TTL, Obstacle, Which, route_words, sysctl_of};
+pub use obstacle::{
+    Arp, By, DEFAULT_TTL, Obstacle, Wayless, Which, accept_ra_of, route_words, sysctl_of,
+};
 pub use outlook::{Outlook, Worse, foreign_end};
 pub use place::Home;
 pub use ports::REPLY_PORT;

@@ -199,6 +199,35 @@ pub enum Obstacle {
         /// The annotation that has it.
         annotation: &'static str,
     },
+    /// The tunnel's link of a node has another MAC than its Node announces: it discards what comes by the tunnel.
+    TunnelMac {
+        /// The Node that announces it.
+        node: String,
+        /// The tunnel's link on this node.
+        link: String,
+        /// The MAC that it announces.
+        announced: String,
+        /// The MAC that the link has, or of another Node: the one to which this node sends.
+        used: String,
+        /// Whether it is this node's own: those of other nodes send to it.
+        incoming: bool,
+    },
+    /// The node does not answer for the gateway of pods, an address that no machine has.
+    ProxyArp {
+        /// The gateway.
+        gateway: IpAddr,
+        /// The node's link to a pod.
+        link: String,
+        /// Whether proxy ARP is on, but the node has no route to the gateway.
+        no_route: bool,
+    },
+    /// No way leads to an address, although routes or routers have one.
+    Wayless {
+        /// The reason.
+        by: Wayless,
+        /// Whether the client gets an error.
+        refused: bool,
+    },
     /// An entry of IPVS binds a client to a real server that is no endpoint any more.
     Bound {
         /// The client.
@@ -256,6 +285,15 @@ pub enum Obstacle {
         /// The endpoint, if the packets are sent to it, and the program that gets them.
         end: Option<(SocketAddr, Option<String>)>,
     },
+}
+
+/// Why no way leads to an address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Wayless {
+    /// Table main has the route, and no routing policy rule of this family looks it up.
+    NoMain(Family),
+    /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
+    NoAdvertisements(String),
 }
 
 /// What keeps the node and its neighbours on a link from finding each other by ARP.
@@ -354,10 +392,12 @@ impl Obstacle {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
+            | Self::ProxyArp { .. }
             | Self::Unanswered {
                 inside: Some(_), ..
             } => 0,
             Self::OnLink { .. } => 1,
+            Self::Wayless { .. } => 8,
             Self::Bound { .. } => 2,
             Self::ReversePath { .. } | Self::RouteBack { .. } | Self::Taken { end: None, .. } => 3,
             Self::Taken { end: Some(_), .. } => 8,
@@ -369,6 +409,7 @@ impl Obstacle {
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameTunnelEnd { .. }
+            | Self::TunnelMac { .. }
             | Self::Unanswered { .. }
             | Self::DeadNextHop { .. }
             | Self::Arp { .. }
@@ -395,11 +436,15 @@ impl Obstacle {
             | Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
+            | Self::Wayless { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::DeadNextHop { .. } | Self::TwoPods { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
+            | Self::TunnelMac { .. }
+            | Self::ProxyArp { .. }
+            | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::Isolated { .. }
@@ -445,6 +490,11 @@ fn carrier_words((proto, port): (Proto, u16)) -> String {
 /// Returns the sysctl `name` of IPv4 of `link`, as `sysctl` names it: with slashes for the dots of the link.
 pub fn sysctl_of(link: &str, name: &str) -> String {
     format!("net.ipv4.conf.{}.{name}", link.replace('.', "/"))
+}
+
+/// Returns the sysctl of `link` that says whether router advertisements are accepted.
+pub fn accept_ra_of(link: &str) -> String {
+    format!("net.ipv6.conf.{}.accept_ra", link.replace('.', "/"))
 }
 
 impl fmt::Display for Obstacle {
@@ -532,6 +582,57 @@ impl fmt::Display for Obstacle {
                 f,
                 "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
                  packets to its pods do not leave this node"
+            ),
+            Self::TunnelMac {
+                node,
+                link,
+                announced,
+                used,
+                incoming: true,
+            } => write!(
+                f,
+                "{link} has the MAC address {used}, but node {node} announces {announced} for it: {node} discards what other nodes \
+                 send to its pods through the tunnel"
+            ),
+            Self::TunnelMac {
+                node,
+                link,
+                announced,
+                used,
+                incoming: false,
+            } => write!(
+                f,
+                "packets for the pods of node {node} leave by {link} to the MAC address {used}, but {node} announces {announced}: it \
+                 discards them"
+            ),
+            Self::ProxyArp {
+                gateway,
+                no_route: true,
+                ..
+            } => write!(
+                f,
+                "the node does not answer for {gateway}, the gateway of the pods: proxy ARP needs a route to that address, and the \
+                 node has none"
+            ),
+            Self::ProxyArp { gateway, link, .. } => write!(
+                f,
+                "the node does not answer for {gateway}, the gateway of the pod at {link}: {} is 0",
+                sysctl_of(link, "proxy_arp")
+            ),
+            Self::Wayless {
+                by: Wayless::NoMain(family),
+                ..
+            } => write!(
+                f,
+                "no routing policy rule of {family} looks up table main, so its routes are not used"
+            ),
+            Self::Wayless {
+                by: Wayless::NoAdvertisements(link),
+                ..
+            } => write!(
+                f,
+                "the node has no default route of IPv6: it forwards, and {} is 1, so the kernel ignores router advertisements",
+                accept_ra_of(link)
             ),
             Self::Bound {
                 client,

@@ -226,6 +226,11 @@ impl<'n> Judge<'n> {
             Which::Reply | Which::LaterReply => to,
             Which::Sent => first.destination.0,
         };
+        if missing.is_some()
+            && let Some(known) = self.wayless(to, false)
+        {
+            return Some(known);
+        }
         Some(Fault::Obstacle(Box::new(Obstacle::Further {
             which,
             from: first.sent_from,

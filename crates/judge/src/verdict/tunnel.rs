@@ -3,10 +3,14 @@
 
 use std::net::IpAddr;
 
+use serde::Deserialize;
+
 use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle};
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
 use crate::trace::{self, Entry, Flow, Outcome};
 use kpx_node::cluster::Node;
@@ -98,6 +102,65 @@ impl Judge<'_> {
         found
     }
 
+    /// Returns the fault of a packet between pods of two nodes that goes through flannel's VXLAN link if one end of it has another MAC
+    /// address than its Node announces: the receiver discards it.
+    pub(super) fn other_tunnel_mac(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let own = self.places.object()?;
+        let (to, back) = (outcome.destination.0, outcome.sent_from);
+        let is_out = !self.ends_here(outcome);
+        let out = outcome.leaves_by().filter(|_| is_out);
+        let link_back = || match self.router.decide(Lookup::to(Asked::new(back, None))) {
+            Decision::Out { device, .. } => device,
+            _ => None,
+        };
+        let came = (question.flow.entry == Entry::Outside && self.places.is_pod(back))
+            .then(link_back)
+            .flatten();
+        let links = self.node.links().ok()?.all.iter();
+        let of_name = |name: &str| links.clone().find(|of| of.name == name);
+        let is_vxlan = |of: &&Link| of.kind == "vxlan" && of.name.starts_with("flannel");
+        let leaves = out.and_then(of_name).filter(is_vxlan);
+        let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
+        let (link, far) = match (leaves, comes) {
+            (Some(link), _) => (link, to),
+            (None, Some(link)) => (link, back),
+            (None, None) => return None,
+        };
+        let mac = |node: &Node| vtep_mac(node, Family::of(far), link);
+        let fault = |node: &Node, announced, used: &str, incoming| {
+            Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
+                node: node.metadata.name.clone(),
+                link: link.name.clone(),
+                announced,
+                used: used.to_owned(),
+                incoming,
+            })))
+        };
+        if let (Some(announced), Some(used)) = (mac(own), &link.mac)
+            && !announced.eq_ignore_ascii_case(used)
+        {
+            return fault(own, announced, used, true);
+        }
+        let name = self.places.node_of_pod(far)?;
+        let mut nodes = self.node.nodes().ok()?.iter();
+        let other = nodes.find(|of| of.metadata.name == name)?;
+        let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
+            Decision::Out { gateway, .. } => gateway.unwrap_or(far),
+            _ => return None,
+        };
+        let entry = self.node.neighbour_table().ok()?.on(next, &link.name)?;
+        let used = entry.mac.as_deref().filter(|_| entry.permanent)?;
+        let announced = mac(other)?;
+        if announced.eq_ignore_ascii_case(used) {
+            return None;
+        }
+        fault(other, announced, used, false)
+    }
+
     /// Returns the fault of a packet to a pod of another Node that announces this node's address for its tunnels.
     pub(super) fn same_tunnel_end(&self, outcome: &Outcome) -> Option<Fault> {
         let out = outcome.leaves_by()?;
@@ -135,6 +198,29 @@ fn carried_by(link: &Link) -> Option<(Proto, u16)> {
         "ipip" => Some((IPIP, 0)),
         _ => None,
     }
+}
+
+/// What flannel announces of the end of its VXLAN tunnel.
+#[derive(Deserialize)]
+struct Vtep {
+    /// The number of the network.
+    #[serde(rename = "VNI")]
+    vni: Option<u64>,
+    #[serde(rename = "VtepMAC")]
+    mac: String,
+}
+
+/// Returns the MAC address that flannel announces for `link` of `node` and pods of `family`; `None` if it announces none.
+fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
+    let key = match family {
+        Family::V4 => "flannel.alpha.coreos.com/backend-data",
+        Family::V6 => "flannel.alpha.coreos.com/backend-v6-data",
+    };
+    let text = node.metadata.annotations.get(key)?;
+    let vtep: Vtep = serde_json::from_str(text).ok()?;
+    // Two networks have a link each.
+    let is_it = vtep.vni.is_none() || link.vni.is_none() || vtep.vni == link.vni;
+    (is_it && !vtep.mac.is_empty()).then_some(vtep.mac)
 }
 
 /// Returns the address that `node` announces with `annotation`.

@@ -1,7 +1,10 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
 use crate::repair::Repair;
-use crate::verdict::{Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, sysctl_of};
+use crate::verdict::{
+    Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
+};
+use kpx_node::node::routes::PolicyRule;
 
 /// Returns the repairs that remove it.
 pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
@@ -69,6 +72,12 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::OnLink { .. }
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::TunnelMac { .. }
+        | Obstacle::ProxyArp { no_route: true, .. }
+        | Obstacle::Wayless {
+            by: Wayless::NoAdvertisements(_),
+            ..
+        }
         | Obstacle::Unanswered { inside: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::Arp { .. }
@@ -76,6 +85,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Ended { .. }
         | Obstacle::TwoPods { .. }
         | Obstacle::Further { .. } => Vec::new(),
+        Obstacle::ProxyArp { link, .. } => vec![Repair::Set(sysctl_of(link, "proxy_arp"), "1")],
+        Obstacle::Wayless {
+            by: Wayless::NoMain(family),
+            ..
+        } => vec![Repair::AddPolicyRule(Box::new(PolicyRule::main(*family)))],
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]

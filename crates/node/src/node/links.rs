@@ -78,6 +78,10 @@ pub struct Link {
     pub master: Option<String>,
     /// MTU in bytes.
     pub mtu: u32,
+    /// Its MAC address; `None` if not listed.
+    pub mac: Option<String>,
+    /// The number of the network that a VXLAN link carries; `None` if it is not listed.
+    pub vni: Option<u64>,
     /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
@@ -126,6 +130,7 @@ struct RawLink {
     group: Option<String>,
     flags: Vec<String>,
     mtu: u32,
+    address: Option<String>,
     operstate: String,
     master: Option<String>,
     linkinfo: RawInfo,
@@ -143,6 +148,7 @@ impl Default for RawLink {
             group: None,
             flags: Vec::new(),
             mtu: 0,
+            address: None,
             // `ip` prints this if the kernel does not report a state.
             operstate: "UNKNOWN".to_owned(),
             master: None,
@@ -250,6 +256,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
         let tunnel_port = link.linkinfo.data.get("port").and_then(Value::as_u64);
+        let vni = link.linkinfo.data.get("id").and_then(Value::as_u64);
         let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
@@ -269,6 +276,8 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             group: link.group,
             master: link.master,
             mtu: link.mtu,
+            mac: link.address,
+            vni,
             hairpin,
             isolated,
             port_state,

@@ -190,14 +190,13 @@ impl fmt::Display for PolicyRule {
 }
 
 impl PolicyRule {
-    /// Returns the rule before this one with which packets to `range` look up table main, if this one leads to a table.
-    pub fn bypass(&self, range: Cidr) -> Option<Self> {
-        let leads_to_table = self.action.is_empty() && self.table.is_some();
-        (leads_to_table && self.priority > 1).then(|| Self {
-            family: self.family,
-            priority: self.priority - 1,
+    /// Returns the kernel's own rule of `family` that looks up table main.
+    pub fn main(family: Family) -> Self {
+        Self {
+            family,
+            priority: 32766,
             from: None,
-            to: Some(range),
+            to: None,
             mark: None,
             iif: None,
             oif: None,
@@ -211,6 +210,16 @@ impl PolicyRule {
             table: Some("main".to_owned()),
             action: String::new(),
             suppress_prefix: None,
+        }
+    }
+
+    /// Returns the rule before this one with which packets to `range` look up table main, if this one leads to a table.
+    pub fn bypass(&self, range: Cidr) -> Option<Self> {
+        let leads_to_table = self.action.is_empty() && self.table.is_some();
+        (leads_to_table && self.priority > 1).then(|| Self {
+            priority: self.priority - 1,
+            to: Some(range),
+            ..Self::main(self.family)
         })
     }
 

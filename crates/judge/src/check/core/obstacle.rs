@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use super::rule::rule_fix;
 
-use crate::check::Fix;
+use crate::check::{Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Wayless,
+    accept_ra_of, sysctl_of,
 };
-use kpx_node::net::Proto;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::routes::PolicyRule;
 
 /// Returns who sets `what`.
@@ -32,6 +33,14 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
+        Obstacle::TunnelMac { .. } => "flannel",
+        Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
+        Obstacle::ProxyArp { .. } => "sysctl of the node",
+        Obstacle::Wayless {
+            by: Wayless::NoMain(_),
+            ..
+        } => "routing policy rules of the node",
+        Obstacle::Wayless { .. } => "sysctl of the node",
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
@@ -238,6 +247,56 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
             format!("kubectl get nodes -o yaml | grep {annotation}"),
         ),
+        Obstacle::TunnelMac { node, incoming, .. } => {
+            let text = if *incoming {
+                "Restart flannel on this node, so that it announces the link's address. To keep the address, exclude flannel's \
+                 links from MACAddressPolicy in a .link file of systemd."
+            } else {
+                "Restart flannel on this node, so that it reads what the other Node announces; if that is not what the other \
+                 node's link has, restart flannel there first."
+            };
+            Fix::kubectl(
+                text,
+                format!("kubectl get node {node} -o yaml | grep flannel.alpha.coreos.com/backend"),
+            )
+        }
+        Obstacle::ProxyArp {
+            gateway,
+            no_route: true,
+            ..
+        } => Fix::on_node(
+            "Give the node a default route, or a route to the gateway by a link to other nodes, also where its network is configured.",
+            Line::with(format!("ip route add {gateway}/32 dev LINK"), &["LINK"]),
+        ),
+        Obstacle::ProxyArp { link, .. } => Fix::on_node(
+            "Turn proxy ARP on at the pod's link; the network plugin does so when it makes the link, so find out what turned it off.",
+            format!("sysctl -w {}=1", sysctl_of(link, "proxy_arp")),
+        ),
+        Obstacle::Wayless {
+            by: Wayless::NoMain(family),
+            ..
+        } => {
+            let ip = match family {
+                Family::V4 => "ip",
+                Family::V6 => "ip -6",
+            };
+            Fix::on_node(
+                "Add the rule again. systemd-networkd removes rules that it did not make: if it manages the node's links, set \
+                 ManageForeignRoutingPolicyRules=no in /etc/systemd/networkd.conf.",
+                format!("{ip} rule add lookup main priority 32766"),
+            )
+        }
+        Obstacle::Wayless {
+            by: Wayless::NoAdvertisements(link),
+            ..
+        } => {
+            let key = accept_ra_of(link);
+            let text = format!(
+                "Accept router advertisements while the node forwards: the next one brings the route. Write `{key} = 2` to a file of \
+                 /etc/sysctl.d to make it persistent, or configure a default route."
+            );
+            Fix::on_node(text, format!("sysctl -w {key}=2"))
+        }
         Obstacle::Bound {
             server,
             real,

@@ -12,13 +12,14 @@ use crate::check::{
     rule_fix,
 };
 use crate::trace::{self, Hop, Rule, why};
-use crate::verdict::{Arp, By, DEFAULT_TTL};
+use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
     sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
+use kpx_node::node::routes::PolicyRule;
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "SY16",
@@ -401,6 +402,10 @@ fn sysctl(what: &Obstacle) -> Option<String> {
             ..
         } => Some(key.clone()),
         Obstacle::Ttl { pod: None, .. } => Some(DEFAULT_TTL.to_owned()),
+        Obstacle::Wayless {
+            by: Wayless::NoAdvertisements(link),
+            ..
+        } => Some(accept_ra_of(link)),
         _ => None,
     }
 }
@@ -414,6 +419,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Tc { link, .. }
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
+        | Obstacle::TunnelMac { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
         }
@@ -439,6 +445,9 @@ fn about(what: &Obstacle) -> Subject {
             ..
         }
         | Obstacle::Unanswered { address, .. }
+        | Obstacle::ProxyArp {
+            gateway: address, ..
+        }
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
         | Obstacle::TwoPods { address, .. }
@@ -460,5 +469,12 @@ fn about(what: &Obstacle) -> Subject {
                 .map_or_else(String::new, ToString::to_string),
         },
         Obstacle::NoLocalPort { .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::Wayless { by, .. } => match by {
+            Wayless::NoMain(family) => Subject::RoutingRule {
+                priority: PolicyRule::main(*family).priority,
+                rule: PolicyRule::main(*family).to_string(),
+            },
+            Wayless::NoAdvertisements(link) => Subject::sysctl(accept_ra_of(link)),
+        },
     }
 }

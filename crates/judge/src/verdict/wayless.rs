@@ -1,0 +1,98 @@
+//! Why a node has no way to an address, beyond a route that is missing: no rule looks up table main, or the kernel ignores the router
+//! advertisements that bring the default route.
+
+use std::net::IpAddr;
+
+use super::judge::Judge;
+use super::{Fault, Obstacle, Wayless};
+use kpx_node::net::Family;
+use kpx_node::node::routes::{PolicyRule, Route};
+
+impl Judge<'_> {
+    /// Returns the fault of packets to `to`, to which no route leads, if the reason is certain; `refused` if their sender gets an error.
+    pub(super) fn wayless(&self, to: IpAddr, refused: bool) -> Option<Fault> {
+        let by = if self.lacks_main(to)? {
+            Wayless::NoMain(Family::of(to))
+        } else {
+            Wayless::NoAdvertisements(self.deaf_to_routers(to)?.to_owned())
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::Wayless { by, refused })))
+    }
+
+    /// Returns whether table main has a route to `to` and no rule looks it up; `None` if another route or rule may end the packets.
+    fn lacks_main(&self, to: IpAddr) -> Option<bool> {
+        let family = Family::of(to);
+        let routes = &self.node.routes().ok()?.all;
+        let leads = |of: &&Route| of.family == family && of.destination.contains(to);
+        let ends = |of: &Route| {
+            matches!(
+                of.kind.as_str(),
+                "blackhole" | "unreachable" | "prohibit" | "throw"
+            )
+        };
+        if routes.iter().filter(leads).any(ends) {
+            return None;
+        }
+        let Ok(rules) = self.node.rules() else {
+            return Some(false);
+        };
+        let ours = rules.all.iter().filter(|of| of.family == family);
+        let mut ours = ours.peekable();
+        if ours.peek().is_none() {
+            return Some(false);
+        }
+        let ours: Vec<&PolicyRule> = ours.collect();
+        if ours.iter().any(|of| of.table.is_none()) {
+            return None;
+        }
+        let has_route = routes.iter().filter(leads).any(|of| {
+            matches!(of.table.as_str(), "main" | "254")
+                && matches!(of.kind.as_str(), "unicast" | "")
+                && !of.flags.iter().any(|flag| flag == "dead")
+        });
+        Some(has_route && !ours.iter().any(|of| looks_up_main(of)))
+    }
+
+    /// Returns the link to other nodes whose router advertisements the kernel ignores because it forwards, if `to` needs a default
+    /// route and none exists.
+    fn deaf_to_routers(&self, to: IpAddr) -> Option<&str> {
+        if to.is_ipv4() || self.places.is_pod(to) {
+            return None;
+        }
+        let routes = &self.node.routes().ok()?.all;
+        let is_default = |of: &Route| {
+            of.family == Family::V6
+                && of.destination.prefix == 0
+                && matches!(of.kind.as_str(), "unicast" | "")
+        };
+        if routes.iter().any(is_default) {
+            return None;
+        }
+        let sysctl = self.node.sysctl().ok()?;
+        let addresses = &self.node.addresses().ok()?.all;
+        let is_on = |link: &str, name: &str| {
+            let key = format!("net.ipv6.conf.{}.{name}", link.replace('.', "/"));
+            sysctl.get(&key) == Some("1")
+        };
+        let has_global = |link: &str| {
+            let mut own = addresses.iter().filter(|of| of.link == link);
+            own.any(|of| of.addr.addr.is_ipv6() && of.scope == "global")
+        };
+        let mut links = self.places.links_of_node().into_iter();
+        links.find(|link| has_global(link) && is_on(link, "accept_ra") && is_on(link, "forwarding"))
+    }
+}
+
+/// Returns whether every packet that gets to `rule` is looked up in table main.
+fn looks_up_main(rule: &PolicyRule) -> bool {
+    let every = PolicyRule {
+        priority: rule.priority,
+        ..PolicyRule::main(rule.family)
+    };
+    *rule == every
+        || *rule
+            == PolicyRule {
+                table: Some("254".to_owned()),
+                ..every
+            }
+}
