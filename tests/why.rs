@@ -759,7 +759,7 @@ async fn an_endpoint_that_kube_proxy_serves_itself_is_named() {
     // A NodePort of this node, and the cluster IP of another Service.
     let node_port = |text: &str| {
         slices(text, "hostnet", |slice| {
-            slice["ports"][0]["port"] = json!(30080)
+            slice["ports"][0]["port"] = json!(30080);
         })
     };
     let rules = |text: &str| text.replace("10.0.2.15:9100", "10.0.2.15:30080");

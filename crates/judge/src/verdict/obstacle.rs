@@ -365,6 +365,7 @@ impl By {
     }
 
     /// Returns the same for packets from outside to `at`.
+    #[must_use]
     pub fn from_outside(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
         let packets = if self.is_of_input {
             Accepted::To(at, proto)
@@ -397,10 +398,9 @@ impl Obstacle {
                 inside: Some(_), ..
             } => 0,
             Self::OnLink { .. } => 1,
-            Self::Wayless { .. } => 8,
             Self::Bound { .. } => 2,
             Self::ReversePath { .. } | Self::RouteBack { .. } | Self::Taken { end: None, .. } => 3,
-            Self::Taken { end: Some(_), .. } => 8,
+            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } => 8,
             Self::Deaf { .. }
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }

@@ -15,6 +15,7 @@ use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
 use kpx_node::node::bpf::Bpf;
+use kpx_node::node::links;
 use kpx_node::node::tc::{Does, Filter, Keys, Loss, Side, Tc};
 
 /// A packet at one side of a link.
@@ -212,7 +213,7 @@ impl Judge<'_> {
     fn carriers(&self, tunnel: &str) -> BTreeSet<&str> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         let mut links = links.iter().filter(|of| of.name == tunnel);
-        if links.any(|of| of.is_tunnel()) {
+        if links.any(links::Link::is_tunnel) {
             self.places.links_of_node()
         } else {
             BTreeSet::new()

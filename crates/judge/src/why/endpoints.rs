@@ -391,6 +391,7 @@ mod tests {
             wanted: "http".to_owned(),
             names: vec!["web".to_owned()],
             slices: vec!["web-1".to_owned()],
+            writer: Writer::Other,
         };
         for number in [None, Some(json!(8080)), Some(json!("8080"))] {
             assert_eq!(of(number), by_name);
@@ -406,6 +407,7 @@ mod tests {
             wanted: "http (TCP)".to_owned(),
             names: vec!["http (UDP)".to_owned()],
             slices: vec!["web-1".to_owned()],
+            writer: Writer::Other,
         };
         let found = lack(&service, "http", None, Family::V4, objects(&other)).0;
         assert_eq!(found, by_protocol);

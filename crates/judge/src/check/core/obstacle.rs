@@ -23,24 +23,28 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             by: Arp::Ignored(_),
             ..
         }
-        | Obstacle::Ttl { pod: None, .. } => "sysctl of the node",
-        Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
-        Obstacle::RouteBack { home: None, .. } | Obstacle::DeadNextHop { .. } => {
-            "routes of the node"
+        | Obstacle::Ttl { pod: None, .. }
+        | Obstacle::ProxyArp {
+            no_route: false, ..
         }
+        | Obstacle::Wayless {
+            by: Wayless::NoAdvertisements(_),
+            ..
+        } => "sysctl of the node",
+        Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
+        Obstacle::RouteBack { home: None, .. }
+        | Obstacle::DeadNextHop { .. }
+        | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
         Obstacle::Taken { .. } => "addresses of the node",
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
-        Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
-        Obstacle::ProxyArp { .. } => "sysctl of the node",
         Obstacle::Wayless {
             by: Wayless::NoMain(_),
             ..
         } => "routing policy rules of the node",
-        Obstacle::Wayless { .. } => "sysctl of the node",
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
