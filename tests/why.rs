@@ -746,7 +746,7 @@ async fn a_slice_with_an_address_that_no_pod_has_is_corrected_where_it_is_writte
     let cause = cause_beside_a_pod(&left, "shop/cart").await;
     assert_eq!(
         (&cause["cause"], &cause["writer"]),
-        (&json!("no-pod"), &json!("nobody"))
+        (&json!("no-pod"), &json!("former"))
     );
     assert_eq!(
         cause["fix"]["command"],
