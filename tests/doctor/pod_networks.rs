@@ -146,7 +146,7 @@ async fn a_pod_that_a_routing_policy_rule_leads_away_from_is_lost() {
         let (fate, sentence, fix) = why(&dir, "demo/web").await;
         assert_ne!(fate, "works", "{sentence}");
         assert!(sentence.contains("by vpn0 leads elsewhere"), "{sentence}");
-        let command = "ip rule add from all to 10.244.1.0/24 lookup main priority 5269";
+        let command = "ip rule add from all to 10.244.0.0/16 lookup main priority 5269";
         assert!(fix.contains(command), "{fix}");
     }
 }

@@ -245,25 +245,11 @@ pub(crate) const MORE: &[Row] = &[
              ip route add default dev vpn0 table 52 && ip route add throw 10.210.0.0/24 table 52 && ip rule add priority 5270 lookup 52",
         )],
         back: &[Node(
-            "ip rule del priority 5270; while ip rule del priority 5269; do :; done; ip link del vpn0",
+            "ip rule del priority 5270; while ip rule del priority 5269; do :; done; ip link del vpn0; ip route flush table 52",
         )],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", All)),
         says: &["vpn0"],
-        ..ROW
-    },
-    Row {
-        name: "host-network-harmless",
-        breaks: &[Objects(
-            "apiVersion: v1\nkind: Service\nmetadata: {name: health, namespace: kube-system}\n\
-             spec: {clusterIP: 10.96.77.8, selector: {k8s-app: kube-proxy}, ports: [{port: 80, targetPort: 10256}]}\n",
-        )],
-        back: &[Kubectl(
-            "-n kube-system delete service/health --ignore-not-found",
-        )],
-        asked: &["kube-system/health"],
-        sent: Some(Sent(W1, "10.96.77.8:80", Nobody)),
-        mend: Back,
         ..ROW
     },
     Row {

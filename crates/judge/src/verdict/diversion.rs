@@ -4,11 +4,23 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use super::place::pod_ranges;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router, Transport};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
+
+/// Returns the widest known range of pods with `addr`: that of all nodes, if it is known.
+pub fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
+    let config = node.proxy_config().ok();
+    let of_cluster = config.iter().flat_map(|of| of.cluster_cidr.split(','));
+    let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+    let nodes = node.nodes().into_iter().flatten();
+    let all = of_cluster.chain(nodes.flat_map(pod_ranges));
+    let known = all.filter(|range: &Cidr| range.contains(addr));
+    known.min_by_key(|range| range.prefix)
+}
 
 /// A route or routing policy rule that may end packets or send them elsewhere.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use foldhash::{HashMap, HashSet};
 
+use super::diversion::pods_with;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::{Fault, Missing, Obstacle};
@@ -321,10 +322,9 @@ impl Judge<'_> {
         found
     }
 
-    /// Returns the rule that would lead packets to the node's pods, of which `pod` is one, past the rule for the table of `route`.
+    /// Returns the rule that would lead packets to pods, of which `pod` is one, past the rule for the table of `route`.
     fn before(&self, route: &Route, pod: IpAddr) -> Option<Box<PolicyRule>> {
-        let mut own = self.pod_ranges().iter();
-        let range = own.find(|range| range.contains(pod))?;
+        let range = pods_with(self.node, pod)?;
         let is_default = matches!(route.table.as_str(), "main" | "local" | "default");
         let mut rules = self.node.rules().ok()?.all.iter();
         let leads_there = |of: &&PolicyRule| {
@@ -333,7 +333,7 @@ impl Judge<'_> {
                 && of.action.is_empty()
                 && of.table.as_ref() == Some(&route.table)
         };
-        rules.find(leads_there)?.bypass(*range).map(Box::new)
+        rules.find(leads_there)?.bypass(range).map(Box::new)
     }
 
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {

@@ -43,7 +43,7 @@ pub enum Obstacle {
         link: String,
         /// The route, if one exists.
         route: Option<Box<Route>>,
-        /// The routing policy rule that would lead packets to the node's pods past a rule for the route's table.
+        /// The routing policy rule that would lead packets to pods past a rule for the route's table.
         before: Option<Box<PolicyRule>>,
         /// The Node to which the address belongs, if that is another one: it needs the route.
         home: Option<Box<Home>>,

@@ -13,7 +13,9 @@ use crate::check::{Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
-use crate::verdict::{Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT};
+use crate::verdict::{
+    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, pods_with,
+};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::{Mode, nftables};
 use kpx_node::cluster::Service;
@@ -449,9 +451,8 @@ impl Look<'_> {
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
         let is_astray = matches!(fault, Fault::WrongWay { .. });
         for of in Diversion::all_of(self.node, &ends) {
-            let mut own = self.judge.pod_ranges().iter();
-            let range = own.find(|range| is_astray && range.contains(of.end.ip()));
-            let bypass = range.and_then(|range| of.by.bypass(*range));
+            let range = pods_with(self.node, of.end.ip()).filter(|_| is_astray);
+            let bypass = range.and_then(|range| of.by.bypass(range));
             if let Some(rule) = bypass {
                 found.push(Candidate {
                     what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),

@@ -437,7 +437,7 @@ pub fn diversion_fix(removal: String) -> Fix {
 /// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.
 pub fn bypass_fix(bypass: &PolicyRule) -> Fix {
     Fix::on_node(
-        "Let packets to the node's pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
+        "Let packets to pods look up table main before the rule that leads them elsewhere. Repeat it at boot, or set it in \
          the configuration of the program that made that rule.",
         bypass.addition(),
     )

@@ -15,10 +15,10 @@ use crate::trace::{self, Hop, Rule, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
-    sysctl_of,
+    pods_with, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Cidr, Family};
+use kpx_node::net::Family;
 use kpx_node::node::routes::PolicyRule;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -318,10 +318,7 @@ impl Look<'_, '_> {
         seen: Proof,
     ) -> Option<Named> {
         let of = self.ways.diverted(to, source, directly)?;
-        let node = self.facts.this_node().ok();
-        let ranges = node.iter().flat_map(|node| &node.spec.pod_cidrs);
-        let mut ranges = ranges.filter_map(|text| text.parse::<Cidr>().ok());
-        let range = ranges.find(|range| directly && range.contains(to.ip()));
+        let range = pods_with(self.facts.node, to.ip()).filter(|_| directly);
         let bypass = range.and_then(|range| of.by.bypass(range));
         Some(Named {
             about: diverter(&of.by),
