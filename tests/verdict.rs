@@ -449,6 +449,16 @@ const KNOWN_HOLES: &[(&str, Item, &str)] = &[
         Item::Pods,
         "only the objects of pods tell that one here has an address of another Node's range",
     ),
+    (
+        "healthy-cilium-beside",
+        Item::Bpf,
+        "bundles of before this item are judged by the rules alone",
+    ),
+    (
+        "kp17-cilium-beside",
+        Item::Bpf,
+        "bundles of before this item are judged by the rules alone",
+    ),
 ];
 
 #[test]
