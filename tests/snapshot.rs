@@ -107,8 +107,10 @@ fn names(evidence: &Evidence) -> BTreeSet<String> {
     found
 }
 
-fn words(text: &str) -> BTreeSet<&str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+/// The words of an item; names of sysctls are whole ones.
+fn words(item: Item, text: &str) -> BTreeSet<&str> {
+    let is_part = |c: char| c == '-' || c == '_' && item == Item::Sysctl;
+    text.split(|c: char| !c.is_ascii_alphanumeric() && !is_part(c))
         .collect()
 }
 
@@ -137,7 +139,7 @@ pub(crate) fn redaction_leaves_nothing(recorded: &[String]) {
             let Ok(text) = read else { continue };
             let left: Vec<_> = addresses(text).intersection(&gone).copied().collect();
             assert_eq!(left, Vec::<IpAddr>::new(), "{name} {item}");
-            let words = words(text);
+            let words = words(item, text);
             let left: Vec<_> = names
                 .iter()
                 .filter(|n| words.contains(n.as_str()))

@@ -15,7 +15,7 @@ const COMMENTS: &str = "+ -> @no-endpoint-nodeports @no-endpoint-services Active
     localnet mark masq masquerade must no node nodeport nodeports non-local not of off-cluster on or other outside packet packets \
     pod pods port portal portals ports postrouting purpose redirect reject requiring route rule rules service services \
     session set short-circuit solving source sourceRange src subject tcp that the this to traffic udp unallocated vmap \
-    will with xlb DEFAULT";
+    will with xlb DEFAULT NodeLocal DNS Cache: skip allow";
 
 /// Words of kube-proxy's, the kernel's and kpx's messages.
 const MESSAGES: &str = "BUG BridgeInterface CPU ClusterCIDR InterfaceNamePrefix NodeCIDR Another Kernel Proxier Proxy Using Unmaintained Warning a an app asked back before build can case \

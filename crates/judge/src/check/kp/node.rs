@@ -68,6 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nodes,
             Item::Addresses,
             Item::Pods,
+            Item::Services,
         ]],
         caused_by: &[],
         run: prefixes,
