@@ -343,7 +343,10 @@ impl Judge<'_> {
     pub(crate) fn node_of(&self, addr: IpAddr) -> Option<String> {
         match self.places.holder(addr) {
             Some(Holder::Node(name)) => Some(name.clone()),
-            _ => self.places.node_of_pod(addr).map(str::to_owned),
+            _ => self
+                .places
+                .node_of_pod(addr)
+                .map(|of| of.metadata.name.clone()),
         }
     }
 
@@ -363,9 +366,11 @@ impl Judge<'_> {
         let mut endpoints = endpoints.filter(|of| of.addr == at);
         let by_slice = endpoints.find_map(|of| of.node.as_deref().map(str::to_owned));
         let by_gateway = outcome.gateway.and_then(node_at);
-        let end = by_slice
-            .or_else(|| node_at(at.ip()))
-            .or_else(|| self.places.node_of_pod(at.ip()).map(str::to_owned));
+        let end = by_slice.or_else(|| node_at(at.ip())).or_else(|| {
+            self.places
+                .node_of_pod(at.ip())
+                .map(|of| of.metadata.name.clone())
+        });
         // Its own pods are here, whatever the way to them is.
         let end = end.filter(|node| Some(node) != own.as_ref())?;
         Some(

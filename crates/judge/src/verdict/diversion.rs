@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use super::place::pod_ranges;
+use super::place::ranges_of_all_pods;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router, Transport};
 use kpx_node::net::{Cidr, Family, Proto};
@@ -12,14 +12,11 @@ use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
 
 /// Returns the widest known range of pods with `addr`: that of all nodes, if it is known.
-pub fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
-    let config = node.proxy_config().ok();
-    let of_cluster = config.iter().flat_map(|of| of.cluster_cidr.split(','));
-    let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
-    let nodes = node.nodes().into_iter().flatten();
-    let all = of_cluster.chain(nodes.flat_map(pod_ranges));
-    let known = all.filter(|range: &Cidr| range.contains(addr));
-    known.min_by_key(|range| range.prefix)
+pub(super) fn pods_with(node: &NodeSnapshot<'_>, addr: IpAddr) -> Option<Cidr> {
+    let known = ranges_of_all_pods(node).into_iter();
+    known
+        .filter(|range| range.contains(addr))
+        .min_by_key(|range| range.prefix)
 }
 
 /// A route or routing policy rule that may end packets or send them elsewhere.
@@ -50,17 +47,17 @@ impl Diverter {
             Self::Rule(rule) => rule.removal(),
         }
     }
-
-    /// Returns the rule that leads packets to `range` past it, if it is a rule that leads to a table.
-    pub fn bypass(&self, range: Cidr) -> Option<PolicyRule> {
-        match self {
-            Self::Route(_) => None,
-            Self::Rule(rule) => rule.bypass(range),
-        }
-    }
 }
 
 impl Diversion {
+    /// Returns the rule that leads packets to pods past it, if it is a rule that leads to a table and the end is a pod.
+    pub fn bypass(&self, node: &NodeSnapshot<'_>) -> Option<PolicyRule> {
+        match &self.by {
+            Diverter::Route(_) => None,
+            Diverter::Rule(rule) => rule.bypass(pods_with(node, self.end.ip())?),
+        }
+    }
+
     /// Returns those of `node` that packets to one of `ends` may meet.
     pub fn all_of(node: &NodeSnapshot<'_>, ends: &[SocketAddr]) -> Vec<Self> {
         let end_in = |net: Cidr| ends.iter().find(|at| net.contains(at.ip())).copied();
@@ -140,9 +137,9 @@ impl<'n> Ways<'n> {
                 Decision::Out {
                     device, gateway, ..
                 } => {
-                    let by = || device.as_deref().into_iter().collect::<Vec<_>>();
+                    let devices: Vec<&str> = device.as_deref().into_iter().collect();
                     let pod = Asked::new(to.ip(), None);
-                    !directly || gateway.is_none() && router.home(pod, &by()).is_none()
+                    !directly || gateway.is_none() && router.home(pod, &devices).is_none()
                 }
                 Decision::Local { .. } | Decision::Nowhere(_) | Decision::Unknown(_) => false,
             }

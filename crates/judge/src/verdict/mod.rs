@@ -41,7 +41,7 @@ use serde::Serialize;
 pub use across::{Across, Arrival, Far, Onward};
 pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
-pub use diversion::{Diversion, Diverter, Ways, pods_with};
+pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
 pub use link_state::LinkState;

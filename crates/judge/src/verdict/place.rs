@@ -127,16 +127,7 @@ impl<'n> Places<'n> {
                 services.entry(addr).or_insert_with(name);
             }
         }
-        let config = node.proxy_config().ok();
-        let of_cluster = config
-            .into_iter()
-            .flat_map(|config| config.cluster_cidr.split(','));
-        let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
-        let pods_anywhere: Vec<Cidr> = nodes
-            .iter()
-            .flat_map(pod_ranges)
-            .chain(of_cluster)
-            .collect();
+        let pods_anywhere = ranges_of_all_pods(node);
         let mut pods_here = object.map_or_else(Vec::new, pod_ranges);
         let is_whole = !pods_here.is_empty();
         if !is_whole {
@@ -203,10 +194,9 @@ impl<'n> Places<'n> {
     }
 
     /// Returns the Node in whose range of pods `addr` is.
-    pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&str> {
+    pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&'n Node> {
         let mut nodes = self.node.nodes().ok()?.iter();
-        let node = nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))?;
-        Some(&node.metadata.name)
+        nodes.find(|node| pod_ranges(node).iter().any(|range| range.contains(addr)))
     }
 
     /// Returns the home of the address of a pod of this node that lies in the range of another Node's pods, if this node has a route
@@ -218,9 +208,7 @@ impl<'n> Places<'n> {
         if own.is_empty() || own.iter().any(|range| range.contains(addr)) {
             return None;
         }
-        let name = self.node_of_pod(addr)?;
-        let mut nodes = self.node.nodes().ok()?.iter();
-        let node = nodes.find(|of| of.metadata.name == name)?;
+        let node = self.node_of_pod(addr)?;
         let mut ranges = pod_ranges(node).into_iter();
         let range = ranges.find(|range| range.contains(addr))?;
         let mut routes = self.node.routes().ok()?.all.iter();
@@ -228,7 +216,7 @@ impl<'n> Places<'n> {
             route.kind == "unicast" && route.destination == range && route.gateway.is_some()
         };
         routes.any(leads_there).then(|| Home {
-            node: name.to_owned(),
+            node: node.metadata.name.clone(),
             range,
             own,
         })
@@ -474,6 +462,15 @@ fn has_own_address(pod: &Pod) -> bool {
 
 fn has_ended(pod: &Pod) -> bool {
     matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
+}
+
+/// Returns the ranges of pods that the Nodes and kube-proxy's configuration have.
+pub(super) fn ranges_of_all_pods(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
+    let config = node.proxy_config().ok();
+    let of_cluster = config.iter().flat_map(|of| of.cluster_cidr.split(','));
+    let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+    let nodes = node.nodes().into_iter().flatten();
+    nodes.flat_map(pod_ranges).chain(of_cluster).collect()
 }
 
 pub(super) fn pod_ranges(node: &Node) -> Vec<Cidr> {

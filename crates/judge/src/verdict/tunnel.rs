@@ -46,14 +46,9 @@ impl Judge<'_> {
         let out = outcome.leaves_by()?;
         let links = self.node.links().ok()?.all.iter();
         let (proto, port) = carried_by(links.into_iter().find(|of| of.name == out)?)?;
-        let name = self.places.node_of_pod(outcome.destination.0)?;
-        let own = self.places.object()?;
-        let mut nodes = self.node.nodes().ok()?.iter();
-        let other = nodes.find(|of| of.metadata.name == name)?;
-        if other.metadata.name == own.metadata.name {
-            return None;
-        }
-        let key = (out.to_owned(), name.to_owned());
+        let (own, other) = self.both_ends(outcome)?;
+        let name = &other.metadata.name;
+        let key = (out.to_owned(), name.clone());
         if let Some(known) = self.tunnels.borrow().get(&key) {
             return known.clone();
         }
@@ -90,7 +85,7 @@ impl Judge<'_> {
             Some(Fault::Obstacle(Box::new(Obstacle::Tunnel {
                 link: out.to_owned(),
                 carrier: (proto, port),
-                node: name.to_owned(),
+                node: name.clone(),
                 peer,
                 incoming,
                 reason,
@@ -100,6 +95,13 @@ impl Judge<'_> {
         let found = stopped.next();
         self.tunnels.borrow_mut().insert(key, found.clone());
         found
+    }
+
+    /// Returns this Node, and the other one to whose pods the packet goes.
+    fn both_ends(&self, outcome: &Outcome) -> Option<(&Node, &Node)> {
+        let other = self.places.node_of_pod(outcome.destination.0)?;
+        let own = self.places.object()?;
+        (other.metadata.name != own.metadata.name).then_some((own, other))
     }
 
     /// Returns the fault of a packet between pods of two nodes that goes through flannel's VXLAN link if one end of it has another MAC
@@ -145,9 +147,7 @@ impl Judge<'_> {
         {
             return fault(own, announced, used, true);
         }
-        let name = self.places.node_of_pod(far)?;
-        let mut nodes = self.node.nodes().ok()?.iter();
-        let other = nodes.find(|of| of.metadata.name == name)?;
+        let other = self.places.node_of_pod(far)?;
         let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
             Decision::Out { gateway, .. } => gateway.unwrap_or(far),
             _ => return None,
@@ -167,18 +167,12 @@ impl Judge<'_> {
         if self.node.links().is_err() || !self.is_tunnel(out) {
             return None;
         }
-        let name = self.places.node_of_pod(outcome.destination.0)?;
-        let own = self.places.object()?;
-        let nodes = self.node.nodes().ok()?;
-        let other = nodes.iter().find(|of| of.metadata.name == name)?;
-        if other.metadata.name == own.metadata.name {
-            return None;
-        }
+        let (own, other) = self.both_ends(outcome)?;
         ANNOTATIONS.iter().find_map(|annotation| {
             let address = announced(other, annotation);
             let address = address.filter(|_| address == announced(own, annotation))?;
             Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
-                node: name.to_owned(),
+                node: other.metadata.name.clone(),
                 address,
                 annotation,
             })))

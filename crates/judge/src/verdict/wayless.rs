@@ -37,11 +37,10 @@ impl Judge<'_> {
             return Some(false);
         };
         let ours = rules.all.iter().filter(|of| of.family == family);
-        let mut ours = ours.peekable();
-        if ours.peek().is_none() {
+        let ours: Vec<&PolicyRule> = ours.collect();
+        if ours.is_empty() {
             return Some(false);
         }
-        let ours: Vec<&PolicyRule> = ours.collect();
         if ours.iter().any(|of| of.table.is_none()) {
             return None;
         }

@@ -13,9 +13,7 @@ use crate::check::{Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
-use crate::verdict::{
-    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, pods_with,
-};
+use crate::verdict::{Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::{Mode, nftables};
 use kpx_node::cluster::Service;
@@ -451,9 +449,7 @@ impl Look<'_> {
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
         let is_astray = matches!(fault, Fault::WrongWay { .. });
         for of in Diversion::all_of(self.node, &ends) {
-            let range = pods_with(self.node, of.end.ip()).filter(|_| is_astray);
-            let bypass = range.and_then(|range| of.by.bypass(range));
-            if let Some(rule) = bypass {
+            if let Some(rule) = of.bypass(self.node).filter(|_| is_astray) {
                 found.push(Candidate {
                     what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),
                     repairs: vec![Repair::AddPolicyRule(Box::new(rule))],

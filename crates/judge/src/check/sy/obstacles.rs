@@ -15,7 +15,7 @@ use crate::trace::{self, Hop, Rule, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
-    pods_with, sysctl_of,
+    sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -318,8 +318,7 @@ impl Look<'_, '_> {
         seen: Proof,
     ) -> Option<Named> {
         let of = self.ways.diverted(to, source, directly)?;
-        let range = pods_with(self.facts.node, to.ip()).filter(|_| directly);
-        let bypass = range.and_then(|range| of.by.bypass(range));
+        let bypass = of.bypass(self.facts.node).filter(|_| directly);
         Some(Named {
             about: diverter(&of.by),
             name: None,

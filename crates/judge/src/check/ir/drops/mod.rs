@@ -27,8 +27,7 @@ use kpx_node::backend::nftables::model::Ruleset;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::software::Maker;
-use kpx_node::owner::software::is_node_local_dns;
+use kpx_node::owner::software::{Maker, is_node_local_dns};
 use kpx_node::owner::{EndpointState, Owners, Port, Role};
 use sources::Sources;
 
