@@ -7,6 +7,7 @@ mod causes;
 mod config;
 mod credentials;
 mod dnat;
+mod ends;
 mod foreign;
 pub(crate) mod formats;
 mod ids;

@@ -657,8 +657,11 @@ async fn cases(part: usize) {
         assert_eq!(first["cause"], case.cause, "{}: {ran}", case.name);
         assert_eq!(first["sentence"], report["sentence"], "{}", case.name);
         let command = first["fix"]["command"].as_str();
-        let command = command.unwrap_or_else(|| panic!("{}: no command", case.name));
-        assert_understood(case.name, command);
+        let text = first["fix"]["text"].as_str().unwrap_or_default();
+        assert!(!text.is_empty(), "{}: no fix", case.name);
+        if let Some(command) = command {
+            assert_understood(case.name, command);
+        }
         let page = why_in(dir.path(), case.args).await;
         insta::assert_snapshot!(case.name, page);
     }

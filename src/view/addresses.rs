@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{Gaps, Joined};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::owner::{Role, Source};
 
@@ -86,7 +87,10 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                     ports: ports.into_iter().collect(),
                 })
                 .collect(),
-            extra: (!extra || joined.owners.source == Source::Api).then_some(extra),
+            extra: (!extra
+                || joined.owners.source == Source::Api
+                    && joined.node.evidence().part(Item::Services).is_none())
+            .then_some(extra),
         })
     });
     let mut rows: Vec<_> = rows.collect();

@@ -68,7 +68,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         });
     }
     let known = Known {
-        services: joined.owners.source == Source::Api,
+        services: joined.owners.source == Source::Api
+            && joined.node.evidence().part(Item::Services).is_none(),
         slices: joined.node.slices().is_ok()
             && joined.node.evidence().part(Item::EndpointSlices).is_none(),
     };

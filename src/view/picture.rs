@@ -489,6 +489,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
             | Missing::External { .. }
             | Missing::Undeclared { .. }
             | Missing::Unready { .. }
+            | Missing::Waiting { .. }
             | Missing::Silent { .. } => Stage::Endpoint,
         },
     }

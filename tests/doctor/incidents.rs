@@ -161,7 +161,7 @@ const INCIDENTS: &[Incident] = &[
         first: (
             "CN06",
             "leads the hostPort to 10.244.1.50, which no pod on this node has",
-            "iptables -t nat -D CNI-HOSTPORT-DNAT 1",
+            "iptables -t nat -D CNI-HOSTPORT-DNAT -p tcp",
         ),
         below: &[],
         silent: &[],

@@ -32,8 +32,8 @@ fn is_title(line: &&str) -> bool {
 const TALLER: [(&str, usize); 4] = [
     ("cn13-orphaned-programs", 26),
     ("faults-settings", 30),
-    ("faults-traffic", 32),
-    ("ir16-foreign-drops", 26),
+    ("faults-traffic", 30),
+    ("ir16-foreign-drops", 25),
 ];
 
 /// The rows of a terminal of 80 columns that `page` takes.

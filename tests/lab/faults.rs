@@ -10,13 +10,15 @@ use crate::row::{ROW, Row, Sent};
 
 const W1: crate::row::From = Pod("w1");
 
-/// Runs `$2…` in the network of the pod with address `$1`.
+/// Finds a program of the pod with address `$1`, one with the argument `$2` if that is given, and runs `$2…` in its network.
 macro_rules! in_pod {
     () => {
-        "in_pod() { at=$1; shift; for of in /proc/[0-9]*; do \
+        "pid_of() { for of in /proc/[0-9]*; do \
              grep -q '^/app' $of/cmdline 2>/dev/null || continue; \
-             grep -q -e \"-- $at\\$\" $of/net/fib_trie || continue; \
-             nsenter --net=$of/ns/net \"$@\"; return; done; return 1; }; "
+             grep -q -e \"$2\" $of/cmdline || continue; \
+             grep -q -e \"-- $1\\$\" $of/net/fib_trie || continue; \
+             echo ${of#/proc/}; return; done; return 1; }; \
+         in_pod() { pid=$(pid_of $1) || return 1; shift; nsenter --net=/proc/$pid/ns/net \"$@\"; }; "
     };
 }
 
@@ -51,7 +53,7 @@ macro_rules! by_hand {
     };
 }
 
-const HAND_AWAY: &[crate::row::Act] = &[Kubectl(
+pub(crate) const HAND_AWAY: &[crate::row::Act] = &[Kubectl(
     "delete service/hand endpointslice/hand --ignore-not-found",
 )];
 

@@ -26,7 +26,9 @@ mod faults;
 mod image;
 mod ipvs;
 mod lab;
+#[macro_use]
 mod more;
+mod corners;
 mod row;
 mod run;
 mod scenarios;

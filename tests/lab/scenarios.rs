@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::corners::CORNERS;
 use crate::faults::FAULTS;
 use crate::lab::{Lab, NODES, STATIC};
 use crate::more::MORE;
@@ -561,9 +562,15 @@ fn why(lab: &Lab) -> String {
     format!("{broken} Services")
 }
 
+/// Tries every fault in this mode, and returns how many there were.
+fn try_faults(lab: &Lab, mode: &str) -> usize {
+    let all = [FAULTS, MORE, CORNERS].into_iter();
+    all.map(|rows| row::try_all(lab, rows, mode)).sum()
+}
+
 fn faults(lab: &Lab) -> String {
     settled(lab);
-    let faults = row::try_all(lab, FAULTS, "iptables") + row::try_all(lab, MORE, "iptables");
+    let faults = try_faults(lab, "iptables");
     healthy(lab, "iptables");
     format!("{faults} faults")
 }
@@ -573,7 +580,7 @@ fn faults_nftables(lab: &Lab) -> String {
     let before = configuration(lab);
     laptop(lab, &words(&by_image(&[]))).exits(0);
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let faults = row::try_all(lab, FAULTS, "nftables") + row::try_all(lab, MORE, "nftables");
+        let faults = try_faults(lab, "nftables");
         healthy(lab, "nftables");
         faults
     }));

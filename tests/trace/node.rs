@@ -717,7 +717,7 @@ async fn a_port_that_a_service_lacks_is_the_reason_of_each_mode() {
         (
             "ipvs",
             "reject",
-            "the address is on kube-ipvs0, but its Service does not have this port",
+            "10.100.1.1 is on kube-ipvs0, and no Service with that address has port 9999",
         ),
         (
             "nftables",

@@ -665,7 +665,7 @@ fn targets_of_iptables_have_their_effect() {
         ),
         (
             "-p tcp -j TPROXY --on-port 1 --on-ip 0.0.0.0 --tproxy-mark 0x1/0x1",
-            "delivered to a local proxy",
+            "hands it to a local proxy at port 1",
         ),
         ("-j TEE --gateway 10.0.0.1\n-j DROP", "1"),
         ("-j NOWHERE", "chain NOWHERE of table mangle does not exist"),

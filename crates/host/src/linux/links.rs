@@ -227,10 +227,16 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
     for info in infos {
         match info {
             LinkInfo::Kind(kind) => all.insert("info_kind".to_owned(), json!(kind.to_string())),
-            LinkInfo::Data(InfoData::Vxlan(of)) => of.iter().find_map(|of| match of {
-                InfoVxlan::Port(port) => all.insert("info_data".to_owned(), json!({"port": port})),
-                _ => None,
-            }),
+            LinkInfo::Data(InfoData::Vxlan(of)) => {
+                let known = of.iter().filter_map(|of| match of {
+                    InfoVxlan::Id(id) => Some(("id", json!(id))),
+                    InfoVxlan::Port(port) => Some(("port", json!(port))),
+                    InfoVxlan::CollectMetadata(on) => Some(("external", json!(on))),
+                    _ => None,
+                });
+                let data = known.map(|(key, value)| (key.to_owned(), value));
+                all.insert("info_data".to_owned(), Value::Object(data.collect()))
+            }
             LinkInfo::PortKind(kind) => {
                 all.insert("info_slave_kind".to_owned(), json!(kind.to_string()))
             }
@@ -267,6 +273,7 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
         InfoBridgePort::HairpinMode(on) => Some(("hairpin", json!(on))),
         InfoBridgePort::Learning(on) => Some(("learning", json!(on))),
         InfoBridgePort::UnicastFlood(on) => Some(("flood", json!(on))),
+        InfoBridgePort::BroadcastFlood(on) => Some(("bcast_flood", json!(on))),
         InfoBridgePort::Isolated(on) => Some(("isolated", json!(on))),
         _ => None,
     });

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{
@@ -61,7 +63,30 @@ pub(super) fn listening(item: Item, context: &Context) -> Result<String, Gap> {
 /// A socket with its protocol and the name of its state.
 type Listening = (&'static str, &'static str, InetResponse);
 
+/// How long a connection may wait for a program that is well.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Reads them once more, after a while, if connections wait for a program to accept them: only those count that still wait.
 fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
+    let mut first = listening_now(item, context)?;
+    let waits = |of: &Listening| of.0 == "tcp" && of.2.header.recv_queue > 0;
+    if !first.iter().any(waits) {
+        return Ok(first);
+    }
+    thread::sleep(PATIENCE);
+    let second = listening_now(item, context)?.into_iter();
+    let still: BTreeMap<u32, u32> = second
+        .map(|(.., socket)| (socket.header.inode, socket.header.recv_queue))
+        .collect();
+    for (.., socket) in first.iter_mut().filter(|of| waits(of)) {
+        let header = &mut socket.header;
+        let now = still.get(&header.inode).copied().unwrap_or(0);
+        header.recv_queue = header.recv_queue.min(now);
+    }
+    Ok(first)
+}
+
+fn listening_now(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let proc = context.path("proc");
     let mut sockets = Vec::new();
     for (number, name, state, state_name) in PROTOCOLS {

@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 
 use super::core::{Collector, REPLACED, is_replaced};
 use super::kb;
-use super::{Advice, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Verdict};
+use super::{Advice, Facts, Finding, Fix, Line, Proof, ServiceRef, Severity, Subject, Verdict};
 use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
 use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -132,7 +133,10 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             .through(unserved(facts, id, &changes));
         finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
-        finding.fix = fix(id, &changes, only);
+        finding.fix = match mode {
+            Mode::Userspace => Some(rewriting_fix(facts.node)),
+            _ => fix(id, &changes, only),
+        };
         findings.entry(id).or_default().push(finding);
     }
     Ok(Taken {
@@ -227,6 +231,28 @@ fn proof(change: &Change) -> Proof {
         have: line(change.have()),
         want: line(change.want()),
     }
+}
+
+/// Returns the fix of rules that kpx cannot compute: kube-proxy writes them.
+pub fn rewriting_fix(node: &NodeSnapshot<'_>) -> Fix {
+    let name = node.name().ok();
+    let mut pods = node.pods().into_iter().flatten();
+    let is_proxy = |pod: &&Pod| {
+        pod.spec.node_name == name && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+    };
+    let text = "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.";
+    let delete = "kubectl -n kube-system delete pod";
+    let line = match (pods.find(is_proxy), name) {
+        (Some(pod), _) => format!("{delete} {}", pod.metadata.name).into(),
+        (None, Some(name)) => {
+            format!("{delete} -l k8s-app=kube-proxy --field-selector spec.nodeName={name}").into()
+        }
+        (None, None) => Line::with(
+            format!("{delete} -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE"),
+            &["NODE"],
+        ),
+    };
+    Fix::kubectl(text, line)
 }
 
 /// Returns the command that repairs every difference.

@@ -2,7 +2,7 @@
 
 use crate::check::core::{Collector, DRIFT_NEEDS, MODE, RESTART, tool_version};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use crate::diff::Layer;
 use kpx_node::backend::Mode;
@@ -198,6 +198,9 @@ fn ipset_version(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
+/// The members that a set may have unless its creator says otherwise.
+const MAXELEM: usize = 65_536;
+
 fn set_size(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     let mut findings = Vec::new();
@@ -230,11 +233,17 @@ fn set_size(facts: &Facts<'_>) -> Verdict {
             what: "ipset",
             name: format!("{}: {count} members of at most {most}", set.name),
         };
-        findings.push(
-            Finding::new(severity, Subject::set(&*set.name), message)
-                .called(&*set.name)
-                .evidence([seen]),
-        );
+        let finding = Finding::new(severity, Subject::set(&*set.name), message)
+            .called(&*set.name)
+            .evidence([seen]);
+        findings.push(if most < MAXELEM {
+            finding.fix(Fix::kpx(
+                "The set was created too small: let kube-proxy create it anew.",
+                ["doctor", "IS02"],
+            ))
+        } else {
+            finding
+        });
     }
     Ok(findings)
 }

@@ -47,7 +47,7 @@ pub use self::diagnosis::{
     idle_proxy, root,
 };
 pub use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
-pub use self::drift::Drift;
+pub use self::drift::{Drift, rewriting_fix};
 pub use self::kp::fold;
 
 /// Findings, or the gap that keeps the check from looking.

@@ -160,12 +160,17 @@ pub fn tracked(
     Ok(tracked)
 }
 
-/// Returns the command that ends the tracked connections to the target of `flow`.
-pub fn end_tracked(flow: &Flow) -> String {
-    format!(
-        "conntrack -D -p {} --orig-dst {} --orig-port-dst {}",
-        flow.proto, flow.destination, flow.port
-    )
+/// Returns the command that ends the tracked connections to the target of `flow` that lead to one of `backends`.
+pub fn end_tracked(flow: &Flow, backends: &[SocketAddr]) -> String {
+    let mut addresses: Vec<IpAddr> = backends.iter().map(SocketAddr::ip).collect();
+    addresses.dedup();
+    let all = addresses.iter().map(|to| {
+        format!(
+            "conntrack -D -p {} -d {} --dport {} -r {to}",
+            flow.proto, flow.destination, flow.port
+        )
+    });
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// A tracked connection is translated as it was when it began, whatever the rules are now.
@@ -198,6 +203,7 @@ fn conntrack(
         })
         .collect();
     stale.retain(|addr| !portals.contains(&addr.port()));
+    let ends = end_tracked(flow, &stale);
     let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
     // No note if all of them go to endpoints that new connections may go to as well.
     let chosen = mismatch::reached(outcomes);
@@ -223,7 +229,7 @@ fn conntrack(
         notes.push(format!(
             "tracked connections still go to {}, which is no longer an endpoint; end them with `{}`",
             mismatch::listed(&stale),
-            end_tracked(flow)
+            ends
         ));
     }
 }

@@ -46,7 +46,9 @@ pub enum SourceError {
 /// The known pods and prefixes.
 #[derive(Clone, Copy, Debug)]
 pub struct Pods<'a> {
-    /// The examined node, if the API knows it.
+    /// The name of the examined node, if it is known.
+    pub name: Option<&'a str>,
+    /// Its object, if the API has it.
     pub node: Option<&'a Node>,
     /// Pods, as far as they were read.
     pub all: &'a [Pod],
@@ -66,9 +68,19 @@ struct PodAddress {
 impl<'a> Pods<'a> {
     /// Returns the known pods and prefixes of `node`; `slices` are EndpointSlices, which name pods too.
     pub fn of(node: &'a NodeSnapshot<'_>, slices: &'a [EndpointSlice]) -> Self {
+        let all = node.pods().map_or(&[][..], Vec::as_slice);
+        let object = own_object(node);
+        // Without its object, pods and endpoints may name the node.
+        let name = node.name().ok();
+        let of_pods = all.iter().filter_map(|pod| pod.spec.node_name.as_deref());
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let of_endpoints = endpoints.filter_map(|of| of.node_name.as_deref());
+        let is_it = |of: &&str| Some(*of) == name.as_deref();
+        let named = || of_pods.chain(of_endpoints).find(is_it);
         Self {
-            node: own_object(node),
-            all: node.pods().map_or(&[], Vec::as_slice),
+            name: object.map(|of| of.metadata.name.as_str()).or_else(named),
+            node: object,
+            all,
             slices,
         }
     }
@@ -89,7 +101,7 @@ pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
 
 impl Pods<'_> {
     fn name(&self) -> &str {
-        self.node.map_or("", |node| node.metadata.name.as_str())
+        self.name.unwrap_or_default()
     }
 
     /// Pods of the cluster's network with an address of `family`, from pods and from endpoints.

@@ -128,7 +128,8 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
             "the address is in the Service range, but no Service has it".to_owned()
         }
         Some(Refusal::NoPort) if hop.chain == "KUBE-IPVS-FILTER" => {
-            "the address is on kube-ipvs0, but its Service does not have this port".to_owned()
+            let (addr, port) = outcome.destination;
+            format!("{addr} is on kube-ipvs0, and no Service with that address has port {port}")
         }
         Some(Refusal::NoPort) => "the Service with this address does not have this port".to_owned(),
         None => format!("{} ({:?})", outcome.reason, self::comment(&hop.rule)?),

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use foldhash::HashMap;
 
 use super::cell::{Cell, Client, Kind};
+use super::inside::hung;
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::replies::reply;
@@ -450,7 +451,10 @@ impl Judge<'_> {
                 end: Some((address, program.map(|of| of.name.clone()))),
             })));
         }
-        if socket.is_some() || !sockets.gaps.is_empty() {
+        if socket.is_some() {
+            return hung(sockets, proto, address, address);
+        }
+        if !sockets.gaps.is_empty() {
             return None;
         }
         let on_port = |of: &&Socket| of.proto == proto && of.local.port() == address.port();

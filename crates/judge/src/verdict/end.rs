@@ -90,9 +90,30 @@ impl Judge<'_> {
         })))
     }
 
+    /// Returns the fault of an endpoint whose pod runs here without the address that its object has.
+    fn address_gone(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let addr = endpoint.addr.ip();
+        let pod = match self.places.holder(addr) {
+            Some(Holder::Pod(name)) => name,
+            _ => return None,
+        };
+        let is_gone = endpoint.local == Some(true)
+            && self.places.own(addr).is_none()
+            && self.is_in_no_network(addr);
+        is_gone.then(|| {
+            Fault::Obstacle(Box::new(Obstacle::AddressGone {
+                at: endpoint.addr,
+                pod: pod.clone(),
+            }))
+        })
+    }
+
     /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
     fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
         let (address, addr) = (endpoint.addr, endpoint.addr.ip());
+        if let Some(gone) = self.address_gone(endpoint) {
+            return Some(gone);
+        }
         let is_pod = matches!(self.places.holder(addr), Some(Holder::Pod(_)));
         // A pod in the host's network has the address of the node.
         if is_pod || self.places.own(addr).is_some() || !self.places.knows_pods() {
@@ -292,6 +313,9 @@ impl Judge<'_> {
         if !is_local || !self.pod_network || self.ends_here(outcome) {
             return None;
         }
+        if let Some(down) = self.home_down(outcome.destination.0) {
+            return Some(Fault::Obstacle(Box::new(down)));
+        }
         let device = outcome.leaves_by().unwrap_or("a link");
         let way = match outcome.gateway {
             Some(gateway) if self.places.own(gateway).is_some() => return None,
@@ -472,6 +496,12 @@ impl Judge<'_> {
                     address: at,
                     holder: Some(holder.clone()),
                 }),
+                None if matches!(holder, Holder::Node(name) if self.places.object().is_some_and(|of| of.metadata.name == *name)) => {
+                    Some(Fault::Unknown(Missing::Other(format!(
+                        "{} is the address of this Node, but not of a link of this machine, as far as they are read",
+                        at.ip()
+                    ))))
+                }
                 None if matches!(holder, Holder::Node(_)) => {
                     Some(Fault::Unknown(Missing::OtherMachine(holder.clone())))
                 }

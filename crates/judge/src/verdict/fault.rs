@@ -215,6 +215,13 @@ pub enum Missing {
         /// The endpoint.
         address: SocketAddr,
     },
+    /// Connections wait for the program of the endpoint, which accepts none of them for now.
+    Waiting {
+        /// The endpoint.
+        at: SocketAddr,
+        /// How many wait.
+        waiting: u32,
+    },
     /// The Node of the endpoint has gone, or its kubelet no longer reports.
     Silent {
         /// The Node.
@@ -498,6 +505,15 @@ impl fmt::Display for Missing {
                 f,
                 "whether endpoint {address} answers is unknown: pod {pod} is not ready, and gets connections all the \
                  same (publishNotReadyAddresses, or an EndpointSlice that is behind)"
+            ),
+            Self::Waiting { at, waiting } => write!(
+                f,
+                "whether the program at {at} still answers is unknown: {} for it, and it took none while kpx looked",
+                if *waiting == 1 {
+                    "a connection waits".to_owned()
+                } else {
+                    format!("{waiting} connections wait")
+                }
             ),
             Self::Silent {
                 node,

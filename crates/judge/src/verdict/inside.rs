@@ -19,6 +19,7 @@ use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
+use kpx_node::node::sockets::Sockets;
 
 /// Most ports that are named of those at which a pod listens.
 const MOST_NAMED: usize = 4;
@@ -63,7 +64,10 @@ impl Judge<'_> {
             mark: 0,
             ..question.flow.clone()
         };
-        let found = Inside::of(network, at.ip()).end(&comes);
+        let inside = Inside::of(network, at.ip());
+        let found = inside
+            .end(&comes)
+            .or_else(|| self.other_gateway(&inside, outcome.source));
         self.insides.known.borrow_mut().insert(asked, found.clone());
         found
     }
@@ -79,8 +83,8 @@ impl Judge<'_> {
         };
         let inside = Inside::of(network, address);
         let stopped = || {
-            let has_rules = network.has_rules();
-            has_rules.then(|| inside.stopped(&leaves, false)).flatten()
+            let is_followed = network.has_rules() || network.addresses.contains(&flow.destination);
+            is_followed.then(|| inside.leaving(&leaves)).flatten()
         };
         let link = || {
             self.link_inside(address)
@@ -93,7 +97,35 @@ impl Judge<'_> {
             .or_else(unanswered)
             .or_else(stopped)
             .or_else(|| self.silent_gateway(&inside, flow.destination))
+            .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+    }
+
+    /// Returns the fault of packets to `to` whose gateway has a permanent neighbour entry in the pod with another MAC than the node's end
+    /// of the pod's link. A bridge takes packets that it translates whatever their MAC is.
+    fn other_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let table = node.neighbour_table().ok()?;
+        let (gateway, own) = inside.next_hop(&node, to)?;
+        let entry = table.on(gateway, &own).filter(|of| of.permanent)?;
+        let (_, link) = self.link_of_pod(inside.address)?;
+        let links = self.node.links().ok()?;
+        let peer = links.all.iter().find(|of| Some(of.index) == link.peer)?;
+        let (used, mac) = (entry.mac.as_ref()?, peer.mac.as_ref()?);
+        let is_apart = peer.kind == "veth" && peer.master.is_none() && own == link.name;
+        if !is_apart || used.eq_ignore_ascii_case(mac) {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::OtherMac {
+            address: gateway,
+            link: own,
+            used: used.clone(),
+            has: (
+                mac.clone(),
+                format!("the node's end of that link, {},", peer.name),
+            ),
+            inside: Some((inside.address, inside.network.pid)),
+        })))
     }
 
     /// Returns the TTL that packets from `address` are sent with, if that is a pod whose network is read, with a process in it.
@@ -205,6 +237,14 @@ impl Judge<'_> {
         self.node.pod_networks().is_ok_and(|all| {
             !all.is_empty() && all.iter().all(|of| !of.addresses.contains(&address))
         })
+    }
+
+    /// Returns whether the network of the pod with `address` has an address of a Service, too.
+    pub(super) fn has_service_address(&self, address: IpAddr) -> bool {
+        let network = self.network_of(address).ok().flatten();
+        let own = network.iter().flat_map(|network| &network.addresses);
+        let mut others = own.filter(|of| **of != address);
+        others.any(|of| self.places.service(*of).is_some())
     }
 
     /// Returns the network of the pod with `address`.
@@ -327,6 +367,31 @@ impl<'p> Inside<'p> {
         })))
     }
 
+    /// Returns why the pod's own packet does not leave its network: rules stop it, or it ends there, and nothing listens.
+    fn leaving(&self, leaves: &Flow) -> Option<Fault> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let family = Family::of(leaves.destination);
+        let world = World::whole(&node, family);
+        let outcomes = Walks::new(&world, family).walk(leaves);
+        let at = SocketAddr::new(leaves.destination, leaves.port);
+        outcomes.iter().find_map(|outcome| {
+            let end = SocketAddr::from(outcome.destination);
+            let stays = end.ip().is_loopback() || self.network.addresses.contains(&end.ip());
+            let unheard = || {
+                matches!(self.deaf(leaves.proto, at, end)?, Fault::Obstacle(of) if matches!(*of, Obstacle::Deaf { .. }))
+                    .then(|| {
+                        Fault::Obstacle(Box::new(Obstacle::OwnEnd {
+                            pod: self.address,
+                            pid: self.network.pid,
+                            at,
+                            end,
+                        }))
+                    })
+            };
+            self.fault(&node, outcome, false).or_else(|| stays.then(unheard)?)
+        })
+    }
+
     /// Returns why the pod's own packet does not leave its network.
     fn stopped(&self, leaves: &Flow, reply: bool) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
@@ -376,13 +441,8 @@ impl<'p> Inside<'p> {
                 .as_ref()
                 .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
-        if let Some(socket) = sockets.taking(proto, end.ip(), end.port()).next() {
-            let queue = socket.queue.filter(|of| of.is_full())?;
-            return Some(Fault::Obstacle(Box::new(Obstacle::FullQueue {
-                at,
-                waiting: queue.waiting,
-                most: queue.most,
-            })));
+        if sockets.taking(proto, end.ip(), end.port()).next().is_some() {
+            return hung(sockets, proto, at, end);
         }
         let others = sockets.listening.iter().filter(|of| of.proto == proto);
         let mut listens: Vec<SocketAddr> = others.map(|of| of.local).collect();
@@ -396,4 +456,22 @@ impl<'p> Inside<'p> {
             listens,
         })))
     }
+}
+
+/// Returns the fault of endpoint `at` whose program listens at `end` in these sockets and leaves connections waiting.
+pub(super) fn hung(
+    sockets: &Sockets,
+    proto: Proto,
+    at: SocketAddr,
+    end: SocketAddr,
+) -> Option<Fault> {
+    let has_queue = proto == Proto::Tcp;
+    let queue = sockets.queue(end.ip(), end.port()).filter(|_| has_queue)?;
+    let waiting = queue.waiting;
+    if queue.is_full() {
+        let most = queue.most;
+        let full = Obstacle::FullQueue { at, waiting, most };
+        return Some(Fault::Obstacle(Box::new(full)));
+    }
+    (waiting > 0).then_some(Fault::Unknown(Missing::Waiting { at, waiting }))
 }

@@ -203,6 +203,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))
                     .or_else(|| self.stopped_tunnel(question, outcome))
+                    .or_else(|| self.off_tunnel(outcome))
                     .or_else(|| self.same_tunnel_end(outcome))
                     .or_else(|| self.other_tunnel_mac(question, outcome));
                 let fault = match fault {
@@ -233,6 +234,7 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_ipsec(question, outcome))
                 .or_else(|| self.unsure_neighbour(question, outcome))
                 .or_else(|| self.unsure_tc(question, outcome))
+                .or_else(|| self.unlearnt(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
             }
         }
@@ -319,9 +321,14 @@ impl<'n> Judge<'n> {
             return None;
         }
         let source = outcomes.first().map(|outcome| outcome.sent_from);
+        // In mode ipvs, connections are found before they are translated.
+        let is_translated = matches!(
+            self.node.configured_mode().ok(),
+            Some(Mode::Iptables | Mode::Nftables)
+        );
         let is_of_client = |entry: &kpx_node::node::conntrack::Entry| {
             let from = entry.original.source.ip();
-            entry.reply.source != at
+            (entry.reply.source != at || is_translated)
                 && (Some(from) == source || self.entry_of(from) == flow.entry)
                 && port
                     .endpoints

@@ -15,6 +15,8 @@ pub enum LinkState {
     Down,
     /// It is up without a carrier.
     NoCarrier,
+    /// It does not answer requests for its link-layer address.
+    NoArp,
     /// As a port of a bridge, it is in this state, and not `forwarding`.
     Blocked(String),
     /// It is no port of this bridge, by which the route to its pod leads.
@@ -43,6 +45,9 @@ impl fmt::Display for LinkState {
             Self::NoCarrier => {
                 f.write_str("has no carrier: its other end is down, or not connected")
             }
+            Self::NoArp => f.write_str(
+                "has ARP turned off (NOARP), so it answers no request for its link-layer address",
+            ),
             Self::Blocked(state) => write!(
                 f,
                 "is a bridge port in state {state}, which forwards nothing"
@@ -108,13 +113,40 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the link in the network of `pod`, if it is down.
+    /// Returns the link of the node to `pod`, or the bridge that it is a port of, if it is down: a route by it has gone then.
+    pub(super) fn home_down(&self, pod: IpAddr) -> Option<Obstacle> {
+        let links = &self.node.links().ok()?.all;
+        let (_, inside) = self.link_of_pod(pod)?;
+        let port = links.iter().find(|of| Some(of.index) == inside.peer)?;
+        let bridge = port.master.as_ref();
+        let bridge = bridge.and_then(|name| links.iter().find(|of| of.name == *name));
+        let mut all = bridge.into_iter().chain([port]);
+        let down = all.find(|of| LinkState::of(of) == Some(LinkState::Down))?;
+        Some(Obstacle::Link {
+            link: down.name.clone(),
+            inside: None,
+            state: LinkState::Down,
+        })
+    }
+
+    /// Returns the link in the network of `pod`, if it is down or answers nothing.
     pub(super) fn link_inside(&self, pod: IpAddr) -> Option<Obstacle> {
         let (network, link) = self.link_of_pod(pod)?;
-        (link.flag("UP") == Some(false)).then(|| Obstacle::Link {
+        let state = if link.flag("UP") == Some(false) {
+            LinkState::Down
+        } else if link.kind == "veth" && link.flag("NOARP") == Some(true) {
+            // Without a bridge, the node may have a route that needs no answer.
+            let links = &self.node.links().ok()?.all;
+            let port = links.iter().find(|of| Some(of.index) == link.peer)?;
+            port.master.as_ref()?;
+            LinkState::NoArp
+        } else {
+            return None;
+        };
+        Some(Obstacle::Link {
             link: link.name.clone(),
             inside: Some((pod, network.pid)),
-            state: LinkState::Down,
+            state,
         })
     }
 }

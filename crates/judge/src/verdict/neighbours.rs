@@ -85,6 +85,20 @@ impl Judge<'_> {
         })?;
         let (address, link) = (found.address, &found.link);
         let mac = found.mac.as_deref().unwrap_or("no address");
+        if !found.incomplete
+            && let Some((_, of_pod)) = self.link_of_pod(address)
+            && let Some(has) = &of_pod.mac
+        {
+            return (!has.eq_ignore_ascii_case(mac)).then(|| {
+                Fault::Obstacle(Box::new(Obstacle::OtherMac {
+                    address,
+                    link: link.clone(),
+                    used: mac.to_owned(),
+                    has: (has.clone(), format!("{} of the pod", of_pod.name)),
+                    inside: None,
+                }))
+            });
+        }
         Some(Fault::Unknown(Missing::Unmodelled(if found.incomplete {
             format!(
                 "{address} has not answered on {link} yet: the node is asking for its link-layer address (its neighbour \

@@ -199,6 +199,61 @@ pub enum Obstacle {
         /// The annotation that has it.
         annotation: &'static str,
     },
+    /// A Node announces an address for its tunnels that it does not have.
+    ForeignTunnelEnd {
+        /// The Node.
+        node: String,
+        /// The address.
+        address: IpAddr,
+        /// The annotation that has it.
+        annotation: &'static str,
+    },
+    /// Packets to pods of another Node do not enter the tunnel that leads there.
+    OffTunnel {
+        /// The tunnel's link on this node.
+        link: String,
+        /// What is wrong with it.
+        state: TunnelState,
+        /// The other Node.
+        node: String,
+        /// The pod's address.
+        to: IpAddr,
+        /// How they leave instead.
+        way: String,
+        /// The pod of the network plugin on this node, as `NAMESPACE/NAME`, if it is known.
+        agent: Option<String>,
+    },
+    /// A permanent neighbour entry has another MAC than the link that has its address.
+    OtherMac {
+        /// The address.
+        address: IpAddr,
+        /// The link with the entry.
+        link: String,
+        /// The MAC of the entry.
+        used: String,
+        /// The MAC of the link that has the address, and its name.
+        has: (String, String),
+        /// The pod whose entry it is, and a process in it; `None` for the node's own.
+        inside: Option<(IpAddr, u32)>,
+    },
+    /// The pod of an endpoint no longer has its address.
+    AddressGone {
+        /// The endpoint.
+        at: SocketAddr,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+    },
+    /// In the client's own network, packets to a Service do not leave: they end there, where nothing listens.
+    OwnEnd {
+        /// The client.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// The address and port that they are sent to.
+        at: SocketAddr,
+        /// Where they end: elsewhere if a rule redirects them.
+        end: SocketAddr,
+    },
     /// The tunnel's link of a node has another MAC than its Node announces: it discards what comes by the tunnel.
     TunnelMac {
         /// The Node that announces it.
@@ -294,6 +349,17 @@ pub enum Wayless {
     NoMain(Family),
     /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
     NoAdvertisements(String),
+}
+
+/// What is wrong with a tunnel's link, so that no packet enters it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TunnelState {
+    /// The node does not have it.
+    Missing,
+    /// It is down.
+    Down,
+    /// No route leads to the pods by it.
+    NoRoute,
 }
 
 /// What keeps the node and its neighbours on a link from finding each other by ARP.
@@ -394,6 +460,10 @@ impl Obstacle {
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::ProxyArp { .. }
+            | Self::OwnEnd { .. }
+            | Self::OtherMac {
+                inside: Some(_), ..
+            }
             | Self::Unanswered {
                 inside: Some(_), ..
             } => 0,
@@ -406,10 +476,14 @@ impl Obstacle {
             | Self::InsideRoute { reply: true, .. }
             | Self::FullQueue { .. }
             | Self::TwoPods { .. }
+            | Self::AddressGone { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameTunnelEnd { .. }
             | Self::TunnelMac { .. }
+            | Self::ForeignTunnelEnd { .. }
+            | Self::OffTunnel { .. }
+            | Self::OtherMac { .. }
             | Self::Unanswered { .. }
             | Self::DeadNextHop { .. }
             | Self::Arp { .. }
@@ -433,6 +507,7 @@ impl Obstacle {
                 ..
             }
             | Self::Deaf { .. }
+            | Self::OwnEnd { .. }
             | Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
@@ -443,6 +518,10 @@ impl Obstacle {
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
             | Self::TunnelMac { .. }
+            | Self::ForeignTunnelEnd { .. }
+            | Self::OffTunnel { .. }
+            | Self::OtherMac { .. }
+            | Self::AddressGone { .. }
             | Self::ProxyArp { .. }
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
@@ -583,6 +662,62 @@ impl fmt::Display for Obstacle {
                 "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
                  packets to its pods do not leave this node"
             ),
+            Self::ForeignTunnelEnd {
+                node,
+                address,
+                annotation,
+            } => write!(
+                f,
+                "node {node} announces {address} for its tunnels (annotation {annotation}), which is no address of that Node, so \
+                 packets to its pods do not reach it"
+            ),
+            Self::OffTunnel {
+                link,
+                state,
+                node,
+                to,
+                way,
+                ..
+            } => {
+                match state {
+                    TunnelState::Missing => write!(f, "the tunnel's link {link} does not exist"),
+                    TunnelState::Down => write!(f, "the tunnel's link {link} is down"),
+                    TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
+                }?;
+                write!(
+                    f,
+                    ", so packets to pods of node {node} leave by {way}, where nothing knows them"
+                )
+            }
+            Self::OtherMac {
+                address,
+                link,
+                used,
+                has: (mac, of),
+                inside,
+            } => {
+                let who =
+                    inside.map_or_else(|| "the node".to_owned(), |(pod, _)| format!("pod {pod}"));
+                write!(
+                    f,
+                    "{who} sends packets for {address} on {link} to the MAC address {used}, an entry that does not change, but {of} \
+                     has {mac}"
+                )
+            }
+            Self::AddressGone { at, pod } => write!(
+                f,
+                "pod {pod} of endpoint {at} has lost its address: no network of a pod on this node has it"
+            ),
+            Self::OwnEnd { pod, at, end, .. } => {
+                write!(f, "in the network of pod {pod}, its packets to {at} ")?;
+                if at == end {
+                    f.write_str(
+                        "end at the pod itself, which has that address, and nothing listens there",
+                    )
+                } else {
+                    write!(f, "are redirected to {end}, and nothing listens there")
+                }
+            }
             Self::TunnelMac {
                 node,
                 link,

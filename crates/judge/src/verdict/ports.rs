@@ -56,6 +56,36 @@ impl Judge<'_> {
         })
     }
 
+    /// Returns the doubt about a packet, or its reply, that a bridge carries to a port whose addresses it does not learn, and to which it
+    /// floods nothing.
+    pub(super) fn unlearnt(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let there = outcome
+            .leaves_by()
+            .map(|link| (outcome.destination.0, link.to_owned()));
+        let back = (question.flow.entry == Entry::Pod)
+            .then(|| self.way_to(outcome.sent_from))
+            .flatten()
+            .map(|(link, _)| (outcome.sent_from, link));
+        let (pod, port, bridge) =
+            [there, back]
+                .into_iter()
+                .flatten()
+                .find_map(|(pod, bridge)| {
+                    let ports: Vec<&Link> = self.ports(&bridge).collect();
+                    let port = self.port_of(pod, &ports)?;
+                    let is_closed = port.learning == Some(false) && port.flood == Some(false);
+                    is_closed.then(|| (pod, port.name.clone(), bridge.clone()))
+                })?;
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "whether bridge {bridge} carries packets to {pod} is unknown: for its port {port}, both learning and flood are off, so \
+             only an entry set by hand leads there (`bridge fdb show dev {port}` lists them; \
+             `bridge link set dev {port} learning on flood on` is the default)"
+        ))))
+    }
+
     /// Returns the port of a bridge that `pod` has, if its network is read.
     fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
         let (_, inside) = self.link_of_pod(pod)?;

@@ -71,6 +71,7 @@ impl Judge<'_> {
                     || self.has_rules_inside(addr)
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
+                    || self.has_service_address(addr)
                     || self
                         .ttl_inside(addr)
                         .is_some_and(|(ttl, _)| ttl <= FEW_HOPS)

@@ -330,6 +330,27 @@ impl Tally {
         tally
     }
 
+    /// Returns whose connections fail: ` from pods, some also from outside`.
+    fn failing_clients(&self) -> String {
+        let count = |client: &Client| {
+            let all = self.failing.iter();
+            all.filter(|of| of.clients.contains(client)).count()
+        };
+        let (always, at_times): (Vec<Client>, Vec<Client>) = Client::ALL
+            .into_iter()
+            .filter(|client| count(client) > 0)
+            .partition(|client| count(client) == self.failing.len());
+        match (always.as_slice(), at_times.as_slice()) {
+            (_, []) => client_names(&always),
+            ([], _) => ", each from some of its clients".to_owned(),
+            _ => format!(
+                "{}, some also{}",
+                client_names(&always),
+                client_names(&at_times)
+            ),
+        }
+    }
+
     /// Returns the parts of the sentence behind the number of Services: `24 work`, `3 fail from pods (a, b, c)`.
     fn parts(&self) -> Vec<String> {
         let mut parts = Vec::new();
@@ -337,16 +358,11 @@ impl Tally {
             format!("{count} {}", if count == 1 { one } else { many })
         };
         if !self.failing.is_empty() {
-            let clients: Vec<Client> = self
-                .failing
-                .iter()
-                .flat_map(|of| of.clients.clone())
-                .collect();
             let names: Vec<String> = self.failing.iter().map(|of| of.service.clone()).collect();
             parts.push(format!(
                 "{}{} ({})",
                 verb(self.failing.len(), "fails", "fail"),
-                client_names(&clients),
+                self.failing_clients(),
                 named(&names)
             ));
         }

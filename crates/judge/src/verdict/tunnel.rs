@@ -8,12 +8,12 @@ use serde::Deserialize;
 use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle};
+use super::{By, Fault, Missing, Obstacle, TunnelState};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
 use crate::trace::{self, Entry, Flow, Outcome};
-use kpx_node::cluster::Node;
+use kpx_node::cluster::{Node, Pod};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::links::Link;
 
@@ -28,8 +28,43 @@ const ANNOTATIONS: &[&str] = &[
     "projectcalico.org/IPv6Address",
 ];
 
-/// The beginnings of names of VXLAN links whose port is known: that of flannel, which is the kernel's own, and of Calico.
-const VXLAN_PORTS: &[(&str, u16)] = &[("flannel", 8472), ("vxlan.calico", 4789)];
+/// The beginnings of names of links whose tunnel has a UDP port that is known: of flannel, which takes the kernel's own for VXLAN, of
+/// Calico, Kilo and Cilium, and of Open vSwitch, which both Antrea and OVN-Kubernetes use.
+const PORTS: &[(&str, u16)] = &[
+    ("flannel-wg", 51_820),
+    ("flannel", 8472),
+    ("vxlan.calico", 4789),
+    ("wireguard.cali", 51_820),
+    ("wg-v6.cali", 51_821),
+    ("kilo", 51_820),
+    ("cilium_wg", 51_871),
+    ("genev_sys_6081", 6081),
+    ("vxlan_sys_4789", 4789),
+];
+
+/// The annotation with which flannel announces how it carries packets to other Nodes.
+const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
+
+/// The annotations with which Calico announces the address of a tunnel's link, and that link.
+const CALICO_TUNNELS: &[(Family, &str, &str)] = &[
+    (
+        Family::V4,
+        "projectcalico.org/IPv4VXLANTunnelAddr",
+        "vxlan.calico",
+    ),
+    (Family::V4, "projectcalico.org/IPv4IPIPTunnelAddr", "tunl0"),
+    (
+        Family::V6,
+        "projectcalico.org/IPv6VXLANTunnelAddr",
+        "vxlan-v6.calico",
+    ),
+];
+
+/// The beginnings of names of the pods that set up such tunnels.
+const AGENTS: &[&str] = &["kube-flannel", "flannel", "calico-node", "canal"];
+
+/// The beginnings of names of links that Open vSwitch makes for its tunnels.
+const OF_SWITCH: &[&str] = &["genev_sys_", "vxlan_sys_"];
 
 impl Judge<'_> {
     /// Returns the fault of a packet to a pod of another node if rules of this one stop the packets of the tunnel to that node, or
@@ -44,8 +79,9 @@ impl Judge<'_> {
             return None;
         }
         let out = outcome.leaves_by()?;
-        let links = self.node.links().ok()?.all.iter();
-        let (proto, port) = carried_by(links.into_iter().find(|of| of.name == out)?)?;
+        let links = &self.node.links().ok()?.all;
+        let tunnel = carrier(out, links)?;
+        let (proto, port) = carried_by(tunnel)?;
         let (own, other) = self.both_ends(outcome)?;
         let name = &other.metadata.name;
         let key = (out.to_owned(), name.clone());
@@ -66,8 +102,8 @@ impl Judge<'_> {
             entry: Entry::Outside,
             source: Some(peer),
             destination: own,
-            // Each side of VXLAN sends from ports of its own.
-            established: proto == IPIP,
+            // Each side of VXLAN and Geneve sends from ports of its own; WireGuard answers to the port that it was asked from.
+            established: proto == IPIP || tunnel.kind == "wireguard",
             ..leaves.clone()
         };
         let all = [(leaves, false), (comes, true)].into_iter();
@@ -169,22 +205,132 @@ impl Judge<'_> {
         }
         let (own, other) = self.both_ends(outcome)?;
         ANNOTATIONS.iter().find_map(|annotation| {
-            let address = announced(other, annotation);
-            let address = address.filter(|_| address == announced(own, annotation))?;
-            Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
-                node: other.metadata.name.clone(),
-                address,
-                annotation,
-            })))
+            let address = announced(other, annotation)?;
+            let node = other.metadata.name.clone();
+            if Some(address) == announced(own, annotation) {
+                return Some(Fault::Obstacle(Box::new(Obstacle::SameTunnelEnd {
+                    node,
+                    address,
+                    annotation,
+                })));
+            }
+            // A Node behind translation of addresses announces another one than its own, which its neighbours do not.
+            let is_its = other
+                .status
+                .addresses
+                .iter()
+                .any(|of| of.address.parse() == Ok(address));
+            let is_next = |address| self.is_next(address);
+            let lives_next = addresses(other).into_iter().any(is_next);
+            (!is_its && lives_next && !is_next(address)).then(|| {
+                Fault::Obstacle(Box::new(Obstacle::ForeignTunnelEnd {
+                    node,
+                    address,
+                    annotation,
+                }))
+            })
         })
     }
+
+    /// Returns whether `address` is in a network of a link by which the node reaches other Nodes.
+    fn is_next(&self, address: IpAddr) -> bool {
+        let lookup = Lookup::to(Asked::new(address, None));
+        let Decision::Out {
+            device: Some(device),
+            gateway: None,
+            ..
+        } = self.router.decide(lookup)
+        else {
+            return false;
+        };
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        // Bridges of containers have networks that are the same on every machine.
+        let mut it = links.iter().filter(|of| of.name == *device);
+        it.all(|link| link.kind != "bridge" || self.has_own_address_of_node(&link.name))
+    }
+
+    /// Returns whether the link called `name` has the address that this Node has in the cluster.
+    fn has_own_address_of_node(&self, name: &str) -> bool {
+        let Some(own) = self.places.object() else {
+            return false;
+        };
+        addresses(own)
+            .into_iter()
+            .any(|of| self.places.own(of) == Some(name))
+    }
+
+    /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel which leads there, although the Nodes
+    /// announce one, or other routes lead to Nodes by it.
+    pub(super) fn off_tunnel(&self, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let (own, other) = self.both_ends(outcome)?;
+        let to = outcome.destination.0;
+        let family = Family::of(to);
+        let out = outcome.leaves_by()?;
+        let gateway = outcome.gateway?;
+        let links = &self.node.links().ok()?.all;
+        let is_carried = self.is_tunnel(out) || addresses(other).contains(&gateway);
+        // Only a default route tells nothing of the pods.
+        let route = self.router.found(Lookup::to(Asked::new(to, None))).ok()??;
+        if is_carried || route.destination.prefix > 0 {
+            return None;
+        }
+        // Nothing but its plugin makes such a link.
+        let is_made = |link: &&Link| {
+            link.kind == "vxlan"
+                && ["flannel.", "vxlan.calico"]
+                    .iter()
+                    .any(|of| link.name.starts_with(of))
+        };
+        let made = || Some(links.iter().find(is_made)?.name.clone());
+        let link = tunnel_to(own, other, family).or_else(made)?;
+        let state = match links.iter().find(|of| of.name == link) {
+            None => TunnelState::Missing,
+            Some(of) if of.flag("UP") == Some(false) => TunnelState::Down,
+            Some(_) => TunnelState::NoRoute,
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
+            link,
+            state,
+            node: other.metadata.name.clone(),
+            to,
+            way: format!("{out} via {gateway}"),
+            agent: self.agent(),
+        })))
+    }
+
+    /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.
+    fn agent(&self) -> Option<String> {
+        let name = self.node.name().ok()?;
+        let mut pods = self.node.pods().ok()?.iter();
+        let is_agent = |pod: &&Pod| {
+            let mut all = AGENTS.iter();
+            pod.spec.node_name.as_deref() == Some(&*name)
+                && all.any(|of| pod.metadata.name.starts_with(of))
+        };
+        let pod = pods.find(is_agent)?;
+        Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name))
+    }
+}
+
+/// Returns the tunnel that takes packets which leave by link `out`: itself, or the only one of the switch that it belongs to.
+fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
+    let link = links.iter().find(|of| of.name == out)?;
+    if link.kind != "openvswitch" {
+        return Some(link);
+    }
+    let of_switch = |of: &&Link| OF_SWITCH.iter().any(|name| of.name.starts_with(name));
+    let mut all = links.iter().filter(of_switch);
+    all.next().filter(|_| all.next().is_none())
 }
 
 /// Returns the protocol and the port of the packets in which `link` carries those of pods; `None` if they are not known.
 fn carried_by(link: &Link) -> Option<(Proto, u16)> {
     match link.kind.as_str() {
-        "vxlan" => {
-            let mut known = VXLAN_PORTS.iter();
+        "vxlan" | "geneve" | "wireguard" => {
+            let mut known = PORTS.iter();
             let by_name = known.find(|(name, _)| link.name.starts_with(name));
             let port = link.tunnel_port.or(by_name.map(|(_, port)| *port))?;
             Some((Proto::Udp, port))
@@ -192,6 +338,36 @@ fn carried_by(link: &Link) -> Option<(Proto, u16)> {
         "ipip" => Some((IPIP, 0)),
         _ => None,
     }
+}
+
+/// Returns the link of the tunnel by which pods of `other` are reached from `own`, as both announce it; `None` if they announce none.
+fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
+    let of_flannel = |node: &Node| {
+        let kind = node.metadata.annotations.get(BACKEND_TYPE)?;
+        match kind.as_str() {
+            "vxlan" => {
+                let data = node.metadata.annotations.get(backend_data(family))?;
+                let vni = serde_json::from_str::<Vtep>(data).ok()?.vni.unwrap_or(1);
+                Some(match family {
+                    Family::V4 => format!("flannel.{vni}"),
+                    Family::V6 => format!("flannel-v6.{vni}"),
+                })
+            }
+            "wireguard" => Some("flannel-wg".to_owned()),
+            "ipip" => Some("flannel.ipip".to_owned()),
+            _ => None,
+        }
+    };
+    let of_calico = |node: &Node| {
+        let mut all = CALICO_TUNNELS.iter().filter(|(of, ..)| *of == family);
+        let (.., link) =
+            all.find(|(_, annotation, _)| node.metadata.annotations.contains_key(*annotation))?;
+        Some((*link).to_owned())
+    };
+    let both = |of: &dyn Fn(&Node) -> Option<String>| {
+        of(own).filter(|link| Some(link) == of(other).as_ref())
+    };
+    both(&of_flannel).or_else(|| both(&of_calico))
 }
 
 /// What flannel announces of the end of its VXLAN tunnel.
@@ -204,13 +380,17 @@ struct Vtep {
     mac: String,
 }
 
-/// Returns the MAC address that flannel announces for `link` of `node` and pods of `family`; `None` if it announces none.
-fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
-    let key = match family {
+/// Returns the annotation with which flannel announces its ends of tunnels for pods of `family`.
+const fn backend_data(family: Family) -> &'static str {
+    match family {
         Family::V4 => "flannel.alpha.coreos.com/backend-data",
         Family::V6 => "flannel.alpha.coreos.com/backend-v6-data",
-    };
-    let text = node.metadata.annotations.get(key)?;
+    }
+}
+
+/// Returns the MAC address that flannel announces for `link` of `node` and pods of `family`; `None` if it announces none.
+fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
+    let text = node.metadata.annotations.get(backend_data(family))?;
     let vtep: Vtep = serde_json::from_str(text).ok()?;
     // Two networks have a link each.
     let is_it = vtep.vni.is_none() || link.vni.is_none() || vtep.vni == link.vni;

@@ -73,6 +73,9 @@ pub struct Answer {
     pub nodes: Vec<Beside>,
     /// Data that is missing.
     pub unknown: Vec<String>,
+    /// Why no connection from a pod is followed, if none is for want of an address.
+    #[serde(skip)]
+    pub(super) unasked: Option<String>,
     /// What no evidence of a node shows.
     pub unseen: Vec<&'static str>,
 }
@@ -210,6 +213,12 @@ impl Answer {
         let is_unseen = |of: &Broken| matches!(of.cause, Cause::Balancer { .. });
         if self.fate == Fate::Works && self.causes.iter().any(is_unseen) {
             self.fate = Fate::Unknown;
+        }
+        if self.fate == Fate::Works
+            && let Some(reason) = self.unasked.take()
+        {
+            self.fate = Fate::Unknown;
+            self.unknown.insert(0, reason);
         }
         let told = first.filter(|_| self.fate != Fate::Works);
         self.fix = told.and_then(|of| of.fix.clone());

@@ -134,6 +134,7 @@ pub(super) fn find<'s>(
                     .filter(is_named)
                     .map(|of| of.metadata.namespace.clone())
                     .collect(),
+                unread: None,
             })?;
             let only = port.clone().map(Only::Named);
             select(service, only, port.as_deref().unwrap_or_default())

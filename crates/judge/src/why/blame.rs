@@ -9,7 +9,10 @@ use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
-use crate::check::{Finding, Fix, Outcome as CheckOutcome, Writer, idle_proxy, room_fix, rule_fix};
+use crate::check::{
+    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, idle_proxy, rewriting_fix, room_fix,
+    rule_fix,
+};
 use crate::diff::Change;
 use crate::repair::{Edit, Repair};
 use crate::trace::userspace::CLOSED;
@@ -131,7 +134,13 @@ impl Look<'_> {
         if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
             return vec![Blame::breaks(self.unexplained(service, target.port, cell))];
         }
-        let drift = self.drift(port, family);
+        let guessed = self.guessed(family);
+        let known = if guessed.is_empty() {
+            self.compared()
+        } else {
+            &guessed
+        };
+        let drift = self.drift(port, known, family);
         let changes = drift.iter().flat_map(|of| &of.repairs);
         let changes: Vec<&Change> = changes
             .filter_map(|repair| match repair {
@@ -236,8 +245,9 @@ impl Look<'_> {
         let listed = desired
             .family(target.family())?
             .node_port_addresses(&desired.facts, true);
+        // Without ranges, mode nftables serves the node's primary address alone.
         let is_out = target.kind == Kind::NodePort
-            && !ranges.is_empty()
+            && (!ranges.is_empty() || mode == Mode::Nftables)
             && !listed.ok()?.contains(&target.at.ip());
         is_out.then(|| Cause::NodePortAddresses {
             ranges: ranges.clone(),
@@ -361,8 +371,8 @@ impl Look<'_> {
                     count,
                     address: cell.to(),
                     protocol: cell.flow.proto.to_string(),
+                    end: crate::trace::end_tracked(&cell.flow, &backends),
                     backends,
-                    end: crate::trace::end_tracked(&cell.flow),
                 })
             }
             What::Obstacle(what) => Blame::breaks(obstacle_cause(what)),
@@ -412,6 +422,10 @@ impl Look<'_> {
 
     fn not_local(&self, service: &Service, target: Target<'_>) -> Blame {
         let family = target.family();
+        let here = usable(target.port, family).any(|of| of.local == Some(true));
+        if let Some(misnamed) = here.then(|| self.misnamed()).flatten() {
+            return Blame::breaks(misnamed);
+        }
         // The endpoints may have moved since.
         let moved = last_change(service, family, self.slices);
         let since = service.metadata.unedited_since().zip(moved);
@@ -427,12 +441,32 @@ impl Look<'_> {
             since: since.map(|(service, moved)| service.max(moved)),
             ..Blame::breaks(Cause::NoLocalEndpoints {
                 policy,
-                here: usable(target.port, family).any(|of| of.local == Some(true)),
+                here,
                 fields: local_fields(service),
                 nodes: nodes.into_iter().collect(),
                 unnamed: self.unnamed(target),
             })
         }
+    }
+
+    /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
+    fn misnamed(&self) -> Option<Cause> {
+        let mut all = self.outcomes.iter().filter(|(check, _)| check.id == "KP11");
+        let finding = all.find_map(|(_, outcome)| match outcome {
+            CheckOutcome::Fail(findings) => findings.first(),
+            _ => None,
+        })?;
+        Some(Cause::Idle(Idle {
+            check: "KP11",
+            reason: match &finding.about {
+                Subject::Node { name: Some(name) } => format!(
+                    "kube-proxy runs with the name {name}, which is not that of this Node, so no endpoint is local to it"
+                ),
+                _ => finding.message.clone(),
+            },
+            lasts: true,
+            fix: finding.fix.clone(),
+        }))
     }
 
     /// Returns the pods of this node among the endpoints of `target` whose EndpointSlice names no node.
@@ -481,7 +515,10 @@ impl Look<'_> {
             common: first.service.is_none(),
             synced,
             proxy: self.idle(family),
-            fix: self.portal_fix(first),
+            fix: self.portal_fix(first).or_else(|| {
+                let is_known = self.compared().contains(first);
+                (!is_known).then(|| rewriting_fix(self.node))
+            }),
         })
     }
 

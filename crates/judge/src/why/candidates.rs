@@ -3,7 +3,6 @@
 //! That is what differs from what kube-proxy would program, what of other software is on the way, a setting, a route, or a field
 //! of the Service.
 
-use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Look;
@@ -73,7 +72,7 @@ impl Look<'_> {
     /// settings differs, and what is on the way.
     pub(super) fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
         let faults = cell.verdict.faults();
-        let mut programmed = self.drift(port, Family::of(cell.flow.destination));
+        let mut programmed = self.drift(port, self.compared(), Family::of(cell.flow.destination));
         programmed.extend(self.edits(service, port, cell, &faults));
         self.on_the_way(cell, programmed)
     }
@@ -175,8 +174,7 @@ impl Look<'_> {
     }
 
     /// Returns the differences of kube-proxy's objects that may concern `port`: its own and those that serve all Services.
-    pub(super) fn drift(&self, port: &Port, family: Family) -> Vec<Candidate> {
-        let all = self.changes(family);
+    pub(super) fn drift(&self, port: &Port, all: &[Change], family: Family) -> Vec<Candidate> {
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
             let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
@@ -208,20 +206,31 @@ impl Look<'_> {
         found
     }
 
-    /// Returns what differs from the desired state. Of a kube-proxy that is older than the known releases, the rules that kpx
-    /// would expect are tried as well.
-    fn changes(&self, family: Family) -> Cow<'_, [Change]> {
-        let Ok(diff) = &self.diff else {
-            return Cow::Borrowed(&[]);
-        };
-        let mode = self.node.configured_mode().ok();
+    /// Returns what differs from the desired state.
+    pub(super) fn compared(&self) -> &[Change] {
+        self.diff.as_ref().map_or(&[], |diff| &diff.changes)
+    }
+
+    /// Returns what differs from the rules that kpx would expect of a kube-proxy older than the known releases, which may write some
+    /// of them otherwise: a cause only where nothing else is.
+    pub(super) fn guessed(&self, family: Family) -> Vec<Change> {
+        let mode = self
+            .node
+            .configured_mode()
+            .ok()
+            .filter(|_| self.diff.is_ok());
         let older = mode
             .and_then(|mode| self.node.desired(mode).ok())
             .filter(|desired| desired.is_older());
-        match older.and_then(|desired| Some((desired, desired.family(family)?))) {
-            Some((desired, state)) => Cow::Owned(diff::changes_to(self.node, desired, state)),
-            None => Cow::Borrowed(&diff.changes),
-        }
+        older
+            .and_then(|desired| {
+                Some(diff::changes_to(
+                    self.node,
+                    desired,
+                    desired.family(family)?,
+                ))
+            })
+            .unwrap_or_default()
     }
 
     /// Returns the edits of the Service, of its endpoints and of kube-proxy's configuration that may help.

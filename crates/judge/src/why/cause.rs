@@ -35,6 +35,9 @@ pub enum Cause {
         name: String,
         /// Other namespaces with a Service of that name.
         elsewhere: Vec<String>,
+        /// Why it may exist all the same: the evidence does not show all Services.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unread: Option<String>,
     },
     /// Cluster DNS does not resolve the name of the Service.
     Dns {
@@ -489,7 +492,14 @@ impl Cause {
             Self::NoService {
                 namespace,
                 name,
+                unread: Some(why),
+                ..
+            } => format!("whether Service {namespace}/{name} exists is unknown: {why}"),
+            Self::NoService {
+                namespace,
+                name,
                 elsewhere,
+                ..
             } => {
                 let other: Vec<_> = elsewhere.iter().map(|of| format!("{of}/{name}")).collect();
                 let other = match other.as_slice() {
@@ -529,6 +539,18 @@ impl Cause {
             Self::NoClusterIp => {
                 format!("{subject} has no cluster IP yet: the API server assigns it")
             }
+            Self::StaleConnections {
+                count,
+                address,
+                protocol,
+                backends,
+                ..
+            } if backends.iter().all(|of| of == address) => format!(
+                "{} to {address} on {node} {} not translated, so the packets leave for that address itself: the clients get no answer until \
+                 the entries end",
+                number_of(*count, &format!("tracked {protocol} connection")),
+                if *count == 1 { "is" } else { "are" },
+            ),
             Self::StaleConnections {
                 count,
                 address,
@@ -625,6 +647,10 @@ impl Cause {
                 "{fails}: {address} is {} of {other}, too, not only {} of this Service, and kube-proxy's rules serve {other}",
                 with_article(*other_role),
                 with_article(*role),
+            ),
+            Self::NodePortAddresses { ranges, address } if ranges.is_empty() => format!(
+                "{fails}: nodePortAddresses is not set in kube-proxy's configuration, and mode nftables then serves NodePorts at the \
+                 node's primary address alone, which {address} is not"
             ),
             Self::NodePortAddresses { ranges, address } => format!(
                 "{fails}: nodePortAddresses in kube-proxy's configuration ({}) has no range with {address}, so kube-proxy \
@@ -856,6 +882,11 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
              the EndpointSlice controller has not updated it",
             listed(slices),
             listed(pods)
+        ),
+        Lack::Headless { slices } => format!(
+            "{subject} has no endpoints{since}: EndpointSlice {} has the label service.kubernetes.io/headless, and kube-proxy reads none \
+             with it",
+            listed(slices)
         ),
         Lack::NoSelector => format!(
             "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"

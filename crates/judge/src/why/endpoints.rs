@@ -47,6 +47,11 @@ pub enum Lack {
         /// The slices.
         slices: Vec<String>,
     },
+    /// Every slice has the label of headless Services, so kube-proxy does not read it.
+    Headless {
+        /// The slices.
+        slices: Vec<String>,
+    },
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector,
     /// The endpoints exist, but none is ready.
@@ -188,8 +193,13 @@ pub(super) fn lack(
     let slices = objects.slices;
     let pods = objects.pods.unwrap_or_default();
     let edited = last_change(service, family, slices);
-    let ours = of_family(service, family, slices);
-    let all: Vec<&Endpoint> = ours.flat_map(|slice| &slice.endpoints).collect();
+    let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
+    if !ours.is_empty() && ours.iter().all(|slice| slice.is_headless()) {
+        let slices = ours.iter().map(|slice| slice.metadata.name.clone());
+        let slices = slices.collect();
+        return (Lack::Headless { slices }, edited);
+    }
+    let all: Vec<&Endpoint> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
     if all.is_empty() {
         let lack = match service.selector() {
             None => Lack::NoSelector,

@@ -6,6 +6,7 @@ use super::endpoints::Lack;
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, home_fix, no_route_fix, obstacle_fix, route_fix,
 };
+use kpx_node::words::listed;
 
 impl Cause {
     /// Returns the fix; `subject` is the Service port as `kpx trace` takes it.
@@ -20,6 +21,15 @@ impl Cause {
         };
         let on_node = |text: &'static str, line: String| Some(Fix::on_node(text, line));
         match self {
+            Self::NoService {
+                namespace,
+                name,
+                unread: Some(_),
+                ..
+            } => with(
+                "Add it to what is read.",
+                format!("kubectl -n {namespace} get service {name} -o yaml"),
+            ),
             Self::NoService {
                 name, elsewhere, ..
             } => match elsewhere.first() {
@@ -40,13 +50,10 @@ impl Cause {
                 "Use the address of an existing Service.",
                 "kubectl get services -A -o wide".to_owned(),
             ),
-            Self::NoPort { service, .. } => {
-                let (namespace, name) = service.split_once('/')?;
-                with(
-                    "Use one of the Service's ports, or add this one.",
-                    format!("kubectl -n {namespace} edit service {name}"),
-                )
-            }
+            Self::NoPort { ports, .. } => Some(Fix::said(format!(
+                "Use one of the Service's ports, {}, or add this one to the Service.",
+                listed(ports)
+            ))),
             Self::ExternalName { .. } => kpx(
                 "Check that the alias resolves.",
                 &["resolve", name, "--namespace", namespace],
@@ -229,6 +236,13 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
         Lack::NoPods { selector, .. } => (
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
+        ),
+        Lack::Headless { slices } => (
+            "Remove the label from the EndpointSlice, and from what writes it.",
+            pods(&format!(
+                "label endpointslice {} service.kubernetes.io/headless-",
+                slices.join(" ")
+            )),
         ),
         Lack::NoSelector => {
             let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";

@@ -184,6 +184,21 @@ impl<'n> Look<'n> {
         let local = |addr| self.is_own(addr);
         match asked::find(asked, self.services, self.slices, local) {
             Ok(found) => self.explain(&found, source),
+            Err(Cause::NoService {
+                namespace,
+                name,
+                elsewhere,
+                ..
+            }) => {
+                let part = self.node.evidence().part(Item::Services);
+                let cause = Cause::NoService {
+                    namespace,
+                    name,
+                    elsewhere,
+                    unread: part.map(|gap| gap.to_string()),
+                };
+                self.without_service(asked, cause, source)
+            }
             Err(cause) => self.without_service(asked, cause, source),
         }
     }
@@ -224,6 +239,9 @@ impl<'n> Look<'n> {
             unknown_ends(&mut answer);
         }
         let degree = match cause {
+            Cause::NoService {
+                unread: Some(_), ..
+            } => Degree::Suspect,
             Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
             _ => Degree::Breaks,
         };
@@ -313,6 +331,7 @@ impl<'n> Look<'n> {
             endpoints: Vec::new(),
             findings: Vec::new(),
             unknown: Vec::new(),
+            unasked: None,
             nodes: Vec::new(),
             unseen: answer::unseen(self.node),
         }
@@ -410,8 +429,25 @@ impl<'n> Look<'n> {
             [only] => only.name.to_string(),
             _ => name,
         };
+        if source.is_none() {
+            answer.unasked = self.unasked(&answer.paths);
+        }
         answer.settle_as(&subject);
         Ok(answer)
+    }
+
+    /// Returns why no connection from a pod of this node is followed, if none is because the pods are not known.
+    fn unasked(&self, paths: &[Path]) -> Option<String> {
+        let is_pod =
+            |path: &Path| matches!(path.client, Client::Pod | Client::Single | Client::Itself);
+        if paths.is_empty() || paths.iter().any(is_pod) {
+            return None;
+        }
+        let part = self.node.evidence().part(Item::Pods);
+        let gap = self.node.pods().err().or(part)?;
+        Some(format!(
+            "connections from pods: no address of a pod of this node is known ({gap})"
+        ))
     }
 
     /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
@@ -628,8 +664,8 @@ impl<'n> Look<'n> {
                 count: tracked.count,
                 address: target.at,
                 protocol: port.proto.to_string(),
+                end: trace::end_tracked(&flow, &tracked.stale),
                 backends: tracked.stale,
-                end: trace::end_tracked(&flow),
             }));
         }
         blames

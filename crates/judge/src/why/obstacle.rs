@@ -49,6 +49,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             inside: Some((pod, _)),
             ..
         }
+        | Obstacle::OtherMac {
+            inside: Some((pod, _)),
+            ..
+        }
+        | Obstacle::OwnEnd { pod, .. }
         | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }
         | Obstacle::Link {
@@ -73,6 +78,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::TunnelMac { .. }
+        | Obstacle::ForeignTunnelEnd { .. }
+        | Obstacle::OffTunnel { .. }
+        | Obstacle::OtherMac { inside: None, .. }
+        | Obstacle::AddressGone { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
             by: Wayless::NoAdvertisements(_),

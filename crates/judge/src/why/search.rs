@@ -41,6 +41,21 @@ impl Look<'_> {
             }
         }
         let all = self.candidates(service, port, cell);
+        let found = self.among(port, cell, all.clone());
+        let family = Family::of(cell.flow.destination);
+        if !found.is_empty() {
+            return found;
+        }
+        let mut more = self.drift(port, &self.guessed(family), family);
+        if more.is_empty() {
+            return found;
+        }
+        more.extend(all);
+        self.among(port, cell, more)
+    }
+
+    /// Returns the smallest sets of `all` with which the connections of `cell` no longer fail.
+    fn among(&self, port: &Port, cell: &Cell, all: Vec<Candidate>) -> Sets {
         let works = |set: &[Candidate]| self.repaired(port, cell, set);
         let singles: Sets = all
             .iter()

@@ -32,6 +32,12 @@ impl EndpointSlice {
         (!name.is_empty()).then_some((&self.metadata.namespace, name))
     }
 
+    /// Returns whether its label says that it is one of a headless Service: kube-proxy does not read it.
+    pub fn is_headless(&self) -> bool {
+        let labels = &self.metadata.labels;
+        labels.contains_key("service.kubernetes.io/headless")
+    }
+
     /// Returns `slices` by their Service, without those that have none.
     pub fn by_service<'s>(slices: impl IntoIterator<Item = &'s Self>) -> ByService<'s> {
         let mut found = ByService::new();

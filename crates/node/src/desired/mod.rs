@@ -235,9 +235,5 @@ impl FamilyState {
 
 /// Returns the slices that kube-proxy watches, by their Service.
 fn index(slices: &[EndpointSlice]) -> ByService<'_> {
-    let is_headless = |slice: &&EndpointSlice| {
-        let labels = &slice.metadata.labels;
-        labels.contains_key("service.kubernetes.io/headless")
-    };
-    EndpointSlice::by_service(slices.iter().filter(|slice| !is_headless(slice)))
+    EndpointSlice::by_service(slices.iter().filter(|slice| !slice.is_headless()))
 }

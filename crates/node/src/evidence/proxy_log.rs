@@ -22,6 +22,16 @@ const MODE: &str = "Using ";
 const MODE_END: &str = " Proxier";
 /// It has found its Node after all, in lower case.
 const NODE_FOUND: &str = "successfully retrieved node";
+/// It has read all objects of a kind, in lower case; one of [`LISTED`] names the kind.
+const SYNCED: &str = "caches are synced";
+/// Controllers, as messages name them, and the kinds of objects that they read.
+const LISTED: &[(&str, &str)] = &[
+    ("service config", "Service:"),
+    ("endpoint slice config", "EndpointSlice:"),
+    ("endpoints config", "Endpoints:"),
+    ("node config", "Node:"),
+    ("serviceCIDR config", "ServiceCIDR:"),
+];
 /// The default scheduler follows.
 const SCHEDULER: &str = "IPVS scheduler not specified, use ";
 
@@ -31,6 +41,8 @@ pub struct ProxyLog {
     /// Troubles of the last run that no later message ends, each once, in the order of their first messages; or why they cannot
     /// be read.
     pub troubles: Result<Vec<Trouble>, Gap>,
+    /// Whether it is the log of a container, whose clock is UTC; a journal has that of the node.
+    pub of_container: bool,
     /// Lines about the lock of iptables, which another program holds.
     pub lock_held: Vec<String>,
     /// The last line about IP sets that the tool cannot read.
@@ -127,7 +139,9 @@ fn is_sign(line: &str) -> bool {
     let signs = [NO_IPVS, LOCK_HELD, NEWER_SETS, SCHEDULER];
     signs.iter().any(|sign| line.contains(sign))
         || mode_in(line).is_some()
-        || line.to_lowercase().contains(NODE_FOUND)
+        || [NODE_FOUND, SYNCED]
+            .iter()
+            .any(|sign| line.to_lowercase().contains(sign))
 }
 
 /// Returns the name of the mode that `line` says kube-proxy starts in.
@@ -180,6 +194,10 @@ pub(crate) fn parse(text: &str) -> ProxyLog {
     };
     ProxyLog {
         troubles: troubles(text),
+        of_container: text.lines().any(|line| {
+            header(line).is_some()
+                && (line.starts_with(['I', 'W', 'E', 'F']) || line.contains(" stderr F "))
+        }),
         lock_held: with(LOCK_HELD).collect(),
         newer_sets: with(NEWER_SETS).next_back(),
         no_ipvs: with(NO_IPVS).rfind(|line| !line.contains(NO_IPSET)),
@@ -210,6 +228,13 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
                 let family = family_in(&entry.text);
                 let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
                 troubles.retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+            }
+            None if lowercase.contains(SYNCED) => {
+                let is_of = |of: &Trouble| {
+                    let mut kinds = LISTED.iter().filter(|(name, _)| entry.text.contains(name));
+                    kinds.any(|(_, kind)| of.line.contains(&format!("v1.{kind}")))
+                };
+                troubles.retain(|of| of.kind != Kind::Watch || !is_of(of));
             }
             None if lowercase.contains(NODE_FOUND) => {
                 troubles.retain(|of| of.kind != Kind::Node);

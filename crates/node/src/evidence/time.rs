@@ -34,6 +34,14 @@ impl Time {
         format!("{}{} {}", &text[5..7], &text[8..10], &text[11..19])
     }
 
+    /// Returns the time that was `duration` earlier.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self {
+            seconds: self.seconds - i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        }
+    }
+
     /// Returns it for people, to the minute: `20 Nov 2026 12:44 UTC`.
     pub fn as_said(self) -> String {
         const MONTHS: [&str; 12] = [

@@ -13,6 +13,63 @@ pub(super) struct Command {
     pub(super) fragment: Option<String>,
     /// Whether it ran in another network namespace than the node's.
     pub(super) is_elsewhere: bool,
+    /// The machine on which it ran, where the command names one.
+    pub(super) host: Option<String>,
+}
+
+/// The beginnings of names of pods that run in the network of their node.
+const HOST_PODS: &[&str] = &[
+    "kube-proxy",
+    "calico-node",
+    "canal",
+    "cilium-",
+    "kube-flannel",
+    "kube-router",
+    "weave-net",
+    "antrea-agent",
+    "ovnkube-node",
+    "node-debugger",
+    "node-shell",
+    "aws-node",
+    "kindnet",
+];
+
+/// Returns where `kubectl exec` or `kubectl debug` runs a program: on the node of a pod that is in its network, or in that of a pod; and
+/// the node, if it is named.
+fn target_of_kubectl(words: &[&str]) -> (bool, Option<String>) {
+    let mut all = words
+        .iter()
+        .skip_while(|word| !["exec", "debug"].contains(*word));
+    let mut is_value = false;
+    let target = all
+        .by_ref()
+        .skip(1)
+        .take_while(|word| **word != "--")
+        .find(|word| {
+            let is_option = word.starts_with('-');
+            let was_value = std::mem::replace(
+                &mut is_value,
+                is_option
+                    && [
+                        "-n",
+                        "--namespace",
+                        "-c",
+                        "--container",
+                        "--image",
+                        "--context",
+                    ]
+                    .contains(*word),
+            );
+            !is_option && !was_value
+        });
+    let Some(target) = target else {
+        return (false, None);
+    };
+    if let Some(node) = target.strip_prefix("node/") {
+        return (false, Some(node.to_owned()));
+    }
+    let pod = target.rsplit('/').next().unwrap_or(target);
+    (!HOST_PODS.iter().any(|of| pod.starts_with(of)), None)
 }
 
 /// What a command of iptables lists.
@@ -89,6 +146,7 @@ impl Command {
         let mut stages = text.split('|').map(str::trim);
         let mut words: Vec<&str> = stages.next()?.split_whitespace().collect();
         let mut is_elsewhere = false;
+        let mut host = None;
         loop {
             let first = base(words.first()?);
             let skip = match first {
@@ -98,7 +156,14 @@ impl Command {
                         .take_while(|word| word.starts_with('-'))
                         .count()
                 }
-                "chroot" | "timeout" | "ssh" => 2,
+                "chroot" | "timeout" => 2,
+                "ssh" => {
+                    let options = words[1..].iter().take_while(|word| word.starts_with('-'));
+                    let at = 1 + options.count();
+                    let to = words.get(at).map(|to| to.rsplit('@').next().unwrap_or(to));
+                    host = to.filter(|to| is_host(to)).map(str::to_owned);
+                    at + 1
+                }
                 "nsenter" | "env" => {
                     1 + words[1..]
                         .iter()
@@ -117,14 +182,21 @@ impl Command {
                     if words.iter().any(|word| ["exec", "debug"].contains(word))
                         && words.contains(&"--") =>
                 {
+                    let (of_pod, node) = target_of_kubectl(&words);
+                    is_elsewhere |= of_pod;
+                    host = node.or(host);
                     1 + words.iter().position(|word| *word == "--")?
                 }
-                "docker" | "crictl" if words.get(1) == Some(&"exec") => {
-                    2 + words[2..]
-                        .iter()
-                        .take_while(|word| word.starts_with('-'))
-                        .count()
-                        + 1
+                "docker" | "podman" | "nerdctl" | "crictl" if words.get(1) == Some(&"exec") => {
+                    let options = words[2..].iter().take_while(|word| word.starts_with('-'));
+                    let at = 2 + options.count();
+                    // The nodes of kind and minikube are containers; those of crictl have numbers.
+                    let of = words.get(at).filter(|_| first != "crictl");
+                    host = of
+                        .filter(|of| is_host(of))
+                        .map(|of| (*of).to_owned())
+                        .or(host);
+                    at + 1
                 }
                 "k3s" | "microk8s" | "rke2" | "minikube" if words.get(1) == Some(&"kubectl") => 1,
                 "k" | "microk8s.kubectl" => {
@@ -159,6 +231,7 @@ impl Command {
             args,
             fragment: filter.map(|filter| format!("only what `{filter}` leaves is shown")),
             is_elsewhere,
+            host,
         })
     }
 
@@ -329,6 +402,7 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
             .map_or(before, |(_, rest)| rest);
         if before.is_empty()
             || before.starts_with("PS ")
+            || before.starts_with('➜')
             || before.starts_with("sh-")
             || before.starts_with("bash-")
         {

@@ -49,7 +49,7 @@ impl Draft {
         }
         match self.texts.get_mut(&item) {
             Some((_, None)) if missing.is_some() => {}
-            Some((old, Some(_))) if missing.is_some() => {
+            Some((old, _)) if missing.is_some() || item == Item::Conntrack => {
                 for line in text.lines().filter(|line| !line.is_empty()) {
                     if !old.lines().any(|of| of == line) {
                         old.push_str(line);

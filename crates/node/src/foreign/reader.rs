@@ -55,7 +55,8 @@ impl Reader {
         if command.as_ref().is_some_and(|command| command.is_elsewhere) {
             return;
         }
-        let host = host.unwrap_or_default();
+        let named = command.as_ref().and_then(|command| command.host.clone());
+        let host = named.or(host).unwrap_or_default();
         let command = command.as_ref();
         if let Some(of) =
             command.filter(|of| ["kubectl", "oc"].contains(&of.program.as_str()) && of.has("logs"))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family};
@@ -84,12 +84,18 @@ pub struct Link {
     pub vni: Option<u64>,
     /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
+    /// Of a bridge port: whether the bridge learns addresses from it; `None` if that is not known.
+    pub learning: Option<bool>,
+    /// Of a bridge port: whether it gets packets to addresses that the bridge does not know; `None` if that is not known.
+    pub flood: Option<bool>,
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
     pub isolated: Option<bool>,
     /// Of a bridge port: `forwarding`, `disabled`, `blocking`, …; `None` if that is not known.
     pub port_state: Option<String>,
     /// The port to which a tunnel sends its packets over UDP; `None` if it is not listed.
     pub tunnel_port: Option<u16>,
+    /// Whether a program, and not the link, says where each packet of a tunnel goes (Cilium, Open vSwitch).
+    pub external: bool,
     /// The XDP programs that its packets pass.
     pub xdp: Vec<Program>,
 }
@@ -255,6 +261,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             value.and_then(Value::as_bool)
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
+        let (learning, flood) = (port("learning"), port("flood"));
         let tunnel_port = link.linkinfo.data.get("port").and_then(Value::as_u64);
         let vni = link.linkinfo.data.get("id").and_then(Value::as_u64);
         let port_state = link.linkinfo.slave_data.get("state");
@@ -279,9 +286,16 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             mac: link.address,
             vni,
             hairpin,
+            learning,
+            flood,
             isolated,
             port_state,
             tunnel_port: tunnel_port.and_then(|port| u16::try_from(port).ok()),
+            external: link
+                .linkinfo
+                .data
+                .get("external")
+                .is_some_and(|of| *of != json!(false)),
             xdp: xdp.collect(),
         }
     });

@@ -69,6 +69,13 @@ impl Sockets {
                             || ip.is_ipv6() && socket.v6_only != Some(true)))
         })
     }
+
+    /// Returns the connections that wait for the program at `addr` and `port`: of several sockets, those of the one with the fewest.
+    pub fn queue(&self, addr: IpAddr, port: u16) -> Option<Queue> {
+        let all = self.taking(Proto::Tcp, addr, port);
+        all.filter_map(|socket| socket.queue)
+            .min_by_key(|queue| queue.waiting)
+    }
 }
 
 /// A connected socket of this node.

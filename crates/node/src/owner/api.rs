@@ -31,7 +31,9 @@ pub(super) fn some_ports(node: &NodeSnapshot<'_>, services: &[&Service]) -> (Vec
 }
 
 fn together(node: &NodeSnapshot<'_>, services: &[&Service], slices: &[EndpointSlice]) -> Vec<Port> {
-    let by_service = EndpointSlice::by_service(slices);
+    // kube-proxy serves no endpoint of the others.
+    let read = slices.iter().filter(|slice| !slice.is_headless());
+    let by_service = EndpointSlice::by_service(read);
     let here = node.name().ok();
     let served = services.iter().filter(|service| {
         service.spec.kind != "ExternalName"

@@ -28,7 +28,9 @@ fn table(rows: &[&Row], page: &mut Page) {
         let owner = match (&row.service, row.endpoint, row.maker) {
             (Some(name), Some(endpoint), _) => format!("{name} {endpoint}"),
             (Some(name), None, _) => name.to_string(),
-            (None, ..) if row.gone => "a deleted Service or endpoint".to_owned(),
+            (None, ..) if row.gone => {
+                "a Service or endpoint that is deleted, or not shown".to_owned()
+            }
             (.., Maker::KubeProxy) => "kube-proxy".to_owned(),
             (.., Maker::Both) => "kube-proxy, kubelet".to_owned(),
             (.., Maker::Kubelet) => "kubelet".to_owned(),

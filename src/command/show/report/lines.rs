@@ -88,7 +88,7 @@ fn service(row: &services::Row) -> (String, String) {
 
 fn chain(row: &chains::Row) -> (String, String) {
     let gone = if row.gone {
-        ", of a deleted Service or endpoint"
+        ", of a Service or endpoint that is deleted, or not shown"
     } else {
         ""
     };

@@ -77,19 +77,20 @@ pub(super) const CHECKS: &[Check] = &[
         name: "shared-by-nodes",
         severity: Severity::Error,
         when: When::Now,
-        title: "No two Nodes have the same address",
+        title: "Each Node has its own address, and this one has that of its Node",
         symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
-        why: "Routes and tunnels lead to the pods of a Node by its address. Virtual machines that were cloned, or that have a NAT \
-              network each, register with the same one.",
-        verify: "Each InternalIP may be that of one Node only.",
+        why: "Routes and tunnels lead to the pods of a Node by its address, and kube-proxy's NodePorts and health checks are there. Virtual \
+              machines that were cloned, or that have a NAT network each, register with the same one; a machine that gets another \
+              address keeps its Node's until the kubelet starts again.",
+        verify: "Each InternalIP may be that of one Node only, and this node must have that of its Node.",
         commands: &[Example::anywhere("kubectl get nodes -o wide")],
         fix: Text::plain(
             "Start each kubelet with --node-ip and the address by which other nodes reach it.",
         ),
         incidents: &["k3s-io/k3s#10109: machines of Vagrant share 10.0.2.15"],
-        needs: &[&[Item::Nodes]],
+        needs: &[&[Item::Nodes, Item::Addresses, Item::ProxyConfig]],
         caused_by: &[],
-        run: shared_by_nodes,
+        run: nodes_addresses,
     },
     Check {
         id: "AP09",
@@ -253,6 +254,48 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 }
 
 /// Finds addresses that several Nodes have.
+fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
+    let mut findings = shared_by_nodes(facts)?;
+    findings.extend(elsewhere(facts));
+    Ok(findings)
+}
+
+/// Returns the finding of a node that has none of the addresses of its Node.
+fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
+    let node = facts.this_node().ok()?;
+    let own = &facts.node.addresses().ok()?.all;
+    let all = node.status.addresses.iter();
+    let internal = all.filter(|at| at.kind == "InternalIP");
+    let announced: Vec<IpAddr> = internal.filter_map(|at| at.address.parse().ok()).collect();
+    let has = |addr: &IpAddr| own.iter().any(|of| of.addr.addr == *addr);
+    let first = announced.first()?;
+    if announced.iter().any(has) {
+        return None;
+    }
+    let global = own.iter().filter(|of| of.scope == "global");
+    let global: Vec<String> = global
+        .map(|of| format!("{} on {}", of.addr.addr, of.link))
+        .take(4)
+        .collect();
+    let name = &node.metadata.name;
+    let message = format!(
+        "no link of this machine has {first}, the InternalIP of its Node {name}: packets to the Node, its NodePorts and its pods do not \
+         reach it"
+    );
+    let seen = format!("addresses of the machine: {}", listed(&global));
+    Some(
+        Finding::new(Severity::Error, *first, message)
+            .evidence([
+                Proof::setting(format!("node {name}"), "InternalIP", first.to_string()),
+                Proof::Note(seen),
+            ])
+            .fix(
+                "Give the machine its address back, or start its kubelet again, with --node-ip where it has several, so that the Node gets \
+                 the new one; then restart the network plugin's pod here.",
+            ),
+    )
+}
+
 fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
     let mut addresses: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
     for node in facts.node.nodes()? {

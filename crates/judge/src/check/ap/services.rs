@@ -13,7 +13,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::{Endpoint, EndpointSlice, Matching, Pod, Service, ServicePort, makes_none};
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Proto;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::desired::NEEDS;
 use kpx_node::words::listed;
 
@@ -146,6 +146,23 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
             }
             continue;
         }
+        let drains = |endpoint: &&&Endpoint| {
+            endpoint.conditions.serving == Some(true)
+                && endpoint.conditions.terminating == Some(true)
+        };
+        if all.iter().any(|endpoint| drains(&endpoint)) {
+            let message = "only endpoints that are ending serve the Service, until they have ended";
+            let ending = all.iter().filter(|endpoint| drains(endpoint)).count();
+            let seen = format!(
+                "{}: {} of {} endpoints serve and terminate",
+                name_of(service),
+                ending,
+                all.len()
+            );
+            findings
+                .push(Finding::new(Severity::Info, service, message).evidence([Proof::Note(seen)]));
+            continue;
+        }
         if all.is_empty() {
             let pods = findings.read(facts.node.pods());
             findings.push(none_listed(facts, service, !ours.is_empty(), pods)?);
@@ -172,7 +189,29 @@ fn none_listed(
     pods: Option<&Vec<Pod>>,
 ) -> Result<Finding, Gap> {
     let known = pods.map_or(&[][..], Vec::as_slice);
-    let matching = Matching::of(service, None, known);
+    let all = Matching::of(service, None, known);
+    let families: Vec<Family> = service
+        .spec
+        .ip_families
+        .iter()
+        .filter_map(|of| of.parse().ok())
+        .collect();
+    let of_families = |families: &[Family]| {
+        let mut of = families
+            .iter()
+            .map(|family| Matching::of(service, Some(*family), known));
+        of.find(|of| !of.ready.is_empty())
+    };
+    if !all.ready.is_empty() && !families.is_empty() && of_families(&families).is_none() {
+        let family = listed(&families.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let message = format!(
+            "the pods that match the Service's selector have no address of {family}, the Service's family"
+        );
+        return Ok(Finding::new(Severity::Warning, service, message)
+            .evidence([Proof::Note(format!("{}: pods match: {}", name_of(service), listed(&all.shown())))])
+            .fix("Give the cluster's pods addresses of that family, or create the Service anew with a family that they have (ipFamilies)."));
+    }
+    let matching = all;
     if are_slices && matching.ready.is_empty() {
         return Ok(unready(service, "no pod matches the selector"));
     }

@@ -5,6 +5,7 @@ mod calico;
 mod ebpf;
 mod leftovers;
 mod plugins;
+mod tunnels;
 
 use super::Check;
 
@@ -15,4 +16,5 @@ pub(super) const CHECKS: &[&[Check]] = &[
     ebpf::CHECKS,
     leftovers::CHECKS,
     plugins::CHECKS,
+    tunnels::CHECKS,
 ];

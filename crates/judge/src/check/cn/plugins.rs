@@ -512,12 +512,13 @@ fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Lefto
 }
 
 /// Returns the number of the portmap plugin's rule that leads to `chain`.
-fn jump_to(rules: &Ruleset<'_>, chain: &str) -> Option<usize> {
-    let mut rules = (1..).zip(&rules.chain("nat", PORTMAP)?.rules);
+fn jump_to(rules: &Ruleset<'_>, chain: &str) -> Option<String> {
+    let mut rules = rules.chain("nat", PORTMAP)?.rules.iter();
     let leads =
         |rule: &Option<Target<'_>>| matches!(rule, Some(Target::Jump(to)) if **to == *chain);
-    let (number, _) = rules.find(|(_, rule)| leads(&rule.target))?;
-    Some(number)
+    rules
+        .find(|rule| leads(&rule.target))
+        .map(|rule| rule.to_string().trim().to_owned())
 }
 
 /// Returns the fix of a chain that leads to a pod that is gone.
@@ -527,10 +528,10 @@ fn removal_fix(facts: &Facts<'_>, family: Family, chain: &str) -> Fix {
     let all = all_rules(facts, &mut Collector::default());
     let of_family = all.into_iter().filter(|(of, ..)| *of == family);
     let mut jumps = of_family.filter_map(|(_, store, rules)| Some((store, jump_to(rules, chain)?)));
-    let command = if let Some((store, number)) = jumps.next() {
+    let command = if let Some((store, rule)) = jumps.next() {
         let tool = tool(store, family);
         format!(
-            "{tool} -t nat -D {PORTMAP} {number} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
+            "{tool} -t nat -D {PORTMAP} {rule} && {tool} -t nat -F {chain} && {tool} -t nat -X {chain}"
         )
     } else {
         let tool = tool(IptablesBackend::InUse, family);

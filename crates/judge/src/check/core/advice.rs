@@ -17,6 +17,8 @@ pub struct Fix {
     pub text: Prose,
     /// As a command, where one is safe.
     pub advice: Option<Advice>,
+    /// Whether it has to be decided first whether it is right, as where it removes what another program wrote.
+    pub is_to_decide: bool,
     /// How commands reach the node from where the report is read.
     reach: Arc<Reach>,
     /// The node that it is for, if that is another one than the report's.
@@ -116,8 +118,18 @@ impl Fix {
         Self {
             text: text.into(),
             advice: None,
+            is_to_decide: false,
             reach: Arc::default(),
             there: None,
+        }
+    }
+
+    /// Returns it as one to decide about.
+    #[must_use]
+    pub fn to_decide(self) -> Self {
+        Self {
+            is_to_decide: true,
+            ..self
         }
     }
 

@@ -39,6 +39,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
+        | Obstacle::ForeignTunnelEnd { .. }
+        | Obstacle::OffTunnel { .. }
+        | Obstacle::AddressGone { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
         Obstacle::Wayless {
@@ -58,7 +61,12 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         }
         | Obstacle::Tunnel { .. } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
+        Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",
         Obstacle::Deaf { .. }
+        | Obstacle::OwnEnd { .. }
+        | Obstacle::OtherMac {
+            inside: Some(_), ..
+        }
         | Obstacle::FullQueue { .. }
         | Obstacle::Ttl { pod: Some(_), .. }
         | Obstacle::Unanswered {
@@ -72,6 +80,13 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Further { .. } => "rules and routes of the node",
     }
 }
+
+/// What to do where a link does not answer ARP.
+const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
+
+/// What to do where rules of a pod redirect packets to a port at which nothing listens.
+const SIDECAR: &str = "A proxy in the pod (a service mesh's sidecar) is to listen at port {}: look at its container, restart the pod, and \
+    let the sidecar start before the application.";
 
 /// Returns the fix of a range of client ports that is too small.
 pub(in crate::check) fn port_range_fix() -> Fix {
@@ -133,6 +148,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Link {
             link,
             inside: Some((_, pid)),
+            state: LinkState::NoArp,
+        } => Fix::on_node(
+            ARP_ON,
+            format!("nsenter --net=/proc/{pid}/ns/net ip link set {link} arp on"),
+        ),
+        Obstacle::Link {
+            link,
+            inside: Some((_, pid)),
             ..
         } => Fix::on_node(
             "Delete the pod, so that the network plugin makes its link and routes again; a link that is set up has lost its routes.",
@@ -143,6 +166,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 "Set the link up, and find out what set it down: the journal of the kernel and of the network manager.",
                 format!("ip link set dev {link} up"),
             ),
+            LinkState::NoArp => Fix::on_node(ARP_ON, format!("ip link set {link} arp on")),
             LinkState::NoCarrier => Fix::on_node(
                 "Bring the other end up: the cable or switch of a network card, the link inside the pod of a veth.",
                 format!("ip -d link show dev {link}"),
@@ -246,7 +270,55 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
         }
-        Obstacle::SameTunnelEnd { annotation, .. } => Fix::kubectl(
+        Obstacle::OffTunnel {
+            agent: Some(agent), ..
+        } => {
+            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
+            Fix::kubectl(
+                "Restart the network plugin's pod on this node: it makes the link and the routes by it. Then find out what removed them: a \
+                 network manager, or a restart of networking.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
+        Obstacle::OffTunnel { .. } => Fix::said(
+            "Restart the network plugin on this node (k3s and RKE2 have flannel in their own service): it makes the link and the routes \
+             by it. Then find out what removed them: a network manager, or a restart of networking.",
+        ),
+        Obstacle::OtherMac {
+            address,
+            link,
+            has: (mac, _),
+            inside: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "The address of the link was changed after the pod was made. Keep it in a .link file of systemd (MACAddressPolicy=none for \
+             veth links) and make the pod anew. Until then:",
+            format!(
+                "nsenter --net=/proc/{pid}/ns/net ip neigh replace {address} lladdr {mac} dev {link} nud permanent"
+            ),
+        ),
+        Obstacle::OtherMac { address, link, .. } => Fix::on_node(
+            "Remove the entry, also where it is configured; the node then asks for the address.",
+            format!("ip neigh del {address} dev {link}"),
+        ),
+        Obstacle::AddressGone { pod, .. } => {
+            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+            Fix::kubectl(
+                "Delete the pod: its successor gets an address. Find out what took it: a container with the right to change the pod's \
+                 network, or a program on the node.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
+        Obstacle::OwnEnd { pid, at, end, .. } if at == end => Fix::on_node(
+            "Remove the address from the pod's network, and from what sets it there.",
+            format!(
+                "nsenter --net=/proc/{pid}/ns/net ip -br address; nsenter --net=/proc/{pid}/ns/net ip route get {}",
+                at.ip()
+            ),
+        ),
+        Obstacle::OwnEnd { end, .. } => Fix::said(SIDECAR.replace("{}", &end.port().to_string())),
+        Obstacle::SameTunnelEnd { annotation, .. }
+        | Obstacle::ForeignTunnelEnd { annotation, .. } => Fix::kubectl(
             "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of \
              flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
             format!("kubectl get nodes -o yaml | grep {annotation}"),
@@ -320,6 +392,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 ),
                 format!("sysctl -w net.ipv4.vs.expire_quiescent_template=1 && {delete}"),
             )
+        }
+        Obstacle::Deaf { at, end, .. } if at != end => {
+            Fix::said(SIDECAR.replace("{}", &end.port().to_string()))
         }
         Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
             Fix::said(

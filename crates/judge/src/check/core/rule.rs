@@ -3,6 +3,7 @@
 use super::{Fix, Line, Proof};
 use crate::trace::{PODS, Rule};
 use crate::verdict::By;
+use kpx_node::net::Family;
 use kpx_node::owner::software::Maker;
 
 /// The fix of a rule without a known owner.
@@ -159,7 +160,11 @@ pub fn rule_fix(by: &By) -> Fix {
     if let Some((text, command)) = owner.and_then(|of| of.pass)
         && by.closes
     {
-        return Fix::on_node(text, line(command, by));
+        let of_family = match by.rule.family {
+            Family::V6 => command.replace("iptables ", "ip6tables "),
+            Family::V4 => command.to_owned(),
+        };
+        return Fix::on_node(text, line(&of_family, by));
     }
     let text = match owner.and_then(|of| of.change) {
         Some(text) => text.to_owned(),
@@ -181,7 +186,7 @@ fn without_owner(by: &By) -> Fix {
     }
     match &by.undo {
         Some(command) if is_policy => Fix::on_node(ACCEPT, command.clone()),
-        Some(command) => Fix::on_node(DELETE, command.clone()),
+        Some(command) => Fix::on_node(DELETE, command.clone()).to_decide(),
         None => Fix::said(DELETE),
     }
 }

@@ -285,7 +285,7 @@ fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verd
             .evidence(seen)
             .fix(Fix::kpx(
                 "Delete the entries; the next packet creates correct ones.",
-                ["reconcile", "--part", "conntrack", "--apply", "--yes"],
+                ["reconcile", "--part", "conntrack", "--apply"],
             ))
     };
     Ok(by_port.into_iter().map(finding).collect())

@@ -67,7 +67,10 @@ fn groups(findings: &[Diagnosed]) -> Vec<Vec<usize>> {
 
 /// Returns the command of the fix that all findings of a group have.
 fn common(findings: &[Diagnosed], group: &[usize]) -> Option<Advice> {
-    let of = |at: &usize| findings[*at].finding.fix.as_ref()?.advice.as_ref();
+    let of = |at: &usize| {
+        let fix = findings[*at].finding.fix.as_ref()?;
+        fix.advice.as_ref().filter(|_| !fix.is_to_decide)
+    };
     let first = group.first().and_then(of)?;
     let is_same = group.iter().all(|at| of(at) == Some(first));
     is_same.then(|| first.clone())

@@ -78,6 +78,9 @@ impl<'d> Worst<'d> {
         whole.or_else(|| {
             self.firsts().find_map(|of| {
                 let fix = of.finding.fix.as_ref();
+                if fix.is_some_and(|fix| fix.is_to_decide) {
+                    return None;
+                }
                 let text = fix.map_or_else(|| of.check.fix.prose(), |fix| fix.text.clone());
                 text.commands().find_map(ready)
             })

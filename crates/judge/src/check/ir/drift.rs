@@ -52,7 +52,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#67875: missed updates",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Services("KP11"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -76,7 +80,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Services("KP11"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
     },
     Check {

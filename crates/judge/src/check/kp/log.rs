@@ -1,10 +1,12 @@
 //! What kube-proxy's log says of its work.
 
+use std::time::Duration;
+
 use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
     When,
 };
-use kpx_node::evidence::proxy_log::{self, Kind, Trouble};
+use kpx_node::evidence::proxy_log::{self, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Item, Time};
 use kpx_node::words::{listed, number_of};
 
@@ -162,12 +164,15 @@ const FIXES: &[(&str, &str)] = &[
 fn log(facts: &Facts<'_>) -> Verdict {
     let log = facts.node.proxy_log()?;
     let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
-    let lasting = troubles.filter(|of| !is_over(facts, of));
+    let lasting = troubles.filter(|of| !is_over(facts, log, of));
     Ok(lasting.map(finding).collect())
 }
 
-/// Returns whether kube-proxy runs, or has written its rules, since it reported `trouble`.
-fn is_over(facts: &Facts<'_>, trouble: &Trouble) -> bool {
+/// How long a client of the API server waits at most before it tries again, with room for a slow one.
+const RETRY: Duration = Duration::from_secs(300);
+
+/// Returns whether kube-proxy runs, or has written its rules, or has read the objects, since it reported `trouble`.
+fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
     match trouble.kind {
         Kind::Exit => facts.node.health().is_ok(),
         Kind::Sync => facts.node.metrics().is_ok_and(|metrics| {
@@ -178,7 +183,13 @@ fn is_over(facts: &Facts<'_>, trouble: &Trouble) -> bool {
                     && Time::from_epoch(at).is_some_and(|at| at.as_logged() > trouble.last)
             })
         }),
-        Kind::Watch | Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
+        // Each failed try is a message.
+        Kind::Watch => {
+            let earliest = |now: Time| now.before(RETRY).as_logged();
+            let then = facts.now.filter(|_| log.of_container).map(earliest);
+            then.is_some_and(|then| trouble.last < then)
+        }
+        Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The node's name, addresses and prefixes as kube-proxy knows them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::check::core::{MODE, VERSION, containers, flags_of};
@@ -101,6 +102,8 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Pods,
             Item::DaemonSets,
             Item::Host,
+            Item::Services,
+            Item::EndpointSlices,
         ]],
         caused_by: &[],
         run: node_name,
@@ -193,7 +196,8 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
         .evidence([
             Proof::setting(source, key, &value),
             Proof::Note(format!("the Nodes are {}", listed(&names))),
-        ]);
+        ])
+        .services(with_local_policy(facts));
     Ok(vec![if flag {
         finding.fix(
             "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or remove the flag: it overrides \
@@ -202,6 +206,23 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     } else {
         finding
     }])
+}
+
+/// Returns the Services of which only local endpoints may serve some clients.
+fn with_local_policy(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
+    let services = facts.node.services().into_iter().flatten();
+    let is_local = |service: &&Service| {
+        let spec = &service.spec;
+        let policies = [&spec.external_traffic_policy, &spec.internal_traffic_policy];
+        policies.iter().any(|of| of.as_deref() == Some("Local"))
+    };
+    let names: BTreeSet<_> = services
+        .filter(is_local)
+        .map(|service| (&*service.metadata.namespace, &*service.metadata.name))
+        .collect();
+    let ports = facts.owners().ports().iter();
+    let ours = ports.filter(|port| names.contains(&(&*port.name.namespace, &*port.name.name)));
+    ours.map(|port| ServiceRef::from(&port.name)).collect()
 }
 
 /// Returns the finding that `name`, by which kube-proxy calls its Node, is another Node's.

@@ -192,6 +192,6 @@ fn with_fix(facts: &Facts<'_>, finding: Finding) -> Finding {
         let text = Prose::from("Remove the bridge and its routes, or keep it up to date with ")
             .kpx(["bridge", "follow"])
             .and(".");
-        finding.fix(Fix::kpx(text, ["bridge", "down", "--apply", "--yes"]))
+        finding.fix(Fix::kpx(text, ["bridge", "down", "--apply"]))
     }
 }

@@ -43,6 +43,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     needs: &[SOCKETS, PATH],
     caused_by: &[
         Because::Loss("KM01"),
+        Because::Node("AP13"),
         Because::Absence("KP02"),
         Because::Absence("KP05"),
     ],
@@ -211,18 +212,25 @@ impl HealthPort<'_> {
         }
         // A firewall may close the node to clients outside that are not load balancers.
         let is_closed = matches!(end.verdict, End::Drop | End::Reject) && !is_of_port(end);
+        let is_stopped = matches!(end.verdict, End::Drop | End::Reject);
+        let text = if is_stopped {
+            "Change the rule in the configuration of its software, so that load balancers' packets reach the port."
+        } else {
+            "Find out why the packet does not end at the node itself: its address, its routes, or a rule that translates it."
+        };
         let (severity, message) = if is_closed {
             (
                 Severity::Info,
                 "the node's firewall may keep health checks from kube-proxy",
             )
         } else {
-            (
-                Severity::Error,
-                "a rule keeps health checks from kube-proxy: load balancers consider the node dead",
-            )
+            let message = if is_stopped {
+                "a rule keeps health checks from kube-proxy: load balancers consider the node dead"
+            } else {
+                "health checks do not reach kube-proxy: load balancers consider the node dead"
+            };
+            (Severity::Error, message)
         };
-        let text = "Change the rule in the configuration of its software, so that load balancers' packets reach the port.";
         Finding::new(severity, about, message)
             .evidence(seen)
             .fix(text)

@@ -416,6 +416,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
         | Obstacle::TunnelMac { link, .. }
+        | Obstacle::OffTunnel { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
         }
@@ -446,14 +447,18 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
+        | Obstacle::ForeignTunnelEnd { address, .. }
+        | Obstacle::OtherMac { address, .. }
+        | Obstacle::OwnEnd { pod: address, .. }
         | Obstacle::TwoPods { address, .. }
         | Obstacle::Bound {
             client: address, ..
         }
         | Obstacle::Further { to: address, .. } => Subject::from(*address),
-        Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } | Obstacle::Ended { at, .. } => {
-            Subject::from(at.ip())
-        }
+        Obstacle::Deaf { at, .. }
+        | Obstacle::FullQueue { at, .. }
+        | Obstacle::Ended { at, .. }
+        | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),

@@ -206,7 +206,7 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
             let message = "forwarding is off: packets from and to pods are dropped";
             Finding::new(Severity::Error, Subject::sysctl(key), message).evidence([seen])
         } else {
-            let message = "forwarding is off, but no pod network is set up on this node, so nothing is lost yet";
+            let message = "forwarding is off: packets that this node forwards are dropped, though no pod network is seen on it yet";
             let note = "no link of a pod and no route to pod addresses".to_owned();
             Finding::new(Severity::Warning, Subject::sysctl(key), message)
                 .evidence([seen, Proof::Note(note)])

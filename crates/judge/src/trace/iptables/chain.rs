@@ -1,6 +1,6 @@
 //! Running chains of iptables.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -383,15 +383,20 @@ fn hits<'n, 'a>(
             note(&mut branch, Effect::Untrack);
             None
         }
-        Some(Target::Tproxy(_)) => {
+        Some(Target::Tproxy(to)) => {
             note(
                 &mut branch,
                 Effect::Other {
                     what: "TPROXY".to_owned(),
                 },
             );
+            let at = match (to.addr, to.port) {
+                (_, 0) => String::new(),
+                (Some(address), port) => format!(" at {}", SocketAddr::new(address, port)),
+                (None, port) => format!(" at port {port}"),
+            };
             Some(End::Unknown(format!(
-                "{}: delivered to a local proxy",
+                "{}: TPROXY hands it to a local proxy{at}",
                 name("diverted")
             )))
         }

@@ -354,6 +354,41 @@ impl Objects {
         exact
     }
 
+    /// Tells the pods of tables that are in their node's network: they have an address of a Node, or the same one as others.
+    fn tell_host_network(&mut self) {
+        let nodes = self
+            .all
+            .get(&Item::Nodes)
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        let listed = nodes.filter_map(|of| of.value.pointer("/status/addresses")?.as_array());
+        let addresses = listed
+            .flatten()
+            .filter_map(|of| of.get("address")?.as_str());
+        let of_nodes: BTreeSet<String> = addresses.map(str::to_owned).collect();
+        let Some(pods) = self.all.get_mut(&Item::Pods) else {
+            return;
+        };
+        let address = |of: &Object| {
+            of.value
+                .pointer("/status/podIP")?
+                .as_str()
+                .map(str::to_owned)
+        };
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for address in pods.values().filter_map(address) {
+            *counts.entry(address).or_default() += 1;
+        }
+        for pod in pods.values_mut().filter(|pod| !pod.is_whole) {
+            let of_host = address(pod).is_some_and(|of| {
+                of_nodes.contains(&of) || counts.get(&of).is_some_and(|count| *count > 1)
+            });
+            if of_host {
+                pod.value["spec"]["hostNetwork"] = json!(true);
+            }
+        }
+    }
+
     /// Puts the objects into `evidence`.
     pub(in crate::foreign) fn put(&self, evidence: &mut Evidence) {
         let mut objects = self.clone();
@@ -381,6 +416,7 @@ impl Objects {
                 objects.add(Item::EndpointSlices, slice, true);
             }
         }
+        objects.tell_host_network();
         for (_, item) in KINDS {
             let Some(all) = objects.all.get(&item) else {
                 continue;

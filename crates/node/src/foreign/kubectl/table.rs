@@ -126,6 +126,15 @@ impl Objects {
                 "a table does not show the state of endpoints",
             );
         }
+        if all.is_empty() {
+            let value = json!({
+                "metadata": {"name": format!("{name}-table"), "namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4",
+                "ports": [],
+                "endpoints": [],
+            });
+            self.add(Item::EndpointSlices, value, false);
+        }
         self.slices(namespace, name, "", &all, None, "table");
     }
 

@@ -163,6 +163,12 @@ impl Rules {
     /// Adds chains of `table`. What is shown later wins, but for lists of Services, of which both are kept.
     fn add(&mut self, table: &str, chains: Vec<Chain>, is_whole: bool) {
         let of = self.tables.entry(table.to_owned()).or_default();
+        if of.is_whole && is_whole {
+            of.chains.clear();
+            self.lost.insert(format!(
+                "table {table} is shown twice: the later listing counts"
+            ));
+        }
         of.is_whole |= is_whole;
         for mut chain in chains {
             let Some(at) = of.chains.iter().position(|old| old.name == chain.name) else {

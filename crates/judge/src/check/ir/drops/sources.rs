@@ -25,11 +25,7 @@ impl Sources {
         let nodes = node.nodes().ok();
         let mut nodes = nodes.iter().flat_map(|nodes| nodes.iter());
         let this = nodes.find(|of| Some(&of.metadata.name) == name.as_ref());
-        let known = Pods {
-            node: this,
-            all: node.pods().map_or(&[], Vec::as_slice),
-            slices: node.slices().map_or(&[], Vec::as_slice),
-        };
+        let known = Pods::of(node, node.slices().map_or(&[], Vec::as_slice));
         let no_destination = match family {
             Family::V4 => IpAddr::from([0, 0, 0, 0]),
             Family::V6 => IpAddr::from([0_u16; 8]),

@@ -1,0 +1,139 @@
+//! Tunnels to other nodes.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::check::core::{Collector, link_proof};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup, Router};
+use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::links::Link;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "CN15",
+    name: "tunnel-mtu",
+    severity: Severity::Warning,
+    when: When::Now,
+    title: "The packets of tunnels to other nodes fit into the links that carry them",
+    symptom: "Connections to endpoints on other nodes open and then hang: small answers arrive, large ones do not.",
+    why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over IPv4. \
+          If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented or dropped. It happens \
+          where nodes have different links, or where the MTU of the link is lowered later.",
+    verify: "The MTU of the tunnel's link and its headers must not exceed the MTU of the link to the other nodes.",
+    commands: &[
+        Example::on_node("ip -d link"),
+        Example::on_node("ping -c 1 -M do -s 1400 ADDRESS").with(&["ADDRESS"]),
+    ],
+    fix: Text::plain(
+        "Lower the MTU in the network plugin's configuration, or let it find the MTU itself, and restart its pods; pods get the new MTU \
+         when they are created again.",
+    ),
+    incidents: &["projectcalico/calico#2026: tunl0 has 8960, one node's link 1500"],
+    needs: &[&[
+        Item::Links,
+        Item::Routes,
+        Item::Rules,
+        Item::Nodes,
+        Item::Addresses,
+        Item::Services,
+        Item::EndpointSlices,
+    ]],
+    caused_by: &[],
+    run: tunnel_mtu,
+}];
+
+/// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or one whose packets are limited
+/// elsewhere: those of Cilium and OVS have a header of their own each, and routes with an MTU.
+fn overhead(link: &Link) -> Option<u32> {
+    if link.external {
+        return None;
+    }
+    match link.kind.as_str() {
+        "ipip" => Some(20),
+        "vxlan" | "geneve" => Some(50),
+        "wireguard" => Some(60),
+        _ => None,
+    }
+}
+
+fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
+    let links = &facts.node.links()?.all;
+    let tunnels = links.iter().filter_map(|link| {
+        let is_up = link.mtu > 0 && link.flag("UP") == Some(true);
+        Some((link, overhead(link).filter(|_| is_up)?))
+    });
+    let tunnels: Vec<_> = tunnels.collect();
+    if tunnels.is_empty() {
+        return Err(Gap::NotApplicable(
+            "the node has no tunnel to other nodes".to_owned(),
+        ));
+    }
+    facts.node.routes()?;
+    let own = &facts.node.addresses()?.all;
+    let router = Router::new(facts.node);
+    let others = facts.node.nodes()?.iter();
+    let internal = others.flat_map(|of| &of.status.addresses);
+    let internal = internal.filter(|of| of.kind == "InternalIP");
+    let internal = internal.filter_map(|of| of.address.parse::<IpAddr>().ok());
+    let others = internal.filter(|at| at.is_ipv4() && own.iter().all(|of| of.addr.addr != *at));
+    let carrying: BTreeSet<String> = others
+        .filter_map(|to| match router.decide(Lookup::to(Asked::new(to, None))) {
+            Decision::Out { device, .. } => device.map(|device| device.to_string()),
+            _ => None,
+        })
+        .collect();
+    let carriers = links.iter().filter(|link| {
+        link.mtu > 0
+            && carrying.contains(&link.name)
+            && tunnels.iter().all(|(of, _)| of.name != link.name)
+    });
+    let Some(carrier) = carriers.min_by_key(|link| link.mtu) else {
+        return Err(Gap::NotApplicable(
+            "no other Node is reached by a link of the node".to_owned(),
+        ));
+    };
+    let ports = facts.owners().ports().iter();
+    let far = ports.filter(|port| port.endpoints.iter().any(|of| of.local == Some(false)));
+    let services: BTreeSet<ServiceRef> = far.map(|port| ServiceRef::from(&port.name)).collect();
+    let mut findings = Collector::default();
+    for (link, overhead) in tunnels {
+        if link.mtu + overhead <= carrier.mtu {
+            continue;
+        }
+        // The packets of IP in IP may not be fragmented; with those of UDP, it is rare that fragments are lost.
+        let is_default = link.kind != "ipip" && link.mtu <= carrier.mtu;
+        let (severity, what) = if is_default {
+            (
+                Severity::Info,
+                "large packets to other nodes are sent in fragments",
+            )
+        } else {
+            (
+                Severity::Warning,
+                "connections to other nodes may hang at large packets",
+            )
+        };
+        let message = format!(
+            "{what}: the MTU of {} is {}, and with {overhead} bytes of headers it exceeds the {} of {}, which carries it",
+            link.name, link.mtu, carrier.mtu, carrier.name
+        );
+        findings.push(
+            Finding::new(severity, Subject::link(&link.name), message)
+                .evidence([link, carrier].map(|of| link_proof(of, &format!("mtu {}", of.mtu))))
+                .services(services.clone())
+                .fix(Fix::on_node(
+                    "Set this MTU in the network plugin's configuration, or let it find the MTU itself, and restart its pods; pods get \
+                     the new MTU when they are created again. Until then:",
+                    format!(
+                        "ip link set dev {} mtu {}",
+                        link.name,
+                        carrier.mtu - overhead.min(carrier.mtu)
+                    ),
+                )),
+        );
+    }
+    findings.verdict()
+}
