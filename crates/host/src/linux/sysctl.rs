@@ -62,7 +62,11 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Those of the network of a pod.
-const OF_POD: &[&str] = &["net/ipv4/ip_default_ttl"];
+const OF_POD: &[&str] = &[
+    "net/ipv4/ip_default_ttl",
+    "net/ipv4/ip_local_port_range",
+    "net/ipv4/ip_local_reserved_ports",
+];
 
 /// Reads the relevant settings of the current thread's network namespace.
 pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {

@@ -1,8 +1,10 @@
 //! Ports that the kernel gives to clients on the node.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::HashMap;
 
 use super::judge::{Judge, Question};
 use super::{Fault, Obstacle};
@@ -86,50 +88,73 @@ fn has_port(entry: &conntrack::Entry) -> bool {
     }
 }
 
-/// The ports of clients on the node, and the addresses to which each of them has a connection.
-type UsedUp = (LocalPorts, BTreeSet<SocketAddr>);
+/// Of each address of a client, the addresses to which every one of its ports has a connection, and these ports.
+type UsedUp = HashMap<IpAddr, (LocalPorts, BTreeSet<SocketAddr>)>;
 
 /// The addresses to which no port is left, once they are asked for.
-pub(super) type LastPorts = OnceCell<Option<UsedUp>>;
+pub(super) type LastPorts = OnceCell<UsedUp>;
 
 impl Judge<'_> {
-    /// Returns the fault of clients on the node all of whose ports have a connection to the same address: `connect` fails.
+    /// Returns the fault of clients on the node, or in a pod, all of whose ports have a connection to the same address: `connect` fails.
     pub(super) fn out_of_ports(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
-        if flow.entry != Entry::Host || flow.proto != Proto::Tcp || flow.established {
+        if flow.proto != Proto::Tcp || flow.established {
             return None;
         }
-        let (ports, addresses) = self.last_ports.get_or_init(|| self.used_up()).as_ref()?;
         let to = SocketAddr::new(flow.destination, flow.port);
-        let obstacle = || Obstacle::NoLocalPort {
+        let is_it = |of: &IpAddr| match flow.entry {
+            Entry::Host => self.places.own(*of).is_some(),
+            Entry::Pod => flow.source == Some(*of),
+            _ => false,
+        };
+        let mut used_up = self.used_up().iter();
+        let (client, (ports, _)) = used_up.find(|(of, (_, all))| is_it(of) && all.contains(&to))?;
+        let pod = self.network_of(*client).ok().flatten();
+        Some(Fault::Obstacle(Box::new(Obstacle::NoLocalPort {
             to,
             first: ports.first,
             last: ports.last,
-        };
-        let is_used_up = addresses.contains(&to);
-        is_used_up.then(|| Fault::Obstacle(Box::new(obstacle())))
+            pod: pod.map(|network| (*client, network.pid)),
+        })))
     }
 
-    fn used_up(&self) -> Option<UsedUp> {
-        let ports = LocalPorts::read(self.node).ok()?;
-        let mut taken: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
-        for entry in &self.node.conntrack().ok()?.entries {
-            let (from, to) = (entry.original.source, entry.original.destination);
-            if entry.proto == Proto::Tcp
-                && has_port(entry)
-                && ports.contains(from.port())
-                && self.places.own(from.ip()).is_some()
+    /// Returns whether the pod with `address` has used up its ports to some address.
+    pub(super) fn has_used_up(&self, address: IpAddr) -> bool {
+        self.used_up().contains_key(&address)
+    }
+
+    fn used_up(&self) -> &UsedUp {
+        self.last_ports.get_or_init(|| {
+            let tracked = self.node.conntrack().map_or(&[][..], |all| &all.entries);
+            let mut taken: HashMap<IpAddr, HashMap<SocketAddr, BTreeSet<u16>>> = HashMap::default();
+            for entry in tracked
+                .iter()
+                .filter(|of| of.proto == Proto::Tcp && has_port(of))
             {
-                taken
-                    .entry((from.ip(), to))
-                    .or_default()
-                    .insert(from.port());
+                let (from, to) = (entry.original.source, entry.original.destination);
+                let of_client = taken.entry(from.ip()).or_default();
+                of_client.entry(to).or_default().insert(from.port());
             }
+            let all = taken.into_iter().filter_map(|(client, taken)| {
+                let ports = self.ports_of_client(client)?;
+                let count = ports.count();
+                let full = taken.into_iter().filter(|(_, of)| {
+                    of.iter().filter(|port| ports.contains(**port)).count() >= count
+                });
+                let full: BTreeSet<SocketAddr> = full.map(|(to, _)| to).collect();
+                (!full.is_empty()).then_some((client, (ports, full)))
+            });
+            all.collect()
+        })
+    }
+
+    /// Returns the ports of clients with `address`: those of the node, or of the pod that has it.
+    fn ports_of_client(&self, address: IpAddr) -> Option<LocalPorts> {
+        if self.places.own(address).is_some() {
+            return LocalPorts::read(self.node).ok();
         }
-        let count = ports.count();
-        let all_taken = taken.into_iter().filter(|(_, of)| of.len() >= count);
-        let addresses = all_taken.map(|((_, to), _)| to).collect();
-        Some((ports, addresses))
+        let network = self.network_of(address).ok().flatten()?;
+        LocalPorts::read(&NodeSnapshot::new(&network.evidence)).ok()
     }
 }
 

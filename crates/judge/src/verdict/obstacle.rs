@@ -298,7 +298,7 @@ pub enum Obstacle {
         /// Whether such entries end with the weight of their server.
         ends: bool,
     },
-    /// Every port that the kernel gives to clients on the node has a connection to the address.
+    /// Every port that the kernel gives to clients on the node, or in a pod, has a connection to the address.
     NoLocalPort {
         /// The address.
         to: SocketAddr,
@@ -306,6 +306,8 @@ pub enum Obstacle {
         first: u16,
         /// The last port.
         last: u16,
+        /// The pod whose clients they are, and a process in it; `None` for clients on the node.
+        pod: Option<(IpAddr, u32)>,
     },
     /// In the network of the endpoint's pod, nothing listens at the port.
     Deaf {
@@ -641,7 +643,19 @@ impl fmt::Display for Obstacle {
                 "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
                  do not reach the rules of the node"
             ),
-            Self::NoLocalPort { to, first, last } => write!(
+            Self::NoLocalPort {
+                to,
+                first,
+                last,
+                pod: Some((pod, _)),
+            } => write!(
+                f,
+                "pod {pod} has no port left to connect from: every port that it may use ({PORT_RANGE}, {first}-{last}) has a connection \
+                 to {to}"
+            ),
+            Self::NoLocalPort {
+                to, first, last, ..
+            } => write!(
                 f,
                 "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
                  {first}-{last}) has a connection to {to}"

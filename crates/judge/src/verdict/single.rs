@@ -72,6 +72,7 @@ impl Judge<'_> {
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
                     || self.has_service_address(addr)
+                    || self.has_used_up(addr)
                     || self
                         .ttl_inside(addr)
                         .is_some_and(|(ttl, _)| ttl <= FEW_HOPS)

@@ -132,6 +132,10 @@ impl Look<'_> {
             return vec![lacking()];
         }
         if !ends.iter().all(|end| *end == Some(AtProcess::Unheard)) {
+            // Without its mode, what kube-proxy would write is not known.
+            if is_lacking && self.node.configured_mode().is_err() {
+                return vec![lacking()];
+            }
             return vec![Blame::breaks(self.unexplained(service, target.port, cell))];
         }
         let guessed = self.guessed(family);

@@ -486,7 +486,8 @@ impl<'n> Look<'n> {
 
     /// Returns the ports that are asked for.
     fn ports(&self, found: &Found<'_>) -> Vec<Port> {
-        let slices: Vec<_> = endpoints::slices_of(found.service, self.slices).collect();
+        let slices = endpoints::slices_of(found.service, self.slices);
+        let slices: Vec<_> = slices.filter(|slice| !slice.is_headless()).collect();
         let mut ports = owner::ports_of(found.service, &slices, self.name.as_deref());
         ports.retain(|port| {
             found.only.as_ref().is_none_or(|only| {

@@ -4,6 +4,7 @@ use crate::repair::Repair;
 use crate::verdict::{
     Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
 };
+use kpx_node::net::Proto;
 use kpx_node::node::routes::PolicyRule;
 
 /// Returns the repairs that remove it.
@@ -71,6 +72,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             "net.ipv4.vs.expire_quiescent_template".to_owned(),
             "1",
         )],
+        Obstacle::NoLocalPort {
+            to, pod: Some(_), ..
+        } => vec![Repair::EndTracked(*to, Proto::Tcp)],
         Obstacle::NoLocalPort { .. } => {
             vec![Repair::Set(PORT_RANGE.to_owned(), DEFAULT_RANGE)]
         }

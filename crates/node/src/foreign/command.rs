@@ -390,6 +390,19 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
             command: Some(command),
         });
     }
+    // A folder follows, and the branch of a repository may.
+    if let Some(rest) = line.strip_prefix(['➜', '❯', 'λ']) {
+        let mut rest = rest.trim_start();
+        loop {
+            if let Some(command) = Command::parse(rest) {
+                return Some(Prompt {
+                    host: None,
+                    command: Some(command),
+                });
+            }
+            rest = rest.split_once(' ')?.1.trim_start();
+        }
+    }
     for (at, mark) in line.match_indices(['#', '$', '%', '>']) {
         let (before, after) = (line[..at].trim_end(), &line[at + mark.len()..]);
         if !(after.is_empty() || after.starts_with(' ')) {
@@ -402,7 +415,6 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
             .map_or(before, |(_, rest)| rest);
         if before.is_empty()
             || before.starts_with("PS ")
-            || before.starts_with('➜')
             || before.starts_with("sh-")
             || before.starts_with("bash-")
         {
@@ -464,6 +476,8 @@ mod tests {
             ("master1 ]# ipvsadm -Ln", Some("master1"), "ipvsadm"),
             ("node1:~ # iptables-save", Some("node1"), "iptables-save"),
             ("$ sudo iptables -nL", None, "iptables"),
+            ("➜  ~ kubectl get svc -n shop", None, "kubectl"),
+            ("➜  repo git:(main) ✗ ipvsadm -Ln", None, "ipvsadm"),
             ("# nft list ruleset", None, "nft"),
             ("/usr/sbin/iptables-save", None, "iptables-save"),
             ("*** Output of conntrack -L ***", None, "conntrack"),

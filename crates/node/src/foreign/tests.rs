@@ -603,3 +603,83 @@ fn mutated_samples_do_not_panic() {
         }
     }
 }
+
+const SAVE: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A FORWARD -d 10.42.0.0/16 -j DROP\nCOMMIT\n";
+
+#[test]
+fn commands_that_run_elsewhere_name_their_machine() {
+    let other = SAVE.replace("DROP", "ACCEPT");
+    for [one, two] in [
+        ["ssh root@w1 iptables-save", "ssh -q w2 sudo iptables-save"],
+        [
+            "docker exec -it w1 iptables-save",
+            "docker exec w2 iptables-save",
+        ],
+        [
+            "kubectl debug node/w1 -- iptables-save",
+            "kubectl debug node/w2 --image busybox -- iptables-save",
+        ],
+    ] {
+        let all = read(&format!("$ {one}\n{SAVE}$ {two}\n{other}"));
+        let names: Vec<&str> = all.nodes.iter().map(|of| of.name.as_str()).collect();
+        assert_eq!(names.len(), 2, "{one}: {names:?}");
+        for (node, verdict) in [("w1", "-j DROP"), ("w2", "-j ACCEPT")] {
+            let of = all.nodes.iter().find(|of| of.name == node).unwrap();
+            let rules = text(&of.evidence.with_all_parts(), Item::Iptables4);
+            assert!(rules.contains(verdict), "{one}: {rules}");
+        }
+    }
+}
+
+#[test]
+fn the_network_of_a_pod_is_not_that_of_the_node() {
+    let address = |addr: &str| {
+        format!("2: eth0: <BROADCAST,UP> mtu 1500 state UP\n    inet {addr}/24 scope global eth0\n")
+    };
+    let all = evidence(&format!(
+        "root@w1:~# ip addr\n{}root@w1:~# kubectl exec netshoot -- ip addr\n{}\
+         root@w1:~# kubectl -n kube-system exec ds/kube-proxy -c kube-proxy -- iptables-save\n{SAVE}",
+        address("192.0.2.11"),
+        address("10.42.2.99")
+    ));
+    let addresses = text(&all, Item::Addresses);
+    assert!(addresses.contains("192.0.2.11"), "{addresses}");
+    assert!(!addresses.contains("10.42.2.99"), "{addresses}");
+    assert!(text(&all, Item::Iptables4).contains("-j DROP"));
+}
+
+#[test]
+fn a_later_save_replaces_an_earlier_one() {
+    let later = SAVE.replace("-A FORWARD -d 10.42.0.0/16 -j DROP\n", "");
+    let all = evidence(&format!(
+        "root@w1:~# iptables-save\n{SAVE}root@w1:~# iptables-save\n{later}"
+    ));
+    assert!(!text(&all, Item::Iptables4).contains("DROP"));
+}
+
+#[test]
+fn pods_of_a_table_with_an_address_of_the_node_are_in_its_network() {
+    let table = "NAME READY STATUS RESTARTS AGE IP NODE\n\
+                 proxy-a 1/1 Running 0 1d 192.0.2.11 w1\nweb-b 1/1 Running 0 1d 10.42.1.5 w1\n";
+    let all = evidence(&format!(
+        "root@w1:~# ip addr\n2: eth0: <BROADCAST,UP> mtu 1500 state UP\n    inet 192.0.2.11/24 scope global eth0\n\
+         root@w1:~# kubectl get pods -o wide\n{table}"
+    ));
+    let pods = NodeSnapshot::new(&all).pods().unwrap().clone();
+    let of_host: Vec<&str> = pods
+        .iter()
+        .filter(|pod| pod.spec.host_network)
+        .map(|pod| pod.metadata.name.as_str())
+        .collect();
+    assert_eq!(of_host, ["proxy-a"]);
+}
+
+#[test]
+fn a_table_without_endpoints_says_that_there_are_none() {
+    let all = evidence("$ kubectl get endpoints -n shop\nNAME ENDPOINTS AGE\npayments <none> 1d\n");
+    let node = NodeSnapshot::new(&all);
+    let slices = node.slices().unwrap();
+    assert_eq!(slices.len(), 1);
+    assert!(slices[0].endpoints.is_empty());
+    assert_eq!(slices[0].service(), Some(("shop", "payments")));
+}

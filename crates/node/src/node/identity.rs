@@ -124,6 +124,8 @@ pub enum Clue {
     HostName,
     /// The cluster has only one Node.
     Only,
+    /// The recording names it, and no Node is known.
+    Recording,
 }
 
 impl Display for Clue {
@@ -140,6 +142,7 @@ impl Display for Clue {
             Self::MachineId => "this machine's machine ID",
             Self::PodNetwork => "a pod network of this machine",
             Self::HostName => "this machine's host name",
+            Self::Recording => "the name in its recording",
             Self::Only => "the cluster's only Node",
         })
     }
@@ -218,7 +221,12 @@ impl NodeSnapshot<'_> {
         };
         let nodes = match self.nodes() {
             Ok(nodes) => nodes,
-            Err(gap) => return Identity::Unknown(gap),
+            Err(gap) => {
+                let recorded = self.evidence().manifest();
+                let name = recorded.and_then(|of| of.node.as_deref());
+                let named = name.map(|name| known(name, Clue::Recording));
+                return named.unwrap_or(Identity::Unknown(gap));
+            }
         };
         let host = Host::of(self);
         // A cluster's only Node may still be another machine.
@@ -533,7 +541,7 @@ impl NodeSnapshot<'_> {
                     .chain(label);
                 names.any(|name| name.to_lowercase() == *here)
             }),
-            Clue::Given | Clue::Flag | Clue::Config | Clue::Only => false,
+            Clue::Given | Clue::Flag | Clue::Config | Clue::Only | Clue::Recording => false,
         }
     }
 

@@ -18,7 +18,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
         Obstacle::LinkForwarding { .. }
         | Obstacle::ReversePath { .. }
-        | Obstacle::NoLocalPort { .. }
+        | Obstacle::NoLocalPort { pod: None, .. }
         | Obstacle::Arp {
             by: Arp::Ignored(_),
             ..
@@ -64,6 +64,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",
         Obstacle::Deaf { .. }
         | Obstacle::OwnEnd { .. }
+        | Obstacle::NoLocalPort { pod: Some(_), .. }
         | Obstacle::OtherMac {
             inside: Some(_), ..
         }
@@ -101,6 +102,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
+        Obstacle::NoLocalPort {
+            pod: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Let the clients in the pod keep their connections, or spread them over more pods or addresses; until then, give the pod all \
+             ports that it may have, lastingly in its securityContext (sysctls).",
+            format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {PORT_RANGE}='1024 65535'"),
+        ),
         Obstacle::NoLocalPort { .. } => port_range_fix(),
         Obstacle::RouteBack {
             home: Some(home), ..

@@ -392,7 +392,7 @@ fn sysctl(what: &Obstacle) -> Option<String> {
     match what {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
-        Obstacle::NoLocalPort { .. } => Some(PORT_RANGE.to_owned()),
+        Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
         Obstacle::Arp {
             by: Arp::Ignored(key),
             ..
@@ -469,7 +469,11 @@ fn about(what: &Obstacle) -> Subject {
                 .first()
                 .map_or_else(String::new, ToString::to_string),
         },
-        Obstacle::NoLocalPort { .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::NoLocalPort {
+            pod: Some((pod, _)),
+            ..
+        } => Subject::from(*pod),
         Obstacle::Wayless { by, .. } => match by {
             Wayless::NoMain(family) => Subject::RoutingRule {
                 priority: PolicyRule::main(*family).priority,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::command::Command;
 use crate::cluster;
 use crate::evidence::{Evidence, Item};
+use crate::node::links::{self, Address};
 
 pub(super) use describe::is_description;
 pub(super) use table::is_title;
@@ -354,8 +355,9 @@ impl Objects {
         exact
     }
 
-    /// Tells the pods of tables that are in their node's network: they have an address of a Node, or the same one as others.
-    fn tell_host_network(&mut self) {
+    /// Tells the pods of tables that are in their node's network: they have an address of a Node, one of the node's `own`, or the same one
+    /// as others.
+    fn tell_host_network(&mut self, own: &[Address]) {
         let nodes = self
             .all
             .get(&Item::Nodes)
@@ -365,7 +367,8 @@ impl Objects {
         let addresses = listed
             .flatten()
             .filter_map(|of| of.get("address")?.as_str());
-        let of_nodes: BTreeSet<String> = addresses.map(str::to_owned).collect();
+        let own = own.iter().map(|of| of.addr.addr.to_string());
+        let of_nodes: BTreeSet<String> = addresses.map(str::to_owned).chain(own).collect();
         let Some(pods) = self.all.get_mut(&Item::Pods) else {
             return;
         };
@@ -416,7 +419,8 @@ impl Objects {
                 objects.add(Item::EndpointSlices, slice, true);
             }
         }
-        objects.tell_host_network();
+        let own = evidence.text(Item::Addresses).and_then(links::addresses);
+        objects.tell_host_network(&own.unwrap_or_default().all);
         for (_, item) in KINDS {
             let Some(all) = objects.all.get(&item) else {
                 continue;
