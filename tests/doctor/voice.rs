@@ -32,7 +32,7 @@ fn is_title(line: &&str) -> bool {
 const TALLER: [(&str, usize); 4] = [
     ("cn13-orphaned-programs", 26),
     ("faults-settings", 30),
-    ("faults-traffic", 30),
+    ("faults-traffic", 32),
     ("ir16-foreign-drops", 25),
 ];
 

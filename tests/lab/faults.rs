@@ -500,7 +500,7 @@ pub(crate) const FAULTS: &[Row] = &[
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
         says: &[
-            "a static neighbour entry",
+            "an entry that does not change",
             "02:00:00:00:00:99",
             "ip neigh del",
         ],

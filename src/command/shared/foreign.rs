@@ -37,6 +37,15 @@ impl Session {
         if is_own || !self.source.is_bundle() {
             return Ok(None);
         }
+        let mut own = paths.iter().filter(|path| evidence::is_bundle(path));
+        if let (Some(one), Some(other)) = (own.next(), own.next()) {
+            return Err(Failure::usage(format!(
+                "{} and {} are two recordings: --from may be repeated for the parts of one",
+                one.display(),
+                other.display()
+            ))
+            .with_hint("compare two recordings with `kpx diff ONE OTHER`"));
+        }
         let mut joined: Option<Foreign> = None;
         for path in paths {
             let read = read(path, self, io)?;

@@ -407,7 +407,15 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
         BundleError::Open { path, source } if is_missing(source) && is_named(path) => {
             "--from takes the path of a bundle, which `kpx snapshot -o PATH` writes; --node takes the name of a node"
         }
-        _ => "write a bundle with `kpx snapshot -o PATH`",
+        BundleError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "read it as the user who may, or change its permissions"
+        }
+        BundleError::Open { source, .. } if is_missing(source) => {
+            "check the path: --from takes a bundle of `kpx snapshot`, a support bundle, or a file with outputs of commands"
+        }
+        _ => {
+            "--from takes a bundle of `kpx snapshot`, a support bundle, or a file with outputs of commands"
+        }
     };
     let failure = match error {
         // The name on the command line is wrong, not the bundle.

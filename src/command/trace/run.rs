@@ -173,7 +173,7 @@ async fn trace_here(
     items.sort();
     items.dedup();
     let likely = match &target {
-        Target::Address(at) => Family::of(at.ip()),
+        Target::Address(at, _) => Family::of(at.ip()),
         _ => session.family().unwrap_or(Family::V4),
     };
     let begun = async {

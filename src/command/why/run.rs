@@ -23,7 +23,7 @@ use kpx_host::RemoteNode;
 use kpx_judge::check;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_judge::why::{self, Answer, Asked, Cause, Look, Unanswered};
-use kpx_node::evidence::Evidence;
+use kpx_node::evidence::{Evidence, Gap};
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 
@@ -96,7 +96,13 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
     let mut answer = answer.map_err(|why| {
         let hint = match &why {
-            Unanswered::Objects(_) => "pass --kubeconfig FILE to read the cluster's objects",
+            Unanswered::Objects(_) if session.source.is_bundle() => {
+                "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE"
+            }
+            Unanswered::Objects(Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_)) => {
+                "pass --kubeconfig FILE to read the cluster's objects"
+            }
+            Unanswered::Objects(_) => "check that the API server answers: `kubectl get services -A`",
             Unanswered::Source(_) => "`--source host`, `external`, an address, or NAMESPACE/POD",
         };
         Failure::from(why).with_hint(hint)

@@ -10,8 +10,8 @@ use kpx_node::net::{Family, Proto};
 /// The target as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Target {
-    /// `IP:PORT` or `[IP6]:PORT`.
-    Address(SocketAddr),
+    /// `IP:PORT` or `[IP6]:PORT`, and the protocol if `/tcp` or the like follows.
+    Address(SocketAddr, Option<Proto>),
     /// `NS/SVC[:PORT]`, or the cluster's DNS name for it.
     Service {
         /// The namespace.
@@ -33,6 +33,9 @@ pub enum TargetError {
         "{0:?} is not a target: IP:PORT, [IP6]:PORT, NAMESPACE/SERVICE[:PORT], a cluster DNS name with :PORT, or nodeport:N"
     )]
     Form(String),
+    /// The number of a port does not exist.
+    #[error("{0:?} is not a target: port {1} is not a number from 1 to 65535")]
+    Port(String, String),
     /// No such Service.
     #[error("Service {0} not found")]
     NoService(String),
@@ -69,8 +72,25 @@ impl Target {
             let port = port.parse().ok().filter(|port| *port != 0);
             return port.map(Self::NodePort).ok_or_else(form);
         }
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Address(address));
+        // As pages of kpx print addresses.
+        let (at, named) = match text.rsplit_once('/') {
+            Some((at, name)) if !name.is_empty() => (at, proto(name)),
+            _ => (text, None),
+        };
+        let at = if named.is_some() { at } else { text };
+        if let Ok(address) = at.parse::<SocketAddr>() {
+            return if address.port() == 0 {
+                Err(TargetError::Port(text.to_owned(), "0".to_owned()))
+            } else {
+                Ok(Self::Address(address, named))
+            };
+        }
+        if let Some((host, port)) = at.rsplit_once(':') {
+            let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+            let is_number = !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit());
+            if is_address && is_number && port.parse::<u16>().is_err() {
+                return Err(TargetError::Port(text.to_owned(), port.to_owned()));
+            }
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.is_empty() => (host, Some(port.to_owned())),
@@ -112,10 +132,10 @@ impl Target {
         family: Option<Family>,
     ) -> Result<Found, TargetError> {
         match self {
-            Self::Address(address) => Ok(Found {
+            Self::Address(address, proto) => Ok(Found {
                 addr: address.ip(),
                 port: address.port(),
-                proto: None,
+                proto: *proto,
             }),
             Self::NodePort(port) => {
                 let proto = services
@@ -230,12 +250,27 @@ mod tests {
         };
         assert_eq!(
             Target::parse("10.0.0.1:80"),
-            Ok(Target::Address("10.0.0.1:80".parse().unwrap()))
+            Ok(Target::Address("10.0.0.1:80".parse().unwrap(), None))
         );
         assert_eq!(
             Target::parse("[fd00::1]:80"),
-            Ok(Target::Address("[fd00::1]:80".parse().unwrap()))
+            Ok(Target::Address("[fd00::1]:80".parse().unwrap(), None))
         );
+        assert_eq!(
+            Target::parse("10.96.0.10:53/udp"),
+            Ok(Target::Address(
+                "10.96.0.10:53".parse().unwrap(),
+                Some(Proto::Udp)
+            ))
+        );
+        for (text, port) in [
+            ("10.0.0.1:99999", "99999"),
+            ("10.0.0.1:0", "0"),
+            ("[fd00::1]:70000", "70000"),
+        ] {
+            let error = TargetError::Port(text.to_owned(), port.to_owned());
+            assert_eq!(Target::parse(text), Err(error));
+        }
         assert_eq!(Target::parse("default/web"), Ok(service(None)));
         assert_eq!(Target::parse("default/web:http"), Ok(service(Some("http"))));
         assert_eq!(

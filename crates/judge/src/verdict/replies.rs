@@ -132,7 +132,8 @@ impl<'n> Judge<'n> {
         }
         // Where each pod has a route of its own, an address that stands for any pod has none.
         let is_pod = matches!(self.places.holder(outcome.sent_from), Some(Holder::Pod(_)));
-        if question.flow.entry == Entry::Pod && !is_pod {
+        let is_carried = self.is_on_its_bridge(outcome);
+        if question.flow.entry == Entry::Pod && (!is_pod || is_carried) {
             lost.retain(|of| of.hops.last().is_none_or(|of| !is_routing(of)));
         }
         if let Some(sent) = sent.filter(|_| !lost.iter().any(ends)) {
@@ -150,6 +151,16 @@ impl<'n> Judge<'n> {
             },
             ..way
         }
+    }
+
+    /// Returns whether a bridge carries the reply from port to port: it passes rules, but no route.
+    fn is_on_its_bridge(&self, outcome: &Outcome) -> bool {
+        let keeps_source = outcome.source == outcome.sent_from && !outcome.masquerade;
+        let same = outcome.leaves_by().filter(|out| {
+            let back = self.way_to(outcome.sent_from);
+            keeps_source && back.is_some_and(|(back, _)| back == *out)
+        });
+        same.is_some_and(|out| self.ports(out).next().is_some())
     }
 
     /// Returns what follows packets of `family` other than first ones through the node.

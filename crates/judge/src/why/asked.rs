@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
 
 use super::Cause;
-use crate::trace::target::Target;
+use crate::trace::target::{Target, TargetError};
 use kpx_node::cluster::{EndpointSlice, Service, ServicePort};
 use kpx_node::owner;
 
@@ -29,10 +29,16 @@ pub enum Asked {
 
 /// A text that is not a target.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error(
-    "{0:?} is not a target: NAMESPACE/SERVICE[:PORT], a cluster DNS name, an address with or without a port, or nodeport:N"
-)]
-pub struct NotATarget(pub String);
+pub enum NotATarget {
+    /// Not one of the forms.
+    #[error(
+        "{0:?} is not a target: NAMESPACE/SERVICE[:PORT], a cluster DNS name, an address with or without a port, or nodeport:N"
+    )]
+    Form(String),
+    /// The number of a port does not exist.
+    #[error(transparent)]
+    Port(TargetError),
+}
 
 impl Asked {
     /// Parses a target.
@@ -42,7 +48,7 @@ impl Asked {
             return Ok(Self::Address(addr, None));
         }
         match Target::parse(text) {
-            Ok(Target::Address(at)) => Ok(Self::Address(at.ip(), Some(at.port()))),
+            Ok(Target::Address(at, _)) => Ok(Self::Address(at.ip(), Some(at.port()))),
             Ok(Target::NodePort(port)) => Ok(Self::NodePort(port)),
             Ok(Target::Service {
                 namespace,
@@ -53,7 +59,8 @@ impl Asked {
                 name,
                 port,
             }),
-            Err(_) => Err(NotATarget(text.to_owned())),
+            Err(port @ TargetError::Port(..)) => Err(NotATarget::Port(port)),
+            Err(_) => Err(NotATarget::Form(text.to_owned())),
         }
     }
 }

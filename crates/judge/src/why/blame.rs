@@ -125,7 +125,7 @@ impl Look<'_> {
         if let Some(cause) = self.left_out(target) {
             return vec![Blame::breaks(cause)];
         }
-        let is_lacking = usable(port, family).next().is_none();
+        let is_lacking = self.lacks_endpoints(port, family);
         let lacking = || self.lacking(service, port, family);
         let ends = ends_at_process(cell);
         if is_lacking && ends.iter().all(|end| *end == Some(AtProcess::Closed)) {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::Look;
 use super::blame::is_local;
-use super::endpoints::{self, usable};
+use super::endpoints;
 use crate::check::{Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
@@ -243,7 +243,7 @@ impl Look<'_> {
     ) -> Vec<Candidate> {
         let family = Family::of(cell.flow.destination);
         let mut edits = Vec::new();
-        if usable(port, family).next().is_none() {
+        if self.lacks_endpoints(port, family) {
             edits.push(Edit::Endpoint);
         } else if is_local(service, cell.kind) {
             edits.push(Edit::Policies);

@@ -149,6 +149,11 @@ pub(super) fn slices_of<'s>(
         .filter(move |slice| slice.service() == Some((namespace, name)))
 }
 
+/// Returns whether kube-proxy reads `slice` of `service`: those of headless Services, which it does not serve, have a label.
+pub(super) fn is_read(service: &Service, slice: &EndpointSlice) -> bool {
+    service.spec.cluster_ip == "None" || !slice.is_headless()
+}
+
 /// The port of an endpoint that is only assumed.
 pub(super) const NEW_PORT: u16 = 8080;
 
@@ -194,7 +199,7 @@ pub(super) fn lack(
     let pods = objects.pods.unwrap_or_default();
     let edited = last_change(service, family, slices);
     let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
-    if !ours.is_empty() && ours.iter().all(|slice| slice.is_headless()) {
+    if !ours.is_empty() && !ours.iter().any(|slice| is_read(service, slice)) {
         let slices = ours.iter().map(|slice| slice.metadata.name.clone());
         let slices = slices.collect();
         return (Lack::Headless { slices }, edited);

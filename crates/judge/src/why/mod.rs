@@ -72,6 +72,8 @@ pub struct Look<'n> {
     families: Vec<Family>,
     services: &'n [Service],
     slices: &'n [EndpointSlice],
+    /// Whether the slices are known: without them, a Service does not lack endpoints.
+    knows_slices: bool,
     worlds: [World<'n, 'n>; 2],
     judge: Judge<'n>,
     diff: Result<Diff, Gap>,
@@ -135,7 +137,11 @@ impl<'n> Look<'n> {
         outcomes: &'n [(&'static Check, Outcome)],
     ) -> Result<Self, Unanswered> {
         let services = node.services().map_err(Unanswered::Objects)?;
-        let slices = node.slices().map_err(Unanswered::Objects)?;
+        // Without the slices, what the rules do is a question still.
+        let (slices, knows_slices) = match node.slices() {
+            Ok(all) => (all.as_slice(), true),
+            Err(_) => (&[][..], false),
+        };
         // What is shown in part cannot be compared.
         let compared = [
             Item::Services,
@@ -156,6 +162,7 @@ impl<'n> Look<'n> {
             families: families.to_vec(),
             services,
             slices,
+            knows_slices,
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             judge: Judge::new(node),
             diff,
@@ -484,10 +491,17 @@ impl<'n> Look<'n> {
         }
     }
 
+    /// Returns whether `port` is known to have no usable endpoint of `family`.
+    fn lacks_endpoints(&self, port: &Port, family: Family) -> bool {
+        self.knows_slices && endpoints::usable(port, family).next().is_none()
+    }
+
     /// Returns the ports that are asked for.
     fn ports(&self, found: &Found<'_>) -> Vec<Port> {
         let slices = endpoints::slices_of(found.service, self.slices);
-        let slices: Vec<_> = slices.filter(|slice| !slice.is_headless()).collect();
+        let slices: Vec<_> = slices
+            .filter(|slice| endpoints::is_read(found.service, slice))
+            .collect();
         let mut ports = owner::ports_of(found.service, &slices, self.name.as_deref());
         ports.retain(|port| {
             found.only.as_ref().is_none_or(|only| {
@@ -573,7 +587,7 @@ impl<'n> Look<'n> {
             blames.push(Blamed::of(&name, blame));
         }
         // Without addresses there is nothing to judge: a headless Service without endpoints.
-        if cells.is_empty() && endpoints::usable(port, family).next().is_none() {
+        if cells.is_empty() && self.lacks_endpoints(port, family) {
             blames.push(Blamed::of(&name, self.lacking(service, port, family)));
         }
         for (target, cell) in cells {
