@@ -47,7 +47,11 @@ async fn leftovers_are_named() {
 
 #[tokio::test]
 async fn nodes_that_share_addresses_and_a_kernel_that_recycles_connections_are_found() {
-    for (node, id) in [("ap13-shared-by-nodes", "AP13"), ("sy17-recycling", "SY17")] {
+    for (node, id) in [
+        ("ap13-shared-by-nodes", "AP13"),
+        ("ap14-shared-by-services", "AP14"),
+        ("sy17-recycling", "SY17"),
+    ] {
         let ran = kpx_on(node, &["doctor", "--only", id, "-v"]).await;
         insta::assert_snapshot!(id, ran);
     }

@@ -472,7 +472,7 @@ const fn lost(failed: usize) -> Lost {
 
 /// Tries each of `rows` that is one in `mode`, which all nodes are in; fails at the end with all that are wrong. `ONLY` in the
 /// environment names the rows to try.
-pub(crate) fn try_all(lab: &Lab, rows: &[Row], mode: &str) -> usize {
+pub(crate) fn try_all<'r>(lab: &Lab, rows: impl IntoIterator<Item = &'r Row>, mode: &str) -> usize {
     let only = only();
     let mut table = String::new();
     let (mut tried, mut wrong) = (0, Vec::new());

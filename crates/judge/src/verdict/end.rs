@@ -93,9 +93,8 @@ impl Judge<'_> {
     /// Returns the fault of an endpoint whose pod runs here without the address that its object has.
     fn address_gone(&self, endpoint: &Endpoint) -> Option<Fault> {
         let addr = endpoint.addr.ip();
-        let pod = match self.places.holder(addr) {
-            Some(Holder::Pod(name)) => name,
-            _ => return None,
+        let Some(Holder::Pod(pod)) = self.places.holder(addr) else {
+            return None;
         };
         let is_gone = endpoint.local == Some(true)
             && self.places.own(addr).is_none()

@@ -105,7 +105,7 @@ impl Judge<'_> {
         let is_it = |of: &IpAddr| match flow.entry {
             Entry::Host => self.places.own(*of).is_some(),
             Entry::Pod => flow.source == Some(*of),
-            _ => false,
+            Entry::Outside => false,
         };
         let mut used_up = self.used_up().iter();
         let (client, (ports, _)) = used_up.find(|(of, (_, all))| is_it(of) && all.contains(&to))?;

@@ -144,7 +144,7 @@ impl Look<'_> {
         } else {
             &guessed
         };
-        let drift = self.drift(port, known, family);
+        let drift = Self::drift(port, known, family);
         let changes = drift.iter().flat_map(|of| &of.repairs);
         let changes: Vec<&Change> = changes
             .filter_map(|repair| match repair {

@@ -72,7 +72,7 @@ impl Look<'_> {
     /// settings differs, and what is on the way.
     pub(super) fn candidates(&self, service: &Service, port: &Port, cell: &Cell) -> Vec<Candidate> {
         let faults = cell.verdict.faults();
-        let mut programmed = self.drift(port, self.compared(), Family::of(cell.flow.destination));
+        let mut programmed = Self::drift(port, self.compared(), Family::of(cell.flow.destination));
         programmed.extend(self.edits(service, port, cell, &faults));
         self.on_the_way(cell, programmed)
     }
@@ -174,7 +174,7 @@ impl Look<'_> {
     }
 
     /// Returns the differences of kube-proxy's objects that may concern `port`: its own and those that serve all Services.
-    pub(super) fn drift(&self, port: &Port, all: &[Change], family: Family) -> Vec<Candidate> {
+    pub(super) fn drift(port: &Port, all: &[Change], family: Family) -> Vec<Candidate> {
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
             let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);

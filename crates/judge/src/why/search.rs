@@ -41,21 +41,21 @@ impl Look<'_> {
             }
         }
         let all = self.candidates(service, port, cell);
-        let found = self.among(port, cell, all.clone());
+        let found = self.among(port, cell, &all);
         let family = Family::of(cell.flow.destination);
         if !found.is_empty() {
             return found;
         }
-        let mut more = self.drift(port, &self.guessed(family), family);
+        let mut more = Self::drift(port, &self.guessed(family), family);
         if more.is_empty() {
             return found;
         }
         more.extend(all);
-        self.among(port, cell, more)
+        self.among(port, cell, &more)
     }
 
     /// Returns the smallest sets of `all` with which the connections of `cell` no longer fail.
-    fn among(&self, port: &Port, cell: &Cell, all: Vec<Candidate>) -> Sets {
+    fn among(&self, port: &Port, cell: &Cell, all: &[Candidate]) -> Sets {
         let works = |set: &[Candidate]| self.repaired(port, cell, set);
         let singles: Sets = all
             .iter()
@@ -76,7 +76,7 @@ impl Look<'_> {
             }
         }
         let alone = all.iter().map(|of| vec![of.clone()]);
-        let mut starts = alone.chain(std::iter::once(all.clone()));
+        let mut starts = alone.chain(std::iter::once(all.to_vec()));
         if let Some(set) = starts.find_map(|some| self.deeper(port, cell, some)) {
             return vec![self.smallest(port, cell, fewest(set, works))];
         }

@@ -1,10 +1,12 @@
 //! Addresses of Services.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{Collector, MODE, OBSERVED, connection_proof, is_served, service_proof};
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
@@ -12,6 +14,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::desired::NEEDS;
 use kpx_node::node::links::Addresses;
+use kpx_node::owner::{PortName, Role};
 use kpx_node::words::listed;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -91,6 +94,27 @@ pub(super) const CHECKS: &[Check] = &[
         needs: &[&[Item::Nodes, Item::Addresses, Item::ProxyConfig]],
         caused_by: &[],
         run: nodes_addresses,
+    },
+    Check {
+        id: "AP14",
+        name: "shared-by-services",
+        severity: Severity::Error,
+        when: When::Now,
+        title: "No two Services have the same address and port",
+        symptom: "Connections to an address of one Service reach the pods of another, on some nodes or at some times.",
+        why: "An external or load balancer IP may be set on any number of Services. kube-proxy programs each, and the first rule or the \
+              last write counts; the order differs from node to node, and with each sync.",
+        verify: "Each address may have a port and protocol of one Service only.",
+        commands: &[
+            Example::anywhere("kubectl get services -A -o wide | grep ADDRESS").with(&["ADDRESS"]),
+        ],
+        fix: Text::plain(
+            "Take the address out of all Services but one, or give them different ports.",
+        ),
+        incidents: &[],
+        needs: &[&[Item::Services]],
+        caused_by: &[],
+        run: shared_by_services,
     },
     Check {
         id: "AP09",
@@ -315,6 +339,47 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
             .iter()
             .map(|name| Proof::setting(format!("node {name}"), "InternalIP", addr.to_string()));
         Finding::new(Severity::Error, *addr, message).evidence(evidence)
+    });
+    Ok(findings.collect())
+}
+
+fn shared_by_services(facts: &Facts<'_>) -> Verdict {
+    type At = (IpAddr, u16, String);
+    facts.node.services()?;
+    let mut users: BTreeMap<At, Vec<(&PortName, Role)>> = BTreeMap::new();
+    for port in facts
+        .owners()
+        .ports()
+        .iter()
+        .filter(|port| port.left_to.is_none())
+    {
+        for (role, addr) in &port.addresses {
+            if let Some(number) = port.port {
+                let key = (*addr, number, port.proto.to_string());
+                users.entry(key).or_default().push((&port.name, *role));
+            }
+        }
+    }
+    let name = |of: &PortName| format!("{}/{}", of.namespace, of.name);
+    let findings = users.into_iter().filter_map(|((addr, number, proto), users)| {
+        let (first, _) = users.first()?;
+        if users.iter().all(|(of, _)| name(of) == name(first)) {
+            return None;
+        }
+        let at = SocketAddr::new(addr, number);
+        let words: Vec<String> = users
+            .iter()
+            .map(|(of, role)| format!("{} ({role})", name(of)))
+            .collect();
+        let message = format!(
+            "{at}/{proto} belongs to {}: kube-proxy serves one of them there, and which may differ by node and change with each sync",
+            listed(&words)
+        );
+        Some(
+            Finding::new(Severity::Error, Subject::service_at(*first, at), message)
+                .evidence(words.iter().map(|of| Proof::Note(format!("{at}/{proto}: {of}"))))
+                .services(users.iter().map(|(of, _)| ServiceRef::from(*of))),
+        )
     });
     Ok(findings.collect())
 }

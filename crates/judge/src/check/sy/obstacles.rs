@@ -463,6 +463,10 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::Ttl {
             pod: Some((pod, _)),
             ..
+        }
+        | Obstacle::NoLocalPort {
+            pod: Some((pod, _)),
+            ..
         } => Subject::from(*pod),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
@@ -470,10 +474,6 @@ fn about(what: &Obstacle) -> Subject {
                 .map_or_else(String::new, ToString::to_string),
         },
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
-        Obstacle::NoLocalPort {
-            pod: Some((pod, _)),
-            ..
-        } => Subject::from(*pod),
         Obstacle::Wayless { by, .. } => match by {
             Wayless::NoMain(family) => Subject::RoutingRule {
                 priority: PolicyRule::main(*family).priority,
