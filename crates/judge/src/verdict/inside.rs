@@ -15,7 +15,7 @@ use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
 use kpx_node::evidence::Gap;
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -94,6 +94,7 @@ impl Judge<'_> {
         let unanswered = || inside.unanswered(flow.destination);
         link()
             .or_else(nowhere)
+            .or_else(|| self.no_gateway(&inside, flow.destination))
             .or_else(unanswered)
             .or_else(stopped)
             .or_else(|| self.silent_gateway(&inside, flow.destination))
@@ -179,6 +180,43 @@ impl Judge<'_> {
             gateway,
             link: link.name.clone(),
             no_route,
+        })))
+    }
+
+    /// Returns the fault of packets to `to` whose gateway is to be the bridge of pods, which has no such address, and has not answered.
+    fn no_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let table = node.neighbour_table().ok()?;
+        let (gateway, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let is_seen = table.on(gateway, &link).is_some_and(|of| of.mac.is_some());
+        if is_seen || is_link_local(gateway) || self.places.own(gateway).is_some() {
+            return None;
+        }
+        let (_, own) = self.link_of_pod(inside.address)?;
+        let links = &self.node.links().ok()?.all;
+        let port = links.iter().find(|of| Some(of.index) == own.peer)?;
+        let bridge = port.master.as_ref()?;
+        // Beyond a port to the network of machines, a router may have the address.
+        if self.ports(bridge).any(|of| of.kind != "veth") {
+            return None;
+        }
+        let addresses = node.addresses().ok()?;
+        let range = addresses
+            .all
+            .iter()
+            .find(|of| of.addr.addr == inside.address)?;
+        // With another address there, it is the pod whose gateway is wrong.
+        let of_node = self.node.addresses().ok()?.all.iter();
+        let mut of_bridge = of_node.filter(|of| of.link == *bridge);
+        if of_bridge.any(|of| range.addr.contains(of.addr.addr)) {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::NoGateway {
+            gateway: Cidr {
+                addr: gateway,
+                prefix: range.addr.prefix,
+            },
+            bridge: bridge.clone(),
         })))
     }
 

@@ -1,15 +1,14 @@
 //! Obstacles: settings, links and addresses that stop packets or their replies, whatever the rules say.
 
-use std::fmt;
+mod text;
+
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::Fate;
 use super::link_state::LinkState;
-use super::local_ports::PORT_RANGE;
 use super::place::Home;
-use crate::trace::mismatch::listed;
 use crate::trace::{Accepted, Hop, Rule, why};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -276,6 +275,13 @@ pub enum Obstacle {
         /// Whether proxy ARP is on, but the node has no route to the gateway.
         no_route: bool,
     },
+    /// The bridge of the pods does not have the address that is their gateway.
+    NoGateway {
+        /// The gateway, with the prefix of the pods' network.
+        gateway: Cidr,
+        /// The bridge.
+        bridge: String,
+    },
     /// No way leads to an address, although routes or routers have one.
     Wayless {
         /// The reason.
@@ -462,6 +468,7 @@ impl Obstacle {
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::ProxyArp { .. }
+            | Self::NoGateway { .. }
             | Self::OwnEnd { .. }
             | Self::OtherMac {
                 inside: Some(_), ..
@@ -525,6 +532,7 @@ impl Obstacle {
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
             | Self::ProxyArp { .. }
+            | Self::NoGateway { .. }
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
@@ -560,14 +568,6 @@ impl Obstacle {
     }
 }
 
-/// Returns what a tunnel sends its packets in: `UDP port 8472`.
-fn carrier_words((proto, port): (Proto, u16)) -> String {
-    match (proto, port) {
-        (Proto::Udp, port) => format!("UDP port {port}"),
-        (other, _) => format!("protocol {}", other.number()),
-    }
-}
-
 /// Returns the sysctl `name` of IPv4 of `link`, as `sysctl` names it: with slashes for the dots of the link.
 pub fn sysctl_of(link: &str, name: &str) -> String {
     format!("net.ipv4.conf.{}.{name}", link.replace('.', "/"))
@@ -576,392 +576,6 @@ pub fn sysctl_of(link: &str, name: &str) -> String {
 /// Returns the sysctl of `link` that says whether router advertisements are accepted.
 pub fn accept_ra_of(link: &str) -> String {
     format!("net.ipv6.conf.{}.accept_ra", link.replace('.', "/"))
-}
-
-impl fmt::Display for Obstacle {
-    /// Writes a sentence without its subject's name and without a full stop.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LinkForwarding { link } => write!(
-                f,
-                "{} is 0, so the node forwards no packets that come in by {link}",
-                sysctl_of(link, "forwarding")
-            ),
-            Self::ReversePath { link, source, back } => {
-                write!(
-                    f,
-                    "the strict rp_filter of {link} drops packets from {source}: "
-                )?;
-                match back {
-                    Some(back) => write!(f, "the route back leads by {back}"),
-                    None => f.write_str("no route leads back"),
-                }
-            }
-            Self::RouteBack {
-                pod,
-                home: Some(home),
-                ..
-            } => write!(f, "pod {pod} runs on this node, but {home}"),
-            Self::RouteBack {
-                pod, link, route, ..
-            } => {
-                write!(f, "packets from pod {pod} come in by {link}, but ")?;
-                match route {
-                    Some(route) => write!(
-                        f,
-                        "the {} leads elsewhere: replies to the pod are lost",
-                        route_words(route)
-                    ),
-                    None => f.write_str("no route leads back to it: replies are lost"),
-                }
-            }
-            Self::Xfrm { policies, .. } => {
-                let all: Vec<_> = policies.iter().map(|of| format!("`{of}`")).collect();
-                let (noun, verb) = match all.len() {
-                    1 => ("the xfrm policy", "blocks"),
-                    _ => ("the xfrm policies", "block"),
-                };
-                write!(f, "{noun} {} (IPsec) {verb} the packets", listed(&all))
-            }
-            Self::Tc {
-                link,
-                filter,
-                reply,
-            } => {
-                let what = if *reply { "the replies" } else { "the packets" };
-                match filter {
-                    Some(filter) => write!(f, "the tc filter `{filter}` of {link} drops {what}"),
-                    None => write!(f, "the tc qdisc of {link} loses {what}"),
-                }
-            }
-            Self::OnLink {
-                address,
-                link,
-                network,
-            } => write!(
-                f,
-                "{address} is in the network {network} of {link}, the pods' own link: pods look for it there, and their packets \
-                 do not reach the rules of the node"
-            ),
-            Self::NoLocalPort {
-                to,
-                first,
-                last,
-                pod: Some((pod, _)),
-            } => write!(
-                f,
-                "pod {pod} has no port left to connect from: every port that it may use ({PORT_RANGE}, {first}-{last}) has a connection \
-                 to {to}"
-            ),
-            Self::NoLocalPort {
-                to, first, last, ..
-            } => write!(
-                f,
-                "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
-                 {first}-{last}) has a connection to {to}"
-            ),
-            Self::TwoPods {
-                address,
-                pods: [one, other],
-            } => write!(
-                f,
-                "pods {one} and {other} both have the address {address}, and connections reach the one or the other"
-            ),
-            Self::SameTunnelEnd {
-                node,
-                address,
-                annotation,
-            } => write!(
-                f,
-                "node {node} announces the address of this node, {address}, for its tunnels (annotation {annotation}), so \
-                 packets to its pods do not leave this node"
-            ),
-            Self::ForeignTunnelEnd {
-                node,
-                address,
-                annotation,
-            } => write!(
-                f,
-                "node {node} announces {address} for its tunnels (annotation {annotation}), which is no address of that Node, so \
-                 packets to its pods do not reach it"
-            ),
-            Self::OffTunnel {
-                link,
-                state,
-                node,
-                to,
-                way,
-                ..
-            } => {
-                match state {
-                    TunnelState::Missing => write!(f, "the tunnel's link {link} does not exist"),
-                    TunnelState::Down => write!(f, "the tunnel's link {link} is down"),
-                    TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
-                }?;
-                write!(
-                    f,
-                    ", so packets to pods of node {node} leave by {way}, where nothing knows them"
-                )
-            }
-            Self::OtherMac {
-                address,
-                link,
-                used,
-                has: (mac, of),
-                inside,
-            } => {
-                let who =
-                    inside.map_or_else(|| "the node".to_owned(), |(pod, _)| format!("pod {pod}"));
-                write!(
-                    f,
-                    "{who} sends packets for {address} on {link} to the MAC address {used}, an entry that does not change, but {of} \
-                     has {mac}"
-                )
-            }
-            Self::AddressGone { at, pod } => write!(
-                f,
-                "pod {pod} of endpoint {at} has lost its address: no network of a pod on this node has it"
-            ),
-            Self::OwnEnd { pod, at, end, .. } => {
-                write!(f, "in the network of pod {pod}, its packets to {at} ")?;
-                if at == end {
-                    f.write_str(
-                        "end at the pod itself, which has that address, and nothing listens there",
-                    )
-                } else {
-                    write!(f, "are redirected to {end}, and nothing listens there")
-                }
-            }
-            Self::TunnelMac {
-                node,
-                link,
-                announced,
-                used,
-                incoming: true,
-            } => write!(
-                f,
-                "{link} has the MAC address {used}, but node {node} announces {announced} for it: {node} discards what other nodes \
-                 send to its pods through the tunnel"
-            ),
-            Self::TunnelMac {
-                node,
-                link,
-                announced,
-                used,
-                incoming: false,
-            } => write!(
-                f,
-                "packets for the pods of node {node} leave by {link} to the MAC address {used}, but {node} announces {announced}: it \
-                 discards them"
-            ),
-            Self::ProxyArp {
-                gateway,
-                no_route: true,
-                ..
-            } => write!(
-                f,
-                "the node does not answer for {gateway}, the gateway of the pods: proxy ARP needs a route to that address, and the \
-                 node has none"
-            ),
-            Self::ProxyArp { gateway, link, .. } => write!(
-                f,
-                "the node does not answer for {gateway}, the gateway of the pod at {link}: {} is 0",
-                sysctl_of(link, "proxy_arp")
-            ),
-            Self::Wayless {
-                by: Wayless::NoMain(family),
-                ..
-            } => write!(
-                f,
-                "no routing policy rule of {family} looks up table main, so its routes are not used"
-            ),
-            Self::Wayless {
-                by: Wayless::NoAdvertisements(link),
-                ..
-            } => write!(
-                f,
-                "the node has no default route of IPv6: it forwards, and {} is 1, so the kernel ignores router advertisements",
-                accept_ra_of(link)
-            ),
-            Self::Bound {
-                client,
-                server,
-                real,
-                seconds,
-                ..
-            } => write!(
-                f,
-                "session affinity binds client {client} of {server} to {real}, which is no endpoint any more, for another {seconds} s, \
-                 and each new connection renews that"
-            ),
-            Self::Deaf { at, end, listens } => {
-                if at == end {
-                    write!(f, "nothing in the pod listens at {at}")?;
-                } else {
-                    write!(
-                        f,
-                        "rules in the pod send packets for {at} to {end}, and nothing listens there"
-                    )?;
-                }
-                match listens.as_slice() {
-                    [] => f.write_str(": no port is open in it"),
-                    all => {
-                        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
-                        write!(f, ": it listens at {}", listed(&all))
-                    }
-                }
-            }
-            Self::Inside {
-                pod, reason, reply, ..
-            } => {
-                let what = if *reply {
-                    "the reply is"
-                } else {
-                    "the packet is"
-                };
-                write!(f, "in the network of pod {pod}, {what} {reason}")
-            }
-            Self::Link {
-                link,
-                inside,
-                state,
-            } => {
-                if let Some((pod, _)) = inside {
-                    write!(f, "in the network of pod {pod}, ")?;
-                }
-                write!(f, "{link} {state}")
-            }
-            Self::InsideRoute {
-                pod, to, by, reply, ..
-            } => {
-                let what = if *reply { "the replies" } else { "its packets" };
-                write!(f, "in the network of pod {pod}, ")?;
-                match by {
-                    Some((words, _)) => write!(f, "{words} ends {what} to {to}"),
-                    None => write!(f, "no route leads to {to}, so {what} end there"),
-                }
-            }
-            Self::Ended { at, pod, phase } => write!(
-                f,
-                "pod {pod} of endpoint {at} has ended (phase {phase}), but its EndpointSlice still says that it is ready"
-            ),
-            Self::Unanswered {
-                address,
-                link,
-                inside,
-            } => {
-                let who = match inside {
-                    Some((pod, _)) => {
-                        write!(f, "in the network of pod {pod}, ")?;
-                        "it"
-                    }
-                    None => "the node",
-                };
-                write!(
-                    f,
-                    "{address} did not answer on {link} when {who} last asked for its link-layer address (its neighbour \
-                     entry is FAILED)"
-                )
-            }
-            Self::DeadNextHop {
-                address,
-                link,
-                route,
-            } => write!(
-                f,
-                "the route to {} has {} next hops, of which {address} on {link} does not answer (its neighbour entry is \
-                 FAILED): packets that take it are lost",
-                route.destination,
-                route.nexthops.len()
-            ),
-            Self::Arp { link, by } => match by {
-                Arp::Off => write!(
-                    f,
-                    "ARP is off at {link} (flag NOARP), so the node and its neighbours there do not find each other"
-                ),
-                Arp::Ignored(key) => write!(
-                    f,
-                    "{key} is 8, so the node answers no ARP request on {link}, and its neighbours there do not find it"
-                ),
-                Arp::Dropped(by) => write!(
-                    f,
-                    "rule {} of chain {} in table {} drops ARP packets of {link}, so the node and its neighbours there do not \
-                     find each other",
-                    by.rule.number, by.rule.chain, by.rule.table
-                ),
-            },
-            Self::Tunnel {
-                link,
-                carrier,
-                node,
-                peer,
-                incoming,
-                reason,
-                ..
-            } => {
-                let way = if *incoming { "from" } else { "to" };
-                write!(
-                    f,
-                    "the packets of tunnel {link} ({}) {way} node {node} ({peer}) are {reason}",
-                    carrier_words(*carrier)
-                )
-            }
-            Self::Ttl { ttl, pod } => {
-                let whose = match pod {
-                    Some((pod, _)) => format!(" in the network of pod {pod}"),
-                    None => String::new(),
-                };
-                write!(
-                    f,
-                    "{DEFAULT_TTL} is {ttl}{whose}, so packets end before they reach the endpoint"
-                )
-            }
-            Self::FullQueue { at, waiting, most } => write!(
-                f,
-                "the program at {at} takes no connections: {waiting} wait for it, and no more than {most} may"
-            ),
-            Self::Further {
-                which, to, reason, ..
-            } => match which {
-                Which::Reply => write!(f, "the reply to {to} is lost: {reason}"),
-                Which::LaterReply => write!(
-                    f,
-                    "the connection opens, but later replies to {to} are lost: {reason}"
-                ),
-                Which::Sent => write!(
-                    f,
-                    "the connection opens, but what the client then sends to {to} is lost: {reason}"
-                ),
-            },
-            Self::Isolated { bridge } => write!(
-                f,
-                "the ports of bridge {bridge} are isolated, so its pods do not reach each other"
-            ),
-            Self::Taken {
-                address,
-                link,
-                end: None,
-            } => write!(
-                f,
-                "{link} of the node itself has the address {address} of the client, so the kernel discards the client's \
-                 packets"
-            ),
-            Self::Taken {
-                link,
-                end: Some((at, program)),
-                ..
-            } => {
-                write!(
-                    f,
-                    "{link} of the node itself has the address of endpoint {at}, so the packets end at the node, where "
-                )?;
-                match program {
-                    Some(program) => write!(f, "{program} listens"),
-                    None => f.write_str("nothing listens"),
-                }
-            }
-        }
-    }
 }
 
 /// Returns a route in words: `route to 10.244.1.5/32 by eth0`.

@@ -82,6 +82,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Bound { ends: true, .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::TunnelMac { .. }
+        | Obstacle::NoGateway { .. }
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
         | Obstacle::OtherMac { inside: None, .. }

@@ -35,7 +35,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
-        Obstacle::Taken { .. } => "addresses of the node",
+        Obstacle::Taken { .. } | Obstacle::NoGateway { .. } => "addresses of the node",
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
@@ -309,6 +309,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::OtherMac { address, link, .. } => Fix::on_node(
             "Remove the entry, also where it is configured; the node then asks for the address.",
             format!("ip neigh del {address} dev {link}"),
+        ),
+        Obstacle::NoGateway { gateway, bridge } => Fix::on_node(
+            "Give the bridge its address back, and find out what took it: a network manager, or a restart of networking. The network \
+             plugin sets it with the next pod that it makes here.",
+            format!("ip addr add {gateway} dev {bridge}"),
         ),
         Obstacle::AddressGone { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));

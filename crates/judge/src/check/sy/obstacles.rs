@@ -420,6 +420,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Link {
             link, inside: None, ..
         }
+        | Obstacle::NoGateway { bridge: link, .. }
         | Obstacle::Isolated { bridge: link } => Subject::link(link),
         Obstacle::RouteBack {
             home: Some(home), ..
