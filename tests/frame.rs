@@ -73,7 +73,7 @@ fn failures_read_the_same_with_backtraces_on() {
         plain.1,
         "kpx: cannot open bundle /nonexistent\n  \
            because No such file or directory (os error 2)\n  \
-           hint: write a bundle with `kpx snapshot -o PATH`\n"
+           hint: check the path: --from takes a bundle of `kpx snapshot`, a support bundle, or a file with outputs of commands\n"
     );
     let backtrace = outcome(binary(&args).env("RUST_BACKTRACE", "1"));
     assert_eq!(plain, backtrace);

@@ -355,7 +355,8 @@ pub(crate) fn causes_hold(dirs: Vec<PathBuf>) {
                     path.from
                 );
                 if path.repairs.is_empty() {
-                    unexplained.push(what);
+                    // Without the slices, what the rules are to be is not known.
+                    unexplained.extend(node.slices().is_ok().then_some(what));
                     continue;
                 }
                 explained += 1;

@@ -60,6 +60,21 @@ fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
     );
     write(
         dir,
+        "cluster/pods.json",
+        json(|pods| {
+            let mut agent = pods["items"][0].clone();
+            agent["metadata"]["name"] = "kube-flannel-ds-x7k2p".into();
+            agent["metadata"]["namespace"] = "kube-flannel".into();
+            agent["metadata"]["labels"] = json!({"app": "flannel"});
+            agent["spec"]["nodeName"] = "w1".into();
+            agent["spec"]["hostNetwork"] = true.into();
+            agent["status"]["podIP"] = "10.210.0.16".into();
+            agent["status"]["podIPs"] = json!([{"ip": "10.210.0.16"}]);
+            pods["items"].as_array_mut().unwrap().push(agent);
+        }),
+    );
+    write(
+        dir,
         ROUTES,
         json(|routes| {
             let all = routes.as_array_mut().unwrap();
@@ -129,6 +144,13 @@ async fn packets_that_do_not_enter_the_tunnel_are_lost() {
         )
         .await;
     }
+    // What flannel left behind says nothing.
+    let left = copy(HEALTHY);
+    tunnel(&left, Some(flannel(false)), &[]);
+    write(&left, "cluster/pods.json", |text| {
+        text.replace("kube-flannel-ds", "other")
+    });
+    says(&left, "demo/edge", "works", &[]).await;
     // A router of the network may know the pods.
     let routed = copy(HEALTHY);
     write(

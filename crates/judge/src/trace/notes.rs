@@ -153,7 +153,8 @@ pub fn tracked(
     }
     tracked.backends.sort();
     let is_gone = |addr: &&SocketAddr| {
-        !node.is_proxy_port(**addr, flow.proto)
+        node.slices().is_ok()
+            && !node.is_proxy_port(**addr, flow.proto)
             && service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
     };
     tracked.stale = tracked.backends.iter().filter(is_gone).copied().collect();

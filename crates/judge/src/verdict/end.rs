@@ -172,6 +172,10 @@ impl Judge<'_> {
         }
         let address = endpoint.addr;
         Some(Fault::Unknown(match self.node.nodes() {
+            // A table does not show the ranges of pods.
+            Ok(_) if self.node.evidence().part(Item::Nodes).is_some() => Missing::Other(format!(
+                "whose address endpoint {address} has is not shown: no pod has it, and the Nodes are shown in part"
+            )),
             Ok(_) => Missing::External { address },
             Err(gap) => Missing::Gap {
                 what: "the nodes are unknown, and the endpoint may be outside of the cluster",

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use foldhash::HashMap;
 
 use super::judge::{Judge, Question};
-use super::{Fault, Obstacle};
+use super::{Fault, Missing, Obstacle};
 use crate::trace::Entry;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
@@ -110,12 +110,35 @@ impl Judge<'_> {
         let mut used_up = self.used_up().iter();
         let (client, (ports, _)) = used_up.find(|(of, (_, all))| is_it(of) && all.contains(&to))?;
         let pod = self.network_of(*client).ok().flatten();
+        if pod.is_some() && !self.is_certain(*client, to) {
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "whether pod {client} has a port left for {to} is unknown: all from {} to {} have had connections to it, and those that \
+                 have ended may still hold theirs",
+                ports.first, ports.last
+            ))));
+        }
         Some(Fault::Obstacle(Box::new(Obstacle::NoLocalPort {
             to,
             first: ports.first,
             last: ports.last,
             pod: pod.map(|network| (*client, network.pid)),
         })))
+    }
+
+    /// Returns whether connections of `client` to `to` that have not ended take all ports: of the others, only the end that closed first
+    /// keeps its port for a while, and the table does not tell which that is.
+    fn is_certain(&self, client: IpAddr, to: SocketAddr) -> bool {
+        let tracked = self.node.conntrack().map_or(&[][..], |all| &all.entries);
+        let open = tracked.iter().filter(|of| {
+            of.proto == Proto::Tcp
+                && of.original.source.ip() == client
+                && of.original.destination == to
+                && of.state.as_deref() != Some("TIME_WAIT")
+                && has_port(of)
+        });
+        let open: BTreeSet<u16> = open.map(|of| of.original.source.port()).collect();
+        let (ports, _) = &self.used_up()[&client];
+        open.iter().filter(|port| ports.contains(**port)).count() >= ports.count()
     }
 
     /// Returns whether the pod with `address` has used up its ports to some address.

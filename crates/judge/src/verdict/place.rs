@@ -465,7 +465,7 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 /// Returns the ranges of pods that the Nodes and kube-proxy's configuration have.
-pub(super) fn ranges_of_all_pods(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
+pub fn ranges_of_all_pods(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
     let config = node.proxy_config().ok();
     let of_cluster = config.iter().flat_map(|of| of.cluster_cidr.split(','));
     let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());

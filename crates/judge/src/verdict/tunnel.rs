@@ -42,6 +42,9 @@ const PORTS: &[(&str, u16)] = &[
     ("vxlan_sys_4789", 4789),
 ];
 
+/// The annotation with which an administrator sets the address that flannel announces.
+const OVERWRITE: &str = "flannel.alpha.coreos.com/public-ip-overwrite";
+
 /// The annotation with which flannel announces how it carries packets to other Nodes.
 const BACKEND_TYPE: &str = "flannel.alpha.coreos.com/backend-type";
 
@@ -222,7 +225,16 @@ impl Judge<'_> {
                 .any(|of| of.address.parse() == Ok(address));
             let is_next = |address| self.is_next(address);
             let lives_next = addresses(other).into_iter().any(is_next);
-            (!is_its && lives_next && !is_next(address)).then(|| {
+            // Its administrator may have set it, and this node may have a network of its own for tunnels.
+            let is_set = other.metadata.annotations.contains_key(OVERWRITE);
+            let is_apart = announced(own, annotation)
+                .is_some_and(|at| self.places.own(at).is_some() && !addresses(own).contains(&at));
+            let lookup = Lookup::to(Asked::new(address, None));
+            let route = self.router.found(lookup).ok().flatten();
+            let is_routed =
+                route.is_some_and(|of| of.destination.prefix > 0 && of.gateway.is_some());
+            let is_known = is_its || is_set || is_apart || is_routed;
+            (!is_known && lives_next && !is_next(address)).then(|| {
                 Fault::Obstacle(Box::new(Obstacle::ForeignTunnelEnd {
                     node,
                     address,
@@ -284,7 +296,16 @@ impl Judge<'_> {
                     .iter()
                     .any(|of| link.name.starts_with(of))
         };
-        let made = || Some(links.iter().find(is_made)?.name.clone());
+        let made = || {
+            let is_other = own.metadata.annotations.contains_key(BACKEND_TYPE);
+            let link = links.iter().find(is_made).filter(|_| !is_other)?;
+            Some(link.name.clone())
+        };
+        // What a plugin that is gone has left behind says nothing; k3s and RKE2 have no pod of it, nor of kube-proxy.
+        let agent = self.agent();
+        if agent.is_none() && self.has_proxy_pod() {
+            return None;
+        }
         let link = tunnel_to(own, other, family).or_else(made)?;
         let state = match links.iter().find(|of| of.name == link) {
             None => TunnelState::Missing,
@@ -297,8 +318,18 @@ impl Judge<'_> {
             node: other.metadata.name.clone(),
             to,
             way: format!("{out} via {gateway}"),
-            agent: self.agent(),
+            agent,
         })))
+    }
+
+    /// Returns whether kube-proxy runs in a pod of this node.
+    fn has_proxy_pod(&self) -> bool {
+        let name = self.node.name().ok();
+        let mut pods = self.node.pods().into_iter().flatten();
+        pods.any(|pod| {
+            pod.spec.node_name == name
+                && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+        })
     }
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{Objects, lack, last_change, slices_of, usable};
+use super::endpoints::{Lack, Objects, lack, last_change, slices_of, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
@@ -21,8 +21,8 @@ use crate::trace::{Effect, Entry, Hop, Outcome, Rule, Subsystem, mismatch};
 use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
-use kpx_node::evidence::Time;
 use kpx_node::evidence::proxy_log;
+use kpx_node::evidence::{Item, Time};
 use kpx_node::net::Family;
 use kpx_node::owner::software::Maker;
 use kpx_node::owner::{self, Port};
@@ -502,6 +502,11 @@ impl Look<'_> {
             pods: self.node.pods().ok().map(Vec::as_slice),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
+        let in_part = self.node.evidence().part(Item::Services).is_some();
+        let lack = match lack {
+            Lack::NoSelector if in_part => Lack::SelectorUnread,
+            known => known,
+        };
         Blame {
             since,
             ..Blame::breaks(Cause::NoEndpoints { lack })

@@ -58,6 +58,7 @@ impl Cause {
                 Lack::NoSlice { .. } => "no EndpointSlice",
                 Lack::Unlisted { .. } => "the EndpointSlice is empty",
                 Lack::Headless { .. } => "the EndpointSlice is one of a headless Service",
+                Lack::SelectorUnread => "no endpoint",
                 Lack::NoSelector => "no selector and no EndpointSlice",
                 Lack::NotReady { .. } => "no endpoint is ready",
                 Lack::Terminating { .. } => "all endpoints are terminating",

@@ -888,6 +888,9 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
              with it",
             listed(slices)
         ),
+        Lack::SelectorUnread => format!(
+            "{subject} has no endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
+        ),
         Lack::NoSelector => format!(
             "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"
         ),

@@ -54,6 +54,8 @@ pub enum Lack {
     },
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector,
+    /// The endpoints are none, and the selector is not shown: of a table.
+    SelectorUnread,
     /// The endpoints exist, but none is ready.
     NotReady {
         /// Pods or addresses.

@@ -244,6 +244,10 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                 slices.join(" ")
             )),
         ),
+        Lack::SelectorUnread => (
+            "Look at the selector, and at the pods that it matches.",
+            pods(&format!("get service {name} -o yaml")),
+        ),
         Lack::NoSelector => {
             let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";
             return edit(text, service);

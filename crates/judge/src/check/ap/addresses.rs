@@ -302,13 +302,22 @@ fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
         .take(4)
         .collect();
     let name = &node.metadata.name;
+    let lost = "packets to the Node, its NodePorts and its pods do not reach it";
+    // In another network than its own, a router may translate the address.
+    let is_of_link = own
+        .iter()
+        .any(|of| of.addr.prefix > 0 && of.addr.contains(*first));
+    let (severity, unless) = if is_of_link {
+        (Severity::Error, "")
+    } else {
+        (Severity::Warning, ", unless a router translates it")
+    };
     let message = format!(
-        "no link of this machine has {first}, the InternalIP of its Node {name}: packets to the Node, its NodePorts and its pods do not \
-         reach it"
+        "no link of this machine has {first}, the InternalIP of its Node {name}: {lost}{unless}"
     );
     let seen = format!("addresses of the machine: {}", listed(&global));
     Some(
-        Finding::new(Severity::Error, *first, message)
+        Finding::new(severity, *first, message)
             .evidence([
                 Proof::setting(format!("node {name}"), "InternalIP", first.to_string()),
                 Proof::Note(seen),

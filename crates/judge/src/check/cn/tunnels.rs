@@ -9,6 +9,7 @@ use crate::check::{
 };
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
+use crate::verdict::ranges_of_all_pods;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::links::Link;
 
@@ -71,9 +72,30 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
             "the node has no tunnel to other nodes".to_owned(),
         ));
     }
-    facts.node.routes()?;
     let own = &facts.node.addresses()?.all;
     let router = Router::new(facts.node);
+    let routes = &facts.node.routes()?.all;
+    let ranges = ranges_of_all_pods(facts.node);
+    // A machine may have tunnels that carry no packets of pods.
+    let leads_to_pods = |link: &Link| {
+        let mut own = routes
+            .iter()
+            .filter(|of| of.device.as_ref() == Some(&link.name));
+        own.any(|of| {
+            ranges
+                .iter()
+                .any(|range| range.contains(of.destination.addr))
+        })
+    };
+    let tunnels: Vec<_> = tunnels
+        .into_iter()
+        .filter(|(link, _)| leads_to_pods(link))
+        .collect();
+    if tunnels.is_empty() {
+        return Err(Gap::NotApplicable(
+            "no tunnel of the node leads to pods".to_owned(),
+        ));
+    }
     let others = facts.node.nodes()?.iter();
     let internal = others.flat_map(|of| &of.status.addresses);
     let internal = internal.filter(|of| of.kind == "InternalIP");

@@ -82,6 +82,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     }
 }
 
+/// The last port of the kernel's own range less its first one.
+const DEFAULT_COUNT: u16 = 60_999 - 32_768;
+
 /// What to do where a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
 
@@ -109,6 +112,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Let the clients in the pod keep their connections, or spread them over more pods or addresses; until then, give the pod all \
              ports that it may have, lastingly in its securityContext (sysctls).",
             format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {PORT_RANGE}='1024 65535'"),
+        ),
+        Obstacle::NoLocalPort { first, last, .. } if last - first >= DEFAULT_COUNT => Fix::said(
+            "The range is the kernel's own, or larger: let the clients keep their connections, or connect from more addresses.",
         ),
         Obstacle::NoLocalPort { .. } => port_range_fix(),
         Obstacle::RouteBack {

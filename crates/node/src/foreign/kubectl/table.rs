@@ -36,6 +36,10 @@ impl Objects {
             else {
                 continue;
             };
+            // The output of another command follows.
+            if !is_name(name) {
+                break;
+            }
             if titles.contains(&"CLUSTER-IP") || titles.contains(&"CLUSTER_IP") {
                 self.service_row(namespace, name, &words[1..]);
             } else if titles.contains(&"ADDRESSTYPE") {
@@ -142,6 +146,9 @@ impl Objects {
         let [kind, ports, addresses, ..] = words else {
             return;
         };
+        if !["IPv4", "IPv6", "FQDN"].contains(kind) {
+            return;
+        }
         let ports: Vec<Value> = ports
             .split(',')
             .filter_map(|port| port.parse::<u16>().ok())
@@ -194,6 +201,11 @@ impl Objects {
     }
 
     fn node_row(&mut self, name: &str, words: &[&str]) {
+        let states = ["Ready", "NotReady", "Unknown"];
+        let state = words.first().and_then(|word| word.split(',').next());
+        if !state.is_some_and(|of| states.contains(&of)) {
+            return;
+        }
         let version = words.iter().find(|word| {
             word.starts_with('v') && word[1..].starts_with(|c: char| c.is_ascii_digit())
         });
@@ -274,4 +286,10 @@ pub(in crate::foreign) fn is_title(line: &str) -> bool {
     words.len() > 2
         && titles
         && (words[0] == "NAME" || words[0] == "NAMESPACE" && words.contains(&"NAME"))
+}
+
+/// Returns whether an object may be called `name`.
+fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    !name.is_empty() && name.chars().all(is_part) && !name.starts_with('-')
 }
