@@ -74,11 +74,11 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
     }
     let own = &facts.node.addresses()?.all;
     let router = Router::new(facts.node);
-    let routes = &facts.node.routes()?.all;
+    let known = &facts.node.routes()?.all;
     let ranges = ranges_of_all_pods(facts.node);
     // A machine may have tunnels that carry no packets of pods.
     let leads_to_pods = |link: &Link| {
-        let mut own = routes
+        let mut own = known
             .iter()
             .filter(|of| of.device.as_ref() == Some(&link.name));
         own.any(|of| {
