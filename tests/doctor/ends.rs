@@ -144,9 +144,9 @@ async fn packets_that_do_not_enter_the_tunnel_are_lost() {
         )
         .await;
     }
-    // What flannel left behind says nothing.
+    // Annotations that flannel left behind say nothing.
     let left = copy(HEALTHY);
-    tunnel(&left, Some(flannel(false)), &[]);
+    tunnel(&left, None, &[]);
     write(&left, "cluster/pods.json", |text| {
         text.replace("kube-flannel-ds", "other")
     });

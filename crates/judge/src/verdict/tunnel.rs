@@ -301,17 +301,17 @@ impl Judge<'_> {
             let link = links.iter().find(is_made).filter(|_| !is_other)?;
             Some(link.name.clone())
         };
-        // What a plugin that is gone has left behind says nothing; k3s and RKE2 have no pod of it, nor of kube-proxy.
-        let agent = self.agent();
-        if agent.is_none() && self.has_proxy_pod() {
-            return None;
-        }
         let link = tunnel_to(own, other, family).or_else(made)?;
         let state = match links.iter().find(|of| of.name == link) {
             None => TunnelState::Missing,
             Some(of) if of.flag("UP") == Some(false) => TunnelState::Down,
             Some(_) => TunnelState::NoRoute,
         };
+        // A plugin that is gone may have left its annotations; k3s and RKE2 have no pod of it, nor of kube-proxy.
+        let agent = self.agent();
+        if state == TunnelState::Missing && agent.is_none() && self.has_proxy_pod() {
+            return None;
+        }
         Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
             link,
             state,
