@@ -98,13 +98,24 @@ impl Judge<'_> {
         };
         let is_gone = endpoint.local == Some(true)
             && self.places.own(addr).is_none()
-            && self.is_in_no_network(addr);
+            && self.is_in_no_network(addr)
+            && self.sees_most_networks();
         is_gone.then(|| {
             Fault::Obstacle(Box::new(Obstacle::AddressGone {
                 at: endpoint.addr,
                 pod: pod.clone(),
             }))
         })
+    }
+
+    /// Returns whether the networks of most pods with an address of their own on this node are read.
+    fn sees_most_networks(&self) -> bool {
+        let name = self.node.name().ok();
+        let pods = self.node.pods().into_iter().flatten();
+        let here = pods.filter(|pod| pod.spec.node_name == name && !pod.spec.host_network);
+        let addresses = here.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
+        let (unseen, seen): (Vec<_>, Vec<_>) = addresses.partition(|at| self.is_in_no_network(*at));
+        unseen.len() < seen.len()
     }
 
     /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
