@@ -273,7 +273,6 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
         InfoBridgePort::HairpinMode(on) => Some(("hairpin", json!(on))),
         InfoBridgePort::Learning(on) => Some(("learning", json!(on))),
         InfoBridgePort::UnicastFlood(on) => Some(("flood", json!(on))),
-        InfoBridgePort::BroadcastFlood(on) => Some(("bcast_flood", json!(on))),
         InfoBridgePort::Isolated(on) => Some(("isolated", json!(on))),
         _ => None,
     });

@@ -14,7 +14,6 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
 use kpx_node::backend::nftables::expect::TABLE;
-use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -236,13 +235,9 @@ fn proof(change: &Change) -> Proof {
 /// Returns the fix of rules that kpx cannot compute: kube-proxy writes them.
 pub fn rewriting_fix(node: &NodeSnapshot<'_>) -> Fix {
     let name = node.name().ok();
-    let mut pods = node.pods().into_iter().flatten();
-    let is_proxy = |pod: &&Pod| {
-        pod.spec.node_name == name && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
-    };
     let text = "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.";
     let delete = "kubectl -n kube-system delete pod";
-    let line = match (pods.find(is_proxy), name) {
+    let line = match (node.proxy_pod(name.as_deref()), &name) {
         (Some(pod), _) => format!("{delete} {}", pod.metadata.name).into(),
         (None, Some(name)) => {
             format!("{delete} -l k8s-app=kube-proxy --field-selector spec.nodeName={name}").into()

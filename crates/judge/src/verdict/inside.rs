@@ -110,8 +110,7 @@ impl Judge<'_> {
         let (gateway, own) = inside.next_hop(&node, to)?;
         let entry = table.on(gateway, &own).filter(|of| of.permanent)?;
         let (_, link) = self.link_of_pod(inside.address)?;
-        let links = self.node.links().ok()?;
-        let peer = links.all.iter().find(|of| Some(of.index) == link.peer)?;
+        let peer = self.far_end(link)?;
         let (used, mac) = (entry.mac.as_ref()?, peer.mac.as_ref()?);
         let is_apart = peer.kind == "veth" && peer.master.is_none() && own == link.name;
         if !is_apart || used.eq_ignore_ascii_case(mac) {
@@ -183,23 +182,28 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of packets to `to` whose gateway is to be the bridge of pods, which has no such address, and has not answered.
-    fn no_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+    /// Returns the gateway of packets to `to`, as the pod has it, and its link, if nothing has answered for it and the node does not have it.
+    fn unseen_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<(IpAddr, String)> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
-        let (gateway, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
-        let is_seen = table.on(gateway, &link).is_some_and(|of| of.mac.is_some());
-        if is_seen || is_link_local(gateway) || self.places.own(gateway).is_some() {
-            return None;
-        }
+        let (next, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        // The pod may still be asking for it.
+        let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
+        // Nodes answer for those of link-local scope.
+        let is_open = !is_seen && !is_link_local(next) && self.places.own(next).is_none();
+        is_open.then_some((next, link))
+    }
+
+    /// Returns the fault of packets to `to` whose gateway is to be the bridge of pods, which has no such address, and has not answered.
+    fn no_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        let (gateway, _) = self.unseen_gateway(inside, to)?;
         let (_, own) = self.link_of_pod(inside.address)?;
-        let links = &self.node.links().ok()?.all;
-        let port = links.iter().find(|of| Some(of.index) == own.peer)?;
-        let bridge = port.master.as_ref()?;
+        let bridge = self.far_end(own)?.master.as_ref()?;
         // Beyond a port to the network of machines, a router may have the address.
         if self.ports(bridge).any(|of| of.kind != "veth") {
             return None;
         }
+        let node = NodeSnapshot::new(&inside.network.evidence);
         let addresses = node.addresses().ok()?;
         let range = addresses
             .all
@@ -222,15 +226,7 @@ impl Judge<'_> {
 
     /// Returns the doubt about packets to `to` whose gateway, as the pod has it, is no address of this node and has not been seen.
     fn unknown_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
-        let node = NodeSnapshot::new(&inside.network.evidence);
-        let table = node.neighbour_table().ok()?;
-        let (next, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
-        // The pod may still be asking for it.
-        let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
-        // Nodes answer for those of link-local scope.
-        if is_seen || is_link_local(next) || self.places.own(next).is_some() {
-            return None;
-        }
+        let (next, link) = self.unseen_gateway(inside, to)?;
         let why = format!(
             "whether anything answers for {next}, the gateway in the network of pod {}, is unknown: it is no address of the \
              node, and nothing has answered for it on {link}",
@@ -326,9 +322,7 @@ impl<'p> Inside<'p> {
             return self.deaf(comes.proto, at, at).or_else(no_way_back);
         }
         let node = NodeSnapshot::new(&self.network.evidence);
-        let family = Family::of(comes.destination);
-        let world = World::whole(&node, family);
-        let outcomes = Walks::new(&world, family).walk(comes);
+        let outcomes = walked(&node, comes);
         let mut faults = outcomes.iter().map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
             let fault = self.fault(&node, outcome, false);
@@ -408,9 +402,7 @@ impl<'p> Inside<'p> {
     /// Returns why the pod's own packet does not leave its network: rules stop it, or it ends there, and nothing listens.
     fn leaving(&self, leaves: &Flow) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
-        let family = Family::of(leaves.destination);
-        let world = World::whole(&node, family);
-        let outcomes = Walks::new(&world, family).walk(leaves);
+        let outcomes = walked(&node, leaves);
         let at = SocketAddr::new(leaves.destination, leaves.port);
         outcomes.iter().find_map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
@@ -433,9 +425,7 @@ impl<'p> Inside<'p> {
     /// Returns why the pod's own packet does not leave its network.
     fn stopped(&self, leaves: &Flow, reply: bool) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
-        let family = Family::of(leaves.destination);
-        let world = World::whole(&node, family);
-        let outcomes = Walks::new(&world, family).walk(leaves);
+        let outcomes = walked(&node, leaves);
         outcomes
             .iter()
             .find_map(|outcome| self.fault(&node, outcome, reply))
@@ -494,6 +484,13 @@ impl<'p> Inside<'p> {
             listens,
         })))
     }
+}
+
+/// Returns the ends of `flow` in the network of a pod.
+fn walked<'n>(network: &'n NodeSnapshot<'n>, flow: &Flow) -> Vec<Outcome> {
+    let family = Family::of(flow.destination);
+    let world = World::whole(network, family);
+    Walks::new(&world, family).walk(flow)
 }
 
 /// Returns the fault of endpoint `at` whose program listens at `end` in these sockets and leaves connections waiting.

@@ -92,17 +92,17 @@ impl Judge<'_> {
             return own.map(|state| of_node(first, state));
         }
         // A bridge without a carrier has no port with one: the pod's says more.
-        let of_pod = pod.and_then(|pod| self.broken_at_pod(pod, first, links));
+        let of_pod = pod.and_then(|pod| self.broken_at_pod(pod, first));
         of_pod.or_else(|| own.map(|state| of_node(first, state)))
     }
 
     /// Returns the link inside `pod`, or its other end behind `first`, if it carries nothing.
-    fn broken_at_pod(&self, pod: IpAddr, first: &Link, links: &[Link]) -> Option<Obstacle> {
+    fn broken_at_pod(&self, pod: IpAddr, first: &Link) -> Option<Obstacle> {
         if let Some(down) = self.link_inside(pod) {
             return Some(down);
         }
         let (_, inside) = self.link_of_pod(pod)?;
-        let port = links.iter().find(|of| Some(of.index) == inside.peer)?;
+        let port = self.far_end(inside)?;
         let is_apart = first.kind == "bridge" && port.master.as_ref() != Some(&first.name);
         let state = LinkState::of(port)
             .or_else(|| is_apart.then(|| LinkState::NoPortOf(first.name.clone())))?;
@@ -117,7 +117,7 @@ impl Judge<'_> {
     pub(super) fn home_down(&self, pod: IpAddr) -> Option<Obstacle> {
         let links = &self.node.links().ok()?.all;
         let (_, inside) = self.link_of_pod(pod)?;
-        let port = links.iter().find(|of| Some(of.index) == inside.peer)?;
+        let port = self.far_end(inside)?;
         let bridge = port.master.as_ref();
         let bridge = bridge.and_then(|name| links.iter().find(|of| of.name == *name));
         let mut all = bridge.into_iter().chain([port]);
@@ -136,9 +136,7 @@ impl Judge<'_> {
             LinkState::Down
         } else if link.kind == "veth" && link.flag("NOARP") == Some(true) {
             // Without a bridge, the node may have a route that needs no answer.
-            let links = &self.node.links().ok()?.all;
-            let port = links.iter().find(|of| Some(of.index) == link.peer)?;
-            port.master.as_ref()?;
+            self.far_end(link)?.master.as_ref()?;
             LinkState::NoArp
         } else {
             return None;

@@ -1,7 +1,7 @@
 //! Ports that the kernel gives to clients on the node.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::HashMap;
@@ -88,8 +88,12 @@ fn has_port(entry: &conntrack::Entry) -> bool {
     }
 }
 
-/// Of each address of a client, the addresses to which every one of its ports has a connection, and these ports.
-type UsedUp = HashMap<IpAddr, (LocalPorts, BTreeSet<SocketAddr>)>;
+/// Of each address of a client, its ports, and the addresses to which every one of them has a connection; whether all of these are open:
+/// of those that have ended, only the end that closed first keeps its port for a while, and the table does not tell which that is.
+type UsedUp = HashMap<IpAddr, (LocalPorts, HashMap<SocketAddr, bool>)>;
+
+/// Of each address, the ports with a connection to it, and whether one of a port is open.
+type Taken = HashMap<SocketAddr, BTreeMap<u16, bool>>;
 
 /// The addresses to which no port is left, once they are asked for.
 pub(super) type LastPorts = OnceCell<UsedUp>;
@@ -108,9 +112,12 @@ impl Judge<'_> {
             Entry::Outside => false,
         };
         let mut used_up = self.used_up().iter();
-        let (client, (ports, _)) = used_up.find(|(of, (_, all))| is_it(of) && all.contains(&to))?;
+        let (client, ports, is_open) = used_up.find_map(|(client, (ports, all))| {
+            let is_open = all.get(&to).filter(|_| is_it(client))?;
+            Some((client, ports, *is_open))
+        })?;
         let pod = self.network_of(*client).ok().flatten();
-        if pod.is_some() && !self.is_certain(*client, to) {
+        if pod.is_some() && !is_open {
             return Some(Fault::Unknown(Missing::Unmodelled(format!(
                 "whether pod {client} has a port left for {to} is unknown: all from {} to {} have had connections to it, and those that \
                  have ended may still hold theirs",
@@ -125,22 +132,6 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns whether connections of `client` to `to` that have not ended take all ports: of the others, only the end that closed first
-    /// keeps its port for a while, and the table does not tell which that is.
-    fn is_certain(&self, client: IpAddr, to: SocketAddr) -> bool {
-        let tracked = self.node.conntrack().map_or(&[][..], |all| &all.entries);
-        let open = tracked.iter().filter(|of| {
-            of.proto == Proto::Tcp
-                && of.original.source.ip() == client
-                && of.original.destination == to
-                && of.state.as_deref() != Some("TIME_WAIT")
-                && has_port(of)
-        });
-        let open: BTreeSet<u16> = open.map(|of| of.original.source.port()).collect();
-        let (ports, _) = &self.used_up()[&client];
-        open.iter().filter(|port| ports.contains(**port)).count() >= ports.count()
-    }
-
     /// Returns whether the pod with `address` has used up its ports to some address.
     pub(super) fn has_used_up(&self, address: IpAddr) -> bool {
         self.used_up().contains_key(&address)
@@ -149,22 +140,25 @@ impl Judge<'_> {
     fn used_up(&self) -> &UsedUp {
         self.last_ports.get_or_init(|| {
             let tracked = self.node.conntrack().map_or(&[][..], |all| &all.entries);
-            let mut taken: HashMap<IpAddr, HashMap<SocketAddr, BTreeSet<u16>>> = HashMap::default();
+            let mut taken: HashMap<IpAddr, Taken> = HashMap::default();
             for entry in tracked
                 .iter()
                 .filter(|of| of.proto == Proto::Tcp && has_port(of))
             {
                 let (from, to) = (entry.original.source, entry.original.destination);
                 let of_client = taken.entry(from.ip()).or_default();
-                of_client.entry(to).or_default().insert(from.port());
+                let open = of_client.entry(to).or_default().entry(from.port());
+                *open.or_default() |= entry.state.as_deref() != Some("TIME_WAIT");
             }
             let all = taken.into_iter().filter_map(|(client, taken)| {
                 let ports = self.ports_of_client(client)?;
                 let count = ports.count();
-                let full = taken.into_iter().filter(|(_, of)| {
-                    of.iter().filter(|port| ports.contains(**port)).count() >= count
+                let full = taken.into_iter().filter_map(|(to, of)| {
+                    let own = || of.iter().filter(|(port, _)| ports.contains(**port));
+                    let is_open = own().filter(|(_, open)| **open).count() >= count;
+                    (own().count() >= count).then_some((to, is_open))
                 });
-                let full: BTreeSet<SocketAddr> = full.map(|(to, _)| to).collect();
+                let full: HashMap<SocketAddr, bool> = full.collect();
                 (!full.is_empty()).then_some((client, (ports, full)))
             });
             all.collect()

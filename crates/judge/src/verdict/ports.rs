@@ -93,6 +93,12 @@ impl Judge<'_> {
         ports.find(|port| Some(port.index) == inside.peer)
     }
 
+    /// Returns the link of the node that is the other end of `inside`, a link of a pod.
+    pub(super) fn far_end(&self, inside: &Link) -> Option<&Link> {
+        let mut links = self.node.links().ok()?.all.iter();
+        links.find(|of| Some(of.index) == inside.peer)
+    }
+
     /// Returns the network of `pod` and the only link there that has its other end elsewhere, if the network is read.
     pub(super) fn link_of_pod(&self, pod: IpAddr) -> Option<(&PodNetwork, &Link)> {
         let network = self.network_of(pod).ok().flatten()?;

@@ -309,7 +309,9 @@ impl Judge<'_> {
         };
         // A plugin that is gone may have left its annotations; k3s and RKE2 have no pod of it, nor of kube-proxy.
         let agent = self.agent();
-        if state == TunnelState::Missing && agent.is_none() && self.has_proxy_pod() {
+        let name = self.node.name().ok();
+        let has_pods = || self.node.proxy_pod(name.as_deref()).is_some();
+        if state == TunnelState::Missing && agent.is_none() && has_pods() {
             return None;
         }
         Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
@@ -320,16 +322,6 @@ impl Judge<'_> {
             way: format!("{out} via {gateway}"),
             agent,
         })))
-    }
-
-    /// Returns whether kube-proxy runs in a pod of this node.
-    fn has_proxy_pod(&self) -> bool {
-        let name = self.node.name().ok();
-        let mut pods = self.node.pods().into_iter().flatten();
-        pods.any(|pod| {
-            pod.spec.node_name == name
-                && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
-        })
     }
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.

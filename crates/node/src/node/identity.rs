@@ -12,9 +12,9 @@ use std::net::IpAddr;
 use super::NodeSnapshot;
 use super::processes::{Process, is_kube_proxy};
 use crate::backend::ipvs::model::DUMMY;
-use crate::cluster::Node;
 use crate::cluster::config::ORIGIN;
 use crate::cluster::flags::Flags;
+use crate::cluster::{Node, Pod};
 use crate::evidence::{Gap, Item};
 use crate::net::Cidr;
 
@@ -313,6 +313,15 @@ impl NodeSnapshot<'_> {
     /// Returns the name of this node: as requested, or from kube-proxy, or from the Node that matches this machine.
     pub fn name(&self) -> Result<String, Gap> {
         self.identity().name()
+    }
+
+    /// Returns kube-proxy's pod on the node called `here`, as far as pods are known.
+    pub fn proxy_pod(&self, here: Option<&str>) -> Option<&Pod> {
+        let mut pods = self.pods().ok()?.iter();
+        pods.find(|pod| {
+            pod.spec.node_name.as_deref() == here
+                && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+        })
     }
 
     /// Returns the node name configured for kube-proxy, with its source.

@@ -277,7 +277,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
     ])
 }
 
-/// Finds addresses that several Nodes have.
+/// Finds addresses that several Nodes have, and a node without that of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = shared_by_nodes(facts)?;
     findings.extend(elsewhere(facts));

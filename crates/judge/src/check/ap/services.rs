@@ -147,12 +147,12 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         let drains = |endpoint: &&&Endpoint| {
-            endpoint.conditions.serving == Some(true)
-                && endpoint.conditions.terminating == Some(true)
+            let conditions = &endpoint.conditions;
+            conditions.serving == Some(true) && conditions.terminating == Some(true)
         };
-        if all.iter().any(|endpoint| drains(&endpoint)) {
+        let ending = all.iter().filter(|of| drains(of)).count();
+        if ending > 0 {
             let message = "only endpoints that are ending serve the Service, until they have ended";
-            let ending = all.iter().filter(|endpoint| drains(endpoint)).count();
             let seen = format!(
                 "{}: {} of {} endpoints serve and terminate",
                 name_of(service),
@@ -196,13 +196,8 @@ fn none_listed(
         .iter()
         .filter_map(|of| of.parse().ok())
         .collect();
-    let of_families = |families: &[Family]| {
-        let mut of = families
-            .iter()
-            .map(|family| Matching::of(service, Some(*family), known));
-        of.find(|of| !of.ready.is_empty())
-    };
-    if !all.ready.is_empty() && !families.is_empty() && of_families(&families).is_none() {
+    let lacks = |family: &Family| Matching::of(service, Some(*family), known).ready.is_empty();
+    if !all.ready.is_empty() && !families.is_empty() && families.iter().all(lacks) {
         let family = listed(&families.iter().map(ToString::to_string).collect::<Vec<_>>());
         let message = format!(
             "the pods that match the Service's selector have no address of {family}, the Service's family"

@@ -511,7 +511,7 @@ fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Lefto
     found
 }
 
-/// Returns the number of the portmap plugin's rule that leads to `chain`.
+/// Returns the portmap plugin's rule that leads to `chain`, as `iptables -D` takes it.
 fn jump_to(rules: &Ruleset<'_>, chain: &str) -> Option<String> {
     let mut rules = rules.chain("nat", PORTMAP)?.rules.iter();
     let leads =

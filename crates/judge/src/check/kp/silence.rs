@@ -89,12 +89,8 @@ fn error(state: ProcessState, message: impl Into<String>) -> Finding {
 
 /// Returns the name of kube-proxy's pod on the node called `here`.
 pub(in crate::check) fn pod(facts: &Facts<'_>, here: Option<&str>) -> Option<String> {
-    let mut pods = facts.node.pods().ok()?.iter();
-    let found = pods.find(|pod| {
-        pod.spec.node_name.as_deref() == here
-            && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
-    });
-    found.map(|pod| pod.metadata.name.clone())
+    let pod = facts.node.proxy_pod(here)?;
+    Some(pod.metadata.name.clone())
 }
 
 /// Returns whether an outcome says that kube-proxy does not answer `/healthz`.

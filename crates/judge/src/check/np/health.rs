@@ -211,8 +211,8 @@ impl HealthPort<'_> {
                 .fix("Delete one of the two Services and create it again: it gets another port.");
         }
         // A firewall may close the node to clients outside that are not load balancers.
-        let is_closed = matches!(end.verdict, End::Drop | End::Reject) && !is_of_port(end);
         let is_stopped = matches!(end.verdict, End::Drop | End::Reject);
+        let is_closed = is_stopped && !is_of_port(end);
         let text = if is_stopped {
             "Change the rule in the configuration of its software, so that load balancers' packets reach the port."
         } else {
