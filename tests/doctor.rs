@@ -46,10 +46,12 @@ async fn leftovers_are_named() {
 }
 
 #[tokio::test]
-async fn nodes_that_share_addresses_and_a_kernel_that_recycles_connections_are_found() {
+async fn nodes_that_share_addresses_a_kernel_that_recycles_connections_and_a_cause_of_why_are_found()
+ {
     for (node, id) in [
         ("ap13-shared-by-nodes", "AP13"),
         ("ap14-shared-by-services", "AP14"),
+        ("sv01-unnamed-nodes", "SV01"),
         ("sy17-recycling", "SY17"),
     ] {
         let ran = kpx_on(node, &["doctor", "--only", id, "-v"]).await;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kpx_judge::check::{self, Facts, GROUPS, Outcome, Question};
+use kpx_judge::why;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{self, Evidence, Gap, ITEMS};
 use kpx_node::node::NodeSnapshot;
@@ -404,6 +405,9 @@ pub(crate) fn questions() -> Vec<Question> {
 fn all_facts<'a>(node: &'a NodeSnapshot<'a>) -> Vec<Facts<'a>> {
     let questions = questions().into_iter();
     questions
-        .map(|question| Facts::new(node, None).before(question))
+        .map(|question| {
+            let facts = Facts::new(node, None).before(question);
+            facts.explained_by(why::rest)
+        })
         .collect()
 }

@@ -1,6 +1,7 @@
 //! Evidence of recorded nodes, changed by tests, and the outcome of a check on it.
 
 use kpx_judge::check::{self, Facts, Finding, Outcome, Question};
+use kpx_judge::why;
 use kpx_node::evidence::{self, Evidence, ITEMS, Item, Time};
 use kpx_node::node::NodeSnapshot;
 use serde_json::{Value, json};
@@ -17,7 +18,9 @@ pub(super) fn load(name: &str) -> Evidence {
 pub(super) fn run(evidence: &Evidence, id: &str, question: impl Into<Question>) -> Outcome {
     let node = NodeSnapshot::new(evidence);
     let now: Time = NOW.parse().unwrap();
-    let facts = Facts::new(&node, Some(now)).before(question);
+    let facts = Facts::new(&node, Some(now))
+        .before(question)
+        .explained_by(why::rest);
     check::run(check::named(id)[0], &facts)
 }
 

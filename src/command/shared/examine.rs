@@ -19,6 +19,7 @@ use crate::view::head;
 use crate::view::head::Head;
 use kpx_host::clock;
 use kpx_judge::check::{self, Check, Facts, Outcome, Question, Unknown};
+use kpx_judge::why;
 use kpx_node::evidence::{Evidence, Item, Time};
 use kpx_node::node::NodeSnapshot;
 
@@ -118,13 +119,13 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
     // the limit is halved with every check that exceeds it, down to a minimum: all of them take about twice the limit.
     let mut limit_now = limit;
     let least = limit / 60;
-    let mut worker = Worker::start(case, checks)?;
     let mut outcomes = Vec::new();
+    let mut worker = Worker::start(case, checks, &outcomes)?;
     for (at, &check) in checks.iter().enumerate() {
         let outcome = match worker.outcomes.recv_timeout(limit_now) {
             Ok(outcome) => outcome,
             Err(error) => {
-                worker = Worker::start(case, &checks[at + 1..])?;
+                worker = Worker::start(case, &checks[at + 1..], &outcomes)?;
                 Outcome::Unknown(match error {
                     RecvTimeoutError::Timeout => {
                         let late = Unknown::Late(limit_now);
@@ -143,8 +144,13 @@ fn each(case: &Arc<Case>, checks: &[&'static Check], limit: Duration) -> io::Res
 }
 
 impl Worker {
-    fn start(case: &Arc<Case>, checks: &[&'static Check]) -> io::Result<Self> {
-        let (case, checks) = (Arc::clone(case), checks.to_vec());
+    /// Starts a thread for `checks`; `done` are the outcomes of those before them.
+    fn start(
+        case: &Arc<Case>,
+        checks: &[&'static Check],
+        done: &[(&'static Check, Outcome)],
+    ) -> io::Result<Self> {
+        let (case, checks, mut done) = (Arc::clone(case), checks.to_vec(), done.to_vec());
         let (tell, outcomes) = mpsc::channel();
         let (tell_head, head) = mpsc::channel();
         let work = move || {
@@ -154,7 +160,8 @@ impl Worker {
             let node = NodeSnapshot::new(&evidence).called(case.name.as_deref());
             let facts = Facts::new(&node, case.now)
                 .before(case.question)
-                .beside(across);
+                .beside(across)
+                .explained_by(why::rest);
             thread::scope(|scope| {
                 // What the first checks do not need, and later ones wait for.
                 scope.spawn(|| {
@@ -162,8 +169,13 @@ impl Worker {
                     facts.index_owners();
                 });
                 for check in checks {
+                    if check::explains(check) {
+                        facts.hear(std::mem::take(&mut done));
+                    }
+                    let outcome = check::run(check, &facts);
+                    done.push((check, outcome.clone()));
                     // The receiver of an abandoned thread is gone.
-                    if tell.send(check::run(check, &facts)).is_err() {
+                    if tell.send(outcome).is_err() {
                         return;
                     }
                 }

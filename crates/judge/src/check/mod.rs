@@ -21,6 +21,7 @@ mod kp;
 mod mx;
 mod nf;
 mod np;
+mod sv;
 mod sy;
 mod up;
 mod vs;
@@ -35,11 +36,11 @@ use kpx_node::evidence::{Gap, Item};
 
 pub use self::core::ignore;
 pub use self::core::{
-    Advice, Example, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED, OBSERVED,
-    Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown, Word,
-    Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, home_fix, is_as_complete,
-    keep_persistent, no_route_fix, obstacle_fix, obstacle_owner, on, quoted, route_fix, rule_fix,
-    run, runs,
+    Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,
+    OBSERVED, Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown,
+    Word, Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, hairpin_fix, home_fix,
+    is_as_complete, keep_persistent, no_route_fix, obstacle_fix, obstacle_owner, on, quoted,
+    route_fix, rule_fix, run, runs, some_services,
 };
 pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
@@ -287,6 +288,7 @@ pub const GROUPS: &[Group] = &[
         "what later releases remove",
         &[dp::CHECKS],
     ),
+    Group::new("SV", "services", "Services that fail", &[sv::CHECKS]),
     Group::new(
         "UP",
         "upgrade",
@@ -345,8 +347,13 @@ pub fn asked(question: impl Into<Question>) -> Vec<&'static Check> {
 /// Returns the checks of the current state but those that judge every Service.
 pub fn beside_the_verdict() -> Vec<&'static Check> {
     let mut checks = asked(None);
-    checks.retain(|check| !sy::judges(check));
+    checks.retain(|check| !sy::judges(check) && !explains(check));
     checks
+}
+
+/// Returns whether `check` wants to hear the outcomes of all others first.
+pub fn explains(check: &Check) -> bool {
+    sv::explains(check)
 }
 
 /// Returns the checks that say why kube-proxy does not program the node, and those of their causes.

@@ -29,7 +29,7 @@ impl Judge<'_> {
         })?
     }
 
-    fn arp_on(&self, link: &str) -> Option<Fault> {
+    pub(super) fn arp_on(&self, link: &str) -> Option<Fault> {
         let fault = |by| {
             Some(Fault::Obstacle(Box::new(Obstacle::Arp {
                 link: link.to_owned(),

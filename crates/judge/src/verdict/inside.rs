@@ -9,7 +9,7 @@ use foldhash::HashMap;
 
 use super::judge::{Judge, Question, is_of_old};
 use super::neighbours::is_link_local;
-use super::{By, DEFAULT_TTL, Fault, Missing, Obstacle, Ways, sysctl_of};
+use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
@@ -91,7 +91,10 @@ impl Judge<'_> {
                 .map(|of| Fault::Obstacle(Box::new(of)))
         };
         let nowhere = || inside.nowhere(flow.destination, false);
-        let unanswered = || inside.unanswered(flow.destination);
+        let unanswered = || {
+            let silent = inside.unanswered(flow.destination)?;
+            Some(self.mute(address).unwrap_or(silent))
+        };
         link()
             .or_else(nowhere)
             .or_else(|| self.no_gateway(&inside, flow.destination))
@@ -100,6 +103,14 @@ impl Judge<'_> {
             .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+    }
+
+    /// Returns why the node's end of a pod's link does not answer for its addresses, if that is certain.
+    fn mute(&self, pod: IpAddr) -> Option<Fault> {
+        let (_, link) = self.link_of_pod(pod)?;
+        let far = self.far_end(link)?;
+        let fault = self.arp_on(far.master.as_ref().unwrap_or(&far.name))?;
+        (fault.fate() != Fate::Unknown).then_some(fault)
     }
 
     /// Returns the fault of packets to `to` whose gateway has a permanent neighbour entry in the pod with another MAC than the node's end

@@ -210,6 +210,7 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))
                     .or_else(|| self.stopped_tunnel(question, outcome))
+                    .or_else(|| self.home_gone(outcome))
                     .or_else(|| self.off_tunnel(outcome))
                     .or_else(|| self.same_tunnel_end(outcome))
                     .or_else(|| self.other_tunnel_mac(question, outcome));

@@ -52,6 +52,7 @@ pub use obstacle::{
     sysctl_of,
 };
 pub use outlook::{Outlook, Worse, foreign_end};
+pub use peers::home_gone;
 pub use place::{Home, ranges_of_all_pods};
 pub use ports::REPLY_PORT;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};

@@ -242,6 +242,13 @@ pub enum Obstacle {
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
     },
+    /// The node no longer has the address of its Node, to which other nodes send what its pods are to get.
+    HomeGone {
+        /// The address.
+        address: IpAddr,
+        /// The Node.
+        node: String,
+    },
     /// In the client's own network, packets to a Service do not leave: they end there, where nothing listens.
     OwnEnd {
         /// The client.
@@ -492,6 +499,7 @@ impl Obstacle {
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
             | Self::OffTunnel { .. }
+            | Self::HomeGone { .. }
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
             | Self::DeadNextHop { .. }
@@ -531,6 +539,7 @@ impl Obstacle {
             | Self::OffTunnel { .. }
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
+            | Self::HomeGone { .. }
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::Wayless { refused: false, .. }

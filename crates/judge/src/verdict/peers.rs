@@ -13,6 +13,7 @@ use crate::trace::route::{Decision, Lookup};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Address;
 use kpx_node::owner::Endpoint;
 
 /// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
@@ -142,6 +143,34 @@ impl Judge<'_> {
             Err(_) => true,
         }
     }
+}
+
+/// An address of a Node that its machine does not have.
+#[derive(Clone, Copy, Debug)]
+pub struct HomeGone {
+    /// The first of its addresses in the cluster's network.
+    pub address: IpAddr,
+    /// Whether it is of the network of one of the machine's links: else a router may translate it.
+    pub is_certain: bool,
+}
+
+/// Returns the address of `node` that is on none of the links with the addresses `here`, if none of its addresses is.
+pub fn home_gone(node: &Node, here: &[Address]) -> Option<HomeGone> {
+    let announced = addresses(node);
+    let address = *announced.first()?;
+    if announced
+        .iter()
+        .any(|at| here.iter().any(|of| of.addr.addr == *at))
+    {
+        return None;
+    }
+    let is_certain = here
+        .iter()
+        .any(|of| of.addr.prefix > 0 && of.addr.contains(address));
+    Some(HomeGone {
+        address,
+        is_certain,
+    })
 }
 
 /// Returns the addresses of `node` in the cluster's network.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use super::judge::{Judge, Question};
-use super::peers::addresses;
+use super::peers::{addresses, home_gone};
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, TunnelState};
 use crate::trace::region::Asked;
@@ -321,6 +321,28 @@ impl Judge<'_> {
             to,
             way: format!("{out} via {gateway}"),
             agent,
+        })))
+    }
+
+    /// Returns the fault of a packet to a pod of another Node whose replies go to an address that this machine does not have.
+    pub(super) fn home_gone(&self, outcome: &Outcome) -> Option<Fault> {
+        let (own, _) = self
+            .both_ends(outcome)
+            .filter(|_| !self.ends_here(outcome))?;
+        let here = &self.node.addresses().ok()?.all;
+        let gone = home_gone(own, here).filter(|of| of.is_certain)?;
+        // Tunnels may have an address of their own.
+        let is_own = |at| self.places.own(at).is_some();
+        if ANNOTATIONS
+            .iter()
+            .filter_map(|of| announced(own, of))
+            .any(is_own)
+        {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::HomeGone {
+            address: gone.address,
+            node: own.metadata.name.clone(),
         })))
     }
 

@@ -120,6 +120,9 @@ pub struct Broken {
     pub owner: Option<String>,
     /// The cause as one sentence.
     pub sentence: String,
+    /// What breaks the connections, without saying which.
+    #[serde(skip)]
+    pub reason: String,
     /// The fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
@@ -152,6 +155,7 @@ impl Broken {
                 Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
                 None => cause.sentence(&at),
             },
+            reason: cause.reason(&at),
             fix: there(cause.fix(&at)),
             meanwhile: there(cause.meanwhile()),
             node: at.there,

@@ -533,7 +533,7 @@ impl Look<'_> {
 
     /// Returns why kube-proxy does not write rules of `family`, if the doctor found that.
     pub(super) fn idle(&self, family: Family) -> Option<Idle> {
-        let (check, reason, fix) = idle_proxy(self.outcomes, family)?;
+        let (check, reason, fix) = idle_proxy(&self.outcomes, family)?;
         // It writes what it knows of Services again and again, or rules of another mode.
         let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
         let log = self.node.proxy_log();

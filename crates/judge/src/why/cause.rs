@@ -478,16 +478,46 @@ impl Cause {
 
     /// Returns the cause as one sentence, without a full stop.
     pub(super) fn sentence(&self, at: &At) -> String {
+        let reason = self.reason(at);
+        if self.names_subject() {
+            return reason;
+        }
+        let owner = match (self, self.owner()) {
+            (Self::Idle(_) | Self::Rules { proxy: Some(_), .. } | Self::Obstacle { .. }, _)
+            | (_, None) => String::new(),
+            (_, Some(owner)) => format!("; owner of the rule: {owner}"),
+        };
+        format!("{}: {reason}{owner}", fails(at))
+    }
+
+    /// Returns whether its reason names what fails.
+    const fn names_subject(&self) -> bool {
+        matches!(
+            self,
+            Self::NoService { .. }
+                | Self::Dns { .. }
+                | Self::NoAddress { .. }
+                | Self::NoNodePort { .. }
+                | Self::NoPort { .. }
+                | Self::ExternalName { .. }
+                | Self::OtherProxy { .. }
+                | Self::NoClusterIp
+                | Self::StaleConnections { .. }
+                | Self::NoEndpoints { .. }
+                | Self::Balancer { .. }
+                | Self::UndeclaredPort { .. }
+                | Self::Probe { .. }
+        )
+    }
+
+    /// Returns what breaks the connections.
+    pub(super) fn reason(&self, at: &At) -> String {
         let subject = &at.subject;
         let node = at.there.as_deref().or(at.node.as_deref());
         let node = node.unwrap_or("this node");
         let since = at
             .since
             .map_or_else(String::new, |time| format!(" since {time}"));
-        let owner = self
-            .owner()
-            .map_or_else(String::new, |owner| format!("; owner of the rule: {owner}"));
-        let fails = fails(at);
         match self {
             Self::NoService {
                 namespace,
@@ -574,7 +604,7 @@ impl Cause {
                     .as_ref()
                     .map_or_else(String::new, |of| format!("; {of}"));
                 format!(
-                    "{fails}: the table of tracked connections is full ({count} of {most}), so {node} drops new ones{mostly}"
+                    "the table of tracked connections is full ({count} of {most}), so {node} drops new ones{mostly}"
                 )
             }
             Self::ForeignRule {
@@ -584,7 +614,7 @@ impl Cause {
                 which,
                 ..
             } => format!(
-                "{fails}: no rule of chain {chain} in table {table} accepts the {}, and its policy drops them{owner}",
+                "no rule of chain {chain} in table {table} accepts the {}, and its policy drops them",
                 packets(*which)
             ),
             Self::ForeignRule {
@@ -597,7 +627,7 @@ impl Cause {
                 then,
                 ..
             } => format!(
-                "{fails}: rule {number} of chain {chain} in table {table}{} {effect} the {}{}{owner}",
+                "rule {number} of chain {chain} in table {table}{} {effect} the {}{}",
                 if *other_back_end {
                     " of the other iptables back end"
                 } else {
@@ -613,9 +643,7 @@ impl Cause {
                 }
             ),
             Self::Leftover { mode, object } => {
-                format!(
-                    "{fails}: {object}, which mode {mode} left behind, takes the packets{owner}"
-                )
+                format!("{object}, which mode {mode} left behind, takes the packets")
             }
             Self::Rules {
                 difference,
@@ -633,9 +661,9 @@ impl Cause {
                 });
                 match proxy {
                     Some(Idle { reason, .. }) => {
-                        format!("{fails}: {reason}; therefore {difference}{more}{synced}")
+                        format!("{reason}; therefore {difference}{more}{synced}")
                     }
-                    None => format!("{fails}: {difference}{more}{synced}{owner}"),
+                    None => format!("{difference}{more}{synced}"),
                 }
             }
             Self::SharedAddress {
@@ -644,16 +672,16 @@ impl Cause {
                 other,
                 other_role,
             } => format!(
-                "{fails}: {address} is {} of {other}, too, not only {} of this Service, and kube-proxy's rules serve {other}",
+                "{address} is {} of {other}, too, not only {} of this Service, and kube-proxy's rules serve {other}",
                 with_article(*other_role),
                 with_article(*role),
             ),
             Self::NodePortAddresses { ranges, address } if ranges.is_empty() => format!(
-                "{fails}: nodePortAddresses is not set in kube-proxy's configuration, and mode nftables then serves NodePorts at the \
+                "nodePortAddresses is not set in kube-proxy's configuration, and mode nftables then serves NodePorts at the \
                  node's primary address alone, which {address} is not"
             ),
             Self::NodePortAddresses { ranges, address } => format!(
-                "{fails}: nodePortAddresses in kube-proxy's configuration ({}) has no range with {address}, so kube-proxy \
+                "nodePortAddresses in kube-proxy's configuration ({}) has no range with {address}, so kube-proxy \
                  serves no NodePort at this address",
                 listed(ranges)
             ),
@@ -661,14 +689,14 @@ impl Cause {
             Self::NoLocalEndpoints {
                 policy, here: true, ..
             } => format!(
-                "{fails}: {policy} is Local, and the rules send these clients to endpoints of other nodes, too, whose \
-                 replies do not return by {node}{since}{owner}"
+                "{policy} is Local, and the rules send these clients to endpoints of other nodes, too, whose \
+                 replies do not return by {node}{since}"
             ),
             Self::NoLocalEndpoints {
                 policy, unnamed, ..
             } if !unnamed.is_empty() => format!(
-                "{fails}: {policy} is Local, and an EndpointSlice of the Service does not name the nodes of its endpoints \
-                 (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}{owner}",
+                "{policy} is Local, and an EndpointSlice of the Service does not name the nodes of its endpoints \
+                 (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}",
                 listed(unnamed)
             ),
             Self::NoLocalEndpoints { policy, nodes, .. } => {
@@ -676,46 +704,44 @@ impl Cause {
                     [] => "other nodes".to_owned(),
                     names => listed(names),
                 };
-                format!(
-                    "{fails}: {policy} is Local and {node} has no endpoint, only {nodes}{since}{owner}"
-                )
+                format!("{policy} is Local and {node} has no endpoint, only {nodes}{since}")
             }
             Self::SourceRanges { ranges } => format!(
-                "{fails}: the client is outside loadBalancerSourceRanges ({}){since}{owner}",
+                "the client is outside loadBalancerSourceRanges ({}){since}",
                 listed(ranges)
             ),
             Self::ForwardingOff { key } => {
-                format!("{fails}: {key} is 0, so {node} drops every packet that it would forward")
+                format!("{key} is 0, so {node} drops every packet that it would forward")
             }
-            Self::Obstacle { text, .. } => format!("{fails}: {text}"),
+            Self::Obstacle { text, .. } => text.clone(),
             Self::NoRoute {
                 backend,
                 is_service: true,
                 ..
             } => format!(
-                "{fails}: {node} has no route that leads to {}: the kernel looks for one before kube-proxy's rules translate the \
+                "{node} has no route that leads to {}: the kernel looks for one before kube-proxy's rules translate the \
                  address, even a default route suffices",
                 backend.ip()
             ),
             Self::NoRoute {
                 backend, reason, ..
             } => {
-                format!("{fails}: {node} has no route to endpoint {backend} ({reason})")
+                format!("{node} has no route to endpoint {backend} ({reason})")
             }
             Self::WrongNode {
                 backend,
                 home: Some(home),
                 ..
-            } => format!("{fails}: endpoint {backend} runs on {node}, but {home}"),
+            } => format!("endpoint {backend} runs on {node}, but {home}"),
             Self::WrongNode { backend, way, .. } => format!(
-                "{fails}: endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
+                "endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
             ),
             Self::Route { route, backend, .. } if backend.port() == 0 => {
                 let client = backend.ip();
-                format!("{fails}: {route} of {node} ends or diverts the replies to {client}")
+                format!("{route} of {node} ends or diverts the replies to {client}")
             }
             Self::Route { route, backend, .. } => {
-                format!("{fails}: {route} of {node} ends or diverts the packets to {backend}")
+                format!("{route} of {node} ends or diverts the packets to {backend}")
             }
             Self::PodRoute {
                 backend,
@@ -724,7 +750,7 @@ impl Cause {
                 by,
                 way,
             } => format!(
-                "{fails}: {node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
+                "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
                  packets to {backend} leave by {way}"
             ),
             Self::NoPod {
@@ -741,24 +767,22 @@ impl Cause {
                     Writer::Other => "the EndpointSlice controller did not write it",
                 };
                 format!(
-                    "{fails}: no pod on {node} has the address of endpoint {backend}, which EndpointSlice {slice} lists ({stale})"
+                    "no pod on {node} has the address of endpoint {backend}, which EndpointSlice {slice} lists ({stale})"
                 )
             }
             Self::Twice { backend, other, .. } => format!(
-                "{fails}: endpoint {backend} is itself served by kube-proxy, for {other}, but a connection is translated once:                  on {node} nothing takes it there"
+                "endpoint {backend} is itself served by kube-proxy, for {other}, but a connection is translated once: on {node} nothing takes it there"
             ),
             Self::Dormant { table } => format!(
-                "{fails}: table {table} is dormant (flags dormant), so the kernel runs none of its rules"
+                "table {table} is dormant (flags dormant), so the kernel runs none of its rules"
             ),
             Self::HairpinPort { bridge } => {
-                format!("{fails}: hairpin mode is off on ports of bridge {bridge}")
+                format!("hairpin mode is off on ports of bridge {bridge}")
             }
             Self::BypassedReply { bridge, key } => format!(
-                "{fails}: bridged packets bypass the rules on bridge {bridge} ({key} is not 1), so replies are lost"
+                "bridged packets bypass the rules on bridge {bridge} ({key} is not 1), so replies are lost"
             ),
-            Self::NotMasqueraded { reply } => {
-                format!("{fails}: {reply}{owner}")
-            }
+            Self::NotMasqueraded { reply } => reply.clone(),
             Self::Balancer {
                 names,
                 node_ports,
@@ -771,9 +795,7 @@ impl Cause {
                     listed(&declared)
                 )
             }
-            Self::Idle(Idle { reason, .. }) | Self::Unexplained { reason, .. } => {
-                format!("{fails}: {reason}")
-            }
+            Self::Idle(Idle { reason, .. }) | Self::Unexplained { reason, .. } => reason.clone(),
             Self::Probe { address, result } => format!(
                 "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),

@@ -4,7 +4,7 @@ use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{
-    Advice, Fix, ServiceRef, Writer, home_fix, no_route_fix, obstacle_fix, route_fix,
+    Advice, Fix, ServiceRef, Writer, hairpin_fix, home_fix, no_route_fix, obstacle_fix, route_fix,
 };
 use kpx_node::words::listed;
 
@@ -72,7 +72,7 @@ impl Cause {
             ),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
-                &["cleanup", "--mode", mode.name(), "--apply"],
+                &["cleanup", "--mode", mode.name()],
             ),
             Self::Idle(idle)
             | Self::Rules {
@@ -157,10 +157,7 @@ impl Cause {
                  route for the Service range with the right source helps.",
                 "kubectl -n kube-system edit configmap kube-proxy".to_owned(),
             ),
-            Self::HairpinPort { .. } => kpx(
-                "Turn hairpin mode on in the network plugin's configuration.",
-                &["explain", "CN07"],
-            ),
+            Self::HairpinPort { bridge } => Some(hairpin_fix(bridge)),
             Self::Balancer {
                 preserves: true, ..
             } => with(

@@ -17,6 +17,7 @@ mod group;
 mod merge;
 mod obstacle;
 mod paths;
+mod rest;
 mod search;
 mod there;
 
@@ -33,6 +34,7 @@ pub use endpoints::{EndpointRow, Lack};
 pub use findings::Related;
 pub use merge::{Merged, OnNodes, merge};
 pub use paths::Path;
+pub use rest::rest;
 
 use asked::{At as AskedAt, Found};
 use blame::Blame;
@@ -77,7 +79,7 @@ pub struct Look<'n> {
     worlds: [World<'n, 'n>; 2],
     judge: Judge<'n>,
     diff: Result<Diff, Gap>,
-    outcomes: &'n [(&'static Check, Outcome)],
+    outcomes: Vec<(&'static Check, Outcome)>,
     /// The other nodes, if their states are given.
     there: Option<Rc<dyn Elsewhere + 'n>>,
 }
@@ -124,7 +126,7 @@ pub fn why<'n>(
     asked: &Asked,
     families: &[Family],
     source: Option<&str>,
-    outcomes: &'n [(&'static Check, Outcome)],
+    outcomes: &[(&'static Check, Outcome)],
 ) -> Result<Answer, Unanswered> {
     Look::new(node, families, outcomes)?.why(asked, source)
 }
@@ -134,7 +136,7 @@ impl<'n> Look<'n> {
     pub fn new(
         node: &'n NodeSnapshot<'n>,
         families: &[Family],
-        outcomes: &'n [(&'static Check, Outcome)],
+        outcomes: &[(&'static Check, Outcome)],
     ) -> Result<Self, Unanswered> {
         let services = node.services().map_err(Unanswered::Objects)?;
         // Without the slices, what the rules do is a question still.
@@ -166,7 +168,7 @@ impl<'n> Look<'n> {
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             judge: Judge::new(node),
             diff,
-            outcomes,
+            outcomes: outcomes.to_vec(),
             there: None,
         })
     }
@@ -350,7 +352,7 @@ impl<'n> Look<'n> {
         let mut answer = self.empty();
         answer.service = Some(name.clone());
         answer.found = Some(service.into());
-        answer.findings = findings::related(self.outcomes, service);
+        answer.findings = findings::related(&self.outcomes, service);
         if let Some(cause) = not_served(service) {
             let degree = match cause {
                 Cause::NoClusterIp => Degree::Breaks,

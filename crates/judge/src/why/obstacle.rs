@@ -87,6 +87,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OffTunnel { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }
+        | Obstacle::HomeGone { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
             by: Wayless::NoAdvertisements(_),

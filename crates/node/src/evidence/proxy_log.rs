@@ -10,6 +10,8 @@ use crate::net::Family;
 
 /// kube-proxy cannot use IPVS: it exits, or falls back to another mode.
 pub const NO_IPVS: &str = "can't use the IPVS proxier";
+/// What a tool says before the reason for which it fails.
+const NO_REASON: &str = "Ignoring deprecated --wait-interval option.";
 /// Another program holds the lock of iptables.
 const LOCK_HELD: &str = "holding the xtables lock";
 /// The kernel's IP sets are newer than the tool.
@@ -411,8 +413,23 @@ fn error(text: &str) -> String {
         let rest = rest.trim_start_matches([':', '(', ' ']);
         value = if rest.is_empty() { value } else { rest };
     }
-    let line = value.lines().find(|line| !line.trim().is_empty());
-    line.unwrap_or_default().trim().to_owned()
+    let value = value.replace(NO_REASON, "");
+    let mut lines = value.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let whole = match lines.next() {
+        Some(next) if first.ends_with(':') => format!("{first} {next}"),
+        _ => first.to_owned(),
+    };
+    without_query(&whole)
+}
+
+/// Returns `text` without the query of a URL in quotation marks, which says what was asked for and hides what happened.
+fn without_query(text: &str) -> String {
+    let query = text.split_once("\"http").and_then(|(_, url)| {
+        let (url, _) = url.split_once('"')?;
+        url.find('?').map(|at| &url[at..])
+    });
+    query.map_or_else(|| text.to_owned(), |query| text.replacen(query, "", 1))
 }
 
 /// Returns the beginning of `text` as far as the quotation mark that ends it, without escapes.

@@ -52,27 +52,38 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
 /// Returns every error, and the other findings as far as they fit into `room` rows, each with its fix.
 fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let blocks: Vec<_> = report.in_blocks().collect();
-    let written = |blocks: &[Block<'_>], (errors, others): (Lines, Lines)| {
+    let of_level = |block: &Block<'_>, (errors, others): (Lines, Lines)| match block.severity() {
+        Severity::Error => errors,
+        _ => others,
+    };
+    let written = |blocks: &[Block<'_>], lines: &[Lines]| {
         let mut page = Page::new(style);
-        for block in blocks {
-            let (cause, fix) = match block.severity() {
-                Severity::Error => errors,
-                _ => others,
-            };
-            block.cause("", cause, &mut page);
-            if fix > 0 {
-                block.remedy(fix, |id| report.details_of(id), &mut page);
+        for (block, (cause, fix)) in blocks.iter().zip(lines) {
+            block.cause("", *cause, &mut page);
+            if *fix > 0 {
+                block.remedy(*fix, |id| report.details_of(id), &mut page);
             }
         }
         page
     };
+    let all_of = |level| {
+        let lines = blocks.iter().map(|block| of_level(block, level));
+        lines.collect::<Vec<Lines>>()
+    };
     let fits = |page: &Page| page.rows() <= room;
-    if let Some(page) = DETAILS
-        .into_iter()
-        .map(|of| written(&blocks, of))
-        .find(fits)
-    {
-        return page;
+    let mut levels = DETAILS.into_iter().map(all_of);
+    if let Some(mut lines) = levels.find(|lines| fits(&written(&blocks, lines))) {
+        // The first causes take the room that is left.
+        for (at, block) in blocks.iter().enumerate() {
+            for level in DETAILS {
+                let before = std::mem::replace(&mut lines[at], of_level(block, level));
+                if fits(&written(&blocks, &lines)) {
+                    break;
+                }
+                lines[at] = before;
+            }
+        }
+        return written(&blocks, &lines);
     }
     let errors = blocks
         .iter()
@@ -81,7 +92,7 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     // One row counts the rest.
     let page = |count: usize| {
         let (shown, left) = blocks.split_at(count);
-        let mut page = written(shown, ((1, 1), (1, 0)));
+        let mut page = written(shown, &all_of(((1, 1), (1, 0))));
         rest(report, left, &mut page);
         page
     };

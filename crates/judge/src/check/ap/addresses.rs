@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::check::core::{Collector, MODE, OBSERVED, connection_proof, is_served, service_proof};
+use crate::check::core::{
+    Collector, HOME_GONE, MODE, OBSERVED, connection_proof, is_served, service_proof,
+};
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
+use crate::verdict::home_gone;
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
@@ -288,14 +291,8 @@ fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
 fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
     let node = facts.this_node().ok()?;
     let own = &facts.node.addresses().ok()?.all;
-    let all = node.status.addresses.iter();
-    let internal = all.filter(|at| at.kind == "InternalIP");
-    let announced: Vec<IpAddr> = internal.filter_map(|at| at.address.parse().ok()).collect();
-    let has = |addr: &IpAddr| own.iter().any(|of| of.addr.addr == *addr);
-    let first = announced.first()?;
-    if announced.iter().any(has) {
-        return None;
-    }
+    let gone = home_gone(node, own)?;
+    let first = gone.address;
     let global = own.iter().filter(|of| of.scope == "global");
     let global: Vec<String> = global
         .map(|of| format!("{} on {}", of.addr.addr, of.link))
@@ -303,11 +300,7 @@ fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
         .collect();
     let name = &node.metadata.name;
     let lost = "packets to the Node, its NodePorts and its pods do not reach it";
-    // In another network than its own, a router may translate the address.
-    let is_of_link = own
-        .iter()
-        .any(|of| of.addr.prefix > 0 && of.addr.contains(*first));
-    let (severity, unless) = if is_of_link {
+    let (severity, unless) = if gone.is_certain {
         (Severity::Error, "")
     } else {
         (Severity::Warning, ", unless a router translates it")
@@ -317,15 +310,12 @@ fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
     );
     let seen = format!("addresses of the machine: {}", listed(&global));
     Some(
-        Finding::new(severity, *first, message)
+        Finding::new(severity, first, message)
             .evidence([
                 Proof::setting(format!("node {name}"), "InternalIP", first.to_string()),
                 Proof::Note(seen),
             ])
-            .fix(
-                "Give the machine its address back, or start its kubelet again, with --node-ip where it has several, so that the Node gets \
-                 the new one; then restart the network plugin's pod here.",
-            ),
+            .fix(HOME_GONE),
     )
 }
 

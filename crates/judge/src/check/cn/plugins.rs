@@ -8,7 +8,8 @@ use crate::check::core::{
     still_held, there, tool,
 };
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    hairpin_fix,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
 use kpx_node::backend::Mode;
@@ -110,7 +111,7 @@ pub(super) const CHECKS: &[Check] = &[
             "cloudnativelabs/kube-router#637",
         ],
         needs: &[PODS],
-        caused_by: &[],
+        caused_by: &[Because::Same("SV01")],
         run: hairpin,
     },
     Check {
@@ -598,7 +599,8 @@ fn hairpin(facts: &Facts<'_>) -> Verdict {
             let message = "hairpin mode is off on these bridge ports: a pod cannot reach itself through its Service";
             findings.push(
                 Finding::new(Severity::Warning, Subject::link(&bridge.name), message)
-                    .evidence(seen),
+                    .evidence(seen)
+                    .fix(hairpin_fix(&bridge.name)),
             );
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::check::Question;
 use crate::check::core::text_of;
 use crate::check::drift::Drift;
+use crate::check::{Check, Outcome, Question, Verdict};
 use crate::verdict::{Across, Outlook, Surveyed, survey};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::ProxyConfig;
@@ -35,7 +35,12 @@ pub struct Facts<'a> {
     across: Option<&'static Across<'static>>,
     surveyed: OnceLock<Vec<Surveyed>>,
     outlook: OnceLock<Result<Outlook, Gap>>,
+    explain: Option<Explain>,
+    said: OnceLock<Vec<(&'static Check, Outcome)>>,
 }
+
+/// Returns the findings on Services that fail for a reason which the outcomes of the other checks do not name.
+pub type Explain = fn(&Facts<'_>, &[(&'static Check, Outcome)]) -> Verdict;
 
 /// Programs that contain both the kubelet and kube-proxy.
 const ONE_PROGRAM: [&str; 4] = ["k3s", "k3s-agent", "k3s-server", "kubelite"];
@@ -71,6 +76,8 @@ impl<'a> Facts<'a> {
             across: None,
             surveyed: OnceLock::new(),
             outlook: OnceLock::new(),
+            explain: None,
+            said: OnceLock::new(),
         }
     }
 
@@ -85,6 +92,13 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub const fn beside(mut self, across: Option<&'static Across<'static>>) -> Self {
         self.across = across;
+        self
+    }
+
+    /// Sets what explains the Services that fail for no reason of the other checks.
+    #[must_use]
+    pub const fn explained_by(mut self, explain: Explain) -> Self {
+        self.explain = Some(explain);
         self
     }
 }
@@ -108,6 +122,24 @@ impl Facts<'_> {
             survey(self.node, ports, &Family::BOTH, self.across)
         });
         Ok(all)
+    }
+
+    /// Returns the states of other nodes, to which connections are followed.
+    pub const fn across(&self) -> Option<&'static Across<'static>> {
+        self.across
+    }
+
+    /// Notes the outcomes of the other checks, for the one that explains what they leave open.
+    pub fn hear(&self, outcomes: Vec<(&'static Check, Outcome)>) {
+        // They are heard once.
+        self.said.set(outcomes).ok();
+    }
+
+    /// Returns the findings on Services that fail for a reason which no other check names.
+    pub(in crate::check) fn unexplained(&self) -> Verdict {
+        let unasked = || Gap::NotApplicable("the causes are not asked for".to_owned());
+        let explain = self.explain.ok_or_else(unasked)?;
+        explain(self, self.said.get().map_or(&[], Vec::as_slice))
     }
 
     /// Returns the verdict on all Services in the mode of a planned switch, which is computed once.

@@ -33,19 +33,20 @@ pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use example::{Example, Text};
-pub use facts::{Facts, MODE, ModeSource};
+pub use facts::{Explain, Facts, MODE, ModeSource};
 pub use finding::{Finding, Proof};
 pub(in crate::check) use links::{PODS, address_proof, bridges, link_proof, split_addresses};
 pub use not_checked::NOT_CHECKED;
+pub use objects::some_services;
 pub(in crate::check) use objects::{
     Served, is_served, leaving, name_of, node_ports, proto_of, service_proof, services_at,
-    some_services,
 };
 pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
-pub(in crate::check) use obstacle::port_range_fix;
+pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix};
 pub use obstacle::{
-    bypass_fix, diversion_fix, home_fix, no_route_fix, obstacle_fix, obstacle_owner, route_fix,
+    bypass_fix, diversion_fix, hairpin_fix, home_fix, no_route_fix, obstacle_fix, obstacle_owner,
+    route_fix,
 };
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{

@@ -126,7 +126,7 @@ pub(in crate::check) fn leaving(node: &Node) -> Option<Proof> {
 const FEW: usize = 3;
 
 /// Returns the names of the first of `services`, whatever the port, and how many more there are.
-pub(in crate::check) fn some_services(services: &BTreeSet<ServiceRef>) -> String {
+pub fn some_services(services: &BTreeSet<ServiceRef>) -> String {
     let whole: BTreeSet<ServiceRef> = services.iter().map(ServiceRef::whole).collect();
     let named: Vec<_> = whole.iter().take(FEW).map(ToString::to_string).collect();
     let more = match whole.len().saturating_sub(FEW) {

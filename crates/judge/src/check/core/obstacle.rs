@@ -35,7 +35,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
-        Obstacle::Taken { .. } | Obstacle::NoGateway { .. } => "addresses of the node",
+        Obstacle::Taken { .. } | Obstacle::NoGateway { .. } | Obstacle::HomeGone { .. } => {
+            "addresses of the node"
+        }
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
@@ -84,6 +86,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
 
 /// The last port of the kernel's own range less its first one.
 const DEFAULT_COUNT: u16 = 60_999 - 32_768;
+
+/// What to do where the node does not have the address of its Node.
+pub(in crate::check) const HOME_GONE: &str = "Give the machine its address back, or start its kubelet again, with --node-ip where it has \
+    several, so that the Node gets the new one; then restart the network plugin's pod here.";
 
 /// What to do where a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
@@ -321,6 +327,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
              plugin sets it with the next pod that it makes here.",
             format!("ip addr add {gateway} dev {bridge}"),
         ),
+        Obstacle::HomeGone { .. } => Fix::said(HOME_GONE),
         Obstacle::AddressGone { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
             Fix::kubectl(
@@ -482,6 +489,15 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
     Fix::on_node(
         "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
         command,
+    )
+}
+
+/// Returns the fix of ports of `bridge` that do not send packets back to where they came from.
+pub fn hairpin_fix(bridge: &str) -> Fix {
+    Fix::on_node(
+        "Set hairpinMode to true in the network plugin's configuration, which new pods follow, and turn the mode on at the ports of those \
+         that run.",
+        format!("for port in /sys/class/net/{bridge}/brif/*/hairpin_mode; do echo 1 >$port; done"),
     )
 }
 

@@ -58,6 +58,9 @@ const fn cluster(name: &'static str, shown: &'static str) -> Owner {
 }
 
 const POLICIES: &str = "kubectl get networkpolicies -A";
+/// What to do about a rule of a hostPort.
+const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
+    another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
 const PODS_WIDE: &str = "kubectl get pods -A -o wide";
 
 /// The software whose rules may stop packets, and where each is configured.
@@ -129,8 +132,14 @@ const OWNERS: &[Owner] = &[
         )
     },
     cluster("kube-vip", "kubectl get pods -A -o wide"),
-    cluster("host ports", PODS_WIDE),
-    cluster("portmap", PODS_WIDE),
+    Owner {
+        change: Some(HOST_PORT),
+        ..cluster("host ports", PODS_WIDE)
+    },
+    Owner {
+        change: Some(HOST_PORT),
+        ..cluster("portmap", PODS_WIDE)
+    },
 ];
 
 fn owner_of(name: &str) -> Option<&'static Owner> {

@@ -1,5 +1,6 @@
 //! What kube-proxy's log says of its work.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::check::{
@@ -8,6 +9,9 @@ use crate::check::{
 };
 use kpx_node::evidence::proxy_log::{self, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Item, Time};
+use kpx_node::net::Family;
+use kpx_node::node::runtime::Metrics;
+use kpx_node::owner::addresses;
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -26,7 +30,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ],
     fix: Text::plain(GENERIC),
     incidents: &["kubernetes/kubernetes#89520", "kubernetes/kubernetes#70304"],
-    needs: &[&[Item::ProxyLog, Item::Metrics, Item::Healthz]],
+    needs: &[&[Item::ProxyLog, Item::Metrics, Item::Healthz, Item::Services]],
     caused_by: &[Because::Loss("KM01"), Because::Loss("KM10")],
     run: log,
 }];
@@ -144,6 +148,12 @@ const FIXES: &[(&str, &str)] = &[
         "Grant kube-proxy's ServiceAccount the ClusterRole system:node-proxier.",
     ),
     (
+        "is not yet valid: current time",
+        "Set the clock of this node, and the clock of the machine that made the certificate: one of them is wrong, or the certificate \
+         has expired. The message has both times; `timedatectl` shows whether the clock is synchronized. An expired certificate is \
+         renewed with `kubeadm certs renew all`, or by the cluster's own tool.",
+    ),
+    (
         "x509",
         "Check the certificates: the clock of the node, the server's names, and the certificate authority in kube-proxy's \
          kubeconfig.",
@@ -165,7 +175,7 @@ fn log(facts: &Facts<'_>) -> Verdict {
     let log = facts.node.proxy_log()?;
     let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
     let lasting = troubles.filter(|of| !is_over(facts, log, of));
-    Ok(lasting.map(finding).collect())
+    Ok(lasting.map(|of| finding(facts, of)).collect())
 }
 
 /// How long a client of the API server waits at most before it tries again, with room for a slow one.
@@ -180,7 +190,13 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
             let mut syncs = metrics.last_sync().filter(|(family, _)| is_of(*family));
             syncs.any(|(family, at)| {
                 family.is_some()
-                    && Time::from_epoch(at).is_some_and(|at| at.as_logged() > trouble.last)
+                    && Time::from_epoch(at).is_some_and(|at| {
+                        if log.of_container {
+                            at.as_logged() > trouble.last
+                        } else {
+                            is_done(facts, metrics, family, at)
+                        }
+                    })
             })
         }),
         // Each failed try is a message.
@@ -193,7 +209,25 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
     }
 }
 
-fn finding(trouble: &Trouble) -> Finding {
+/// Returns whether the sync of `family` that ended at `at` was lately, and no later one was asked for. The clock of a journal is that
+/// of the node, so its times are not compared.
+fn is_done(facts: &Facts<'_>, metrics: &Metrics<'_>, family: Option<Family>, at: Time) -> bool {
+    let mut queued = metrics.last_queued().filter(|(of, _)| *of == family);
+    let is_last = queued.all(|(_, asked)| Time::from_epoch(asked).is_none_or(|asked| asked <= at));
+    is_last && facts.now.is_some_and(|now| now.before(RETRY) < at)
+}
+
+/// Returns the Service of which the address in `error` is, to which a connection failed.
+fn own_service(facts: &Facts<'_>, error: &str) -> Option<String> {
+    let (_, rest) = error.split_once("dial tcp ")?;
+    let at: SocketAddr = rest.split(": ").next()?.parse().ok()?;
+    let services = facts.node.services().ok()?.iter();
+    let mut its = services.filter(|of| addresses(of).iter().any(|(_, addr)| *addr == at.ip()));
+    its.next()
+        .map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name))
+}
+
+fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
     let Trouble { kind, error, .. } = trouble;
     let is_once = trouble.count == 1;
     let (severity, about, message) = match kind {
@@ -259,7 +293,13 @@ fn finding(trouble: &Trouble) -> Finding {
             Proof::Log(format!("kube-proxy.log: {}", trouble.line)),
             Proof::Note(times),
         ])
-        .fix(fix(*kind, error));
+        .fix(match own_service(facts, error) {
+            Some(service) => format!(
+                "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
+                 {service}, which kube-proxy itself is to serve."
+            ),
+            None => fix(*kind, error).to_owned(),
+        });
     let finding = match trouble.family {
         Some(family) => finding.of_family(family),
         None => finding,

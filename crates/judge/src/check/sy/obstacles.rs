@@ -448,6 +448,7 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::Taken { address, .. }
         | Obstacle::SameTunnelEnd { address, .. }
+        | Obstacle::HomeGone { address, .. }
         | Obstacle::ForeignTunnelEnd { address, .. }
         | Obstacle::OtherMac { address, .. }
         | Obstacle::OwnEnd { pod: address, .. }

@@ -161,6 +161,11 @@ impl fmt::Display for Obstacle {
                 f,
                 "pod {pod} of endpoint {at} has lost its address: no network of a pod on this node has it"
             ),
+            Self::HomeGone { address, node } => write!(
+                f,
+                "no link of this machine has {address}, the address of its Node {node}, so what other nodes send to its pods does not \
+                 reach it"
+            ),
             Self::NoGateway { gateway, bridge } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
