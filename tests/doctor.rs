@@ -18,6 +18,7 @@ mod neighbours;
 mod obstacles;
 mod partial;
 mod pod_networks;
+mod pods;
 mod settle;
 mod silence;
 mod symptoms;

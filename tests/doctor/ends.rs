@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::incidents::{answer, copy, write};
 use crate::support::kpx;
 
-const HEALTHY: &str = "pods-with-networks";
-const EDGE: &str = "10.244.1.4";
-const LINKS: &str = "node/ip-link.json";
-const ROUTES: &str = "node/ip-route.json";
+pub(super) const HEALTHY: &str = "pods-with-networks";
+pub(super) const EDGE: &str = "10.244.1.4";
+pub(super) const LINKS: &str = "node/ip-link.json";
+pub(super) const ROUTES: &str = "node/ip-route.json";
 const NODES: &str = "cluster/nodes.json";
-const PODS: &str = "node/pod-networks.txt";
+pub(super) const PODS: &str = "node/pod-networks.txt";
 
-fn json(change: impl FnOnce(&mut Value)) -> impl FnOnce(&str) -> String {
+pub(super) fn json(change: impl FnOnce(&mut Value)) -> impl FnOnce(&str) -> String {
     |text| {
         let mut value = serde_json::from_str(text).unwrap();
         change(&mut value);
@@ -21,7 +21,7 @@ fn json(change: impl FnOnce(&mut Value)) -> impl FnOnce(&str) -> String {
 }
 
 /// Asserts what is said of `service`: its fate, and words of the sentence and the fix.
-async fn says(dir: &tempfile::TempDir, service: &str, fate: &str, words: &[&str]) {
+pub(super) async fn says(dir: &tempfile::TempDir, service: &str, fate: &str, words: &[&str]) {
     let answer = answer(dir.path().to_str().unwrap(), service).await;
     let text = format!("{} {}", answer["sentence"], answer["causes"][0]["fix"]);
     assert_eq!(answer["fate"], fate, "{text}");
@@ -31,7 +31,7 @@ async fn says(dir: &tempfile::TempDir, service: &str, fate: &str, words: &[&str]
 }
 
 /// The id, severity and message of each finding of the doctor.
-async fn findings(dir: &tempfile::TempDir) -> Vec<(String, String, String)> {
+pub(super) async fn findings(dir: &tempfile::TempDir) -> Vec<(String, String, String)> {
     let path = dir.path().to_str().unwrap();
     let ran = kpx(&["--from", path, "doctor", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();

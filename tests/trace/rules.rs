@@ -172,7 +172,7 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
         ("-m rpfilter --invert", "0"),
         (
             "-m limit --limit 5/sec",
-            "the rate limit `--limit 5/sec` is exceeded: yes",
+            "the rate limit `--limit 5/sec` has room: yes",
         ),
         (
             "-m socket --transparent",

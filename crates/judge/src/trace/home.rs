@@ -16,13 +16,29 @@ impl<'a> Router<'a> {
         let link = |name: &str| links.all.iter().find(|link| link.name == name);
         let may_lead_there =
             |device: &&str| link(device).is_some_and(|of| may_have(of, addresses, pod));
-        if devices.iter().any(may_lead_there) {
+        let known = self.link_of(links, pod);
+        // The link by which the node reaches others does not lead to a pod that is behind another one.
+        let is_of_node = |device: &&str| self.has_address_of_node(addresses, device);
+        let is_known = known.is_some() && devices.iter().all(is_of_node);
+        if !is_known && devices.iter().any(may_lead_there) {
             return None;
         }
-        let home = self
-            .link_of(links, pod)
-            .or_else(|| bridge_of(links, addresses, pod))?;
+        let home = known.or_else(|| bridge_of(links, addresses, pod))?;
         (!devices.contains(&home)).then_some(home)
+    }
+
+    /// Returns whether the link called `name` has an address of this Node.
+    fn has_address_of_node(&self, addresses: &[Address], name: &str) -> bool {
+        let Ok(own) = self.node.name() else {
+            return false;
+        };
+        let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
+        let own = nodes.iter().filter(|of| of.metadata.name == own);
+        let mut announced = own.flat_map(|of| &of.status.addresses);
+        announced.any(|of| {
+            let mut here = addresses.iter().filter(|at| at.link == name);
+            here.any(|at| of.address.parse() == Ok(at.addr.addr))
+        })
     }
 
     /// Returns the link that leads to the network of `pod`, or the bridge that it is a port of, if networks of pods are read.
@@ -30,7 +46,13 @@ impl<'a> Router<'a> {
         let mut all = self.node.pod_networks().ok()?.iter();
         let network = all.find(|of| of.addresses.iter().any(|at| pod.is_address(*at)))?;
         let link = network.link_of(links)?;
-        Some(link.master.as_deref().unwrap_or(&link.name))
+        let Some(master) = &link.master else {
+            return Some(&link.name);
+        };
+        // Behind Open vSwitch, rules of its own choose the link.
+        let mut all = links.all.iter();
+        let is_bridge = all.any(|of| of.name == *master && of.kind == "bridge");
+        is_bridge.then_some(master.as_str())
     }
 }
 

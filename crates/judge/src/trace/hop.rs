@@ -274,6 +274,13 @@ pub enum Question {
     },
     /// Which of several nat chains with the same priority the kernel runs first, as text.
     Order(String),
+    /// Whether a limit on rates or numbers of connections is exceeded.
+    Rate {
+        /// The condition, as text.
+        text: String,
+        /// Whether the condition holds if the limit is exceeded.
+        over: bool,
+    },
     /// Any other condition, as text.
     Other(String),
 }
@@ -316,12 +323,29 @@ pub enum Assumption {
 impl Question {
     /// Returns the condition in full: `whether …`.
     pub(crate) fn text(&self) -> String {
-        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. }
+        | Self::Order(text)
+        | Self::Rate { text, .. }
+        | Self::Other(text)) = self;
         text.clone()
+    }
+
+    /// Returns whether the rate limit `what` lets a rule match: while it is exceeded if it is a limit `over`, else until then.
+    pub(crate) fn rate(what: &str, over: bool) -> Self {
+        let state = if over { "is exceeded" } else { "has room" };
+        Self::Rate {
+            text: format!("whether {what} {state}"),
+            over,
+        }
     }
 }
 
 impl Assumption {
+    /// Returns whether a limit is exceeded: one connection alone exceeds none.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        matches!(self, Self::Answer { question: Question::Rate { over, .. }, holds } if holds == over)
+    }
+
     /// Returns whether the packet would have come in by another link than that of its return route. The walk puts packets where
     /// their return route is.
     pub(crate) fn is_astray(&self) -> bool {
@@ -340,7 +364,10 @@ impl Assumption {
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::RouteBack { text, .. } | Self::Order(text) | Self::Other(text)) = self;
+        let (Self::RouteBack { text, .. }
+        | Self::Order(text)
+        | Self::Rate { text, .. }
+        | Self::Other(text)) = self;
         f.write_str(text.strip_prefix("whether ").unwrap_or(text))
     }
 }

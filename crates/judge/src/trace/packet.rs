@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use super::hop::Question;
@@ -35,11 +36,14 @@ pub struct Flow {
     pub port: u16,
     /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
     pub mark: u32,
-    /// TCP, UDP or SCTP, or ICMP for an echo request.
+    /// TCP, UDP or SCTP, or ICMP for an echo request; `ICMPv6` with a port of [`NDP`] for that type.
     pub proto: Proto,
     /// Whether the connection is already there.
     pub established: bool,
 }
+
+/// The types of `ICMPv6` by which neighbours find each other: conntrack does not track them (`nf_conntrack_proto_icmpv6.c`).
+pub(crate) const NDP: RangeInclusive<u16> = 133..=137;
 
 /// The lowest port that Linux, and the systems of other clients, give to a client that asks for none.
 pub(crate) const FIRST_EPHEMERAL: u16 = 32_768;
@@ -187,6 +191,10 @@ pub(crate) enum Link {
     Unknown,
 }
 
+fn is_ndp(proto: Proto, port: u16) -> bool {
+    proto == Proto::Icmpv6 && NDP.contains(&port)
+}
+
 impl Packet {
     /// Returns the first packet of `flow`, before it is routed.
     pub(crate) fn of(flow: &Flow) -> Self {
@@ -227,7 +235,7 @@ impl Packet {
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,
-            untracked: false,
+            untracked: is_ndp(flow.proto, flow.port),
             seen_by_conntrack: false,
             written: None,
             established: flow.established,
@@ -321,8 +329,11 @@ impl Packet {
         tcp_flags(self.opens, self.reply)
     }
 
-    /// Returns the type of ICMP that it has: that of a ping, or of its answer.
+    /// Returns the type of ICMP that it has: that of a ping, of its answer, or of a message between neighbours.
     pub(crate) fn icmp_type(&self) -> u8 {
+        if is_ndp(self.proto, self.port) {
+            return u8::try_from(self.port).unwrap_or_default();
+        }
         match (self.is(Proto::Icmp), self.reply) {
             (true, false) => 8,
             (true, true) => 0,

@@ -251,6 +251,17 @@ impl Rule {
         }
     }
 
+    /// Returns the command that lists the set that it looks up, if it does.
+    pub fn listing_of_set(&self) -> Option<String> {
+        let mut words = self.rule.split_ascii_whitespace();
+        if self.is_nft() {
+            let name = words.find_map(|word| word.strip_prefix('@'))?;
+            return Some(format!("nft list set {} {name}", self.table));
+        }
+        words.find(|word| *word == "--match-set")?;
+        Some(format!("ipset list {}", words.next()?))
+    }
+
     /// Returns the command that deletes it.
     fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         let at = self.number.checked_sub(1)?;

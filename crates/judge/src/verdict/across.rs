@@ -464,6 +464,7 @@ impl Judge<'_> {
         let has_pod = endpoints.any(|of| of.addr == address && of.pod.is_some());
         Some(if has_pod && !listens.is_empty() {
             Fault::Obstacle(Box::new(Obstacle::Deaf {
+                bound: None,
                 at: address,
                 end: address,
                 listens,

@@ -1,12 +1,20 @@
-//! ARP on the links of the node: how the node and its neighbours find each other.
+//! ARP on the links of the node, and its counterpart of IPv6: how the node and its neighbours find each other.
+
+use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
 use super::obstacle::Arp;
-use super::{By, Fault, Missing, Obstacle, sysctl_of};
-use crate::trace::{Entry, Outcome, Rule, Subsystem};
+use super::replies::{ends, is_stopped};
+use super::{By, Fault, Missing, Obstacle, is_likely, sysctl_of};
+use crate::trace::why::{decisive, maker};
+use crate::trace::{Entry, Flow, Outcome, Rule, Subsystem};
 use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::owner::software::Maker;
+
+/// The types of the messages of `ICMPv6` by which a node asks for a neighbour's address, and gets it.
+const SOLICITATION: u16 = 135;
+const ADVERTISEMENT: u16 = 136;
 
 /// The value of `arp_ignore` with which no request is answered.
 const NEVER: &str = "8";
@@ -15,7 +23,7 @@ impl Judge<'_> {
     /// Returns the fault of a packet that passes a link on which the node and its neighbours do not find each other.
     pub(super) fn arp(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if outcome.destination.0.is_ipv6() {
-            return None;
+            return self.on_the_way(question, outcome, |next, link| self.ndp(next, link));
         }
         let came_by = self
             .came_in_by(question, outcome)
@@ -62,6 +70,48 @@ impl Judge<'_> {
                 rule.number, rule.chain, rule.table
             )))),
         }
+    }
+
+    /// Returns the fault of an IPv6 neighbour `next` on `link` if rules stop the messages by which it and the node find each other.
+    fn ndp(&self, next: IpAddr, link: &str) -> Option<Fault> {
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let needs_it = links.iter().find(|of| of.name == link).is_some_and(|of| {
+            !of.is_tunnel() && of.flag("NOARP") != Some(true) && of.flag("LOOPBACK") != Some(true)
+        });
+        let table = self.node.neighbour_table().ok();
+        let is_known = table
+            .and_then(|all| all.on(next, link))
+            .is_some_and(|of| of.mac.is_some());
+        if !needs_it || is_known {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let mut own = all
+            .iter()
+            .filter(|of| of.link == link && of.addr.addr.is_ipv6());
+        let own = own.next()?.addr.addr;
+        let message = |entry, source, destination, kind| Flow {
+            entry,
+            source: Some(source),
+            destination,
+            port: kind,
+            mark: 0,
+            proto: Proto::Icmpv6,
+            established: false,
+        };
+        let asks = message(Entry::Host, own, next, SOLICITATION);
+        let answered = message(Entry::Outside, next, own, ADVERTISEMENT);
+        [asks, answered].into_iter().find_map(|flow| {
+            let mut outcomes = self.back(Family::V6).brief(&flow);
+            outcomes.retain(is_likely);
+            let first = outcomes.iter().find(|of| ends(of))?;
+            let hop = decisive(first).filter(|_| outcomes.iter().all(is_stopped))?;
+            let by = By::new(Rule::of(hop, Family::V6), maker(hop), self.node);
+            Some(Fault::Obstacle(Box::new(Obstacle::Arp {
+                link: link.to_owned(),
+                by: Arp::Unsolicited(Box::new(by)),
+            })))
+        })
     }
 
     /// Returns the rule of nftables that drops ARP packets of `link`, and whether it certainly does.

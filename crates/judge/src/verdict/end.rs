@@ -39,7 +39,7 @@ impl Judge<'_> {
                         .or_else(|| self.external(port, endpoint))
                         .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
-                        .or_else(|| self.undeclared(endpoint))
+                        .or_else(|| self.undeclared(port, endpoint))
                         .or_else(|| self.unready(endpoint))
                         .or_else(|| self.silent(endpoint)),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
@@ -277,12 +277,17 @@ impl Judge<'_> {
         endpoint.pod.as_deref().or_else(by_address)
     }
 
-    /// Returns the doubt about an endpoint whose pod declares other ports alone.
-    fn undeclared(&self, endpoint: &Endpoint) -> Option<Fault> {
+    /// Returns the doubt about an endpoint of `port` whose pod declares other ports alone. Where the sockets of one of the Service's pods
+    /// are read, they tell whether anything listens.
+    fn undeclared(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
         let pod = self.pod_of(endpoint)?;
         let declared = self.places.declared_ports(pod)?;
         let number = endpoint.addr.port();
-        if declared.is_empty() || declared.contains(&number) {
+        let mut same = port.endpoints.iter().filter(|of| of.addr.port() == number);
+        if declared.is_empty()
+            || declared.contains(&number)
+            || same.any(|of| self.knows_sockets_of(of.addr.ip()))
+        {
             return None;
         }
         Some(Fault::Unknown(Missing::Undeclared {
@@ -327,8 +332,15 @@ impl Judge<'_> {
         if !is_local || !self.pod_network || self.ends_here(outcome) {
             return None;
         }
-        if let Some(down) = self.home_down(outcome.destination.0) {
+        let pod = outcome.destination.0;
+        if let Some(down) = self.home_down(pod) {
             return Some(Fault::Obstacle(Box::new(down)));
+        }
+        let is_away = outcome
+            .gateway
+            .is_some_and(|by| self.places.own(by).is_none());
+        if let Some(missing) = self.unrouted(pod).filter(|_| is_away) {
+            return Some(Fault::Obstacle(Box::new(missing)));
         }
         let device = outcome.leaves_by().unwrap_or("a link");
         let way = match outcome.gateway {

@@ -336,32 +336,61 @@ impl Judge<'_> {
         rules.find(leads_there)?.bypass(range).map(Box::new)
     }
 
+    /// Returns whether `route` wins over another one that leads to `pod` by the link called `home`.
+    fn hides(&self, route: &Route, pod: IpAddr, home: &str) -> bool {
+        let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
+        let leads_home = |of: &&Route| of.destination.contains(pod) && of.devices().contains(&home);
+        routes.iter().any(|of| leads_home(&of)) && !route.devices().contains(&home)
+    }
+
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
         let lookup = Lookup::to(Asked::new(source, None));
         let Ok(route) = self.router.found(lookup) else {
             return Entered::default();
         };
         let devices = route.map_or_else(Vec::new, Route::devices);
-        let by_route = devices.first().copied();
         let home = (entry == Entry::Pod)
             .then(|| self.router.home(Asked::new(source, None), &devices))
             .flatten();
         match home {
             Some(home) => Entered {
                 link: Some(Rc::from(home)),
-                astray: Some(Obstacle::RouteBack {
-                    pod: source,
-                    link: home.to_owned(),
-                    route: route.map(|route| Box::new(route.clone())),
-                    before: route.and_then(|route| self.before(route, source)),
-                    home: self.places.home_elsewhere(source).map(Box::new),
-                }),
+                astray: Some(self.led_astray(source, home, route)),
             },
             None => Entered {
-                link: by_route.map(Rc::from),
+                link: devices.first().copied().map(Rc::from),
                 astray: None,
             },
         }
+    }
+
+    /// Returns why packets to `pod`, which is behind the link called `home`, take `route`.
+    fn led_astray(&self, pod: IpAddr, home: &str, route: Option<&Route>) -> Obstacle {
+        self.no_bridge(pod).unwrap_or_else(|| {
+            let wins = route.filter(|route| self.hides(route, pod, home));
+            let way = route.and_then(|route| route.devices().first().copied());
+            Obstacle::RouteBack {
+                pod,
+                link: home.to_owned(),
+                way: way.map(str::to_owned),
+                route: wins.map(|route| Box::new(route.clone())),
+                before: wins.and_then(|route| self.before(route, pod)),
+                home: self.places.home_elsewhere(pod).map(Box::new),
+            }
+        })
+    }
+
+    /// Returns why packets to `pod`, one of this node, leave by another link than its own, if no route leads there by that.
+    pub(super) fn unrouted(&self, pod: IpAddr) -> Option<Obstacle> {
+        let route = self.router.found(Lookup::to(Asked::new(pod, None))).ok()?;
+        let devices = route.map_or_else(Vec::new, Route::devices);
+        let home = self.router.home(Asked::new(pod, None), &devices)?;
+        let why = self.led_astray(pod, home, route);
+        let is_missing = match &why {
+            Obstacle::RouteBack { route, home, .. } => route.is_none() && home.is_none(),
+            _ => true,
+        };
+        is_missing.then_some(why)
     }
 }
 

@@ -14,12 +14,12 @@ use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
-use kpx_node::evidence::Gap;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
-use kpx_node::node::sockets::Sockets;
+use kpx_node::node::sockets::{Socket, Sockets};
 
 /// Most ports that are named of those at which a pod listens.
 const MOST_NAMED: usize = 4;
@@ -29,11 +29,12 @@ const MOST_NAMED: usize = 4;
 pub(super) struct Insides<'n> {
     /// `None` for an address that several have.
     by_address: OnceCell<Result<HashMap<IpAddr, Option<&'n PodNetwork>>, Gap>>,
-    /// Why packets to an address and port, from another address, are not answered.
+    /// Why packets to an address and port, from another address, are not answered; for those that something has translated, and those
+    /// from outside, apart.
     known: RefCell<HashMap<Ask, Option<Fault>>>,
 }
 
-type Ask = (SocketAddr, Proto, IpAddr);
+type Ask = (SocketAddr, Proto, IpAddr, bool, bool);
 
 impl Judge<'_> {
     /// Returns why the network of the pod at the end of the way does not take the packet, or does not answer it.
@@ -52,7 +53,15 @@ impl Judge<'_> {
                 return is_here.then_some(Fault::Unknown(Missing::Gap { what, gap }));
             }
         };
-        let asked = (at, question.flow.proto, outcome.source);
+        let is_translated = at.ip() != question.flow.destination;
+        let is_outside = question.flow.entry == Entry::Outside;
+        let asked = (
+            at,
+            question.flow.proto,
+            outcome.source,
+            is_translated,
+            is_outside,
+        );
         if let Some(known) = self.insides.known.borrow().get(&asked) {
             return known.clone();
         }
@@ -65,8 +74,21 @@ impl Judge<'_> {
             ..question.flow.clone()
         };
         let inside = Inside::of(network, at.ip());
+        // A client takes replies to a packet that nothing translated by whatever way they come.
+        let is_ended = |fault: &Fault| match fault {
+            Fault::Obstacle(what) => {
+                matches!(&**what, Obstacle::Strayed { kind, .. } if is_of_vpn(kind))
+            }
+            _ => false,
+        };
+        let strayed = || {
+            let fault = self.strayed(&inside, outcome.source, true)?;
+            (is_translated || is_ended(&fault)).then_some(fault)
+        };
         let found = inside
             .end(&comes)
+            .or_else(|| self.beside(&inside, question.flow, true))
+            .or_else(strayed)
             .or_else(|| self.other_gateway(&inside, outcome.source));
         self.insides.known.borrow_mut().insert(asked, found.clone());
         found
@@ -97,12 +119,110 @@ impl Judge<'_> {
         };
         link()
             .or_else(nowhere)
+            .or_else(|| self.beside(&inside, flow, false))
+            .or_else(|| self.strayed(&inside, flow.destination, false))
             .or_else(|| self.no_gateway(&inside, flow.destination))
             .or_else(unanswered)
             .or_else(stopped)
             .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+    }
+
+    /// Returns the fault of packets of a pod whose link is on a link of the node, past its rules, or of packets to it from the node.
+    fn beside(&self, inside: &Inside<'_>, flow: &Flow, reply: bool) -> Option<Fault> {
+        let link = inside.own_link()?;
+        let parent = self.parent(link)?;
+        let is_met = if reply {
+            flow.entry != Entry::Outside
+        } else {
+            self.places.service(flow.destination).is_some()
+        };
+        is_met.then(|| {
+            Fault::Obstacle(Box::new(Obstacle::Beside {
+                pod: inside.address,
+                kind: link.kind.clone(),
+                parent: parent.name.clone(),
+                reply,
+            }))
+        })
+    }
+
+    /// Returns the link of the node on which `link` of a pod is, past its rules.
+    fn parent(&self, link: &Link) -> Option<&Link> {
+        self.far_end(link).filter(|_| link.kind == "macvlan")
+    }
+
+    /// Returns whether packets of the pod do not pass the node's rules.
+    fn is_beside(&self, inside: &Inside<'_>) -> bool {
+        inside
+            .own_link()
+            .is_some_and(|link| self.parent(link).is_some())
+    }
+
+    /// Returns the fault of packets to `to`, or of replies, that leave the pod by another link than the one with its address, which does
+    /// not lead to the node.
+    fn strayed(&self, inside: &Inside<'_>, to: IpAddr, reply: bool) -> Option<Fault> {
+        // What marks packets may lead them elsewhere.
+        let nft = inside.network.evidence.text(Item::Nft);
+        if inside.network.links.is_none() || nft.is_ok_and(|text| text.contains("\"mangle\"")) {
+            return None;
+        }
+        let own = inside.own_link()?;
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        // The source of a client's packet follows from the route.
+        let source = reply.then(|| Asked::new(inside.address, None));
+        let lookup = Lookup {
+            source,
+            ..Lookup::to(Asked::new(to, None))
+        };
+        let Decision::Out {
+            device: Some(name), ..
+        } = Router::new(&node).decide(lookup)
+        else {
+            return None;
+        };
+        let mut links = inside.network.links.iter().flat_map(|of| &of.all);
+        let link = links.find(|of| of.name == *name)?;
+        let leads_here = self.far_end(link).is_some_and(|of| of.kind == "veth");
+        let is_own = *own.name == *name || inside.network.addresses.contains(&to);
+        if is_own || leads_here || link.name == "lo" {
+            return None;
+        }
+        Some(Fault::Obstacle(Box::new(Obstacle::Strayed {
+            pod: inside.address,
+            pid: inside.network.pid,
+            link: link.name.clone(),
+            kind: link.kind.clone(),
+            to,
+            reply,
+        })))
+    }
+
+    /// Returns the fault of a pod whose bridge does not exist: its link is a port of none, and nothing has its gateway.
+    pub(super) fn no_bridge(&self, pod: IpAddr) -> Option<Obstacle> {
+        let (network, own) = self.link_of_pod(pod)?;
+        let far = self.far_end(own)?;
+        if far.kind != "veth" || far.master.is_some() {
+            return None;
+        }
+        let inside = Inside::of(network, pod);
+        let node = NodeSnapshot::new(&network.evidence);
+        let to = self.places.any_service(Family::of(pod))?;
+        let (gateway, _) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let all = &node.addresses().ok()?.all;
+        let range = all.iter().find(|of| of.addr.addr == pod)?.addr;
+        let is_of_bridge = !range.is_host() && range.contains(gateway) && !is_link_local(gateway);
+        let is_gone = is_of_bridge && self.places.own(gateway).is_none();
+        // A route by the link itself needs no bridge.
+        let routes = self.node.routes().ok()?.all.iter();
+        let mut by_link =
+            routes.filter(|of| of.destination.contains(pod) && of.devices().contains(&&*far.name));
+        (is_gone && by_link.next().is_none()).then(|| Obstacle::NoBridge {
+            gateway,
+            link: far.name.clone(),
+            pod,
+        })
     }
 
     /// Returns why the node's end of a pod's link does not answer for its addresses, if that is certain.
@@ -257,6 +377,8 @@ impl Judge<'_> {
         inside.nowhere(to, false).is_some()
             || inside.unanswered(to).is_some()
             || self.silent_gateway(&inside, to).is_some()
+            || self.strayed(&inside, to, false).is_some()
+            || self.is_beside(&inside)
             || self.unknown_gateway(&inside, to).is_some()
     }
 
@@ -290,6 +412,12 @@ impl Judge<'_> {
         let own = network.iter().flat_map(|network| &network.addresses);
         let mut others = own.filter(|of| **of != address);
         others.any(|of| self.places.service(*of).is_some())
+    }
+
+    /// Returns whether the sockets of the pod with `address` are read.
+    pub(super) fn knows_sockets_of(&self, address: IpAddr) -> bool {
+        let network = self.network_of(address).ok().flatten();
+        network.is_some_and(|of| NodeSnapshot::new(&of.evidence).sockets().is_ok())
     }
 
     /// Returns the network of the pod with `address`.
@@ -336,7 +464,7 @@ impl<'p> Inside<'p> {
         let outcomes = walked(&node, comes);
         let mut faults = outcomes.iter().map(|outcome| {
             let end = SocketAddr::from(outcome.destination);
-            let fault = self.fault(&node, outcome, false);
+            let fault = self.fault(&node, outcome, comes.proto, false);
             // Rules may send it to another port, as those of service meshes do.
             let is_here = self.network.addresses.contains(&end.ip());
             fault.or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
@@ -352,6 +480,18 @@ impl<'p> Inside<'p> {
             .find_map(|fault| fault)
             .or_else(|| self.stopped(&answers, true))
             .or_else(no_way_back)
+    }
+
+    /// Returns the link with the pod's address.
+    fn own_link(&self) -> Option<&'p Link> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let addresses = node.addresses().ok()?;
+        let own = addresses
+            .all
+            .iter()
+            .find(|of| of.addr.addr == self.address)?;
+        let mut links = self.network.links.as_ref()?.all.iter();
+        links.find(|of| of.name == own.link)
     }
 
     /// Returns the fault of packets to `to`, or of replies, if no route of the pod's network leads there.
@@ -429,7 +569,7 @@ impl<'p> Inside<'p> {
                         }))
                     })
             };
-            self.fault(&node, outcome, false).or_else(|| stays.then(unheard)?)
+            self.fault(&node, outcome, leaves.proto, false).or_else(|| stays.then(unheard)?)
         })
     }
 
@@ -439,16 +579,23 @@ impl<'p> Inside<'p> {
         let outcomes = walked(&node, leaves);
         outcomes
             .iter()
-            .find_map(|outcome| self.fault(&node, outcome, reply))
+            .find_map(|outcome| self.fault(&node, outcome, leaves.proto, reply))
     }
 
     /// Returns the fault of a packet that a rule of the pod's network stops, or may stop.
-    fn fault(&self, node: &NodeSnapshot<'_>, outcome: &Outcome, reply: bool) -> Option<Fault> {
+    fn fault(
+        &self,
+        node: &NodeSnapshot<'_>,
+        outcome: &Outcome,
+        proto: Proto,
+        reply: bool,
+    ) -> Option<Fault> {
         match outcome.verdict {
             Verdict::Drop | Verdict::Reject => {
                 let hop = decisive(outcome)?;
                 let rule = Rule::of(hop, Family::of(outcome.destination.0));
-                let by = By::new(rule, maker(hop), node);
+                let at = SocketAddr::from(outcome.destination);
+                let by = By::new(rule, maker(hop), node).from_outside(at, proto, node);
                 Some(Fault::Obstacle(Box::new(Obstacle::Inside {
                     pod: self.address,
                     pid: self.network.pid,
@@ -471,7 +618,10 @@ impl<'p> Inside<'p> {
         // Sockets of SCTP need a module, and those of a virtual machine are behind its tap.
         let node = NodeSnapshot::new(&self.network.evidence);
         let is_vm = |link: &Link| {
-            matches!(link.kind.as_str(), "tun" | "tap" | "macvtap") || link.name.starts_with("tap")
+            let is_tap = link.kind == "tun" && link.flag("POINTOPOINT") != Some(true);
+            is_tap
+                || matches!(link.kind.as_str(), "tap" | "macvtap")
+                || link.name.starts_with("tap")
         };
         let has_sockets = matches!(proto, Proto::Tcp | Proto::Udp)
             && self
@@ -480,7 +630,18 @@ impl<'p> Inside<'p> {
                 .as_ref()
                 .is_some_and(|links| !links.all.iter().any(is_vm));
         let sockets = node.sockets().ok().filter(|_| has_sockets)?;
-        if sockets.taking(proto, end.ip(), end.port()).next().is_some() {
+        // A socket that is bound to a link takes what comes in by that.
+        let by = self
+            .own_link()
+            .map(|link| (&*link.name, link.master.as_deref()));
+        let is_open = |socket: &&Socket| match (&socket.device, by) {
+            (Some(device), Some((name, master))) => {
+                end.ip().is_loopback() || device == name || Some(&**device) == master
+            }
+            _ => true,
+        };
+        let mut taking = sockets.taking(proto, end.ip(), end.port());
+        if taking.clone().any(|socket| is_open(&socket)) {
             return hung(sockets, proto, at, end);
         }
         let others = sockets.listening.iter().filter(|of| of.proto == proto);
@@ -493,8 +654,14 @@ impl<'p> Inside<'p> {
             at,
             end,
             listens,
+            bound: taking.find_map(|socket| socket.device.clone()),
         })))
     }
+}
+
+/// Returns whether links of this kind lead to the other end of a VPN alone.
+fn is_of_vpn(kind: &str) -> bool {
+    matches!(kind, "tun" | "wireguard")
 }
 
 /// Returns the ends of `flow` in the network of a pod.

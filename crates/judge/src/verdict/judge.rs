@@ -144,14 +144,7 @@ impl<'n> Judge<'n> {
     pub fn judge(&self, question: Question<'_>, outcomes: &[Outcome]) -> Verdict {
         let kept = self.inside_client(question);
         let judged = outcomes.iter().map(|outcome| {
-            let kept = kept.clone().map(|fault| match &fault {
-                // What keeps the node from answering the pod says more.
-                Fault::Obstacle(what) if matches!(**what, Obstacle::Unanswered { .. }) => {
-                    self.arp(question, outcome).unwrap_or(fault)
-                }
-                _ => fault,
-            });
-            let here = kept.or_else(|| self.fault(question, outcome));
+            let here = kept.clone().or_else(|| self.fault(question, outcome));
             let way = match &self.beyond {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
                 None => Way::of(here, None),

@@ -104,6 +104,20 @@ impl Judge<'_> {
         let (_, inside) = self.link_of_pod(pod)?;
         let port = self.far_end(inside)?;
         let is_apart = first.kind == "bridge" && port.master.as_ref() != Some(&first.name);
+        if let Some(bridge) = port.master.as_ref().filter(|_| is_apart) {
+            let all = &self.node.addresses().ok()?.all;
+            let of_link = |name: &str| {
+                let mut its = all.iter().filter(|of| of.link == name);
+                its.find(|of| !of.addr.is_host() && of.addr.contains(pod))
+            };
+            if let (Some(twin), Some(_)) = (of_link(&first.name), of_link(bridge)) {
+                return Some(Obstacle::SameNetwork {
+                    link: first.name.clone(),
+                    address: twin.addr,
+                    bridge: bridge.clone(),
+                });
+            }
+        }
         let state = LinkState::of(port)
             .or_else(|| is_apart.then(|| LinkState::NoPortOf(first.name.clone())))?;
         Some(Obstacle::Link {
@@ -120,6 +134,8 @@ impl Judge<'_> {
         let port = self.far_end(inside)?;
         let bridge = port.master.as_ref();
         let bridge = bridge.and_then(|name| links.iter().find(|of| of.name == *name));
+        // The switch of Open vSwitch is always down.
+        let bridge = bridge.filter(|of| of.kind == "bridge");
         let mut all = bridge.into_iter().chain([port]);
         let down = all.find(|of| LinkState::of(of) == Some(LinkState::Down))?;
         Some(Obstacle::Link {

@@ -176,7 +176,7 @@ impl Way {
 impl Verdict {
     /// Returns the verdict on packets with `outcomes`, each with its way.
     fn joined(outcomes: &[Outcome], judged: Vec<Way>) -> Self {
-        let is_possible = |outcome: &&Outcome| !outcome.when.iter().any(Assumption::is_astray);
+        let is_possible = |outcome: &&Outcome| is_likely(outcome);
         let pairs = outcomes.iter().zip(judged);
         let ways: Vec<Way> = pairs
             .map(|(outcome, way)| Way {
@@ -232,15 +232,21 @@ impl Verdict {
     }
 }
 
-/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another, and the
-/// walk puts packets where their return route is.
+/// Returns whether `outcome` is one of a usual connection: it comes in where its return route is, and exceeds no limit alone.
+fn is_likely(outcome: &Outcome) -> bool {
+    let is_odd = |when: &Assumption| when.is_astray() || when.is_exceeded();
+    !outcome.when.iter().any(is_odd)
+}
+
+/// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another, the walk puts
+/// packets where their return route is, and one connection exceeds no limit.
 const fn is_decided(when: &Assumption) -> bool {
     matches!(
         when,
         Assumption::Address { .. }
             | Assumption::Port { .. }
             | Assumption::Answer {
-                question: Condition::RouteBack { .. },
+                question: Condition::RouteBack { .. } | Condition::Rate { .. },
                 ..
             }
     )

@@ -122,12 +122,12 @@ impl Judge<'_> {
     }
 
     /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
-    fn on_the_way<'l>(
+    pub(super) fn on_the_way<T>(
         &self,
         question: Question<'_>,
         outcome: &Outcome,
-        find: impl Fn(IpAddr, &str) -> Option<&'l Neighbour>,
-    ) -> Option<&'l Neighbour> {
+        find: impl Fn(IpAddr, &str) -> Option<T>,
+    ) -> Option<T> {
         if self.ends_here(outcome) {
             return None;
         }

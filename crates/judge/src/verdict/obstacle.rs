@@ -40,12 +40,23 @@ pub enum Obstacle {
         pod: IpAddr,
         /// The link of its packets.
         link: String,
-        /// The route, if one exists.
+        /// The link by which the packets leave that are to go back, if one is known.
+        way: Option<String>,
+        /// The route that leads there, if it wins over one that leads back to the pod.
         route: Option<Box<Route>>,
         /// The routing policy rule that would lead packets to pods past a rule for the route's table.
         before: Option<Box<PolicyRule>>,
         /// The Node to which the address belongs, if that is another one: it needs the route.
         home: Option<Box<Home>>,
+    },
+    /// A link has the network of the pods, too, and the route to them leads there.
+    SameNetwork {
+        /// The link.
+        link: String,
+        /// Its address.
+        address: Cidr,
+        /// The bridge of the pods.
+        bridge: String,
     },
     /// The ports of a bridge are isolated from each other.
     Isolated {
@@ -76,6 +87,41 @@ pub enum Obstacle {
         inside: Option<(IpAddr, u32)>,
         /// Why it carries nothing.
         state: LinkState,
+    },
+    /// The bridge of the pods does not exist.
+    NoBridge {
+        /// The gateway of the pods, which it had.
+        gateway: IpAddr,
+        /// The link of a pod that is no port of a bridge.
+        link: String,
+        /// The pod.
+        pod: IpAddr,
+    },
+    /// Packets of a pod leave its network by a link that does not lead to the node.
+    Strayed {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// The link, and its kind.
+        link: String,
+        /// The kind of the link.
+        kind: String,
+        /// Where the packets go.
+        to: IpAddr,
+        /// Whether they are replies.
+        reply: bool,
+    },
+    /// The link of a pod is on a link of the node, whose rules its packets do not pass.
+    Beside {
+        /// The pod's address.
+        pod: IpAddr,
+        /// The kind of the link: `macvlan`.
+        kind: String,
+        /// The link of the node.
+        parent: String,
+        /// Whether the pod is the endpoint: the node itself does not reach it.
+        reply: bool,
     },
     /// The network of a pod has no way to an address.
     InsideRoute {
@@ -330,6 +376,8 @@ pub enum Obstacle {
         end: SocketAddr,
         /// Where else in the pod something listens, by address and port.
         listens: Vec<SocketAddr>,
+        /// The link to which a socket at this port is bound: it takes nothing that comes in by another one.
+        bound: Option<String>,
     },
     /// A rule in the network of a pod stops the packets or the replies.
     Inside {
@@ -375,9 +423,11 @@ pub enum TunnelState {
     Down,
     /// No route leads to the pods by it.
     NoRoute,
+    /// The Nodes need no tunnel, and no route leads to the pods by this address, that of their Node.
+    NoGateway(IpAddr),
 }
 
-/// What keeps the node and its neighbours on a link from finding each other by ARP.
+/// What keeps the node and its neighbours on a link from finding each other.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Arp {
     /// ARP is off at the link.
@@ -386,6 +436,8 @@ pub enum Arp {
     Ignored(String),
     /// This rule of nftables drops its packets.
     Dropped(Box<By>),
+    /// This rule drops the messages of `ICMPv6` that have its place.
+    Unsolicited(Box<By>),
 }
 
 /// A packet after the first one of a connection.
@@ -474,6 +526,8 @@ impl Obstacle {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
+            | Self::Strayed { reply: false, .. }
+            | Self::Beside { reply: false, .. }
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::OwnEnd { .. }
@@ -485,16 +539,22 @@ impl Obstacle {
             } => 0,
             Self::OnLink { .. } => 1,
             Self::Bound { .. } => 2,
-            Self::ReversePath { .. } | Self::RouteBack { .. } | Self::Taken { end: None, .. } => 3,
+            Self::ReversePath { .. }
+            | Self::RouteBack { .. }
+            | Self::NoBridge { .. }
+            | Self::Taken { end: None, .. } => 3,
             Self::Taken { end: Some(_), .. } | Self::Wayless { .. } => 8,
             Self::Deaf { .. }
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }
+            | Self::Strayed { reply: true, .. }
+            | Self::Beside { reply: true, .. }
             | Self::FullQueue { .. }
             | Self::TwoPods { .. }
             | Self::AddressGone { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
+            | Self::SameNetwork { .. }
             | Self::SameTunnelEnd { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
@@ -534,6 +594,7 @@ impl Obstacle {
             Self::LinkForwarding { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
+            | Self::SameNetwork { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
             | Self::OffTunnel { .. }
@@ -545,6 +606,9 @@ impl Obstacle {
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
+            | Self::NoBridge { .. }
+            | Self::Strayed { .. }
+            | Self::Beside { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::Arp { .. }

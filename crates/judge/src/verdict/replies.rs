@@ -8,12 +8,12 @@ use super::judge::{Judge, Question, index};
 use super::place::Holder;
 use super::ports::REPLY_PORT;
 use super::tells::tells;
-use super::{By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, Which, is_decided};
+use super::{
+    By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, Which, is_decided, is_likely,
+};
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
-use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Further, Hop, Kept, Outcome, Reply, World,
-};
+use crate::trace::{self, Effect, Entry, Flow, Further, Hop, Kept, Outcome, Reply, World};
 use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -218,8 +218,7 @@ impl<'n> Judge<'n> {
     /// Returns why packets with these outcomes do not arrive, if they certainly do not; or why that is unknown. `to` is the client.
     pub(super) fn stopped(&self, packets: &[Outcome], which: Which, to: IpAddr) -> Option<Fault> {
         let is_diverted = || !Diversion::all_of(self.node, &[SocketAddr::new(to, 0)]).is_empty();
-        let is_possible = |of: &&Outcome| !of.when.iter().any(Assumption::is_astray);
-        let mut possible = packets.iter().filter(is_possible);
+        let mut possible = packets.iter().filter(|of| is_likely(of));
         let first = possible.clone().find(|of| ends(of))?;
         let reason = trace::why(first, None);
         if !possible.all(is_stopped) {

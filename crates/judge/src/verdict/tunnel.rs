@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::judge::{Judge, Question};
 use super::peers::{addresses, home_gone};
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle, TunnelState};
+use super::{By, Fault, Missing, Obstacle, TunnelState, is_likely};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
@@ -112,7 +112,8 @@ impl Judge<'_> {
         let all = [(leaves, false), (comes, true)].into_iter();
         let mut stopped = all.filter_map(|(flow, incoming)| {
             let family = Family::of(flow.destination);
-            let outcomes = self.back(family).brief(&flow);
+            let mut outcomes = self.back(family).brief(&flow);
+            outcomes.retain(is_likely);
             let first = outcomes.iter().find(|of| ends(of))?;
             let reason = trace::why(first, None);
             if !outcomes.iter().all(is_stopped) {
@@ -301,11 +302,22 @@ impl Judge<'_> {
             let link = links.iter().find(is_made).filter(|_| !is_other)?;
             Some(link.name.clone())
         };
-        let link = tunnel_to(own, other, family).or_else(made)?;
-        let state = match links.iter().find(|of| of.name == link) {
-            None => TunnelState::Missing,
-            Some(of) if of.flag("UP") == Some(false) => TunnelState::Down,
-            Some(_) => TunnelState::NoRoute,
+        let direct = || {
+            let is_direct = |of: &Node| {
+                let kind = of.metadata.annotations.get(BACKEND_TYPE);
+                kind.is_some_and(|kind| kind == "host-gw")
+            };
+            let mut its = addresses(other).into_iter();
+            its.find(|at| Family::of(*at) == family)
+                .filter(|_| is_direct(own) && is_direct(other))
+        };
+        let (link, state) = match tunnel_to(own, other, family).or_else(made) {
+            None => (out.to_owned(), TunnelState::NoGateway(direct()?)),
+            Some(link) => match links.iter().find(|of| of.name == link) {
+                None => (link, TunnelState::Missing),
+                Some(of) if of.flag("UP") == Some(false) => (link, TunnelState::Down),
+                Some(_) => (link, TunnelState::NoRoute),
+            },
         };
         // A plugin that is gone may have left its annotations; k3s and RKE2 have no pod of it, nor of kube-proxy.
         let agent = self.agent();

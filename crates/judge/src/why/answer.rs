@@ -252,7 +252,17 @@ impl Answer {
         ready.sort_unstable();
         ready.dedup();
         let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
-        let endpoints = number_of(ready.len(), "endpoint");
+        let endpoints = match (ready.len(), &self.service) {
+            (0, None) => {
+                let outcomes = self.paths.iter().flat_map(|path| &path.cell.outcomes);
+                let ends: BTreeSet<_> = outcomes
+                    .map(|of| SocketAddr::from(of.destination))
+                    .collect();
+                let ends: Vec<_> = ends.iter().take(3).map(ToString::to_string).collect();
+                format!("{}, which no Service has", listed(&ends))
+            }
+            (count, _) => number_of(count, "endpoint"),
+        };
         let from = client_names(&from);
         let unread: Vec<String> = self.nodes.iter().filter_map(Beside::reason).collect();
         let until = match unread.as_slice() {

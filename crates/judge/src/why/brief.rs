@@ -84,6 +84,7 @@ impl Cause {
             Self::NotMasqueraded { .. } => "reply: the source is not masqueraded".to_owned(),
             Self::HairpinPort { bridge } => format!("hairpin mode is off on {bridge}"),
             Self::Balancer { names, .. } => format!("load balancer {}", listed(names)),
+            Self::HeadlessPort { port, .. } => format!("nothing translates port {port}"),
             Self::UndeclaredPort { port, .. } => format!("targetPort {port} is not declared"),
             Self::NoPod { backend, .. } => format!("no pod has {}", backend.ip()),
             Self::Twice { other, .. } => format!("an endpoint is {other}: translated once"),

@@ -69,6 +69,13 @@ pub enum Cause {
         /// Its ports.
         ports: Vec<String>,
     },
+    /// The port of a headless Service, which nothing translates to that of its pods.
+    HeadlessPort {
+        /// The port as asked for.
+        port: u16,
+        /// The ports of its pods.
+        targets: Vec<u16>,
+    },
     /// An `ExternalName` Service, which exists only in DNS.
     ExternalName {
         /// The target of the alias.
@@ -398,6 +405,7 @@ impl Cause {
             | Self::NoAddress { .. }
             | Self::NoNodePort { .. } => 0,
             Self::NoPort { .. }
+            | Self::HeadlessPort { .. }
             | Self::ExternalName { .. }
             | Self::OtherProxy { .. }
             | Self::NoClusterIp => 1,
@@ -499,6 +507,7 @@ impl Cause {
                 | Self::NoAddress { .. }
                 | Self::NoNodePort { .. }
                 | Self::NoPort { .. }
+                | Self::HeadlessPort { .. }
                 | Self::ExternalName { .. }
                 | Self::OtherProxy { .. }
                 | Self::NoClusterIp
@@ -560,6 +569,10 @@ impl Cause {
                 port,
                 ports,
             } => format!("{service} has no port {port}; its ports: {}", listed(ports)),
+            Self::HeadlessPort { port, targets } => format!(
+                "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
+                listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
+            ),
             Self::ExternalName { target } => format!(
                 "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
             ),
@@ -791,7 +804,7 @@ impl Cause {
             Self::UndeclaredPort { port, declared } => {
                 let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
                 format!(
-                    "targetPort {port} of {subject} is probably wrong: its pods declare {}",
+                    "targetPort {port} of {subject} may be wrong: its pods declare {} alone, and their sockets are not known",
                     listed(&declared)
                 )
             }

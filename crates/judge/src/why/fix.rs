@@ -173,7 +173,13 @@ impl Cause {
                  must let it reach them. Inside the cluster, use the cluster IP.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
-            Self::UndeclaredPort { .. } => Some(edit("Correct targetPort.", service)),
+            Self::UndeclaredPort { .. } => Some(Fix::said(
+                "Look at which port the program listens; if it is another one, correct targetPort. Pods need not declare their ports.",
+            )),
+            Self::HeadlessPort { targets, .. } => Some(Fix::said(format!(
+                "Connect to port {}, or make the port of the Service the same.",
+                listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
+            ))),
             Self::NoPod { slice, writer, .. } => Some(writer.fix(namespace, slice, name)),
             Self::Twice { slice, writer, .. } => {
                 let text = "List the pods' own addresses and ports as endpoints, or give the Service a selector.";

@@ -441,7 +441,17 @@ impl<'n> Look<'n> {
         if source.is_none() {
             answer.unasked = self.unasked(&answer.paths);
         }
+        let whens = answer.paths.iter().flat_map(|path| &path.cell.outcomes);
+        if whens
+            .flat_map(|of| &of.when)
+            .any(trace::Assumption::is_exceeded)
+        {
+            answer.unseen.push("rate limits");
+        }
         answer.settle_as(&subject);
+        if let Some(cause) = headless_port(found, &ports) {
+            answer.add(cause, Fate::Refused);
+        }
         Ok(answer)
     }
 
@@ -616,7 +626,15 @@ impl<'n> Look<'n> {
             answer.paths.push(path);
         }
         let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
-        if let Some((port, declared)) = endpoints::undeclared(port, family, pods) {
+        let is_doubt = |path: &Path| {
+            let faults = path.cell.verdict.faults();
+            let mut faults = faults.iter();
+            path.service == name
+                && faults.any(|of| matches!(of, Fault::Unknown(Missing::Undeclared { .. })))
+        };
+        if answer.paths.iter().any(is_doubt)
+            && let Some((port, declared)) = endpoints::undeclared(port, family, pods)
+        {
             let cause = Cause::UndeclaredPort { port, declared };
             blames.push(Blamed::of(&name, Blame::suspects(cause)));
         }
@@ -797,6 +815,25 @@ fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
     if paths.iter().any(has_way) {
         paths.retain(has_way);
     }
+}
+
+/// Returns why clients of a headless Service do not reach the port that is asked for by its number: names lead them to the pods, which
+/// have other ports.
+fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> {
+    let Some(asked::Only::Named(word)) = &found.only else {
+        return None;
+    };
+    let port: u16 = word.parse().ok()?;
+    if found.service.spec.cluster_ip != "None" {
+        return None;
+    }
+    let endpoints = ports.iter().flat_map(|of| &of.endpoints);
+    let targets: BTreeSet<u16> = endpoints.map(|of| of.addr.port()).collect();
+    let is_other = !targets.is_empty() && !targets.contains(&port);
+    is_other.then(|| Cause::HeadlessPort {
+        port,
+        targets: targets.into_iter().collect(),
+    })
 }
 
 /// Returns why kube-proxy does not serve `service` at all.

@@ -57,6 +57,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OwnEnd { pod, .. }
         | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }
+        | Obstacle::Strayed { pod, .. }
         | Obstacle::Link {
             inside: Some((pod, _)),
             ..
@@ -88,6 +89,8 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::HomeGone { .. }
+        | Obstacle::NoBridge { .. }
+        | Obstacle::Beside { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
             by: Wayless::NoAdvertisements(_),
@@ -106,6 +109,9 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             ..
         } => vec![Repair::AddPolicyRule(Box::new(PolicyRule::main(*family)))],
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
+        Obstacle::SameNetwork { link, address, .. } => {
+            vec![Repair::RemoveAddress(address.addr, link.clone())]
+        }
         Obstacle::Taken { address, link, .. } => {
             vec![Repair::RemoveAddress(*address, link.clone())]
         }

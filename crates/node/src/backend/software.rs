@@ -193,6 +193,15 @@ pub const SOFTWARE: &[Software] = &[
         tables: &["f2b-table"],
         ..named("fail2ban", &["f2b-"])
     },
+    Software {
+        tables: &["crowdsec", "crowdsec6"],
+        ..named("CrowdSec", &["CROWDSEC_CHAIN", "crowdsec-chain"])
+    },
+    Software {
+        tables: &["netbird"],
+        links: &["wt0"],
+        ..named("NetBird", &["NETBIRD-"])
+    },
     named("ufw", &["ufw"]),
     Software {
         tables: &["firewalld"],

@@ -21,8 +21,11 @@ pub struct PodNetwork {
 impl PodNetwork {
     /// Returns the link of the node that leads to it, the far end of one of its own; `None` if none does, or none is known.
     pub fn link_of<'n>(&self, node: &'n Links) -> Option<&'n Link> {
+        // A link of these kinds is on one of the node; a pair has each other.
+        let is_on = |own: &Link| matches!(own.kind.as_str(), "macvlan" | "ipvlan");
         let is_end = |own: &Link, far: &Link| {
-            own.peer == Some(far.index) && (far.peer == Some(own.index) || far.kind != "veth")
+            let is_pair = far.peer == Some(own.index);
+            own.peer == Some(far.index) && (is_pair || is_on(own) || far.kind != "veth")
         };
         let mut all = self.links.iter().flat_map(|inside| &inside.all);
         all.find_map(|own| node.all.iter().find(|far| is_end(own, far)))

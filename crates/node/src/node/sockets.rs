@@ -58,7 +58,12 @@ pub struct Holder {
 
 impl Sockets {
     /// Iterates over the sockets that receive `proto` traffic to `addr` and `port`.
-    pub fn taking(&self, proto: Proto, addr: IpAddr, port: u16) -> impl Iterator<Item = &Socket> {
+    pub fn taking(
+        &self,
+        proto: Proto,
+        addr: IpAddr,
+        port: u16,
+    ) -> impl Iterator<Item = &Socket> + Clone {
         self.listening.iter().filter(move |socket| {
             let ip = socket.local.ip();
             socket.proto == proto

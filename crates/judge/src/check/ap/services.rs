@@ -1,6 +1,7 @@
 //! Services and their endpoints.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use crate::check::core::{
     Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
@@ -83,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::EndpointSlices,
             Item::Services,
             Item::Pods,
+            Item::PodNetworks,
             Item::Nodes,
             Item::Addresses,
             Item::ProxyConfig,
@@ -316,13 +318,18 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             all.chain(pod.status.pod_ip.as_deref())
         })
         .collect();
+    // Further networks of a pod are in none of its addresses.
+    let networks = facts.node.pod_networks().into_iter().flatten();
+    let further: BTreeSet<IpAddr> = networks.flat_map(|of| of.addresses.clone()).collect();
+    let is_further = |text: &str| text.parse().is_ok_and(|addr| further.contains(&addr));
     for slice in facts.node.slices()? {
         for endpoint in &slice.endpoints {
             let of_pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
             let (Some(pod), Some(address)) = (of_pod, endpoint.addresses.first()) else {
                 continue;
             };
-            if endpoint.node_name != here || known.contains(address.as_str()) {
+            let is_known = known.contains(address.as_str()) || is_further(address);
+            if endpoint.node_name != here || is_known {
                 continue;
             }
             let message = "no pod on this node has the endpoint's address";

@@ -35,15 +35,18 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
-        Obstacle::Taken { .. } | Obstacle::NoGateway { .. } | Obstacle::HomeGone { .. } => {
-            "addresses of the node"
-        }
+        Obstacle::Taken { .. }
+        | Obstacle::NoGateway { .. }
+        | Obstacle::SameNetwork { .. }
+        | Obstacle::HomeGone { .. } => "addresses of the node",
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
         | Obstacle::AddressGone { .. }
+        | Obstacle::NoBridge { .. }
+        | Obstacle::Beside { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
         Obstacle::Wayless {
@@ -58,7 +61,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             "links of the node"
         }
         Obstacle::Arp {
-            by: Arp::Dropped(_),
+            by: Arp::Dropped(_) | Arp::Unsolicited(_),
             ..
         }
         | Obstacle::Tunnel { .. } => "rules of the node",
@@ -77,6 +80,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         }
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { .. }
+        | Obstacle::Strayed { .. }
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
@@ -135,9 +139,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Remove the route, also where it is configured.",
             route.removal(),
         ),
-        Obstacle::RouteBack { pod, .. } => Fix::on_node(
-            "Restart the network plugin's pod on this node: it makes the routes to pods.",
-            format!("ip route get {pod}"),
+        Obstacle::RouteBack { pod, link, .. } => Fix::on_node(
+            "Restart the network plugin's pod on this node: it makes the routes to pods. Until then:",
+            format!("ip route replace {pod} dev {link}"),
         ),
         Obstacle::Xfrm { policies, .. } => {
             let all: Vec<_> = policies
@@ -202,6 +206,26 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 format!("ip link set dev {link} master {bridge}"),
             ),
         },
+        Obstacle::SameNetwork { link, address, .. } => Fix::on_node(
+            "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
+            format!("ip addr del {address} dev {link}"),
+        ),
+        Obstacle::NoBridge { link, .. } => Fix::on_node(
+            "Delete the pods of this node that have an address of their own: the network plugin makes the bridge again with the first pod, \
+             and those that run stay cut off. Then find out what removed the bridge: a network manager, or a script.",
+            format!("ip -d link show dev {link}; ls /etc/cni/net.d"),
+        ),
+        Obstacle::Strayed { pid, link, to, .. } => Fix::on_node(
+            format!(
+                "Let the ranges of pods, Services and nodes leave by the pod's own link, in the settings of what made the route by {link}: \
+                 FIREWALL_OUTBOUND_SUBNETS of gluetun, AllowedIPs of WireGuard, default-route of Multus."
+            ),
+            format!("nsenter --net=/proc/{pid}/ns/net ip route get {to}"),
+        ),
+        Obstacle::Beside { kind, .. } => Fix::said(format!(
+            "Give the pod a second link that the node routes, for the ranges of Services and pods, or connect to its address from another \
+             machine: a {kind} link and the link that it is on do not talk to each other."
+        )),
         Obstacle::InsideRoute {
             pid,
             by: Some((_, removal)),
@@ -239,7 +263,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 "Set the sysctl to 0, or to 1 for strict ARP, also in a file of /etc/sysctl.d.",
                 format!("sysctl -w {key}=0"),
             ),
-            Arp::Dropped(by) => rule_fix(by),
+            Arp::Unsolicited(by) if by.closes => Fix::on_node(
+                "Accept ICMPv6, of which IPv6 needs neighbour discovery and Packet Too Big, also in the configuration of the firewall.",
+                accepting(by, "-p icmpv6", "meta l4proto ipv6-icmp"),
+            ),
+            Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },
         Obstacle::Tunnel {
             by: Some(by),
@@ -423,6 +451,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { at, end, .. } if at != end => {
             Fix::said(SIDECAR.replace("{}", &end.port().to_string()))
         }
+        Obstacle::Deaf { bound: Some(_), .. } => Fix::said(
+            "Let the program in the pod listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
+        ),
         Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
             Fix::said(
                 "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",
@@ -430,6 +461,18 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         }
         Obstacle::Deaf { .. } => Fix::said(
             "Correct the Service's targetPort, or let the program in the pod listen at this port.",
+        ),
+        Obstacle::Inside { pid, by, reply, .. } if by.rule.number == 0 => Fix::on_node(
+            "Let the packets pass before the policy, by the setting of the program in the pod that made the rules (FIREWALL_INPUT_PORTS and \
+             FIREWALL_OUTBOUND_SUBNETS of gluetun): the policy may keep the pod's packets from leaving past a tunnel.",
+            format!(
+                "nsenter --net=/proc/{pid}/ns/net {}",
+                if by.is_of_input && !reply {
+                    &by.before
+                } else {
+                    &by.listing
+                }
+            ),
         ),
         Obstacle::Inside { pid, by, .. } => {
             let command = by.undo.as_ref().unwrap_or(&by.listing);
@@ -484,12 +527,17 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
             format!("ip {field} {peer} ip protocol {number}"),
         ),
     };
-    let before = by.before.replace(&format!("-s {PODS}"), &iptables);
-    let command = before.replace(&format!("ip saddr {PODS}"), &nft);
     Fix::on_node(
         "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
-        command,
+        accepting(by, &iptables, &nft),
     )
+}
+
+/// Returns the command that accepts packets before rule `by`: those of the match `iptables`, or in nftables of `nft`.
+fn accepting(by: &By, iptables: &str, nft: &str) -> String {
+    let of_nft = by.before.replace(&format!("ip6 saddr {PODS}"), nft);
+    let of_nft = of_nft.replace(&format!("ip saddr {PODS}"), nft);
+    of_nft.replace(&format!("-s {PODS}"), iptables)
 }
 
 /// Returns the fix of ports of `bridge` that do not send packets back to where they came from.

@@ -57,6 +57,17 @@ const fn cluster(name: &'static str, shown: &'static str) -> Owner {
     }
 }
 
+/// What to do about a ban.
+const BANNED: &str = "The address is banned: unban it (`fail2ban-client unban ADDRESS`, `cscli decisions delete --ip ADDRESS`), and put the \
+    ranges of nodes, pods and Services on the program's list of exceptions.";
+
+/// What to do about firewalld's rule for packets that others translate.
+const FORWARD_PORTS: &str = "firewalld forwards only translated packets that it has translated itself (StrictForwardPorts): set it to no, which \
+    kube-proxy needs. A trusted zone does not help.";
+
+/// What to do about a rule that stops what is in a set.
+const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
+
 const POLICIES: &str = "kubectl get networkpolicies -A";
 /// What to do about a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
@@ -88,7 +99,15 @@ const OWNERS: &[Owner] = &[
         )),
         ..node("Docker", "docker ps")
     },
-    node("fail2ban", "fail2ban-client status"),
+    Owner {
+        change: Some(BANNED),
+        ..node("fail2ban", "fail2ban-client status")
+    },
+    Owner {
+        change: Some(BANNED),
+        ..node("CrowdSec", "cscli decisions list")
+    },
+    node("NetBird", "netbird status --detail"),
     node("libvirt", "virsh net-list --all"),
     node("nerdctl", "nerdctl ps"),
     node("Podman", "podman ps"),
@@ -166,6 +185,12 @@ pub fn rule_fix(by: &By) -> Fix {
         _ => return without_owner(by),
     };
     let owner = owner_of(who);
+    if who == "firewalld" && by.rule.chain.ends_with("FORWARD_dnat") {
+        return Fix::on_node(
+            FORWARD_PORTS,
+            "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload",
+        );
+    }
     if let Some((text, command)) = owner.and_then(|of| of.pass)
         && by.closes
     {
@@ -190,6 +215,9 @@ pub fn rule_fix(by: &By) -> Fix {
 
 fn without_owner(by: &By) -> Fix {
     let is_policy = by.rule.number == 0;
+    if let Some(listing) = by.rule.listing_of_set() {
+        return Fix::on_node(OF_SET, listing);
+    }
     if by.closes && (!is_policy || by.is_of_input) {
         return Fix::on_node(KEEP, line(&by.before, by));
     }

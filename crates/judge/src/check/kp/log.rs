@@ -78,6 +78,11 @@ const FIXES: &[(&str, &str)] = &[
          sessionAffinity: ClientIP from the Services that have it: one line that is refused stops all changes.",
     ),
     (
+        "couldn't load target `kube-",
+        "The target is a chain that does not exist, and no module: KUBE-MARK-DROP is the kubelet's in releases before 1.28, which makes it when \
+         it starts, unless makeIPTablesUtilChains is false in its configuration. Restart the kubelet, then kube-proxy.",
+    ),
+    (
         "couldn't load",
         "Load the kernel module of this match or target, xt_NAME, or use a kernel that has it: one line that is refused stops \
          all changes.",

@@ -416,6 +416,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Arp { link, .. }
         | Obstacle::Tunnel { link, .. }
         | Obstacle::TunnelMac { link, .. }
+        | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
@@ -438,6 +439,11 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::RouteBack { pod: address, .. }
         | Obstacle::Inside { pod: address, .. }
         | Obstacle::InsideRoute { pod: address, .. }
+        | Obstacle::Strayed { pod: address, .. }
+        | Obstacle::Beside { pod: address, .. }
+        | Obstacle::NoBridge {
+            gateway: address, ..
+        }
         | Obstacle::Link {
             inside: Some((address, _)),
             ..

@@ -152,9 +152,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         }
         // The packets of a connection have no routing header; without one, even an inverted option does not match (`rt_mt6`).
         Match::Icmp { .. } | Match::Rt(_) => Likelihood::NO,
-        Match::Limit { options, .. } => {
-            Likelihood::unknown(format!("whether the rate limit `{options}` is exceeded"))
-        }
+        Match::Limit { options, .. } => Likelihood::undecided(Question::rate(
+            &format!("the rate limit `{options}`"),
+            options.contains("--hashlimit-above"),
+        )),
         Match::Rpfilter(options) if options::returns(options, packet, context.router) => {
             Likelihood::sure(!options.split(' ').any(|word| word == "--invert"))
         }
@@ -195,6 +196,12 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             "whether the rule is for the packet's links, which the listing does not show"
                 .to_owned(),
         ),
+        Match::Unknown(text) if text.contains("--connlimit-") => {
+            Likelihood::undecided(Question::rate(
+                &format!("the limit of connections `{text}`"),
+                text.contains("--connlimit-above") != text.contains("! --connlimit"),
+            ))
+        }
         Match::Unknown(text) => match options::masked(text, packet) {
             Some(holds) => Likelihood::sure(holds),
             None => Likelihood::unknown(format!("whether `{text}` holds")),
@@ -332,6 +339,16 @@ fn icmp(kind: &Invertible<Text<'_>>, packet: &Packet) -> Likelihood {
 /// A client that was not seen before: that is what a trace is about; the walk notes that affinity is in play.
 fn recent(recent: &Recent<'_>) -> Likelihood {
     // kube-proxy's lists bind clients to the endpoint that they have already.
+    if recent.action.value != RecentAction::Set
+        && !recent.action.inverted
+        && let Some(hits @ 2..) = recent.hitcount
+    {
+        let what = format!(
+            "the limit of {hits} hits of list {} of xt_recent",
+            recent.name
+        );
+        return Likelihood::undecided(Question::rate(&what, true));
+    }
     if recent.action.value != RecentAction::Set && !recent.name.starts_with("KUBE-") {
         return Likelihood::unknown(format!(
             "whether list {} of xt_recent has the client",

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::matches;
 use super::value::{Context, Value, read};
-use crate::trace::hop::{Effect, Hook, Hop, Subsystem};
+use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
     mapped, masquerade, redirected, reunite, sources, split, translated, translations,
 };
@@ -318,7 +318,12 @@ impl<'a> Walker<'_, 'a, '_> {
                         note(&mut branch, Effect::Untrack, 1.0);
                         vec![Next::On(branch)]
                     }
-                    "limit" => undecided(branch, "whether a rate limit is exceeded"),
+                    "limit" | "ct count" => {
+                        let text = print::statement(statement);
+                        let is_over = text.split(' ').any(|word| word == "over");
+                        let question = Question::rate(&format!("`{text}`"), is_over);
+                        part(branch, &Likelihood::undecided(question))
+                    }
                     "quota" => undecided(branch, "whether a quota is used up"),
                     "queue" if print::statement(statement).contains("bypass") => {
                         let what = "whether a program reads the queue";

@@ -42,16 +42,68 @@ impl fmt::Display for Obstacle {
                 ..
             } => write!(f, "pod {pod} runs on this node, but {home}"),
             Self::RouteBack {
-                pod, link, route, ..
+                pod,
+                link,
+                way,
+                route,
+                ..
+            } => match (route, way) {
+                (Some(route), _) => write!(
+                    f,
+                    "packets from pod {pod} come in by {link}, but the {} leads elsewhere: replies to the pod are lost",
+                    route_words(route)
+                ),
+                (None, Some(way)) => write!(
+                    f,
+                    "no route leads to pod {pod} by its link {link}: packets to it leave by {way}, and are lost"
+                ),
+                (None, None) => write!(f, "no route leads to pod {pod} by its link {link}"),
+            },
+            Self::SameNetwork {
+                link,
+                address,
+                bridge,
+            } => write!(
+                f,
+                "{link} has {address}, of the network of the pods on bridge {bridge}, and the route to them leads by {link}"
+            ),
+            Self::NoBridge { gateway, link, .. } => write!(
+                f,
+                "the bridge of the pods is gone: {link} is a port of none, and no link of the node has {gateway}, the gateway of the pod"
+            ),
+            Self::Strayed {
+                pod,
+                link,
+                kind,
+                to,
+                reply,
+                ..
             } => {
-                write!(f, "packets from pod {pod} come in by {link}, but ")?;
-                match route {
-                    Some(route) => write!(
+                let what = if *reply { "its replies" } else { "its packets" };
+                write!(
+                    f,
+                    "in the network of pod {pod}, {what} to {to} leave by {link} ({kind}), which does not lead to the node, so no rule of \
+                     the node translates them"
+                )
+            }
+            Self::Beside {
+                pod,
+                kind,
+                parent,
+                reply,
+            } => {
+                if *reply {
+                    write!(
                         f,
-                        "the {} leads elsewhere: replies to the pod are lost",
-                        route_words(route)
-                    ),
-                    None => f.write_str("no route leads back to it: replies are lost"),
+                        "pod {pod} has a {kind} link on {parent}, which takes no packets from the node itself, nor from pods that \
+                         come by it"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "pod {pod} has a {kind} link on {parent}: its packets leave there without passing the node's rules, so none \
+                         translates them"
+                    )
                 }
             }
             Self::Xfrm { policies, .. } => {
@@ -136,6 +188,10 @@ impl fmt::Display for Obstacle {
                     TunnelState::Missing => write!(f, "the tunnel's link {link} does not exist"),
                     TunnelState::Down => write!(f, "the tunnel's link {link} is down"),
                     TunnelState::NoRoute => write!(f, "no route leads to {to} by tunnel {link}"),
+                    TunnelState::NoGateway(by) => write!(
+                        f,
+                        "no route leads to {to} by {by}, the address of its node, as flannel sets it (host-gw)"
+                    ),
                 }?;
                 write!(
                     f,
@@ -243,7 +299,18 @@ impl fmt::Display for Obstacle {
                 "session affinity binds client {client} of {server} to {real}, which is no endpoint any more, for another {seconds} s, \
                  and each new connection renews that"
             ),
-            Self::Deaf { at, end, listens } => {
+            Self::Deaf {
+                at,
+                bound: Some(link),
+                ..
+            } => write!(
+                f,
+                "the socket in the pod at port {} is bound to link {link}, and takes nothing that comes in by another one",
+                at.port()
+            ),
+            Self::Deaf {
+                at, end, listens, ..
+            } => {
                 if at == end {
                     write!(f, "nothing in the pod listens at {at}")?;
                 } else {
@@ -338,6 +405,18 @@ impl fmt::Display for Obstacle {
                      find each other",
                     by.rule.number, by.rule.chain, by.rule.table
                 ),
+                Arp::Unsolicited(by) => {
+                    match by.rule.number {
+                        0 => write!(f, "the policy of chain {}", by.rule.chain),
+                        number => write!(f, "rule {number} of chain {}", by.rule.chain),
+                    }?;
+                    write!(
+                        f,
+                        " in table {} drops neighbour discovery (ICMPv6) on {link}, so the node and its neighbours there do not find \
+                         each other",
+                        by.rule.table
+                    )
+                }
             },
             Self::Tunnel {
                 link,

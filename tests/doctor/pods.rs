@@ -1,0 +1,308 @@
+//! Incidents between the node and its pods: bridges and routes that are gone, links of pods past the node, sockets, limits, and fixes that
+//! must not open or cut more than the fault.
+
+use serde_json::{Value, json};
+
+use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
+use super::incidents::{answer, copy, write};
+
+/// Changes the section of the network of [`EDGE`].
+fn in_edge(dir: &tempfile::TempDir, change: impl FnOnce(&str) -> String) {
+    write(dir, PODS, |text| {
+        let at = text.find(&format!("\"local\":\"{EDGE}\"")).unwrap();
+        let start = text[..at].rfind("=== ").unwrap();
+        let end = text[at..].find("\n=== ").map_or(text.len(), |of| at + of);
+        let changed = change(&text[start..end]);
+        format!("{}{changed}{}", &text[..start], &text[end..])
+    });
+}
+
+/// Adds a link to the network of [`EDGE`], by which its default route leads.
+fn default_by(dir: &tempfile::TempDir, link: &Value, name: &str) {
+    in_edge(dir, |text| {
+        let own = "[{\"dst\":\"default\",\"gateway\":\"10.244.1.1\",\"dev\":\"eth0\",\"flags\":[]}";
+        let other = format!("[{{\"dst\":\"default\",\"dev\":\"{name}\",\"flags\":[]}}");
+        let head = "--- node/ip-link.json\n[";
+        let text = text.replacen(head, &format!("{head}{link},"), 1);
+        text.replacen(own, &other, 1)
+    });
+}
+
+#[tokio::test]
+async fn a_bridge_or_a_route_of_pods_that_is_gone_is_named_and_no_other_route_is_removed() {
+    let gone = copy(HEALTHY);
+    let is_of_bridge = |of: &Value| of["ifname"] == "cni0" || of["dev"] == "cni0";
+    write(
+        &gone,
+        LINKS,
+        json(|links| {
+            let all = links.as_array_mut().unwrap();
+            all.retain(|of| !is_of_bridge(of));
+            for link in all {
+                link.as_object_mut().unwrap().remove("master");
+            }
+        }),
+    );
+    for file in [ROUTES, "node/ip-addr.json"] {
+        let without = |all: &mut Value| all.as_array_mut().unwrap().retain(|of| !is_of_bridge(of));
+        write(&gone, file, json(without));
+    }
+    let words = ["the bridge of the pods is gone", "10.244.1.1"];
+    says(&gone, "demo/edge:http", "partly", &words).await;
+
+    let routeless = copy(HEALTHY);
+    write(
+        &routeless,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            all.retain(|of| of["dst"] != "10.244.1.0/24");
+        }),
+    );
+    let words = ["by its link cni0", "ip route replace", "dev cni0"];
+    says(&routeless, "demo/edge:http", "partly", &words).await;
+    for dir in [gone, routeless] {
+        let path = dir.path().to_str().unwrap();
+        let answer = answer(path, "demo/edge").await.to_string();
+        assert!(!answer.contains("ip route del default"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn packets_that_leave_a_pod_past_the_node_are_lost() {
+    let tun = json!({"ifindex": 9, "ifname": "tun0", "flags": ["POINTOPOINT", "NOARP", "UP", "LOWER_UP"], "mtu": 1420,
+        "operstate": "UNKNOWN", "linkinfo": {"info_kind": "wireguard"}});
+    let dir = copy(HEALTHY);
+    default_by(&dir, &tun, "tun0");
+    let words = [
+        EDGE,
+        "leave by tun0 (wireguard)",
+        "FIREWALL_OUTBOUND_SUBNETS",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+    // Its own routes to Services and pods lead to the node.
+    let split = copy(HEALTHY);
+    default_by(&split, &tun, "tun0");
+    in_edge(&split, |text| {
+        let ranges = ["10.96.0.0/12", "10.244.0.0/16", "10.210.0.0/24"];
+        let routes = ranges.map(|to| {
+            json!({"dst": to, "gateway": "10.244.1.1", "dev": "eth0", "flags": []}).to_string()
+        });
+        text.replacen(
+            "[{\"dst\":\"default\"",
+            &format!("[{},{{\"dst\":\"default\"", routes.join(",")),
+            1,
+        )
+    });
+    says(&split, "demo/web:http", "works", &[]).await;
+
+    let macvlan = copy(HEALTHY);
+    in_edge(&macvlan, |text| {
+        let own = "\"linkinfo\":{\"info_kind\":\"veth\"},\"link_netnsid\":0,\"link_index\":6";
+        assert!(text.contains(own), "{text}");
+        text.replace(
+            own,
+            "\"linkinfo\":{\"info_kind\":\"macvlan\"},\"link_netnsid\":0,\"link_index\":2",
+        )
+    });
+    let words = [
+        "has a macvlan link on eth0",
+        "without passing the node's rules",
+    ];
+    says(&macvlan, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_socket_that_is_bound_to_another_link_takes_nothing() {
+    for (device, fate) in [("wg0", "partly"), ("eth0", "works")] {
+        let dir = copy(HEALTHY);
+        in_edge(&dir, |text| {
+            text.replace("0.0.0.0:8080", &format!("0.0.0.0%{device}:8080"))
+        });
+        says(&dir, "demo/edge:http", fate, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn one_connection_exceeds_no_limit() {
+    for rules in [
+        "-A FORWARD -p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP\n",
+        "-A FORWARD -p tcp -m connlimit --connlimit-above 50 --connlimit-mask 32 --connlimit-saddr -j REJECT --reject-with tcp-reset\n",
+        "-A FORWARD -p tcp -m limit --limit 25/sec --limit-burst 100 -j ACCEPT\n-A FORWARD -p tcp -j DROP\n",
+        "-A FORWARD -p tcp -m recent --rcheck --seconds 30 --hitcount 6 --name DEFAULT --mask 255.255.255.255 --rsource -j DROP\n",
+    ] {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/iptables-save.txt", |text| {
+            text.replacen("-A FORWARD ", &format!("{rules}-A FORWARD "), 1)
+        });
+        let path = dir.path().to_str().unwrap();
+        let answer = answer(path, "demo/web:http").await;
+        // What decides is the second rule only where the first one accepts.
+        assert_eq!(answer["fate"], "works", "{rules}{}", answer["sentence"]);
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_no_pod_declares_is_in_doubt_only_without_its_sockets() {
+    let undeclared = |dir: &tempfile::TempDir| {
+        write(dir, "cluster/pods.json", |text| {
+            text.replace("\"containerPort\": 8080", "\"containerPort\": 8081")
+                .replace("\"containerPort\":8080", "\"containerPort\":8081")
+        });
+    };
+    let dir = copy(HEALTHY);
+    undeclared(&dir);
+    says(&dir, "demo/web:http", "works", &[]).await;
+    let dir = copy(HEALTHY);
+    undeclared(&dir);
+    std::fs::remove_file(dir.path().join(PODS)).unwrap();
+    says(&dir, "demo/web:http", "unknown", &["8081"]).await;
+}
+
+#[tokio::test]
+async fn fixes_open_no_more_than_the_fault() {
+    // A policy inside a pod may be a kill switch.
+    let policy = json!({"nftables": [
+        {"metainfo": {"json_schema_version": 1, "reader": "kpx"}},
+        {"table": {"family": "ip", "name": "filter", "handle": 1}},
+        {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "handle": 1, "type": "filter", "hook": "input", "prio": 0,
+            "policy": "drop"}},
+    ]});
+    let dir = copy(HEALTHY);
+    in_edge(&dir, |text| {
+        let (before, _) = text.split_once("--- node/nft.json\n").unwrap();
+        format!("{before}--- node/nft.json\n{policy}")
+    });
+    let words = ["policy of ip filter INPUT", "tcp dport 8080 accept"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+
+    // A list of bans stays.
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "node/nft.json",
+        json(|nft| {
+            let set = json!({"set": {"family": "ip", "name": "blocked", "table": "guard", "type": "ipv4_addr", "handle": 2,
+                "elem": ["10.244.1.2", "10.244.1.3", "192.0.2.7"]}});
+            let matched = json!({"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@blocked"}});
+            let all = nft["nftables"].as_array_mut().unwrap();
+            all.extend([
+                json!({"table": {"family": "ip", "name": "guard", "handle": 90}}),
+                set,
+                json!({"chain": {"family": "ip", "table": "guard", "name": "fwd", "handle": 1, "type": "filter", "hook": "forward",
+                    "prio": 0, "policy": "accept"}}),
+                json!({"rule": {"family": "ip", "table": "guard", "chain": "fwd", "handle": 3, "expr": [matched, {"drop": null}]}}),
+            ]);
+        }),
+    );
+    let words = ["in table ip guard", "nft list set ip guard blocked"];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn the_port_of_a_headless_service_is_that_of_its_pods() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/services.json",
+        json(|services| {
+            let all = services["items"].as_array_mut().unwrap();
+            let web = all.iter_mut().find(|of| {
+                of["metadata"]["name"] == "web" && of["metadata"]["namespace"] == "demo"
+            });
+            let spec = &mut web.unwrap()["spec"];
+            spec["clusterIP"] = "None".into();
+            spec["clusterIPs"] = json!(["None"]);
+        }),
+    );
+    let words = ["nothing translates port 80 to their port 8080"];
+    says(&dir, "demo/web:80", "refused", &words).await;
+    says(&dir, "demo/web:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn routes_of_flannel_without_a_tunnel_lead_by_the_nodes() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                node["metadata"]["annotations"] =
+                    json!({"flannel.alpha.coreos.com/backend-type": "host-gw"});
+            }
+        }),
+    );
+    says(&dir, "demo/edge", "works", &[]).await;
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            all.retain(|of| {
+                let to = of["dst"].as_str().unwrap();
+                !to.starts_with("10.244.0.") && !to.starts_with("10.244.2.")
+            });
+        }),
+    );
+    let words = ["no route leads to", "host-gw"];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_node_whose_address_is_gone_gets_no_replies_from_other_nodes() {
+    let dir = copy(HEALTHY);
+    write(&dir, "node/ip-addr.json", |text| {
+        text.replace("10.210.0.16", "10.210.0.36")
+    });
+    let words = ["no link of this machine has 10.210.0.16", "--node-ip"];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn reasons_in_kube_proxys_log_have_their_own_fix() {
+    let line = |error: &str| {
+        format!(
+            "E1128 11:22:01.000000       1 reflector.go:204] \"Failed to watch\" err=\"failed to list *v1.Service: {error}\" type=\"*v1.Service\"\n"
+        )
+    };
+    for (error, words, fix) in [
+        (
+            "Get \\\"https://10.96.0.1:443/api/v1/services?limit=500&resourceVersion=0\\\": dial tcp 10.96.0.1:443: i/o timeout",
+            "api/v1/services\": dial tcp",
+            "the address of Service default/kubernetes",
+        ),
+        (
+            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time \
+             2020-01-01T00:00:00Z is before 2026-01-01T00:00:00Z",
+            "is before",
+            "Set the clock of this node",
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        let lines = line(error).repeat(2);
+        write(&dir, "kube-proxy/kube-proxy.log", |text| {
+            text.to_owned() + &lines
+        });
+        let path = dir.path().to_str().unwrap();
+        let ran = crate::support::kpx(&["--from", path, "doctor", "KP21", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let found = report["findings"][0].to_string();
+        assert!(found.contains(fix), "{found}");
+        let message = report["findings"][0]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+        assert!(!message.contains("resourceVersion"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_no_other_check_names_has_its_cause_from_why() {
+    let all = findings(&copy("more-07-endpoints-without-node-name")).await;
+    let is_it = |(id, severity, text): &(String, String, String)| {
+        id == "SV01" && severity == "error" && text.contains("does not name the nodes")
+    };
+    assert!(all.iter().any(is_it), "{all:?}");
+    // What another check names is not said twice.
+    let all = findings(&copy("rules-03-firewalld-forward-reject")).await;
+    assert!(all.iter().all(|(id, ..)| id != "SV01"), "{all:?}");
+}
