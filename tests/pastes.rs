@@ -10,6 +10,7 @@ use std::io::Write as _;
 use crate::support::{kpx, root};
 
 mod alone;
+mod answers;
 
 fn sample(name: &str) -> String {
     root()

@@ -47,7 +47,9 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             .links()
             .map(|all| all.all.iter().any(|l| l.name == DUMMY));
         let mode = joined.relevant.current();
+        let in_part = joined.node.evidence().missing_part(Item::Addresses);
         gaps.note(match (link, mode) {
+            (Ok(false) | Err(_), _) if in_part.is_some() => format!("{DUMMY} is not shown"),
             (Ok(true), _) => format!("{DUMMY} has no address"),
             (_, Some(Mode::Ipvs)) => {
                 format!("{DUMMY} is missing or has no address, although the mode is ipvs")

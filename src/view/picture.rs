@@ -459,6 +459,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         Fault::Stopped { .. } => hop.map_or(Stage::Forward, stage_of_hop),
         Fault::Stale { .. } | Fault::TableFull { .. } => Stage::Enter,
         Fault::NoBackend { .. }
+        | Fault::NoEndpoints
         | Fault::Untranslated { .. }
         | Fault::NothingListens { .. }
         | Fault::NotOnLoopback { .. }

@@ -10,6 +10,7 @@ use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::{Datum, Element, Set, Verdict};
 use kpx_node::backend::nftables::print;
 use kpx_node::backend::software::set_purpose;
+use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::software::{Maker, maker_of_set};
 use kpx_node::owner::{NftName, Owners, PortName};
@@ -41,7 +42,11 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let mut rows = of_nftables(joined, gaps);
     rows.extend(of_ipset(joined, gaps));
     if rows.is_empty() && joined.query.name.is_none() {
-        gaps.note("this node has no IP sets; only ipvs mode creates them".to_owned());
+        let in_part = joined.node.evidence().missing_part(Item::Ipset);
+        gaps.note(match in_part {
+            Some(_) => "no IP set is shown completely".to_owned(),
+            None => "this node has no IP sets; only ipvs mode creates them".to_owned(),
+        });
     }
     rows.sort_by(|a, b| (&a.set, a.family).cmp(&(&b.set, b.family)));
     rows

@@ -89,7 +89,7 @@ const ROWS: &[(&str, &[Output])] = &[
     ),
     ("`lsmod`", &[Sample("59-lsmod.txt")]),
     (
-        "`sysctl -a`",
+        "`sysctl -a`, `sysctl -n NAME`, `cat /proc/sys/…`",
         &[Recorded("sysctl -a", "seed-iptables", "node/sysctl.txt")],
     ),
     (
@@ -147,6 +147,13 @@ const ROWS: &[(&str, &[Output])] = &[
         &[Text(
             "$ kubectl describe node node1\nName:               node1\nRoles:              control-plane\nAddresses:\n  InternalIP:  192.0.2.10\n\
              System Info:\n  Kubelet Version:            v1.33.1\nPodCIDR:                      10.244.0.0/24\nPodCIDRs:                     10.244.0.0/24\n",
+        )],
+    ),
+    (
+        "`cilium-dbg service list`, `bpf lb list`",
+        &[Text(
+            "$ cilium-dbg service list\nID   Frontend            Service Type   Backend\n\
+             1    10.96.0.1:443/TCP   ClusterIP      1 => 192.0.2.10:6443/TCP (active)\n",
         )],
     ),
     (

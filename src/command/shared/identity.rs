@@ -39,6 +39,11 @@ pub(in crate::command) async fn refuse_other_bundle(
     if !acts(command) || reads_several(command) {
         return Ok(());
     }
+    // Input of other tools has the names of its nodes itself.
+    let foreign = session.source.foreign();
+    if foreign.is_some_and(|all| all.nodes.iter().any(|node| node.name == name)) {
+        return Ok(());
+    }
     let evidence = session.gather(OF_BUNDLE).await?;
     // In a bundle of all nodes, the name selects one.
     if evidence.is_one_of_all() {

@@ -32,6 +32,8 @@ pub(in crate::command) enum Parts {
     /// None: each is a gap.
     #[default]
     None,
+    /// kube-proxy's configuration, as far as its rules show it.
+    Settings,
     /// What tells what is missing from what does not exist.
     Marked,
     /// All of it, to show it.
@@ -72,6 +74,7 @@ impl Parts {
     const fn of(cli: &Cli) -> Self {
         match cli.command {
             _ if cli.global.from.is_empty() => Self::None,
+            Command::Diff(_) => Self::Settings,
             Command::Trace(_) | Command::Why(_) => Self::Marked,
             Command::Show(_) | Command::Snapshot(_) => Self::All,
             _ => Self::None,
@@ -82,6 +85,7 @@ impl Parts {
     pub(super) fn in_evidence(self, evidence: &Evidence) -> Evidence {
         match self {
             Self::None => evidence.clone(),
+            Self::Settings => evidence.with_settings(),
             Self::Marked => evidence.with_parts(),
             Self::All => evidence.with_all_parts(),
         }

@@ -8,6 +8,7 @@ use crate::view::{Gaps, Joined, Query, View, addresses, ipvs, sets, tree};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::software::hashed;
+use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::owner::{Owner, Owners};
 
@@ -107,9 +108,12 @@ pub(super) fn parts(joined: Joined<'_, '_>, name: &str, gaps: &mut Gaps) -> Opti
             let roots = tree::tree(of(View::Chains), &mut own).unwrap_or_default();
             let is_nft = mode == Mode::Nftables;
             let ours = roots.iter().filter(|root| is_of_nft(root) == is_nft);
+            let evidence = joined.node.evidence();
+            let mut listed = [Item::Services, Item::EndpointSlices].into_iter();
+            let shows_all = listed.all(|item| evidence.missing_part(item).is_none());
             for root in ours {
                 add(&mut parts, dispatch(root));
-                chains(joined.owners, root, &mut parts);
+                chains(joined.owners, shows_all, root, &mut parts);
             }
             // Chains after what leads to them.
             parts.sort_by_key(|part| (part.family, part.kind == Kind::Chain));
@@ -165,8 +169,8 @@ fn dispatch(root: &Node) -> Part {
     }
 }
 
-/// Adds the Service's own chains below `node`.
-fn chains(owners: &Owners, node: &Node, parts: &mut Vec<Part>) {
+/// Adds the Service's own chains below `node`; `shows_all` unless endpoints may exist that are not shown.
+fn chains(owners: &Owners, shows_all: bool, node: &Node, parts: &mut Vec<Part>) {
     if let Some(name) = &node.leads_to
         && let Some(does) = does(name)
     {
@@ -180,7 +184,7 @@ fn chains(owners: &Owners, node: &Node, parts: &mut Vec<Part>) {
             Owner::Endpoint(_, endpoint) => Some(endpoint.addr.to_string()),
             _ => None,
         };
-        let is_gone = does == Does::Translates && matches!(owner, Owner::Gone(_));
+        let is_gone = shows_all && does == Does::Translates && matches!(owner, Owner::Gone(_));
         let table = node.at.split(' ').next().unwrap_or_default();
         let part = Part {
             family: node.family,
@@ -196,7 +200,7 @@ fn chains(owners: &Owners, node: &Node, parts: &mut Vec<Part>) {
         add(parts, part);
     }
     for child in &node.children {
-        chains(owners, child, parts);
+        chains(owners, shows_all, child, parts);
     }
 }
 

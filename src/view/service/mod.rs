@@ -12,6 +12,7 @@ use super::services::Row;
 use super::{Gaps, Joined, View, affinity, conntrack, nodeports};
 use assessed::Assessed;
 use kpx_node::cluster::Service;
+use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::owner::{EndpointState, PortName};
 
@@ -50,8 +51,11 @@ pub(crate) struct Spec {
     pub(crate) traffic_distribution: Option<String>,
     /// Prefixes of the clients that the load balancer lets in; empty for all.
     pub(crate) source_ranges: Vec<String>,
-    /// Labels of its pods; `null` if its endpoints are managed by hand.
+    /// Labels of its pods; `null` if its endpoints are managed by hand, or if a text does not show them.
     pub(crate) selector: Option<BTreeMap<String, String>>,
+    /// Whether the object may have fields that are not shown.
+    #[serde(skip)]
+    pub(crate) in_part: bool,
 }
 
 /// An endpoint of the Service.
@@ -101,7 +105,12 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
     } else {
         Vec::new()
     };
-    let spec = service.map(Spec::of);
+    let in_part = joined
+        .node
+        .evidence()
+        .missing_part(Item::Services)
+        .is_some();
+    let spec = service.map(|service| Spec::of(service, in_part));
     let is_sticky = spec
         .as_ref()
         .is_some_and(|of| of.affinity_seconds.is_some());
@@ -130,7 +139,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
 }
 
 impl Spec {
-    fn of(service: &Service) -> Self {
+    fn of(service: &Service, in_part: bool) -> Self {
         let spec = &service.spec;
         let cluster = || "Cluster".to_owned();
         let is_reached = matches!(spec.kind.as_str(), "NodePort" | "LoadBalancer")
@@ -143,6 +152,7 @@ impl Spec {
             traffic_distribution: spec.traffic_distribution.clone(),
             source_ranges: spec.load_balancer_source_ranges.clone(),
             selector: spec.selector.clone(),
+            in_part,
         }
     }
 }

@@ -24,6 +24,7 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::backend::{self, Mode};
+use kpx_node::cluster::EndpointSlice;
 use kpx_node::desired::{DesiredState, FamilyState};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
@@ -102,6 +103,10 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
         node.desired(mode)
     });
     let mut diff = against(node, desired?, families);
+    let is_pasted = node.evidence().missing_part(Item::ProxyConfig).is_some();
+    if is_pasted && !diff.changes.is_empty() {
+        diff = fitting(node, mode, families, diff)?;
+    }
     let modes = node.modes();
     if modes.current() == Some(mode) {
         diff.leftovers = modes.leftovers;
@@ -109,6 +114,27 @@ pub fn compare(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
             .retain(|left| left.family.is_none_or(|family| families.contains(&family)));
     }
     Ok(diff)
+}
+
+/// Returns the difference from the rules of the release that the rules of `node` fit best, where nothing else shows the release:
+/// `newest` unless an older one fits better.
+fn fitting(
+    node: &NodeSnapshot<'_>,
+    mode: Mode,
+    families: &[Family],
+    newest: Diff,
+) -> Result<Diff, Gap> {
+    let (services, slices) = (node.services()?, node.slices()?);
+    let mut best = newest;
+    for basis in node.basis(mode)?.of_other_releases() {
+        let other = against(node, &basis.desired(services, slices), families);
+        // Where less can be compared, less differs.
+        let is_as_whole = other.unknown.len() <= best.unknown.len();
+        if is_as_whole && other.changes.len() < best.changes.len() {
+            best = other;
+        }
+    }
+    Ok(best)
 }
 
 /// Compares the live state of `node` with `desired`, for `families`; leftovers of other modes are not looked for.
@@ -202,9 +228,39 @@ impl Diff {
         if !part.changes.is_empty() && state.has_zone_hints() {
             part = Self::zone(node, desired, family, part);
         }
+        part.drop_zoned(node, desired);
         self.changes.append(&mut part.changes);
         self.unknown.append(&mut part.unknown);
         self.notes.append(&mut part.notes);
+    }
+
+    /// Removes the changes of Services whose endpoints depend on the zone of a Node that was not read.
+    fn drop_zoned(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+        let Err(gap) = node.nodes() else {
+            return;
+        };
+        let slices = node.slices().into_iter().flatten();
+        let hinted = slices.filter(|slice| slice.endpoints.iter().any(|of| of.hints.is_some()));
+        let zoned: Vec<String> = hinted
+            .filter_map(EndpointSlice::service)
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        let before = self.changes.len();
+        self.changes.retain(|change| {
+            let name = change.service.as_ref().and_then(|of| of.split(':').next());
+            !name.is_some_and(|name| zoned.iter().any(|of| of == name))
+        });
+        if self.changes.len() < before {
+            let what = format!(
+                "endpoints with hints for zones, of which node {} has one",
+                desired.node
+            );
+            self.unknown.push(Unknown {
+                what,
+                layers: &Layer::ALL,
+                gap,
+            });
+        }
     }
 
     /// Explains changes by a kube-proxy that did not see its Node's zone before its first sync, and reads it only with the

@@ -24,7 +24,10 @@ impl Judge<'_> {
             Ok(bpf) => bpf,
             Err(gap) if is_of_old(&gap) => return None,
             // Without one of its links, there is no such proxy.
-            Err(gap) if self.has_links_of_proxy() => return Some(unread(gap)),
+            // A text that shows such a proxy's Services does not show its programs.
+            Err(gap) if self.has_links_of_proxy() || matches!(gap, Gap::Partial(..)) => {
+                return Some(unread(gap));
+            }
             Err(_) => return None,
         };
         self.at_socket(bpf, question)

@@ -21,6 +21,8 @@ pub enum Fault {
         /// How it ends, in words.
         reason: String,
     },
+    /// The rules were not read, and the Service has no endpoint to which any could lead.
+    NoEndpoints,
     /// A program of a service proxy refuses `connect()` with `EPERM`: its map has no backend.
     NoBackend {
         /// The Service address.
@@ -272,9 +274,10 @@ impl Fault {
                     Fate::Lost
                 }
             }
-            Self::NoBackend { .. } | Self::NothingListens { .. } | Self::NotOnLoopback { .. } => {
-                Fate::Refused
-            }
+            Self::NoBackend { .. }
+            | Self::NoEndpoints
+            | Self::NothingListens { .. }
+            | Self::NotOnLoopback { .. } => Fate::Refused,
             Self::OtherProgram { .. }
             | Self::NoEndpoint {
                 holder: Some(_), ..
@@ -332,6 +335,9 @@ impl fmt::Display for Fault {
                 f,
                 "program {program} refuses connect() with EPERM: its map has no backend for {address}"
             ),
+            Self::NoEndpoints => {
+                f.write_str("the Service has no endpoint to which any rule could lead")
+            }
             Self::NotForwarded { key } => write!(f, "{key} is 0, so the node forwards no packets"),
             Self::Untranslated {
                 address,

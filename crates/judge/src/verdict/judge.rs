@@ -14,11 +14,13 @@ use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
+use crate::trace::mismatch::usable;
 use crate::trace::route::Router;
 use crate::trace::sources::{Likely, Source};
 use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
+use kpx_node::cluster::EndpointSlice;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
@@ -172,6 +174,18 @@ impl<'n> Judge<'n> {
     }
 
     pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let fault = self.fault_of(question, outcome)?;
+        let is_open = fault.fate() == Fate::Unknown;
+        let lacks =
+            |port: &&Port| lacks_endpoints(self.node, port, Family::of(question.flow.destination));
+        match question.port.filter(lacks) {
+            // Whatever is unknown, it leads to no endpoint.
+            Some(_) if is_open => Some(Fault::NoEndpoints),
+            _ => Some(fault),
+        }
+    }
+
+    fn fault_of(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if let Some(fault) = self.by_proxy(question, outcome) {
             return Some(fault);
         }
@@ -225,11 +239,11 @@ impl<'n> Judge<'n> {
                 });
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
-                    Some(fault) if fault.may_be_unread() && self.lacks_own[index(question)] => {
-                        self.unread(question).map(Fault::Unknown).or(Some(fault))
+                    Some(fault) if fault.may_be_unread() && self.lacks_own(question, &fault) => {
+                        self.unread_of(question).map(Fault::Unknown).or(Some(fault))
                     }
                     Some(fault) => Some(fault),
-                    None => self.unread(question).map(Fault::Unknown),
+                    None => self.unread_of(question).map(Fault::Unknown),
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
                 .or_else(|| self.unsure_ipsec(question, outcome))
@@ -241,9 +255,25 @@ impl<'n> Judge<'n> {
         }
     }
 
+    /// Returns which rules of `family` may exist and are not read.
+    pub fn unread(&self, family: Family) -> Option<&Missing> {
+        self.unread[usize::from(family == Family::V6)].as_ref()
+    }
+
     /// Returns which rules may exist and are not read.
-    fn unread(&self, question: Question<'_>) -> Option<Missing> {
+    fn unread_of(&self, question: Question<'_>) -> Option<Missing> {
         self.unread[index(question)].clone()
+    }
+
+    /// Returns whether what was not read of kube-proxy's may avert `fault`. In mode ipvs, no rule translates packets to Services.
+    fn lacks_own(&self, question: Question<'_>, fault: &Fault) -> bool {
+        let node = self.node;
+        match fault {
+            Fault::Untranslated { .. } if node.configured_mode().ok() == Some(Mode::Ipvs) => {
+                node.ipvs().is_err() || node.addresses().is_err()
+            }
+            _ => self.lacks_own[index(question)],
+        }
     }
 
     /// Returns whether `outcome` ends at this node itself.
@@ -441,6 +471,30 @@ impl<'n> Judge<'n> {
             Entry::Outside
         }
     }
+}
+
+/// Returns whether `port` of a Service is known to have no usable endpoint of `family`.
+pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> bool {
+    let Ok(slices) = node.slices() else {
+        return false;
+    };
+    // A kube-proxy that is not strict reads these as addresses of IPv4.
+    let is_mapped =
+        |at: &SocketAddr| matches!(at.ip(), IpAddr::V6(addr) if addr.to_ipv4_mapped().is_some());
+    let is_nobody = port.name.name.is_empty();
+    if is_nobody
+        || usable(port, family).next().is_some()
+        || port.endpoints.iter().any(|of| is_mapped(&of.addr))
+    {
+        return false;
+    }
+    // Slices of other Services say nothing of this one.
+    let is_its = |slice: &EndpointSlice| {
+        slice.service() == Some((&*port.name.namespace, &*port.name.name))
+            && (slice.address_type == family.to_string() || slice.endpoints.is_empty())
+    };
+    let in_part = node.evidence().missing_part(Item::EndpointSlices);
+    in_part.is_none() || slices.iter().any(is_its)
 }
 
 /// Returns whether an item is missing that a bundle may be too old for, or the node has nothing of.

@@ -43,7 +43,7 @@ pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
-pub use judge::{Judge, MOST_TRACKED, Question, TRACKED};
+pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
 pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{Lack, Objects, lack, last_change, slices_of, usable};
+use super::endpoints::{Compared, Lack, Objects, lack, last_change, slices_of, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
@@ -90,6 +90,10 @@ impl Look<'_> {
         cell: &Cell,
         known: &mut Vec<Sets>,
     ) -> (Vec<Blame>, Vec<Vec<Repair>>) {
+        if cell.verdict.faults() == [&Fault::NoEndpoints] {
+            let cause = self.lacking(service, target.port, target.family());
+            return (vec![cause], Vec::new());
+        }
         let sets = self.search(service, target.port, cell, known);
         if sets.is_empty() {
             return (self.without_repair(service, target, cell), Vec::new());
@@ -505,12 +509,22 @@ impl Look<'_> {
         let in_part = self.node.evidence().part(Item::Services).is_some();
         let lack = match lack {
             Lack::NoSelector if in_part => Lack::SelectorUnread,
+            Lack::NoPods {
+                selector,
+                compared: Compared::All,
+            } if self.are_states_unread(service) => Lack::StatesUnread { selector },
             known => known,
         };
         Blame {
             since,
             ..Blame::breaks(Cause::NoEndpoints { lack })
         }
+    }
+
+    /// Returns whether the slices of `service` are made of a table or a description, which leave out endpoints that are not ready.
+    fn are_states_unread(&self, service: &Service) -> bool {
+        let in_part = self.node.evidence().part(Item::EndpointSlices).is_some();
+        in_part && slices_of(service, self.slices).all(|slice| slice.metadata.uid.is_empty())
     }
 
     fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {

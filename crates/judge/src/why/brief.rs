@@ -59,6 +59,7 @@ impl Cause {
                 Lack::Unlisted { .. } => "the EndpointSlice is empty",
                 Lack::Headless { .. } => "the EndpointSlice is one of a headless Service",
                 Lack::SelectorUnread => "no endpoint",
+                Lack::StatesUnread { .. } => "no ready endpoint",
                 Lack::NoSelector => "no selector and no EndpointSlice",
                 Lack::NotReady { .. } => "no endpoint is ready",
                 Lack::Terminating { .. } => "all endpoints are terminating",

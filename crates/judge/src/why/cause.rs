@@ -926,6 +926,9 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
         Lack::SelectorUnread => format!(
             "{subject} has no endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
         ),
+        Lack::StatesUnread { selector } => format!(
+            "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown"
+        ),
         Lack::NoSelector => format!(
             "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"
         ),

@@ -56,6 +56,11 @@ pub enum Lack {
     NoSelector,
     /// The endpoints are none, and the selector is not shown: of a table.
     SelectorUnread,
+    /// No endpoint is shown, in a form that does not show those that are not ready.
+    StatesUnread {
+        /// The selector, as `kubectl -l` takes it.
+        selector: String,
+    },
     /// The endpoints exist, but none is ready.
     NotReady {
         /// Pods or addresses.

@@ -247,6 +247,10 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                 slices.join(" ")
             )),
         ),
+        Lack::StatesUnread { selector } => (
+            "Start the pods, find out why they are not ready, or correct the selector.",
+            pods(&format!("get pods -l {selector}")),
+        ),
         Lack::SelectorUnread => (
             "Look at the selector, and at the pods that it matches.",
             pods(&format!("get service {name} -o yaml")),

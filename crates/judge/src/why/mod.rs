@@ -74,8 +74,6 @@ pub struct Look<'n> {
     families: Vec<Family>,
     services: &'n [Service],
     slices: &'n [EndpointSlice],
-    /// Whether the slices are known: without them, a Service does not lack endpoints.
-    knows_slices: bool,
     worlds: [World<'n, 'n>; 2],
     judge: Judge<'n>,
     diff: Result<Diff, Gap>,
@@ -140,10 +138,7 @@ impl<'n> Look<'n> {
     ) -> Result<Self, Unanswered> {
         let services = node.services().map_err(Unanswered::Objects)?;
         // Without the slices, what the rules do is a question still.
-        let (slices, knows_slices) = match node.slices() {
-            Ok(all) => (all.as_slice(), true),
-            Err(_) => (&[][..], false),
-        };
+        let slices = node.slices().map_or(&[][..], Vec::as_slice);
         // What is shown in part cannot be compared.
         let compared = [
             Item::Services,
@@ -164,7 +159,6 @@ impl<'n> Look<'n> {
             families: families.to_vec(),
             services,
             slices,
-            knows_slices,
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             judge: Judge::new(node),
             diff,
@@ -505,7 +499,7 @@ impl<'n> Look<'n> {
 
     /// Returns whether `port` is known to have no usable endpoint of `family`.
     fn lacks_endpoints(&self, port: &Port, family: Family) -> bool {
-        self.knows_slices && endpoints::usable(port, family).next().is_none()
+        verdict::lacks_endpoints(self.node, port, family)
     }
 
     /// Returns the ports that are asked for.
@@ -658,6 +652,15 @@ impl<'n> Look<'n> {
             answer.unknown.push(
                 "no pod network is set up on this node: routes to pods were not checked".to_owned(),
             );
+        }
+        for family in &self.families {
+            // Where a connection surely fails, it does so by what is read.
+            let unread = self.judge.unread(*family).map(ToString::to_string);
+            let lacking = unread.filter(|unread| {
+                let mut named = answer.unknown.iter();
+                !named.any(|of| of.ends_with(unread.as_str()))
+            });
+            answer.unknown.extend(lacking);
         }
         if let Err(gap) = self.node.conntrack() {
             answer.unknown.push(format!("tracked connections: {gap}"));

@@ -40,6 +40,8 @@ enum Parts {
     /// None: each is a gap.
     #[default]
     None,
+    /// kube-proxy's configuration, as far as its rules show it.
+    Settings,
     /// Those whose text or readers say what is missing.
     Marked,
     /// All, to show them.
@@ -54,6 +56,7 @@ const MARKED: &[Item] = &[
     Item::EndpointSlices,
     Item::Nodes,
     Item::Pods,
+    Item::ProxyConfig,
 ];
 
 /// Text of each item of a node, or the reason why it is missing. Copies share the text.
@@ -96,6 +99,12 @@ impl Evidence {
     #[must_use]
     pub fn with_all_parts(&self) -> Self {
         self.taking(Parts::All)
+    }
+
+    /// Returns a copy in which kube-proxy's configuration is read as far as its rules show it.
+    #[must_use]
+    pub fn with_settings(&self) -> Self {
+        self.taking(Parts::Settings)
     }
 
     fn taking(&self, parts: Parts) -> Self {
@@ -236,6 +245,7 @@ impl Evidence {
     fn hides(&self, item: Item) -> bool {
         let takes = match self.parts {
             Parts::None => false,
+            Parts::Settings => item == Item::ProxyConfig,
             Parts::Marked => item.is_iptables() || MARKED.contains(&item),
             Parts::All => true,
         };

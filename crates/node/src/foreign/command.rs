@@ -1,5 +1,8 @@
 //! Command lines in pasted text: which tool ran, on what, and whether its output is only a part.
 
+use std::fmt;
+
+use crate::evidence::Item;
 use crate::net::Family;
 
 /// A command of a known tool.
@@ -22,7 +25,7 @@ const HOST_PODS: &[&str] = &[
     "kube-proxy",
     "calico-node",
     "canal",
-    "cilium-",
+    "cilium",
     "kube-flannel",
     "kube-router",
     "weave-net",
@@ -120,6 +123,8 @@ const TOOLS: &[&str] = &[
     "tc",
     "crictl",
     "docker",
+    "cilium",
+    "cilium-dbg",
 ];
 
 fn is_tool(name: &str) -> bool {
@@ -235,6 +240,54 @@ impl Command {
         })
     }
 
+    /// Returns the item of a node that the output is of, if it is of one.
+    pub(super) fn item(&self) -> Option<Item> {
+        // `ip` takes the beginnings of its words.
+        let object = self.args.iter().find(|arg| !arg.starts_with('-'));
+        let is = |word: &str| object.is_some_and(|object| word.starts_with(object.as_str()));
+        Some(match self.program.as_str() {
+            _ if self.iptables().is_some() => Item::iptables(self.family().unwrap_or(Family::V4)),
+            "ipvsadm" => Item::IpvsSave,
+            "ipset" => Item::Ipset,
+            "nft" => Item::Nft,
+            "netstat" if self.flag('r', "--route") => Item::Routes,
+            "ss" | "netstat" => Item::Sockets,
+            "conntrack" if self.flag('S', "--stats") => Item::ConntrackStat,
+            "conntrack" => Item::Conntrack,
+            "sysctl" => Item::Sysctl,
+            "lsmod" => Item::Modules,
+            "ifconfig" => Item::Addresses,
+            "route" => Item::Routes,
+            "ip" if is("address") => Item::Addresses,
+            "ip" if is("link") => Item::Links,
+            "ip" if is("route") => Item::Routes,
+            "ip" if is("rule") => Item::Rules,
+            _ => return None,
+        })
+    }
+
+    /// Returns whether it prints objects of the cluster.
+    pub(super) fn is_read(&self) -> bool {
+        let shows = ["get", "describe", "logs"]
+            .iter()
+            .any(|verb| self.has(verb));
+        ["kubectl", "oc"].contains(&self.program.as_str()) && shows
+    }
+
+    /// Returns whether it shows anything about a node that kpx does not read.
+    pub(super) fn is_of_node(&self) -> bool {
+        let programs = [
+            "crictl",
+            "docker",
+            "bridge",
+            "tc",
+            "cilium",
+            "cilium-dbg",
+            "tcpdump",
+        ];
+        programs.contains(&self.program.as_str())
+    }
+
     /// Returns whether the arguments have `word`.
     pub(super) fn has(&self, word: &str) -> bool {
         self.args.iter().any(|arg| arg == word)
@@ -329,6 +382,13 @@ impl Command {
     }
 }
 
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program)?;
+        self.args.iter().try_for_each(|arg| write!(f, " {arg}"))
+    }
+}
+
 /// Returns the last part of a path.
 fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
@@ -356,6 +416,21 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
         return Some(Prompt {
             host: Some(host.to_owned()),
             command: None,
+        });
+    }
+    // The title of `watch`, with the host and the time at its right edge.
+    if let Some((every, rest)) = line.split_once("s: ")
+        && every
+            .strip_prefix("Every ")
+            .is_some_and(|seconds| seconds.parse::<f64>().is_ok())
+    {
+        let (text, host) = match rest.split_once("  ") {
+            Some((text, end)) => (text, end.split(':').next().map(str::trim)),
+            None => (rest, None),
+        };
+        return Command::parse(text).map(|command| Prompt {
+            host: host.filter(|host| is_host(host)).map(str::to_owned),
+            command: Some(command),
         });
     }
     // A bare path of a tool, or an output of `set -x`.
@@ -451,7 +526,7 @@ pub(super) fn prompt(line: &str) -> Option<Prompt> {
     None
 }
 
-fn is_host(name: &str) -> bool {
+pub(super) fn is_host(name: &str) -> bool {
     !name.is_empty()
         && name.len() < 254
         && name

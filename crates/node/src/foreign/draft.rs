@@ -150,6 +150,9 @@ impl Draft {
         let mut evidence = Evidence::default();
         let mut has = Vec::new();
         for (item, gap) in std::mem::take(&mut self.gaps) {
+            if item == Item::Bpf {
+                has.push("Cilium's front ends".to_owned());
+            }
             evidence.insert(item, Err(gap));
         }
         let has_rules = self.rules.values().any(|rules| !rules.is_empty());
@@ -162,6 +165,7 @@ impl Draft {
                 evidence.insert(Item::IpvsStats, Ok(stats));
             }
         } else if let Some(why) = self.servers.lost() {
+            has.push("virtual servers in part".to_owned());
             evidence.insert(Item::IpvsSave, Err(Gap::Partial(Item::IpvsSave, why)));
         }
         if let Some(text) = self.servers.timeout.take() {
@@ -179,7 +183,10 @@ impl Draft {
             has.push("connections of IPVS".to_owned());
         }
         if !self.sets.is_empty() {
-            has.push(number_of(self.sets.len() as u64, "IP set"));
+            has.push(match self.sets.len() {
+                0 => "IP sets in part".to_owned(),
+                count => number_of(count as u64, "IP set"),
+            });
             insert(&mut evidence, Item::Ipset, self.sets.text());
         }
         self.put_network(&mut evidence, &mut has);
@@ -204,6 +211,7 @@ impl Draft {
                     Item::Nft | Item::NftText => "nftables",
                     Item::KernelLog => "kernel log",
                     Item::KernelRelease => "kernel",
+                    Item::ProxyConfig => "kube-proxy's arguments",
                     _ => item.file(),
                 }
                 .to_owned(),

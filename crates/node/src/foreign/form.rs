@@ -49,7 +49,7 @@ pub(super) fn begins(lines: &[String]) -> Option<Form> {
         () if links::is_link(line) => Form::Links,
         () if links::is_ifconfig(line) => Form::Ifconfig,
         () if links::is_rule(line) => Form::Rules,
-        () if links::is_route_title(line) => Form::RouteTable,
+        () if links::is_route_title(line) || links::is_plain_route_row(line) => Form::RouteTable,
         () if links::is_brief(line) => Form::Brief,
         () if lists::is_tracked(line) => Form::Tracked,
         () if lists::is_counter(line) => Form::Counters,

@@ -1,6 +1,6 @@
 //! Addresses, links, routes and routing policy rules, from the texts of `ip`, `ifconfig` and `route`, as `ip -j` writes them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Map, Value, json};
 
@@ -238,63 +238,34 @@ fn scope_of(addr: IpAddr) -> &'static str {
     }
 }
 
-/// Returns whether `line` begins a link of `ifconfig`.
+/// Returns whether `line` begins a link of `ifconfig`, in any language.
 pub(super) fn is_ifconfig(line: &str) -> bool {
-    !line.starts_with(' ') && (line.contains(": flags=") || line.contains("Link encap:"))
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    // `Link encap:Ethernet  HWaddr …`, and its translations.
+    let is_old = || {
+        let of = |text: &str| text.contains("encap:") || text.contains("\u{5c01}\u{88c5}");
+        of(line) && name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains('=')
+    };
+    !line.starts_with(char::is_whitespace) && (line.contains(": flags=") || is_old())
 }
 
-/// Reads `ifconfig`, which shows one IPv4 address of each link.
+/// Reads `ifconfig`, which shows one IPv4 address of each link. Its words are translated, its values are not.
 pub(super) fn ifconfig(lines: &[String]) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for line in lines {
         if is_ifconfig(line) {
-            let name = line.split([':', ' ']).next().unwrap_or_default();
+            let name = line.split_whitespace().next().unwrap_or_default();
+            // `eth0:1` is a label.
+            let name = name.trim_end_matches(':').split(':').next();
             all.push(json!({"ifname": name, "addr_info": []}));
         }
         let words: Vec<&str> = line.split_whitespace().collect();
-        let after = |word: &str| {
-            let at = words.iter().position(|of| *of == word)?;
-            words.get(at + 1).copied()
-        };
-        let with = |start: &str| words.iter().find_map(|word| word.strip_prefix(start));
-        let four = match words.first() {
-            Some(&"inet") => after("inet")
-                .filter(|word| word.parse::<IpAddr>().is_ok())
-                .or_else(|| with("addr:")),
-            _ => None,
-        };
-        let mask = after("netmask").or_else(|| with("Mask:"));
-        let info = match (four, words.first()) {
-            (Some(addr), _) => {
-                let mask: Option<std::net::Ipv4Addr> = mask.and_then(|mask| mask.parse().ok());
-                let prefix = mask.map_or(32, |mask| mask.to_bits().leading_ones());
-                let scope = if addr.starts_with("127.") {
-                    "host"
-                } else {
-                    "global"
-                };
-                Some(json!({"family": "inet", "local": addr, "prefixlen": prefix, "scope": scope}))
-            }
-            (None, Some(&"inet6")) => {
-                let text = if words.get(1) == Some(&"addr:") {
-                    words.get(2)
-                } else {
-                    words.get(1)
-                };
-                let (addr, length) = text.map_or(("", None), |text| match text.split_once('/') {
-                    Some((addr, length)) => (addr, Some(length)),
-                    None => (*text, after("prefixlen")),
-                });
-                let length = length
-                    .and_then(|length| length.parse::<u8>().ok())
-                    .filter(|length| *length <= 128);
-                let addr = addr.parse::<IpAddr>().ok();
-                addr.zip(length).map(|(addr, length)| {
-                    let scope = if addr.is_loopback() { "host" } else { scope_of(addr) };
-                    json!({"family": "inet6", "local": addr.to_string(), "prefixlen": length, "scope": scope})
-                })
-            }
-            _ => None,
+        let of_inet = words.iter().take(2).find(|word| word.starts_with("inet"));
+        let info = match of_inet {
+            Some(word) if word.starts_with("inet6") => six(&words),
+            Some(_) => four(&words),
+            None => None,
         };
         let list = all
             .last_mut()
@@ -305,6 +276,48 @@ pub(super) fn ifconfig(lines: &[String]) -> Vec<Value> {
         }
     }
     all
+}
+
+/// Reads `inet 10.0.0.1  netmask 255.255.255.0` or `inet addr:10.0.0.1  Mask:255.255.255.0`.
+fn four(words: &[&str]) -> Option<Value> {
+    let value = |word: &&str| -> Option<Ipv4Addr> {
+        let text = word.rsplit([':', '\u{ff1a}']).next().unwrap_or(word);
+        text.parse().ok()
+    };
+    let mut values = words.iter().filter_map(value);
+    let addr = values.next()?;
+    // An address in between is the far end, or that of broadcasts: of the two, a mask has its ones first.
+    let is_mask = |addr: &Ipv4Addr| {
+        let bits = addr.to_bits();
+        bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() == 32
+    };
+    let masks: Vec<Ipv4Addr> = values.filter(|value| is_mask(value)).collect();
+    let prefix = masks
+        .last()
+        .map_or(32, |mask| mask.to_bits().leading_ones());
+    let scope = if addr.is_loopback() { "host" } else { "global" };
+    let local = addr.to_string();
+    Some(json!({"family": "inet", "local": local, "prefixlen": prefix, "scope": scope}))
+}
+
+/// Reads `inet6 fe80::1  prefixlen 64` or `inet6 addr: fe80::1/64`.
+fn six(words: &[&str]) -> Option<Value> {
+    let (at, addr, length) = words.iter().enumerate().find_map(|(at, word)| {
+        let (addr, length) = match word.split_once('/') {
+            Some((addr, length)) => (addr, Some(length)),
+            None => (*word, None),
+        };
+        Some((at, addr.parse::<Ipv6Addr>().ok()?, length))
+    })?;
+    let length = length.or_else(|| words.get(at + 2).copied());
+    let length: u8 = length?.parse().ok().filter(|length| *length <= 128)?;
+    let scope = if addr.is_loopback() {
+        "host"
+    } else {
+        scope_of(addr.into())
+    };
+    let local = addr.to_string();
+    Some(json!({"family": "inet6", "local": local, "prefixlen": length, "scope": scope}))
 }
 
 /// Types of routes that `ip route` writes first.
@@ -527,6 +540,16 @@ pub(super) fn is_route_title(line: &str) -> bool {
         || line.starts_with("Destination") && line.contains("Gateway") && line.contains("Genmask")
 }
 
+/// Returns whether `line` can only be a row of `route -n` or `netstat -rn`, whose titles are translated.
+pub(super) fn is_plain_route_row(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_flag = |c: char| "UGHDMRCA!Icn".contains(c);
+    matches!(words.as_slice(), [_, gateway, _, flags, _, _, _, _]
+        if flags.starts_with(['U', '!']) && flags.chars().all(is_flag)
+            && (*gateway == "*" || gateway.parse::<Ipv4Addr>().is_ok()))
+        && route_row(line).is_some()
+}
+
 /// Returns whether `line` is a row of `route -n`.
 pub(super) fn is_route_row(line: &str) -> bool {
     is_route_title(line) || route_row(line).is_some()
@@ -537,12 +560,12 @@ fn route_row(line: &str) -> Option<Map<String, Value>> {
     let [dst, gateway, mask, flags, .., dev] = words.as_slice() else {
         return None;
     };
-    let addr: std::net::Ipv4Addr = if *dst == "default" {
-        std::net::Ipv4Addr::UNSPECIFIED
+    let addr: Ipv4Addr = if *dst == "default" {
+        Ipv4Addr::UNSPECIFIED
     } else {
         dst.parse().ok()?
     };
-    let mask: std::net::Ipv4Addr = mask.parse().ok()?;
+    let mask: Ipv4Addr = mask.parse().ok()?;
     let prefix = mask.to_bits().leading_ones();
     let mut route = Map::new();
     route.insert(

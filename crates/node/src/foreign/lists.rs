@@ -94,7 +94,8 @@ fn socket(line: &str, given: Option<&str>) -> Option<String> {
         ] if number(recv) && number(send) => {
             let (host, port) = address(local)?;
             let is_tcp = proto.starts_with("tcp");
-            if is_tcp && rest.first() != Some(&"LISTEN") || !is_tcp && !peer.ends_with(":*") {
+            // The word for the state is translated in some languages; a socket with a peer does not listen.
+            if !peer.ends_with(":*") || is_tcp && rest.is_empty() {
                 return None;
             }
             let host = match host.as_str() {

@@ -6,6 +6,7 @@
 
 mod bundles;
 mod command;
+mod config;
 mod draft;
 mod extras;
 mod form;
@@ -14,6 +15,7 @@ mod kubectl;
 mod links;
 mod lists;
 mod minikube;
+mod prefixes;
 mod reader;
 mod rules;
 mod services;
@@ -21,6 +23,7 @@ mod sets;
 mod split;
 #[cfg(test)]
 mod tests;
+mod wraps;
 
 use crate::evidence::{Evidence, Item, Other};
 use crate::words::listed;

@@ -1,6 +1,7 @@
 //! Reads the outputs of commands, one after the other.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::command::Command;
 use super::draft::Draft;
 use super::form::{Form, begins};
 use super::split::{self, Section};
-use super::{Foreign, ForeignNode, kubectl, links, lists, minikube, rules};
+use super::{Foreign, ForeignNode, config, kubectl, links, lists, minikube, rules};
 use crate::evidence::{Gap, Item, Manifest};
 use crate::net::Family;
 use crate::words::number_of;
@@ -82,19 +83,30 @@ impl Reader {
             draft.gaps.insert(item, Gap::Failed(item, why));
             return;
         }
+        if let Some(command) = command {
+            if command.program.starts_with("cilium") {
+                return self.cilium(&host, command, &lines);
+            }
+            if self.values(&host, command, &lines) {
+                return;
+            }
+            if let Some(read) = config::of_arguments(&lines, command) {
+                let draft = self.nodes.entry(host).or_default();
+                draft.texts.entry(Item::ProxyConfig).or_insert(read);
+                return;
+            }
+        }
+        let mut any = false;
         let mut at = 0;
         while at < lines.len() {
             let line = lines[at].trim();
             if line.starts_with('{') || line.starts_with("[{") || line == "[" {
-                let text = lines[at..].join("\n");
-                let (end, others) = self.cluster.json(&text, command);
-                for other in others {
-                    self.other_json(&host, &other, command);
-                }
-                at += text[..end].matches('\n').count() + 1;
+                any = true;
+                at += self.json(&host, &lines[at..], command);
                 continue;
             }
             if let Some(pod) = logged_pod(line) {
+                any = true;
                 let log: Vec<&str> = lines[at + 1..]
                     .iter()
                     .map(String::as_str)
@@ -113,6 +125,7 @@ impl Reader {
                 at += 1;
                 continue;
             };
+            any = true;
             let start = at;
             let mut depth = braces(&lines[at]);
             at += 1;
@@ -144,6 +157,129 @@ impl Reader {
             }
             self.block(&host, form, &block, command);
         }
+        if let Some(command) = command.filter(|_| !any) {
+            self.unknown(&host, command, &lines);
+        }
+    }
+
+    /// Reads JSON at the start of `lines`; returns the number of lines that it takes.
+    fn json(&mut self, host: &str, lines: &[String], command: Option<&Command>) -> usize {
+        let text = lines.join("\n");
+        let (mut end, mut others) = self.cluster.json(&text, command);
+        let mut taken = text[..end].matches('\n').count() + 1;
+        if end == 0 {
+            // A terminal breaks strings, too, and nothing else of JSON minds the end of a line.
+            let whole = lines.concat();
+            (end, others) = self.cluster.json(&whole, command);
+            let mut length = 0;
+            let lengths = lines.iter().take_while(|line| {
+                length += line.len();
+                length < end
+            });
+            taken = lengths.count() + 1;
+        }
+        if end == 0 {
+            let what = command.map_or_else(|| "JSON".to_owned(), |of| format!("JSON of `{of}`"));
+            self.unread
+                .push(format!("{what} (it is cut, or not as it was printed)"));
+            // Its lines are none of another output.
+            let is_end = |line: &String| line.starts_with(['}', ']']);
+            taken = lines
+                .iter()
+                .position(is_end)
+                .map_or(lines.len(), |at| at + 1);
+        }
+        for other in others {
+            self.other_json(host, &other, command);
+        }
+        taken
+    }
+
+    /// Reads values without their names: of `cat FILE` for a file of `/proc/sys`, and of `sysctl -n`; returns whether they are.
+    fn values(&mut self, host: &str, command: &Command, lines: &[String]) -> bool {
+        let is_bare = command.program == "sysctl" && command.flag('n', "--values");
+        let names: Vec<&String> = match command.program.as_str() {
+            "cat" => command
+                .args
+                .iter()
+                .filter(|arg| arg.starts_with("/proc/sys/"))
+                .collect(),
+            "sysctl" if is_bare => command
+                .args
+                .iter()
+                .filter(|arg| !arg.starts_with('-'))
+                .collect(),
+            _ => return false,
+        };
+        let values: Vec<&String> = lines
+            .iter()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        if names.is_empty() || names.len() != values.len() {
+            return false;
+        }
+        let pairs = names.iter().zip(values);
+        let pairs: Vec<String> = pairs
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
+        if !pairs.iter().all(|pair| lists::is_setting(pair)) {
+            return false;
+        }
+        let draft = self.nodes.entry(host.to_owned()).or_default();
+        draft.put(Item::Sysctl, lists::settings(&pairs, Some(command)));
+        true
+    }
+
+    /// Reads Cilium's list of Services, which shows that its programs serve them and not the programs.
+    fn cilium(&mut self, host: &str, command: &Command, lines: &[String]) {
+        let is_list = command.has("list") && (command.has("service") || command.has("lb"));
+        let is_frontend = |line: &&String| {
+            let mut words = line.split_whitespace().take(2);
+            words.any(|word| {
+                word.split('/')
+                    .next()
+                    .unwrap_or(word)
+                    .parse::<SocketAddr>()
+                    .is_ok()
+            })
+        };
+        let count = lines.iter().filter(is_frontend).count();
+        if !is_list || count == 0 {
+            return self.unknown(host, command, lines);
+        }
+        let why = format!(
+            "`{command}` shows {} of Cilium, and not its programs",
+            number_of(count as u64, "front end")
+        );
+        let draft = self.nodes.entry(host.to_owned()).or_default();
+        draft.gaps.insert(Item::Bpf, Gap::Partial(Item::Bpf, why));
+    }
+
+    /// Names an output in no known form: an error in any language, or what kpx does not read.
+    fn unknown(&mut self, host: &str, command: &Command, lines: &[String]) {
+        let mut filled = lines
+            .iter()
+            .map(|line| line.trim())
+            .filter(|line| !line.is_empty());
+        let Some(first) = filled.next() else {
+            return;
+        };
+        if command.fragment.is_some() {
+            return;
+        }
+        if let Some(item) = command.item() {
+            let draft = self.nodes.entry(host.to_owned()).or_default();
+            draft
+                .gaps
+                .entry(item)
+                .or_insert_with(|| Gap::Failed(item, first.to_owned()));
+        } else if command.is_read() {
+            self.cluster.unknown(command, first);
+            self.unread.push(format!("`{command}` ({first})"));
+        } else if command.is_of_node() {
+            self.unread
+                .push(format!("`{command}` (kpx does not read it)"));
+        }
     }
 
     pub(super) fn block(
@@ -157,13 +293,23 @@ impl Reader {
         let partial = fragment.map(str::to_owned);
         match form {
             Form::Table => return self.cluster.table(lines, command),
-            Form::Description => return self.cluster.describe(lines),
+            Form::Description => {
+                if !self.cluster.describe(lines) {
+                    let name = lines[0].split_once(':').map_or("", |(_, name)| name.trim());
+                    self.unread.push(format!("the description of {name}"));
+                }
+                return;
+            }
             Form::Yaml => {
                 match kubectl::without_indentation(lines) {
                     Some(kind) => self.unread.push(format!(
                         "YAML of a {kind} (its indentation is lost; paste it as code, or name the file with another --from)"
                     )),
-                    None => drop(self.cluster.yaml(&lines.join("\n"), command)),
+                    None => {
+                        if let Err(why) = self.cluster.yaml(&lines.join("\n"), command) {
+                            self.unread.push(format!("YAML ({why})"));
+                        }
+                    }
                 }
                 return;
             }
@@ -234,11 +380,11 @@ impl Reader {
             Form::Counters => draft.put(Item::ConntrackStat, (lists::counters(lines), None)),
             Form::Nft => match lists::nft(lines, command) {
                 Ok(text) => draft.put(Item::NftText, (text, None)),
-                Err(why) => drop(
-                    draft
-                        .gaps
-                        .insert(Item::NftText, Gap::Partial(Item::NftText, why)),
-                ),
+                Err(why) => {
+                    for item in [Item::Nft, Item::NftText] {
+                        draft.gaps.insert(item, Gap::Partial(item, why.clone()));
+                    }
+                }
             },
             Form::Version => {
                 let text = lines[0].trim();
@@ -367,6 +513,13 @@ impl Reader {
                 has.push("kube-proxy's log".to_owned());
             }
             self.cluster.put(&mut evidence);
+            if !evidence.has(Item::ProxyConfig)
+                && let Some(config) = self.cluster.proxy_config(&name)
+            {
+                evidence.insert(Item::ProxyConfig, Ok(config));
+                has.push("kube-proxy's configuration".to_owned());
+            }
+            config::infer(&mut evidence);
             for (item, noun) in [
                 (Item::Services, "Service"),
                 (Item::EndpointSlices, "EndpointSlice"),
@@ -444,16 +597,6 @@ fn refused(command: &Command, lines: &[String]) -> Option<(Item, String)> {
     if !is_error || lines.iter().any(|line| rules::is_chain_line(line)) {
         return None;
     }
-    let item = match command.program.as_str() {
-        _ if command.iptables().is_some() => Item::iptables(command.family().unwrap_or(Family::V4)),
-        "ipvsadm" => Item::IpvsSave,
-        "ipset" => Item::Ipset,
-        "nft" => Item::NftText,
-        "ss" | "netstat" => Item::Sockets,
-        "conntrack" => Item::Conntrack,
-        "sysctl" => Item::Sysctl,
-        "lsmod" => Item::Modules,
-        _ => return None,
-    };
+    let item = command.item()?;
     Some((item, first.to_owned()))
 }

@@ -1,7 +1,9 @@
 //! Finds the outputs of commands in a pasted text.
 
 use super::command::{Command, prompt};
-use super::rules;
+use super::kubectl;
+use super::prefixes::{self, Line};
+use super::wraps;
 
 /// The output of one command, as far as it is shown.
 #[derive(Clone, Debug, Default)]
@@ -36,10 +38,18 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     let mut host: Option<String> = None;
     for line in clean(text) {
-        if let Some(prompt) = prompt(&line) {
+        let Line { text, host: marked } = line;
+        if marked.is_some() && marked != host {
+            host = marked;
+            sections.push(Section {
+                host: host.clone(),
+                ..Section::default()
+            });
+        }
+        if let Some(prompt) = prompt(&text) {
             if prompt.host.is_some() {
                 host.clone_from(&prompt.host);
-            } else if line.trim_start().starts_with('$') {
+            } else if text.trim_start().starts_with('$') {
                 // A bare prompt names no host.
                 host = None;
             }
@@ -49,70 +59,205 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
                 lines: Vec::new(),
             });
         } else if let Some(section) = sections.last_mut() {
-            section.lines.push(line);
+            section.lines.push(text);
         }
     }
     for section in &mut sections {
-        if section.lines.iter().any(|line| rules::is_chain_line(line)) {
-            section.lines = unwrapped(&section.lines);
-        }
+        let lines = without_pager(std::mem::take(&mut section.lines));
+        section.lines = wraps::unwrapped(outdented(lines));
     }
     sections.retain(|section| section.lines.iter().any(|line| !line.trim().is_empty()));
     sections
 }
 
-/// Returns the lines without what chats, mails and pages add.
-fn clean(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = text.replace('\r', "").lines().map(plain).collect();
-    for _ in 0..3 {
-        let filled = lines.iter().filter(|line| !line.trim().is_empty()).count();
-        let Some(mark) = ["> ", "| "].into_iter().find(|mark| {
-            let quoted = lines
-                .iter()
-                .filter(|line| line.starts_with(mark) || line.trim_end() == mark.trim_end())
-                .count();
-            filled > 2 && quoted * 10 > filled * 6
-        }) else {
+/// Returns the lines without what chats, mails, pages and logs add.
+fn clean(text: &str) -> Vec<Line> {
+    let text = if text.contains('\n') {
+        text.to_owned()
+    } else {
+        text.replace('\r', "\n")
+    };
+    let lines: Vec<String> = text.lines().map(plain).collect();
+    let lines = unfenced(unquoted(lines));
+    prefixes::without(without_gutter(&lines))
+}
+
+/// Takes the marks of quotes off, `>` of a mail and `|` of a page, of each level.
+fn unquoted(mut lines: Vec<String>) -> Vec<String> {
+    for _ in 0..8 {
+        let is_filled = |line: &&String| !line.trim().is_empty();
+        let filled = lines.iter().filter(is_filled).count();
+        let quoted = |mark: char| {
+            let is_quoted = |line: &&String| {
+                let mut chars = line.trim_start().chars();
+                // `|` stands alone: rules of tables have several.
+                chars.next() == Some(mark) && (mark == '>' || chars.next().is_none_or(|c| c == ' '))
+            };
+            lines.iter().filter(is_quoted).count()
+        };
+        let Some(mark) = ['>', '|']
+            .into_iter()
+            .find(|mark| filled > 2 && quoted(*mark) * 10 > filled * 6)
+        else {
             break;
         };
+        let is_blank = |line: &&String| {
+            let rest = line.trim_start().strip_prefix(mark);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let takes_blank = lines.iter().filter(is_blank).count() * 2 > quoted(mark);
         for line in &mut lines {
-            if let Some(rest) = line.strip_prefix(mark) {
+            if let Some(rest) = line.trim_start().strip_prefix(mark) {
+                let rest = rest
+                    .strip_prefix(' ')
+                    .filter(|_| takes_blank)
+                    .unwrap_or(rest);
                 *line = rest.to_owned();
-            } else if line.trim_end() == mark.trim_end() {
-                line.clear();
             }
         }
     }
-    let is_fence = |line: &String| {
-        let line = line.trim_start();
-        line.starts_with("```") || line.starts_with("~~~")
-    };
-    for line in lines.iter_mut().filter(|line| is_fence(line)) {
-        line.clear();
-    }
-    without_gutter(&lines)
+    lines
 }
 
-/// Takes colours, tags, entities and typography out of a line.
+/// Empties the lines of fences, and takes their indentation off what is between two.
+fn unfenced(mut lines: Vec<String>) -> Vec<String> {
+    let mut open: Option<(usize, &str)> = None;
+    for line in &mut lines {
+        let indent = indentation(line);
+        let mark = ["```", "~~~"]
+            .into_iter()
+            .find(|mark| line.trim_start().starts_with(mark));
+        match (mark, open) {
+            (Some(mark), None) => open = Some((indent, mark)),
+            (Some(mark), Some((_, before))) if mark == before => open = None,
+            (_, Some((depth, _))) => {
+                let taken = depth.min(indent);
+                line.drain(..taken);
+                continue;
+            }
+            (None, None) => continue,
+        }
+        line.clear();
+    }
+    lines
+}
+
+/// Returns the number of blanks that `line` begins with.
+fn indentation(line: &str) -> usize {
+    line.bytes().take_while(|byte| *byte == b' ').count()
+}
+
+/// Takes the indentation off outputs that a page indents as a whole.
+fn outdented(mut lines: Vec<String>) -> Vec<String> {
+    let (mut before, mut after_blank, mut taken) = (0, true, 0);
+    for line in &mut lines {
+        if line.trim().is_empty() {
+            after_blank = true;
+            continue;
+        }
+        let indent = indentation(line);
+        if indent < taken {
+            taken = 0;
+        }
+        let text = line.trim_start();
+        let begins = || {
+            kubectl::is_yaml(text)
+                || kubectl::is_title(text.trim_end())
+                || text.starts_with("Name:")
+                || text.trim_end() == "{"
+                || text.starts_with("table ")
+        };
+        if taken == 0 && after_blank && indent > before && begins() {
+            taken = indent;
+        }
+        (before, after_blank) = (indent, false);
+        line.drain(..taken);
+    }
+    lines
+}
+
+/// Drops what `less` and `more` write between the rows of an output. The last page of one that is left is cut.
+fn without_pager(lines: Vec<String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::with_capacity(lines.len());
+    let mut is_open = false;
+    for line in lines {
+        let line = match line.trim_start().strip_prefix("--More--") {
+            Some(rest) => {
+                let rest = rest.trim_start();
+                let inside = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+                is_open = true;
+                match inside {
+                    Some((_, rest)) => rest.trim_start().to_owned(),
+                    None => rest.to_owned(),
+                }
+            }
+            None => line,
+        };
+        let text = line.trim();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let is_page = || {
+            let number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+            let range = |text: &str| {
+                let ends = text.split_once('-');
+                ends.is_some_and(|(from, to)| number(from) && to.split('/').all(number))
+            };
+            words.first() == Some(&"lines") && words.get(1).is_some_and(|of| range(of))
+        };
+        if text.ends_with("(END)") && (text == "(END)" || is_page()) || text == "~" {
+            is_open = false;
+        } else if text == ":" || is_page() || text.starts_with("Manual page ") {
+            is_open = true;
+        } else if !text.is_empty() {
+            is_open = false;
+            kept.push(line);
+        } else {
+            kept.push(line);
+        }
+    }
+    if is_open {
+        kept.push("...".to_owned());
+    }
+    kept
+}
+
+/// Takes colours, titles of terminals, what was typed and deleted, tags, entities and typography out of a line.
 fn plain(line: &str) -> String {
+    // What a program wrote over is gone.
+    let line = line.trim_end_matches('\r');
+    let line = line
+        .rsplit('\r')
+        .find(|part| !part.trim().is_empty())
+        .unwrap_or_default();
     let mut new = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
-            '\u{1b}' => {
-                if chars.next_if_eq(&'[').is_some() {
+            '\u{1b}' => match chars.next() {
+                Some('[') => {
+                    let is_end = |c: &char| c.is_ascii_alphabetic() || *c == '~' || *c == '@';
+                    chars.by_ref().find(is_end);
+                }
+                Some(']') => {
+                    let mut before = ' ';
                     for c in chars.by_ref() {
-                        if c.is_ascii_alphabetic() {
+                        if c == '\u{7}' || before == '\u{1b}' && c == '\\' {
                             break;
                         }
+                        before = c;
                     }
                 }
-            }
-            '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}' => new.push(' '),
-            '\u{200b}' | '\u{feff}' => {}
-            '\u{201c}' | '\u{201d}' => new.push('"'),
-            '\u{2018}' | '\u{2019}' => new.push('\''),
+                Some('(' | ')') => drop(chars.next()),
+                _ => {}
+            },
+            '\u{8}' => drop(new.pop()),
+            '\u{a0}' | '\u{2002}'..='\u{200a}' | '\u{202f}' | '\u{3000}' => new.push(' '),
+            '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' => {}
+            '\t' => new.push(c),
+            c if c.is_control() => {}
+            '\u{201c}'..='\u{201f}' => new.push('"'),
+            '\u{2018}'..='\u{201b}' => new.push('\''),
             '\u{2026}' => new.push_str("..."),
+            '\u{2010}' | '\u{2011}' | '\u{2212}' => new.push('-'),
             '\u{2013}' | '\u{2014}' => {
                 // `–>` is `->`; a dash before a letter is `--`, and so is one that stands alone.
                 match chars.peek() {
@@ -123,23 +268,7 @@ fn plain(line: &str) -> String {
             c => new.push(c),
         }
     }
-    for tag in [
-        "<br>",
-        "<br/>",
-        "<br />",
-        "<pre>",
-        "</pre>",
-        "<code>",
-        "</code>",
-        "<p>",
-        "</p>",
-        "<details>",
-        "</details>",
-    ] {
-        if new.contains(tag) {
-            new = new.replace(tag, "");
-        }
-    }
+    let mut new = untagged(&new);
     if new.contains('&') {
         for (entity, c) in [
             ("&lt;", "<"),
@@ -152,6 +281,30 @@ fn plain(line: &str) -> String {
             new = new.replace(entity, c);
         }
     }
+    new
+}
+
+/// Takes the tags of a page out of a line, those with attributes, too.
+fn untagged(line: &str) -> String {
+    const TAGS: [&str; 10] = [
+        "br", "pre", "code", "p", "details", "summary", "span", "div", "b", "a",
+    ];
+    let mut new = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('<') {
+        new.push_str(before);
+        let name = after.strip_prefix('/').unwrap_or(after);
+        let end = name.find(|c: char| !c.is_ascii_alphanumeric());
+        let name = &name[..end.unwrap_or(name.len())];
+        match after.split_once('>') {
+            Some((inside, after)) if TAGS.contains(&name) && !inside.contains('<') => rest = after,
+            _ => {
+                new.push('<');
+                rest = after;
+            }
+        }
+    }
+    new.push_str(rest);
     new
 }
 
@@ -176,36 +329,4 @@ fn without_gutter(lines: &[String]) -> Vec<String> {
         at += 1;
     }
     kept
-}
-
-/// Joins the lines of a listing that a terminal broke.
-fn unwrapped(lines: &[String]) -> Vec<String> {
-    let width = lines
-        .iter()
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or_default();
-    let full = lines
-        .iter()
-        .filter(|line| line.chars().count() == width)
-        .count();
-    let breaks = full > 2
-        && width >= 60
-        && lines
-            .iter()
-            .any(|line| !line.trim().is_empty() && !rules::is_of_listing(line));
-    if !breaks {
-        return lines.to_vec();
-    }
-    let mut joined: Vec<String> = Vec::new();
-    let mut last = 0;
-    for line in lines {
-        let length = line.chars().count();
-        match joined.last_mut() {
-            Some(before) if last == width && !rules::starts_row(line) => before.push_str(line),
-            _ => joined.push(line.clone()),
-        }
-        last = length;
-    }
-    joined
 }

@@ -4,7 +4,7 @@ use super::{IptablesBackend, NodeSnapshot};
 use crate::backend::Mode;
 use crate::backend::iptables::model::Match;
 use crate::cluster::config::ProxyConfig;
-use crate::cluster::release::RECORDED;
+use crate::cluster::release::{OLDEST, RECORDED, Release};
 use crate::cluster::version::Version;
 use crate::cluster::{EndpointSlice, Node, Service};
 use crate::desired::{DesiredState, Facts, LinkAddress, Objects};
@@ -37,9 +37,21 @@ pub struct Basis {
     version: Version,
     facts: Facts,
     notes: Vec<String>,
+    /// Why the release is not known, if it is assumed.
+    assumed: Option<Gap>,
 }
 
 impl Basis {
+    /// Returns the same for the other releases that the kube-proxy may be of, the newest first: none if its release is known.
+    pub fn of_other_releases(&self) -> impl Iterator<Item = Self> {
+        let older = OLDEST.minor..self.version.minor;
+        let is_known = self.assumed.is_none();
+        older.rev().filter(move |_| !is_known).map(|minor| Self {
+            version: Version::new(self.version.major, minor, 0),
+            ..self.clone()
+        })
+    }
+
     /// Returns the desired state for `services` and their endpoints in `slices`.
     pub fn desired(&self, services: &[Service], slices: &[EndpointSlice]) -> DesiredState {
         let objects = Objects {
@@ -57,6 +69,13 @@ impl Basis {
             facts,
         );
         desired.notes.extend(self.notes.iter().cloned());
+        if let Some(gap) = &self.assumed {
+            let Version { major, minor, .. } = self.version;
+            desired.notes.push(format!(
+                "kube-proxy's version is unknown ({gap}): comparing with the rules of {}",
+                Release { major, minor }
+            ));
+        }
         desired
     }
 }
@@ -117,14 +136,12 @@ impl NodeSnapshot<'_> {
         let all = self.nodes().map_or(&[][..], Vec::as_slice);
         let node = all.iter().find(|node| node.metadata.name == name);
         let mut notes = Vec::new();
-        let version = match self.proxy_version(Some(&name)) {
-            Ok(known) => known.version,
-            Err(gap) => {
-                notes.push(format!(
-                    "kube-proxy's version is unknown ({gap}): comparing with the rules of {RECORDED}"
-                ));
-                RECORDED.first()
-            }
+        if let Some(why) = self.evidence.missing_part(Item::ProxyConfig) {
+            notes.push(format!("kube-proxy's configuration is assumed: {why}"));
+        }
+        let (version, assumed) = match self.proxy_version(Some(&name)) {
+            Ok(known) => (known.version, None),
+            Err(gap) => (RECORDED.first(), Some(gap)),
         };
         if node.is_none() {
             let zone = "its zone and addresses are unknown";
@@ -141,6 +158,7 @@ impl NodeSnapshot<'_> {
             name,
             version,
             notes,
+            assumed,
         })
     }
 

@@ -98,6 +98,7 @@ fn settings(spec: &Spec, page: &mut Page) {
             let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
             labels.collect::<Vec<_>>().join(",")
         }
+        None if spec.in_part => "not shown".to_owned(),
         None => "none: its endpoints are managed by hand".to_owned(),
     };
     page.hang("selector  ", "          ", &selector);

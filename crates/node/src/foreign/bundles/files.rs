@@ -467,6 +467,46 @@ pub(super) const FILES: &[(Tool, &str, What)] = &[
     ),
     (
         Tool::Cilium,
+        "cilium-bugtool-{node}/cmd/cilium-dbg-service-list.md",
+        Run("cilium-dbg service list"),
+    ),
+    (
+        Tool::Cilium,
+        "cilium-bugtool-{node}/cmd/cilium-dbg-bpf-lb-list.md",
+        Run("cilium-dbg bpf lb list"),
+    ),
+    (
+        Tool::Cilium,
+        "cilium-bugtool-{node}/cmd/cilium-service-list.md",
+        Run("cilium service list"),
+    ),
+    (
+        Tool::Cilium,
+        "cilium-bugtool-{node}/cmd/cilium-bpf-lb-list.md",
+        Run("cilium bpf lb list"),
+    ),
+    (
+        Tool::Cilium,
+        "cmd/cilium-dbg-service-list.md",
+        Run("cilium-dbg service list"),
+    ),
+    (
+        Tool::Cilium,
+        "cmd/cilium-dbg-bpf-lb-list.md",
+        Run("cilium-dbg bpf lb list"),
+    ),
+    (
+        Tool::Cilium,
+        "cmd/cilium-service-list.md",
+        Run("cilium service list"),
+    ),
+    (
+        Tool::Cilium,
+        "cmd/cilium-bpf-lb-list.md",
+        Run("cilium bpf lb list"),
+    ),
+    (
+        Tool::Cilium,
         "cilium-bugtool-{node}/cmd/ip-a.md",
         Run("ip a"),
     ),

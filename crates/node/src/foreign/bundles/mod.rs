@@ -100,7 +100,7 @@ impl Reader {
             let Some((node, what)) = found else {
                 continue;
             };
-            let node = node.map(node_name);
+            let node = node.map(node_name).filter(|name| !name.is_empty());
             let text = split::decode(&bytes);
             match what {
                 Name => own_name = text.split_whitespace().next().map(str::to_owned),
@@ -139,7 +139,7 @@ impl Reader {
                 Objects => {
                     let is_log = text.contains("==== START logs for container kube-proxy");
                     let any = if [".yaml", ".yml"].iter().any(|end| file.path.ends_with(end)) {
-                        self.cluster.yaml(&text, None)
+                        self.cluster.yaml(&text, None).is_ok()
                     } else {
                         self.cluster.json(&text, None).0 > 0
                     };
@@ -186,6 +186,9 @@ impl Reader {
             kind == Tool::MustGather || kind == Tool::Dump,
             matches!(kind, Tool::Cilium | Tool::Calico | Tool::Troubleshoot),
         );
+        if kind == Tool::Cilium {
+            self.name_agents();
+        }
         let of = identity(kind, name);
         let own_name = own_name.or_else(|| {
             of.clone()
@@ -204,7 +207,20 @@ impl Reader {
     }
 }
 
-/// Returns the name of a node, of the folder that is named after it: cilium-bugtool's has the pod's and a time.
+impl Reader {
+    /// Names the nodes of Cilium's agents: by their pods, or by the address that one Node has.
+    fn name_agents(&mut self) {
+        for (agent, draft) in std::mem::take(&mut self.nodes) {
+            let addresses = draft.addresses.iter().flat_map(|(all, _)| all);
+            let node = self.cluster.node_of(&agent);
+            let node = node.or_else(|| self.cluster.node_at(addresses));
+            let name = node.filter(|node| !self.nodes.contains_key(node));
+            self.nodes.insert(name.unwrap_or(agent), draft);
+        }
+    }
+}
+
+/// Returns the name of a node, of the folder that is named after it: cilium-bugtool's has the pod's and a time, or the time alone.
 fn node_name(folder: &str) -> String {
     let words: Vec<&str> = folder.rsplitn(3, '-').collect();
     match words.as_slice() {
@@ -213,6 +229,7 @@ fn node_name(folder: &str) -> String {
         {
             (*rest).to_owned()
         }
+        [time, date] if time.len() == 6 && date.len() == 8 => String::new(),
         _ => folder.to_owned(),
     }
 }

@@ -8,8 +8,8 @@ use super::Objects;
 use crate::evidence::Item;
 
 impl Objects {
-    /// Reads the description of one object: of a Service, an Endpoints or an EndpointSlice.
-    pub(in crate::foreign) fn describe(&mut self, lines: &[String]) {
+    /// Reads the description of one object: of a Service, an Endpoints, an EndpointSlice or a Node. Returns whether it is one of these.
+    pub(in crate::foreign) fn describe(&mut self, lines: &[String]) -> bool {
         let pairs: Vec<(&str, &str)> = lines
             .iter()
             .filter(|line| !line.starts_with(char::is_whitespace))
@@ -25,7 +25,7 @@ impl Objects {
         let (name, namespace) = match (get("Name"), get("Namespace")) {
             (Some(name), Some(namespace)) => (name, namespace),
             (Some(name), None) => return self.described_node(name, &get, lines),
-            _ => return,
+            _ => return false,
         };
         if get("AddressType").is_some() {
             self.described_slice(namespace, name, &get, lines);
@@ -35,7 +35,10 @@ impl Objects {
             self.described_service(namespace, name, &get, &pairs);
         } else if lines.iter().any(|line| line.starts_with("Subsets:")) {
             self.described_endpoints(namespace, name, lines);
+        } else {
+            return false;
         }
+        true
     }
 
     fn described_service<'l>(
@@ -160,6 +163,13 @@ impl Objects {
                 }
                 _ => {}
             }
+        }
+        // Up to 1.30 kubectl wrote `<none>`, and nothing since.
+        let says_none = pairs
+            .iter()
+            .any(|(key, value)| *key == "Endpoints" && (value.is_empty() || *value == "<none>"));
+        if says_none && endpoints.iter().all(Vec::is_empty) {
+            self.no_endpoints(namespace, name);
         }
         for (of, endpoints) in list.iter().zip(&endpoints) {
             let port = of
@@ -320,7 +330,7 @@ impl Objects {
         name: &str,
         get: &dyn Fn(&str) -> Option<&'l str>,
         lines: &[String],
-    ) {
+    ) -> bool {
         // Addresses and versions are indented below a title.
         let inside = |key: &str| {
             let values = lines
@@ -330,7 +340,7 @@ impl Objects {
             values.find_map(|(of, value)| (of == key).then(|| value.trim().to_owned()))
         };
         let Some(version) = inside("Kubelet Version") else {
-            return;
+            return false;
         };
         let addresses = inside("InternalIP").map(|ip| json!({"type": "InternalIP", "address": ip}));
         let ranges: Vec<&str> =
@@ -356,6 +366,7 @@ impl Objects {
             "labels and taints of a description are not read",
         );
         self.add(Item::Nodes, node, false);
+        true
     }
 }
 

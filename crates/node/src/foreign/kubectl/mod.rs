@@ -9,8 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use super::command::Command;
+use super::config;
 use crate::cluster;
-use crate::evidence::{Evidence, Item};
+use crate::cluster::config::ORIGIN;
+use crate::evidence::{Evidence, Gap, Item};
 use crate::node::links::{self, Address};
 
 pub(super) use describe::is_description;
@@ -23,6 +25,8 @@ pub(in crate::foreign) struct Objects {
     /// Kinds of which all objects are shown.
     whole: BTreeSet<Item>,
     lost: BTreeMap<Item, BTreeSet<String>>,
+    /// Kinds that a command could not list, with its message.
+    failed: BTreeMap<Item, String>,
     /// Endpoints of the older kind, which slices replace.
     endpoints: Vec<Value>,
     /// The namespaces that are shown, where a list is made of files of namespaces.
@@ -54,6 +58,18 @@ fn item_of(kind: &str) -> Option<Item> {
         .map(|(_, item)| *item)
 }
 
+/// Returns the item of the objects that kubectl's argument `word` names.
+fn item_called(word: &str) -> Option<Item> {
+    let word = word.split('/').next().unwrap_or(word).to_ascii_lowercase();
+    Some(match word.as_str() {
+        "svc" | "service" | "services" => Item::Services,
+        "ep" | "endpoints" | "endpointslice" | "endpointslices" => Item::EndpointSlices,
+        "no" | "node" | "nodes" => Item::Nodes,
+        "po" | "pod" | "pods" => Item::Pods,
+        _ => return None,
+    })
+}
+
 /// Returns the items that this module makes.
 pub(in crate::foreign) fn items() -> impl Iterator<Item = Item> {
     KINDS.into_iter().map(|(_, item)| item)
@@ -70,6 +86,7 @@ impl Objects {
         self.all.values().all(BTreeMap::is_empty)
             && self.endpoints.is_empty()
             && self.whole.is_empty()
+            && self.failed.is_empty()
     }
 
     fn lose(&mut self, item: Item, why: &str) {
@@ -220,15 +237,101 @@ impl Objects {
         node.as_str().map(str::to_owned)
     }
 
-    /// Reads YAML, of one document or several.
-    pub(in crate::foreign) fn yaml(&mut self, text: &str, command: Option<&Command>) -> bool {
-        let mut any = false;
-        for document in text.split("\n---") {
-            if let Some(value) = cluster::yaml(document) {
-                any |= value.is_object() && self.document(value, command);
+    /// Returns the only Node with one of the addresses of `links`, which are as `ip -j addr` writes them.
+    pub(in crate::foreign) fn node_at<'l>(
+        &self,
+        links: impl Iterator<Item = &'l Value>,
+    ) -> Option<String> {
+        let list = |value: &'l Value| value.get("addr_info").and_then(Value::as_array);
+        let own: BTreeSet<&str> = links
+            .filter_map(list)
+            .flatten()
+            .filter_map(|info| info.get("local")?.as_str())
+            .collect();
+        let nodes = self.all.get(&Item::Nodes)?.iter();
+        let mut found = nodes.filter(|(_, node)| {
+            let all = node
+                .value
+                .pointer("/status/addresses")
+                .and_then(Value::as_array);
+            let mut addresses = all
+                .into_iter()
+                .flatten()
+                .filter_map(|of| of.get("address")?.as_str());
+            addresses.any(|address| own.contains(address))
+        });
+        let ((_, name), _) = found.next()?;
+        found.next().is_none().then(|| name.clone())
+    }
+
+    /// Returns kube-proxy's configuration on `node`: of a ConfigMap, or of the arguments of its pod.
+    pub(in crate::foreign) fn proxy_config(&self, node: &str) -> Option<String> {
+        let values = |item: Item| {
+            let all = self.all.get(&item).into_iter().flat_map(BTreeMap::iter);
+            all.map(|(key, object)| (key, &object.value))
+        };
+        for ((namespace, name), map) in values(Item::ConfigMaps) {
+            let data = map.get("data").and_then(Value::as_object);
+            for (key, value) in data.into_iter().flatten() {
+                let value = value.as_str().unwrap_or_default();
+                if value.contains("KubeProxyConfiguration") {
+                    return Some(format!(
+                        "{ORIGIN}ConfigMap {namespace}/{name}, key {key}\n{value}\n"
+                    ));
+                }
             }
         }
-        any
+        let list = |value: Option<&Value>| -> Vec<String> {
+            let all = value.and_then(Value::as_array).into_iter().flatten();
+            all.filter_map(|word| word.as_str().map(str::to_owned))
+                .collect()
+        };
+        values(Item::Pods).find_map(|((_, name), pod)| {
+            let at = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+            let containers = pod.pointer("/spec/containers")?.as_array()?;
+            let is_its = |of: &&Value| of.get("name").and_then(Value::as_str) == Some("kube-proxy");
+            let container = containers
+                .iter()
+                .find(is_its)
+                .filter(|_| at == Some(node))?;
+            let args = [list(container.get("command")), list(container.get("args"))].concat();
+            let config = config::of_flags(&args)?;
+            Some(format!("{ORIGIN}the arguments of pod {name}\n{config}"))
+        })
+    }
+
+    /// Reads YAML, of one document or several; the error is why none of it, or which of it, is not used.
+    pub(in crate::foreign) fn yaml(
+        &mut self,
+        text: &str,
+        command: Option<&Command>,
+    ) -> Result<(), String> {
+        let mut any = false;
+        for document in text.split("\n---") {
+            if document.trim().is_empty() {
+                continue;
+            }
+            let value = cluster::config::yaml::<Value>(document)?;
+            any |= value.is_object() && self.document(value, command);
+        }
+        any.then_some(())
+            .ok_or_else(|| "no objects of the API".to_owned())
+    }
+
+    /// Keeps that `command` printed `first`, which is no object: a message.
+    pub(in crate::foreign) fn unknown(&mut self, command: &Command, first: &str) {
+        let is_all = command.has("-A") || command.has("--all-namespaces");
+        let kinds = command.args.iter().flat_map(|arg| arg.split(','));
+        for item in kinds.filter_map(item_called) {
+            if first.starts_with("No resources found") {
+                if is_all && command.fragment.is_none() {
+                    self.all.entry(item).or_default();
+                    self.whole.insert(item);
+                }
+            } else {
+                self.failed.insert(item, first.to_owned());
+            }
+        }
     }
 
     /// Reads JSON documents; returns the bytes that they take, and other documents that are no objects of the API.
@@ -247,6 +350,11 @@ impl Objects {
             }
         }
         (end, others)
+    }
+
+    /// Adds a slice that says that the Service has no endpoints.
+    fn no_endpoints(&mut self, namespace: &str, service: &str) {
+        self.add(Item::EndpointSlices, empty_slice(namespace, service), false);
     }
 
     /// Adds slices of the Service with one port called `port`.
@@ -423,6 +531,9 @@ impl Objects {
         objects.tell_host_network(&own.unwrap_or_default().all);
         for (_, item) in KINDS {
             let Some(all) = objects.all.get(&item) else {
+                if let Some(why) = objects.failed.get(&item) {
+                    evidence.insert(item, Err(Gap::Failed(item, why.clone())));
+                }
                 continue;
             };
             let values: Vec<&Value> = all.values().map(|object| &object.value).collect();
@@ -474,6 +585,20 @@ fn same_ports(one: &Value, other: &Value) -> bool {
             .collect()
     };
     of(one) == of(other)
+}
+
+/// Returns a slice without endpoints.
+fn empty_slice(namespace: &str, service: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": format!("{service}-none"),
+            "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": service},
+        },
+        "addressType": "IPv4",
+        "ports": [],
+        "endpoints": [],
+    })
 }
 
 /// Returns the slices of an Endpoints object, unless its Service has slices.
@@ -532,6 +657,11 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             }
         }
     }
+    if made.is_empty() {
+        let mut slice = empty_slice(&namespace, &name);
+        slice["metadata"]["uid"] = json!(of("/metadata/uid"));
+        made.push(slice);
+    }
     made
 }
 
@@ -548,7 +678,7 @@ pub(in crate::foreign) fn is_of_yaml(line: &str) -> bool {
     let key = text.split(':').next().unwrap_or_default();
     text.is_empty()
         || text == "---"
-        || text.starts_with([' ', '-', '#'])
+        || text.starts_with([' ', '\t', '-', '#'])
         || text.contains(':') && key.chars().all(|c| c.is_ascii_alphanumeric())
 }
 

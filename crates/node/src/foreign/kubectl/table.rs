@@ -9,6 +9,9 @@ use super::super::rules::is_cut;
 use super::Objects;
 use crate::evidence::Item;
 
+/// What tables lose of long lists.
+const FIRST_ONES: &str = "a table shows the first three endpoints";
+
 impl Objects {
     /// Reads a table.
     pub(in crate::foreign) fn table(&mut self, lines: &[String], command: Option<&Command>) {
@@ -120,10 +123,7 @@ impl Objects {
             list.split(',').filter_map(|at| at.parse().ok()).collect()
         });
         if more {
-            self.lose(
-                Item::EndpointSlices,
-                "a table shows the first three endpoints",
-            );
+            self.lose(Item::EndpointSlices, FIRST_ONES);
         } else {
             self.lose(
                 Item::EndpointSlices,
@@ -131,13 +131,7 @@ impl Objects {
             );
         }
         if all.is_empty() {
-            let value = json!({
-                "metadata": {"name": format!("{name}-table"), "namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
-                "addressType": "IPv4",
-                "ports": [],
-                "endpoints": [],
-            });
-            self.add(Item::EndpointSlices, value, false);
+            self.no_endpoints(namespace, name);
         }
         self.slices(namespace, name, "", &all, None, "table");
     }
@@ -146,6 +140,9 @@ impl Objects {
         let [kind, ports, addresses, ..] = words else {
             return;
         };
+        if words.contains(&"more...") {
+            self.lose(Item::EndpointSlices, FIRST_ONES);
+        }
         if !["IPv4", "IPv6", "FQDN"].contains(kind) {
             return;
         }
