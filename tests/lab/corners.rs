@@ -225,6 +225,94 @@ pub(crate) const CORNERS: &[Row] = &[
         says: &["cni0", "down"],
         ..ROW
     },
+    Row {
+        name: "bridge-deleted",
+        breaks: &[Node(concat!(
+            "for p in /sys/class/net/cni0/brif/*; do basename $p; done >/run/ports; ",
+            "ip -d link show cni0 | grep -o 'address [0-9a-f:]*' | head -n 1 >/run/mac; ip link del cni0"
+        ))],
+        back: &[Node(concat!(
+            "ip link add cni0 type bridge; ip link set cni0 $(cat /run/mac); ip addr add 10.244.1.1/24 dev cni0; ip link set cni0 up; ",
+            "for p in $(cat /run/ports); do ip link set $p master cni0; bridge link set dev $p hairpin on; done"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        says: &["the bridge of the pods is gone"],
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "pods-unrouted",
+        breaks: &[Node(
+            "ip route show dev cni0 proto kernel | head -n 1 >/run/route; ip route del $(cat /run/route) dev cni0",
+        )],
+        back: &[Node("ip route replace $(cat /run/route) dev cni0")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        says: &["by its link cni0"],
+        mend: Back,
+        ..ROW
+    },
+    // Limits.
+    Row {
+        name: "hashlimit-harmless",
+        breaks: &[Node(
+            "iptables -I FORWARD -p tcp -m hashlimit --hashlimit-above 1000/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP",
+        )],
+        back: &[Node(
+            "iptables -D FORWARD -p tcp -m hashlimit --hashlimit-above 1000/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    Row {
+        name: "connlimit-harmless",
+        breaks: &[Node(
+            "iptables -I FORWARD -p tcp --syn -m connlimit --connlimit-above 500 -j REJECT --reject-with tcp-reset",
+        )],
+        back: &[Node(
+            "iptables -D FORWARD -p tcp --syn -m connlimit --connlimit-above 500 -j REJECT --reject-with tcp-reset",
+        )],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Nobody)),
+        mend: Back,
+        ..ROW
+    },
+    // A set of addresses.
+    Row {
+        name: "banned-endpoint",
+        breaks: &[Node(
+            "nft -f - <<'X'\ntable ip guard {\nset blocked { type ipv4_addr; elements = { {near} }; }\n\
+             chain toward { type filter hook forward priority 0; ip daddr @blocked drop; }\n}\nX",
+        )],
+        back: &[Node("nft delete table ip guard")],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["guard", "set ip guard blocked"],
+        mend: Back,
+        ..ROW
+    },
+    // The pod's own way.
+    Row {
+        name: "pod-by-other-link",
+        breaks: &[Node(concat!(
+            in_pod!(),
+            "in_pod {client} ip route show default | head -n 1 >/run/route; pid_of {client} >/run/pid; ",
+            "in_pod {client} ip link add br-x type bridge; in_pod {client} ip addr add 192.168.77.1/24 dev br-x; ",
+            "in_pod {client} ip link set br-x up; in_pod {client} ip route replace default dev br-x"
+        ))],
+        back: &[Node(concat!(
+            "nsenter --net=/proc/$(cat /run/pid)/ns/net ip link del br-x; ",
+            "nsenter --net=/proc/$(cat /run/pid)/ns/net ip route add $(cat /run/route)"
+        ))],
+        asked: &["demo/edge:http"],
+        sent: Some(Sent(W1, "{edge}:80", All)),
+        says: &["leave by br-x"],
+        mend: Back,
+        ..ROW
+    },
     // Rules.
     Row {
         name: "tproxy",

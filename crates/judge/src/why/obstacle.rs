@@ -2,7 +2,7 @@
 
 use crate::repair::Repair;
 use crate::verdict::{
-    Arp, DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
+    DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
 };
 use kpx_node::net::Proto;
 use kpx_node::node::routes::PolicyRule;
@@ -37,10 +37,6 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } => {
             vec![Repair::OpenPod(at.ip())]
         }
-        Obstacle::Arp {
-            by: Arp::Ignored(key),
-            ..
-        } => vec![Repair::Set(key.clone(), "0")],
         Obstacle::Ttl { pod: None, .. } => vec![Repair::Set(DEFAULT_TTL.to_owned(), "64")],
         Obstacle::Ttl {
             pod: Some((pod, _)),
@@ -98,6 +94,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         }
         | Obstacle::Unanswered { inside: None, .. }
         | Obstacle::DeadNextHop { .. }
+        // Neighbour entries that failed stay so in what was read.
         | Obstacle::Arp { .. }
         | Obstacle::Tunnel { .. }
         | Obstacle::Ended { .. }
