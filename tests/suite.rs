@@ -22,6 +22,7 @@ mod ebpf;
 mod edit;
 mod fake;
 mod fake_api;
+mod families;
 mod fleet;
 mod frame;
 mod generated;

@@ -59,6 +59,7 @@ pub(crate) const CHOSEN: &[&str] = &[
     "mx07-first-sync",
     "np08-leaving-node",
     "seed-leftover-iptables-to-ipvs",
+    "sv01-unnamed-nodes",
     "sy15-neighbours",
     "sy16-obstacles",
     "up08-lenient-addresses",

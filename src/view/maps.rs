@@ -8,7 +8,7 @@ use super::programmed::Dest;
 use super::{Gaps, Joined};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
-use kpx_node::node::bpf::{Place, Proxy, Table};
+use kpx_node::node::bpf::{Place, Proxy, Sought, Table};
 
 /// What the map of a proxy has for one address or NodePort.
 #[derive(Debug, Serialize)]
@@ -22,34 +22,62 @@ pub(crate) struct InMap {
     pub(crate) port: u16,
     /// Backends that get new connections; `null` if the map has no front end for it.
     pub(crate) backends: Option<Vec<SocketAddr>>,
+    /// Whether an L7 proxy on the node gets its packets instead of the backends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) l7_proxy: bool,
+    /// Whether the map drops its packets.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) drops: bool,
 }
 
-/// Returns the tables of all proxies; a proxy that only its links show is a gap.
-pub(super) fn tables<'e>(joined: Joined<'_, 'e>, gaps: &mut Gaps) -> &'e [Table] {
-    let read = joined.node.bpf().and_then(|bpf| bpf.tables());
-    read.unwrap_or_else(|gap| {
-        let is_old = gap.is_absence() || matches!(gap, Gap::NotCollected(_));
-        let links = joined
-            .node
-            .links()
-            .map_or(&[][..], |all| all.all.as_slice());
-        let mut names = links.iter().map(|of| of.name.as_str());
-        if !is_old && names.any(|name| matches!(name, "cilium_host" | "bpfin.cali")) {
+/// Returns the tables of all proxies. Those that were not read are gaps, if anything hints at the proxy.
+pub(super) fn tables<'e>(joined: Joined<'_, 'e>, gaps: &mut Gaps) -> Vec<&'e Table> {
+    let node = joined.node;
+    let mut found = Vec::new();
+    let Ok(bpf) = node.bpf() else {
+        if let Some(gap) = node
+            .unread_ebpf()
+            .filter(|gap| !matches!(gap, Gap::NotCollected(_)))
+        {
             gaps.add(gap);
         }
-        &[]
-    })
+        return found;
+    };
+    for proxy in Proxy::ALL {
+        for family in Family::BOTH {
+            match bpf.table(proxy, family) {
+                Ok(table) => found.extend(table),
+                Err(gap)
+                    if node
+                        .ebpf()
+                        .iter()
+                        .any(|of| of.proxy == proxy && of.serves != Ok(false)) =>
+                {
+                    gaps.add(gap);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    found
 }
 
 /// Returns what `tables` have for `dests`.
-pub(super) fn rows(tables: &[Table], dests: &[Dest]) -> Vec<InMap> {
+pub(super) fn rows(tables: &[&Table], dests: &[Dest]) -> Vec<InMap> {
     let mut rows = Vec::new();
     for dest in dests {
         for table in tables.iter().filter(|of| of.family == dest.family) {
             let front = match dest.addr {
-                Some(addr) => table.lookup(addr, dest.port, dest.proto, false),
+                Some(address) => table.lookup(&Sought {
+                    address,
+                    port: dest.port,
+                    proto: dest.proto,
+                    own: false,
+                    outside: false,
+                    client: None,
+                }),
                 None => table.frontends.iter().find(|of| {
-                    (of.at, of.port, of.proto) == (Place::AnyNode, dest.port, dest.proto)
+                    (of.at, of.port) == (Place::AnyNode, dest.port) && of.is_for(dest.proto)
                 }),
             };
             rows.push(InMap {
@@ -58,6 +86,8 @@ pub(super) fn rows(tables: &[Table], dests: &[Dest]) -> Vec<InMap> {
                 address: dest.addr,
                 port: dest.port,
                 backends: front.map(|of| of.active().map(|one| one.addr).collect()),
+                l7_proxy: front.is_some_and(|of| of.l7_proxy),
+                drops: front.is_some_and(|of| of.drops),
             });
         }
     }

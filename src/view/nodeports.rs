@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::programmed::{Dest, Installed, Programmed, node_port_dests};
+use super::services::Connection;
 use super::{Gaps, Joined, Query};
+use kpx_judge::verdict::{Kind, Surveyed, survey};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::sockets::{Holder, Socket, Sockets};
-use kpx_node::owner::PortName;
+use kpx_node::owner::{Port, PortName, Source};
 
 /// A NodePort or health check port.
 #[derive(Debug, Serialize)]
@@ -28,6 +30,9 @@ pub(crate) struct Row {
     pub(crate) listeners: Option<Vec<Listener>>,
     /// `null` if unknown.
     pub(crate) listening: Option<Listening>,
+    /// Connections to the port, at the node's own address, that fail.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failing: Vec<Connection>,
 }
 
 /// A listening socket.
@@ -56,6 +61,7 @@ pub(crate) enum Listening {
 pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let installed = Installed::new(joined, gaps);
     let look = Look::new(joined, gaps);
+    let failing = failing(joined);
     let mut rows = Vec::new();
     let mut orphans: BTreeSet<Dest> = installed.node_ports().collect();
     for port in joined.owners.ports() {
@@ -84,8 +90,16 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                     port.left_to.is_some(),
                 ),
                 listeners: listeners.map(|all| all.into_iter().map(Listener::of).collect()),
+                failing: Vec::new(),
             };
             if !health_check {
+                let ours = failing
+                    .iter()
+                    .filter(|of| of.name == port.name && of.proto == port.proto);
+                let cells = ours.flat_map(|of| &of.cells);
+                let cells = cells
+                    .filter(|of| of.kind == Kind::NodePort && of.fate.fails() && !of.by_design);
+                row.failing = cells.map(Connection::of).collect();
                 row.programmed = installed.programmed(&dests);
                 if port.left_to.is_some() {
                     row.programmed.retain(Programmed::is_installed);
@@ -108,10 +122,26 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             programmed: installed.programmed(&[dest]),
             listening: look.listening(listeners.as_deref(), false, false),
             listeners: listeners.map(|all| all.into_iter().map(Listener::of).collect()),
+            failing: Vec::new(),
         });
     }
     rows.sort_by_key(|row| (row.node_port, row.protocol));
     rows
+}
+
+/// Returns the verdicts on the Service ports with a NodePort that are asked for; none if the cluster's objects are not known.
+fn failing(joined: Joined<'_, '_>) -> Vec<Surveyed> {
+    if joined.owners.source != Source::Api {
+        return Vec::new();
+    }
+    let wanted = joined.owners.ports().iter().filter(|port| {
+        let number = port.node_port.map(|number| number.to_string());
+        port.left_to.is_none()
+            && number.is_some_and(|number| joined.query.wants(Some(port), &[&number]))
+    });
+    let wanted: Vec<Port> = wanted.cloned().collect();
+    let families: Vec<Family> = joined.query.families().collect();
+    survey(joined.node, &wanted, &families, None)
 }
 
 /// The listening sockets of the node.

@@ -64,7 +64,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn of(brief: &Brief) -> Self {
+    pub(super) fn of(brief: &Brief) -> Self {
         Self {
             to: brief.to,
             kind: brief.kind,
@@ -141,7 +141,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             fate: (by_api && port.left_to.is_none()).then(|| surveyed.fate()),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
             programmed,
-            in_maps: maps::rows(tables, &dests),
+            in_maps: maps::rows(&tables, &dests),
         }
     });
     // A Service without an address of the family is not of that family.

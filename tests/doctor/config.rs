@@ -308,7 +308,7 @@ fn kp01_does_not_apply_where_cilium_replaces_kube_proxy() {
         evidence.insert(Item::Processes, Ok(processes.to_owned()));
         run(&evidence, "KP01", None)
     };
-    let agent = r#"{"pid":3,"name":"cilium-agent","args":[],"sameNetwork":true}"#;
+    let agent = r#"{"pid":3,"name":"cilium-agent","args":["cilium-agent","--kube-proxy-replacement=true"],"sameNetwork":true}"#;
     let proxy = r#"{"pid":4,"name":"kube-proxy","args":[],"sameNetwork":true}"#;
     let alone = of(&format!(r#"{{"processes":[{agent}]}}"#));
     assert!(

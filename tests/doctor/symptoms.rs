@@ -282,8 +282,14 @@ fn words_in_node_port_addresses_need_their_release() {
 fn calico_with_ebpf_leaves_the_rules_of_kube_proxy_too() {
     let mut evidence = load("cn04-cilium");
     replace(&mut evidence, Item::Links, "cilium_host", "bpfin.cali");
+    replace(
+        &mut evidence,
+        Item::Processes,
+        "cilium-agent",
+        "calico-node",
+    );
     let found = finding(run(&evidence, "CN04", None));
-    assert!(found.message.starts_with("Calico runs here"), "{found:?}");
+    assert!(found.message.starts_with("Calico serves"), "{found:?}");
 }
 
 #[test]

@@ -29,8 +29,7 @@ fn is_title(line: &&str) -> bool {
 }
 
 /// Recordings of which the doctor's page does not fit on a screen, with its rows.
-const TALLER: [(&str, usize); 4] = [
-    ("cn13-orphaned-programs", 26),
+const TALLER: [(&str, usize); 3] = [
     ("faults-settings", 31),
     ("faults-traffic", 32),
     ("ir16-foreign-drops", 25),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::bpf::{Kind, Place, Proxy};
+use kpx_node::node::bpf::{Kind, Place, Proxy, Sought};
 use nix::errno::Errno;
 use nix::libc;
 
@@ -209,7 +209,14 @@ async fn programs_and_maps_are_read_as_they_were_loaded() {
     );
     let table = bpf.table(Proxy::Cilium, Family::V4).unwrap().unwrap();
     let front = table
-        .lookup("10.96.0.20".parse().unwrap(), 80, Proto::Tcp, false)
+        .lookup(&Sought {
+            address: "10.96.0.20".parse().unwrap(),
+            port: 80,
+            proto: Proto::Tcp,
+            own: false,
+            outside: false,
+            client: None,
+        })
         .unwrap();
     let ends: Vec<String> = front.active().map(|of| of.addr.to_string()).collect();
     assert_eq!(ends, ["10.244.1.7:8080"]);

@@ -111,7 +111,7 @@ async fn what_other_rules_cannot_avert_is_certain_without_the_nftables_rules() {
     let without = lines
         .lines()
         .filter(|line| !line.contains(&format!("-A KUBE-SERVICES -d {address}/32")));
-    let without: String = without.map(|line| format!("{line}\n")).collect();
+    let without = without.fold(String::new(), |all, line| all + line + "\n");
     let ran = ask(
         &session(&[("iptables-save", without), objects(name)]),
         &["why", &service],

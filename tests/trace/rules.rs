@@ -174,10 +174,7 @@ fn a_rule_of_iptables_takes_what_its_matches_fit() {
             "-m limit --limit 5/sec",
             "the rate limit `--limit 5/sec` has room: yes",
         ),
-        (
-            "-m socket --transparent",
-            "`-m socket --transparent` finds a local socket: yes",
-        ),
+        ("-m socket --transparent", "0"),
         ("-m made-up --option", "`-m made-up --option` holds: yes"),
     ];
     let drops = |rule: &str| iptables(&format!("{rule} -j DROP"));

@@ -454,8 +454,7 @@ fn find(
     node: &NodeSnapshot<'_>,
     family: Option<Family>,
 ) -> Result<Found, Failure> {
-    let of = family.unwrap_or(Family::V4);
-    let own = sources::own_address(node, of).or_else(|| only_address(node, of));
+    let own = |of| sources::own_address(node, of).or_else(|| only_address(node, of));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
             return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");

@@ -28,6 +28,7 @@ pub fn change(have: &Table, want: &Table) -> String {
         name: want.name.clone(),
         comment: None,
         dormant: false,
+        has_unread_flag: false,
         chains: want
             .chains
             .iter()

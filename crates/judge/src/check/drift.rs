@@ -127,7 +127,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         let (severity, message) = messages::words(id, &changes);
         let mut finding = Finding::new(severity, about, message)
             .called(name)
-            .services(services(&changes))
+            .services(services(facts, &changes))
             .through(ties::places(&changes))
             .through(unserved(facts, id, &changes));
         finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
@@ -193,10 +193,23 @@ fn unserved(facts: &Facts<'_>, id: &str, changes: &[Change]) -> Vec<Subject> {
 }
 
 /// Returns the Services that `changes` concern; none if one of them concerns the whole node.
-fn services(changes: &[Change]) -> BTreeSet<ServiceRef> {
-    let of = |change: &Change| PortName::parse(change.service.as_deref()?).map(Into::into);
-    let all: Option<_> = changes.iter().map(of).collect();
-    all.unwrap_or_default()
+fn services(facts: &Facts<'_>, changes: &[Change]) -> BTreeSet<ServiceRef> {
+    let of = |change: &Change| match change.service.as_deref() {
+        Some(name) => Some(vec![PortName::parse(name)?.into()]),
+        None => of_endpoint(facts, change),
+    };
+    let all: Option<Vec<Vec<ServiceRef>>> = changes.iter().map(of).collect();
+    all.into_iter().flatten().flatten().collect()
+}
+
+/// Returns the Services that share the endpoint of `change`, if it is an element for an endpoint.
+fn of_endpoint(facts: &Facts<'_>, change: &Change) -> Option<Vec<ServiceRef>> {
+    let (proto, addr) = change.object.hairpin()?;
+    let ports = facts.owners().ports().iter();
+    let ours = ports.filter(|port| {
+        port.proto == proto && port.endpoints.iter().any(|endpoint| endpoint.addr == addr)
+    });
+    Some(ours.map(|port| ServiceRef::from(&port.name)).collect())
 }
 
 /// Returns the virtual servers that have no real servers.

@@ -4,11 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use kpx_node::backend::ipset::{Member, Set};
+use super::nftables::word;
+use kpx_node::backend::ipset::{ElementKey, Member, Set};
 use kpx_node::backend::ipvs::model::{Key, RealServer, VirtualServer};
+use kpx_node::backend::nftables::model::Expr;
 use kpx_node::backend::nftables::print;
 use kpx_node::backend::{iptables, ipvs, nftables};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 
 /// One difference.
 ///
@@ -357,6 +359,29 @@ impl Object {
             }
             Self::NftablesTable { .. } => (8, none(), none(), 0),
             Self::Sysctl { key, .. } => (9, none(), (*key).to_owned(), 0),
+        }
+    }
+
+    /// Returns the protocol and address of the endpoint for whose own pod this element of a set masquerades.
+    pub fn hairpin(&self) -> Option<(Proto, SocketAddr)> {
+        match self {
+            Self::Member { set, member } if set.ends_with("LOOP-BACK") => {
+                match member.both().next()?.key()? {
+                    ElementKey::Socket { proto, addr } => Some((proto, addr)),
+                    ElementKey::Address(_) | ElementKey::Port(_) => None,
+                }
+            }
+            Self::NftablesElement { set, element } if set == "hairpin-connections" => {
+                let Expr::Concat(parts) = &element.both().next()?.key else {
+                    return None;
+                };
+                let [addr, _, proto, port] = parts.as_slice() else {
+                    return None;
+                };
+                let at = SocketAddr::new(word(addr)?, word(port)?);
+                Some((word(proto)?, at))
+            }
+            _ => None,
         }
     }
 

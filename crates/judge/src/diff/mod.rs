@@ -461,8 +461,10 @@ impl Diff {
                 Some(value) => Delta::differs(value.to_owned(), want),
                 None => Delta::missing(want),
             };
+            // Those of IPVS are for both families.
+            let is_of_ipvs = key.starts_with("net.ipv4.vs.");
             self.changes.push(Change {
-                family: Some(Family::V4),
+                family: (!is_of_ipvs).then_some(Family::V4),
                 service: None,
                 object: Object::Sysctl { key, value },
             });

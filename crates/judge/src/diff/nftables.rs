@@ -229,7 +229,7 @@ fn without_elements(set: &Set) -> Set {
 }
 
 /// Reads a part of a key that is a word or a number.
-fn word<T: FromStr>(part: &Expr) -> Option<T> {
+pub(super) fn word<T: FromStr>(part: &Expr) -> Option<T> {
     match part {
         Expr::Word(word) => word.parse().ok(),
         Expr::Number(number) => number.to_string().parse().ok(),
@@ -257,10 +257,13 @@ pub(super) fn normal(rule: &Rule) -> Rule {
 fn normal_statement(statement: &Statement) -> Statement {
     let mut statement = statement.clone();
     match &mut statement {
-        Statement::Match { right: expr, .. }
-        | Statement::Vmap { data: expr, .. }
-        | Statement::Nat {
-            addr: Some(expr), ..
+        Statement::Match { right: expr, .. } | Statement::Vmap { data: expr, .. } => {
+            normalize(expr);
+        }
+        // A single address is no set.
+        Statement::Nat {
+            addr: Some(expr @ (Expr::Map(_) | Expr::Lookup { .. })),
+            ..
         } => normalize(expr),
         _ => {}
     }

@@ -13,7 +13,8 @@ pub(super) struct Owners<'a> {
     port: HashMap<(Proto, SocketAddr), &'a str>,
     node_port: HashMap<(Proto, u16), &'a str>,
     health_check: HashMap<u16, &'a str>,
-    endpoint: HashMap<(Proto, SocketAddr), &'a str>,
+    /// `None` for endpoints of several service ports.
+    endpoint: HashMap<(Proto, SocketAddr), Option<&'a str>>,
 }
 
 impl<'a> Owners<'a> {
@@ -38,7 +39,8 @@ impl<'a> Owners<'a> {
             }
             for endpoint in port.endpoints.iter().filter(|e| e.local) {
                 let key = (port.proto, endpoint.addr);
-                owners.endpoint.entry(key).or_insert(spn);
+                let only = owners.endpoint.entry(key).or_insert(Some(spn));
+                *only = only.filter(|other| *other == spn);
             }
         }
         owners
@@ -71,10 +73,9 @@ impl<'a> Owners<'a> {
         self.health_check.get(&port).map(|&spn| spn.to_owned())
     }
 
-    /// Returns what the endpoint of this node at `addr` and `port` serves, or the first of several.
+    /// Returns what the endpoint of this node at `addr` and `port` serves; `None` if it serves several service ports.
     pub(super) fn of_endpoint(&self, addr: IpAddr, proto: Proto, port: u16) -> Option<String> {
-        self.endpoint
-            .get(&(proto, SocketAddr::new(addr, port)))
-            .map(|&spn| spn.to_owned())
+        let only = self.endpoint.get(&(proto, SocketAddr::new(addr, port)));
+        only.copied().flatten().map(str::to_owned)
     }
 }

@@ -63,6 +63,8 @@ const LINKS: &[&str] = &[
     "all",
     "antrea-gw0",
     "antrea-tun0",
+    "bpfin.cali",
+    "bpfout.cali",
     "br-ex",
     "br-int",
     "cilium_geneve",

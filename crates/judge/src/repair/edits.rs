@@ -145,6 +145,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             && self.node.pod_networks().is_ok()
         {
             let network = PodNetwork {
+                duplicates: Vec::new(),
                 pid: 0,
                 addresses: vec![address],
                 links: None,

@@ -93,6 +93,7 @@ pub const NOTES_NEEDS: &[Item] = &[
     Item::Tc,
     Item::Bpf,
     Item::PodNetworks,
+    Item::Processes,
     Item::IpvsConnections,
     Item::ProxyMode,
 ];

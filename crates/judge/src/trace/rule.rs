@@ -50,16 +50,18 @@ pub enum Accepted {
 impl Rule {
     /// Returns the rule of `hop`, whose packet is of `family`.
     pub fn of(hop: &Hop, family: Family) -> Self {
-        // A table of family inet covers both.
-        let covers_both = hop.subsystem == Subsystem::Nftables && hop.table.starts_with("inet ");
-        Self {
-            family: if covers_both { Family::V4 } else { family },
+        let mut rule = Self {
+            family,
             subsystem: hop.subsystem,
             table: hop.table.clone(),
             chain: hop.chain.clone(),
             number: hop.number,
             rule: hop.rule.clone(),
+        };
+        if rule.covers_both() {
+            rule.family = Family::V4;
         }
+        rule
     }
 
     /// Returns whether it is the rule of `hop`.
@@ -194,15 +196,20 @@ impl Rule {
         base.is_some_and(|base| base.hook == "input")
     }
 
-    /// Returns the command that accepts these packets before it.
-    pub fn before(&self, node: &NodeSnapshot<'_>, packets: Accepted) -> String {
+    /// Returns whether packets of both families pass it: its table is of family inet.
+    pub fn covers_both(&self) -> bool {
+        self.is_nft() && self.table.starts_with("inet ")
+    }
+
+    /// Returns the command that accepts these packets of `family` before it.
+    pub fn before(&self, node: &NodeSnapshot<'_>, family: Family, packets: Accepted) -> String {
         let (program, table, chain) = (self.program(node), &self.table, &self.chain);
         let number = match self.number {
             0 => String::new(),
             number => format!(" {number}"),
         };
         if self.is_nft() {
-            let ip = self.family.nft_name();
+            let ip = family.nft_name();
             let what = match packets {
                 Accepted::FromPods => format!("{ip} saddr {PODS}"),
                 Accepted::ToPods => format!("{ip} daddr {PODS}"),

@@ -264,6 +264,15 @@ pub(crate) fn stages<'w, 'a>(
             if is_iptables(world, table, chain, hook)? {
                 continue;
             }
+            if table.has_unread_flag {
+                let stage = Stage::Unknown(format!(
+                    "whether the kernel runs table {0} {1} is unknown: it has a flag that nft 1.0.6 and older do not show in JSON \
+                     (`nft list table {0} {1}` shows it)",
+                    table.family, table.name
+                ));
+                stages.push(Registered::at(base.priority, stage));
+                continue;
+            }
             let list = if base.kind == "nat" {
                 &mut nat
             } else {

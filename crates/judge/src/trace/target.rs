@@ -124,11 +124,12 @@ impl Target {
         }
     }
 
-    /// Finds the address behind the target among `services`; `host` is the node's own address.
+    /// Finds the address behind the target among `services`; `host` returns the node's own address of a family. A NodePort has the
+    /// families of its Service.
     pub fn find(
         &self,
         services: &[Service],
-        host: Option<IpAddr>,
+        host: impl Fn(Family) -> Option<IpAddr>,
         family: Option<Family>,
     ) -> Result<Found, TargetError> {
         match self {
@@ -138,13 +139,22 @@ impl Target {
                 proto: *proto,
             }),
             Self::NodePort(port) => {
-                let proto = services
+                let mut all = services
                     .iter()
-                    .flat_map(|service| &service.spec.ports)
-                    .find(|p| p.node_port == Some(*port))
-                    .and_then(|p| proto(&p.protocol));
+                    .flat_map(|of| of.spec.ports.iter().map(move |port| (of, port)));
+                let found = all.find(|(_, p)| p.node_port == Some(*port));
+                let proto = found.and_then(|(_, p)| proto(&p.protocol));
+                let own = found.map_or(&[][..], |(of, _)| &of.spec.ip_families);
+                let own = own.iter().filter_map(|text| text.parse().ok());
+                let mut families: Vec<Family> = family.map_or_else(|| own.collect(), |of| vec![of]);
+                if families.is_empty() {
+                    families.extend(Family::BOTH);
+                }
                 Ok(Found {
-                    addr: host.ok_or(TargetError::NoNodeAddress)?,
+                    addr: families
+                        .into_iter()
+                        .find_map(host)
+                        .ok_or(TargetError::NoNodeAddress)?,
                     port: *port,
                     proto,
                 })

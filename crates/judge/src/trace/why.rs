@@ -1,5 +1,7 @@
 //! Why a packet ended as it did, in words, from the rule that ended it.
 
+use std::net::SocketAddr;
+
 use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
 use super::userspace;
 use kpx_node::owner::software::{self, Maker};
@@ -131,9 +133,24 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
             let (addr, port) = outcome.destination;
             format!("{addr} is on kube-ipvs0, and no Service with that address has port {port}")
         }
+        Some(Refusal::NoPort) if service.is_some_and(|port| has_target(port, outcome)) => {
+            let (addr, port) = outcome.destination;
+            format!(
+                "no rule translates {}, so {} rejects it as a port that {name} does not have",
+                SocketAddr::new(addr, port),
+                hop.chain
+            )
+        }
         Some(Refusal::NoPort) => "the Service with this address does not have this port".to_owned(),
         None => format!("{} ({:?})", outcome.reason, self::comment(&hop.rule)?),
     })
+}
+
+/// Returns whether `port` has the address and port at which `outcome` ends.
+fn has_target(port: &Port, outcome: &Outcome) -> bool {
+    let (addr, number) = outcome.destination;
+    let mut addresses = port.addresses.iter();
+    port.port == Some(number) && addresses.any(|(_, of)| *of == addr)
 }
 
 /// Returns why the virtual server of `name` has no real server that accepts connections.

@@ -5,12 +5,13 @@
 
 use std::net::SocketAddr;
 
-use super::judge::{Judge, Question, is_of_old};
-use super::{Fault, Missing};
+use super::judge::{Judge, Question, is_of_old, rests_on_absence};
+use super::{Fate, Fault, Missing};
 use crate::trace::{Entry, Outcome};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
-use kpx_node::node::bpf::{Bpf, Frontend, Proxy};
+use kpx_node::node::bpf::{Bpf, Frontend, Kind, Proxy, Sought};
+use kpx_node::node::links::Link;
 use kpx_node::node::tc::{Does, Side};
 
 /// The most backends in a text.
@@ -22,16 +23,46 @@ impl Judge<'_> {
     pub(super) fn by_proxy(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let bpf = match self.node.bpf() {
             Ok(bpf) => bpf,
-            Err(gap) if is_of_old(&gap) => return None,
-            // Without one of its links, there is no such proxy.
-            // A text that shows such a proxy's Services does not show its programs.
-            Err(gap) if self.has_links_of_proxy() || matches!(gap, Gap::Partial(..)) => {
-                return Some(unread(gap));
+            // What a bundle is too old for leaves the rules in force, unless such a proxy certainly serves.
+            Err(gap)
+                if is_of_old(&gap) && self.node.ebpf().iter().all(|of| of.serves != Ok(true)) =>
+            {
+                return None;
             }
-            Err(_) => return None,
+            // A text that shows such a proxy's Services does not show its programs.
+            Err(gap @ Gap::Partial(..)) => return Some(unread(gap)),
+            Err(_) => return self.node.unread_ebpf().map(unread),
         };
         self.at_socket(bpf, question)
             .or_else(|| self.at_link(bpf, question, outcome))
+    }
+
+    /// Returns `fault`, or the doubt about it if programs that were not read may translate the connection before the rules.
+    pub(super) fn averted_unread(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        fault: Fault,
+    ) -> Fault {
+        if fault.fate() == Fate::Unknown || !rests_on_absence(question, outcome, &fault) {
+            return fault;
+        }
+        let at = SocketAddr::new(question.flow.destination, question.flow.port);
+        let sought = self.sought(question, Some(outcome));
+        let serving = self.node.ebpf().iter().filter(|of| of.serves == Ok(true));
+        let mut led = serving.filter_map(|of| {
+            let bpf = self.node.bpf().ok()?;
+            let front = match self.front_end(bpf, of.proxy, question, Some(outcome)) {
+                Ok(front) => front?,
+                Err(gap) => return Some(unread(gap)),
+            };
+            let leads = led_by(of.proxy, at, front, &sought);
+            Some(unmodelled(format!(
+                "{leads}; which of its programs the packet meets is unknown"
+            )))
+        });
+        let unread = self.node.unread_ebpf().map(unread);
+        unread.or_else(|| led.next()).unwrap_or(fault)
     }
 
     /// Returns the doubt about a fault that a program at a link may avert: it translates packets before the rules, or instead of
@@ -49,13 +80,6 @@ impl Judge<'_> {
         ))))
     }
 
-    fn has_links_of_proxy(&self) -> bool {
-        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        links
-            .iter()
-            .any(|of| matches!(of.name.as_str(), "cilium_host" | "bpfin.cali"))
-    }
-
     /// Returns what the programs at sockets make of a connection of a process of this node, its pods included.
     fn at_socket(&self, bpf: &Bpf, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
@@ -69,10 +93,8 @@ impl Judge<'_> {
             Family::V4 => "cgroup_inet4_connect",
             Family::V6 => "cgroup_inet6_connect",
         };
-        let ids = match bpf.at_root(hook) {
-            Ok(ids) => ids,
-            Err(gap) if self.has_links_of_proxy() => return Some(unread(gap)),
-            Err(_) => return None,
+        let Ok(ids) = bpf.at_root(hook) else {
+            return self.node.unread_ebpf().map(unread);
         };
         let names: Vec<String> = ids.iter().map(|id| bpf.called(*id)).collect();
         let (id, name) = match (ids.as_slice(), names.as_slice()) {
@@ -96,7 +118,17 @@ impl Judge<'_> {
             )));
         };
         let at = SocketAddr::new(flow.destination, flow.port);
-        let front = match self.front_end(bpf, proxy, question) {
+        // Calico leaves UDP to its programs at links by default.
+        let by_message = match Family::of(flow.destination) {
+            Family::V4 => "cgroup_udp4_sendmsg",
+            Family::V6 => "cgroup_udp6_sendmsg",
+        };
+        let mut messages = bpf.at_root(by_message).unwrap_or_default().into_iter();
+        let is_own = |id| bpf.program(id).and_then(|of| Proxy::of_program(&of.name)) == Some(proxy);
+        if flow.proto == Proto::Udp && !messages.any(is_own) {
+            return None;
+        }
+        let front = match self.front_end(bpf, proxy, question, None) {
             Ok(front) => front?,
             Err(gap) => return Some(unread(gap)),
         };
@@ -111,6 +143,7 @@ impl Judge<'_> {
         if let Some(port) = question.port
             && flow.entry == Entry::Host
             && !front.l7_proxy
+            && front.kind != Kind::LocalRedirect
             && self.node.slices().is_ok()
             && front.missing == 0
             && front
@@ -126,86 +159,135 @@ impl Judge<'_> {
         }
         Some(unmodelled(format!(
             "program {name} translates the connection at connect(): {}. kpx does not follow it from there",
-            led_by(proxy, at, front)
+            led_by(proxy, at, front, &self.sought(question, None))
         )))
     }
 
     /// Returns what the first program of a proxy at a link makes of a packet.
     fn at_link(&self, bpf: &Bpf, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
-        if let Err(gap) = bpf.links()
-            && self.has_links_of_proxy()
+        if bpf.links().is_err()
+            && let Some(gap) = self.node.unread_ebpf()
         {
             return Some(unread(gap));
         }
         let (proxy, program) = self.first_program(bpf, question, outcome)?;
+        let Some(proxy) = proxy else {
+            // Without its name, whose program it is is not known.
+            return bpf.programs().err().map(unread);
+        };
         let flow = question.flow;
         // A packet of the node itself has passed the rules by then.
         if flow.entry == Entry::Host && !outcome.as_sent.destination {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
-        match self.front_end(bpf, proxy, question) {
+        match self.front_end(bpf, proxy, question, Some(outcome)) {
             Ok(front) => Some(unmodelled(format!(
                 "{program} serves {at} before the rules: {}. kpx does not read the program's code",
-                led_by(proxy, at, front?)
+                led_by(proxy, at, front?, &self.sought(question, Some(outcome)))
             ))),
             Err(gap) => Some(unread(gap)),
         }
     }
 
-    /// Returns the proxy of the first program that the packet meets at a link, and the program in words.
+    /// Returns the proxy of the first program that the packet meets at a link, and the program in words; no proxy if its name is
+    /// unknown.
     fn first_program(
         &self,
         bpf: &Bpf,
         question: Question<'_>,
         outcome: &Outcome,
-    ) -> Option<(Proxy, String)> {
+    ) -> Option<(Option<Proxy>, String)> {
         let came_by = self.came_in_by(question, outcome);
         let passages = self.passages(question, outcome, came_by.as_deref());
-        let first = passages.iter().find(|of| !of.reply)?;
-        let known = |name: &str| Proxy::of_program(name);
+        let first = passages.iter().find(|of| !of.reply);
+        let of_passage = first.and_then(|first| {
+            self.program_of(bpf, first.link, first.side).or_else(|| {
+                // What leaves by one end of a pair comes in by the other.
+                let peer = self
+                    .peer(first.link)
+                    .filter(|_| first.side == Side::Egress)?;
+                self.program_of(bpf, peer, Side::Ingress)
+            })
+        });
+        let by_lo = || {
+            // Packets of the node to its own addresses.
+            let is_own = question.flow.entry == Entry::Host && self.ends_here(outcome);
+            let mut sides = [Side::Egress, Side::Ingress].into_iter().filter(|_| is_own);
+            sides.find_map(|side| self.program_of(bpf, "lo", side))
+        };
+        of_passage.or_else(by_lo)
+    }
+
+    /// Returns the other end of a pair, if both are in this network namespace.
+    fn peer(&self, name: &str) -> Option<&str> {
+        let links = &self.node.links().ok()?.all;
+        let link = links
+            .iter()
+            .find(|of| of.name == name && of.kind == "veth")?;
+        let is_pair = |of: &&Link| {
+            of.kind == "veth"
+                && (Some(of.index) == link.peer && of.peer == Some(link.index)
+                    || (name, of.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
+        };
+        links.iter().find(is_pair).map(|of| of.name.as_str())
+    }
+
+    /// Returns the first program of a proxy, or without a known name, at one side of a link.
+    fn program_of(&self, bpf: &Bpf, link: &str, side: Side) -> Option<(Option<Proxy>, String)> {
+        let whose = |name: Option<&str>| match name {
+            None => Some(None),
+            Some(name) => Proxy::of_program(name).map(Some),
+        };
+        let named = |id: u32| bpf.program(id).map(|of| of.name.as_str());
         let links = bpf.links().unwrap_or_default().iter();
-        let mut of_link =
-            links.filter(|of| of.dev == first.link && is_at(&of.attach_type, first.side));
+        let mut of_link = links.filter(|of| of.dev == link && is_at(&of.attach_type, side));
         let without_qdisc = of_link.find_map(|of| {
-            let proxy = known(&bpf.program(of.program)?.name)?;
             let name = bpf.called(of.program);
-            Some((
-                proxy,
-                format!("program {name} ({}) on {}", of.attach_type, of.dev),
-            ))
+            let words = format!("program {name} ({}) on {link}", of.attach_type);
+            Some((whose(named(of.program))?, words))
         });
         let xdp = || {
-            let links = self
-                .node
-                .links()
-                .ok()
-                .filter(|_| first.side == Side::Ingress)?;
-            let link = links.all.iter().find(|of| of.name == first.link)?;
-            link.xdp.iter().find_map(|of| {
+            let mut links = self.node.links().ok()?.all.iter();
+            let of_link = links.find(|of| of.name == link && side == Side::Ingress)?;
+            of_link.xdp.iter().find_map(|of| {
                 let id = u32::try_from(of.id).ok();
-                let name = of
-                    .name
-                    .clone()
-                    .or_else(|| Some(bpf.program(id?)?.name.clone()))?;
-                Some((
-                    known(&name)?,
-                    format!("XDP program {name} (id {}) on {}", of.id, link.name),
-                ))
+                let name = of.name.as_deref().or_else(|| named(id?));
+                let words = match name {
+                    Some(name) => format!("XDP program {name} (id {}) on {link}", of.id),
+                    None => format!("XDP program with id {} on {link}", of.id),
+                };
+                Some((whose(name)?, words))
             })
         };
         let by_qdisc = || {
-            let filters = self.node.tc().ok()?.filters.get(first.link)?.iter();
-            let mut filters = filters.filter(|of| of.side == first.side && of.kind == "bpf");
+            let filters = self.node.tc().ok()?.filters.get(link)?.iter();
+            let mut filters = filters.filter(|of| of.side == side && of.kind == "bpf");
             filters.find_map(|of| {
-                let name = of.program.as_deref()?;
                 let Does::Other(words) = &of.does else {
                     return None;
                 };
-                Some((known(name)?, format!("{words} on {}", first.link)))
+                let name = of
+                    .program
+                    .as_deref()
+                    .filter(|of| !of.starts_with("with id "));
+                Some((whose(name)?, format!("{words} on {link}")))
             })
         };
         xdp().or(without_qdisc).or_else(by_qdisc)
+    }
+
+    /// Returns what is sought in a map for the connection: at a link with the packet's `outcome`, or else at `connect()`.
+    fn sought(&self, question: Question<'_>, outcome: Option<&Outcome>) -> Sought {
+        let flow = question.flow;
+        Sought {
+            address: flow.destination,
+            port: flow.port,
+            proto: flow.proto,
+            own: self.places.own(flow.destination).is_some(),
+            outside: flow.entry == Entry::Outside,
+            client: outcome.map(|of| of.sent_from),
+        }
     }
 
     /// Returns the front end of a connection in the map of `proxy`.
@@ -214,13 +296,15 @@ impl Judge<'_> {
         bpf: &'b Bpf,
         proxy: Proxy,
         question: Question<'_>,
+        outcome: Option<&Outcome>,
     ) -> Result<Option<&'b Frontend>, Gap> {
-        let flow = question.flow;
-        let table = bpf.table(proxy, Family::of(flow.destination))?;
-        let own = self.places.own(flow.destination).is_some();
-        Ok(table.and_then(|table| table.lookup(flow.destination, flow.port, flow.proto, own)))
+        let table = bpf.table(proxy, Family::of(question.flow.destination))?;
+        Ok(table.and_then(|table| table.lookup(&self.sought(question, outcome))))
     }
 }
+
+/// The pair by which Calico leads packets of the node to Services: its route, and its programs.
+const CALICO_PAIR: (&str, &str) = ("bpfin.cali", "bpfout.cali");
 
 /// Returns whether programs of this attach type see the packets of a side.
 pub(super) fn is_at(attach_type: &str, side: Side) -> bool {
@@ -232,19 +316,56 @@ pub(super) fn is_at(attach_type: &str, side: Side) -> bool {
 }
 
 /// Returns where a front end leads, in words.
-fn led_by(proxy: Proxy, at: SocketAddr, front: &Frontend) -> String {
-    let backends: Vec<String> = front.active().map(|of| of.addr.to_string()).collect();
-    if front.l7_proxy {
-        return format!("the map of {proxy} leads {at} to an L7 proxy on the node");
+fn led_by(proxy: Proxy, at: SocketAddr, front: &Frontend, sought: &Sought) -> String {
+    let map = format!("the map of {proxy}");
+    if front.is_wildcard() {
+        return format!(
+            "{map} drops packets to other ports of {} than those of Services",
+            at.ip()
+        );
     }
-    match backends.as_slice() {
-        [] => format!("the map of {proxy} has no backend for {at}"),
-        all if all.len() > MOST => format!(
-            "the map of {proxy} leads {at} to {} and {} others",
-            all[..MOST].join(", "),
-            all.len() - MOST
-        ),
-        all => format!("the map of {proxy} leads {at} to {}", all.join(", ")),
+    if front.drops {
+        return match sought.client {
+            Some(client) => format!("{map} drops packets of {client} to {at}: its source ranges"),
+            None => format!("{map} drops packets to {at} of clients outside its source ranges"),
+        };
+    }
+    if sought.outside && front.admits(sought.client) == Some(false) {
+        let client = sought
+            .client
+            .map_or_else(|| "the client".to_owned(), |ip| ip.to_string());
+        return format!("{map} drops packets of {client} to {at}: its source ranges");
+    }
+    if front.l7_proxy {
+        return format!("{map} leads {at} to an L7 proxy on the node");
+    }
+    let backends: Vec<String> = front.active().map(|of| of.addr.to_string()).collect();
+    let leads = match backends.as_slice() {
+        [] if front.missing > 0 => {
+            return format!("{map} leads {at} to backends that it does not have");
+        }
+        [] if sought.outside => {
+            return format!(
+                "{map} has no backend for {at} for clients outside: it drops their packets"
+            );
+        }
+        [] => return format!("{map} has no backend for {at}"),
+        all if all.len() > MOST => {
+            format!("{} and {} others", all[..MOST].join(", "), all.len() - MOST)
+        }
+        all => all.join(", "),
+    };
+    let leads = match front.kind {
+        Kind::LocalRedirect => {
+            format!("a CiliumLocalRedirectPolicy in {map} leads {at} to {leads}")
+        }
+        _ => format!("{map} leads {at} to {leads}"),
+    };
+    match front.admits(sought.client) {
+        None if sought.outside => {
+            format!("{leads}, if its source ranges, which were not read, let the client in")
+        }
+        _ => leads,
     }
 }
 

@@ -34,6 +34,7 @@ impl Judge<'_> {
                         .or_else(|| self.ended(endpoint))
                         .or_else(|| self.two_pods(port, endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
+                        .or_else(|| self.duplicate(endpoint))
                         .or_else(|| self.vacant(endpoint))
                         .or_else(|| self.cluster_ip(endpoint))
                         .or_else(|| self.external(port, endpoint))

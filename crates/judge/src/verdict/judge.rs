@@ -189,6 +189,12 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.by_proxy(question, outcome) {
             return Some(fault);
         }
+        let fault = self.by_rules(question, outcome)?;
+        Some(self.averted_unread(question, outcome, fault))
+    }
+
+    /// Returns the fault of a packet that the rules decide about.
+    fn by_rules(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         match outcome.verdict {
             trace::Verdict::Drop | trace::Verdict::Reject => {
                 let fault = stopped(question, outcome);
@@ -203,7 +209,8 @@ impl<'n> Judge<'n> {
             }
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self
-                    .ingress(question, outcome)
+                    .at_home(question)
+                    .or_else(|| self.ingress(question, outcome))
                     .or_else(|| self.end(question, outcome))
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))
@@ -239,7 +246,10 @@ impl<'n> Judge<'n> {
                 });
                 match fault {
                     // A rule of kube-proxy that was not read may translate the packet, or its source.
-                    Some(fault) if fault.may_be_unread() && self.lacks_own(question, &fault) => {
+                    Some(fault)
+                        if rests_on_absence(question, outcome, &fault)
+                            && self.lacks_own(question, &fault) =>
+                    {
                         self.unread_of(question).map(Fault::Unknown).or(Some(fault))
                     }
                     Some(fault) => Some(fault),
@@ -495,6 +505,13 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
     };
     let in_part = node.evidence().missing_part(Item::EndpointSlices);
     in_part.is_none() || slices.iter().any(is_its)
+}
+
+/// Returns whether `fault` is there because no rule or program translates the packet.
+pub(super) fn rests_on_absence(question: Question<'_>, outcome: &Outcome, fault: &Fault) -> bool {
+    let is_untranslated = question.port.is_some() && outcome.as_sent.destination;
+    fault.may_be_unread()
+        || is_untranslated && !matches!(fault, Fault::Stopped { .. } | Fault::NoBackend { .. })
 }
 
 /// Returns whether an item is missing that a bundle may be too old for, or the node has nothing of.

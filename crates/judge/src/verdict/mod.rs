@@ -48,8 +48,8 @@ pub use link_state::LinkState;
 pub use local_ports::{DEFAULT_RANGE, LocalPorts, PORT_RANGE, RESERVED_PORTS};
 pub use loss_class::{LossClass, Place, Sender};
 pub use obstacle::{
-    Arp, By, DEFAULT_TTL, Obstacle, TunnelState, Wayless, Which, accept_ra_of, route_words,
-    sysctl_of,
+    Arp, By, DEFAULT_TTL, Obstacle, Pass, TunnelState, Wayless, Which, accept_ra_of,
+    disable_ipv6_of, route_words, sysctl_of,
 };
 pub use outlook::{Outlook, Worse, foreign_end};
 pub use peers::home_gone;

@@ -295,6 +295,20 @@ pub enum Obstacle {
         /// The Node.
         node: String,
     },
+    /// IPv6 found another machine or pod with an address, so the kernel that has it does not use it.
+    Duplicate {
+        /// The address, with its prefix.
+        address: Cidr,
+        /// The link of the node that has it.
+        link: String,
+    },
+    /// The same of the address of an endpoint's pod.
+    DuplicateInside {
+        /// The endpoint.
+        at: SocketAddr,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
+    },
     /// In the client's own network, packets to a Service do not leave: they end there, where nothing listens.
     OwnEnd {
         /// The client.
@@ -410,6 +424,8 @@ pub enum Obstacle {
 pub enum Wayless {
     /// Table main has the route, and no routing policy rule of this family looks it up.
     NoMain(Family),
+    /// IPv6 is off at this link (`disable_ipv6`), so the kernel keeps neither its addresses nor routes by it.
+    Ipv6Off(String),
     /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
     NoAdvertisements(String),
 }
@@ -471,30 +487,63 @@ pub struct By {
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
-    /// The command that accepts packets before it: those of [pods](crate::trace::PODS), or those that it stops.
+    /// How to accept the packets that it stops, one for each of their families.
+    pub passes: Vec<Pass>,
+}
+
+/// How to accept packets of one family before a rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pass {
+    /// The family.
+    pub family: Family,
+    /// The command that accepts packets before the rule: those of [pods](crate::trace::PODS), or those that it stops.
     pub before: String,
     /// The range of the pods, if kube-proxy's configuration has it.
     pub pods: Option<Cidr>,
 }
 
-impl By {
-    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
-    pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+impl Pass {
+    fn new(rule: &Rule, family: Family, packets: Accepted, node: &NodeSnapshot<'_>) -> Self {
         let ranges = node
             .proxy_config()
             .map_or("", |config| &config.cluster_cidr);
         let ranges = ranges.split(',');
         let mut ranges = ranges.filter_map(|text| text.trim().parse::<Cidr>().ok());
         Self {
+            family,
+            before: rule.before(node, family, packets),
+            pods: ranges.find(|range| range.family() == family),
+        }
+    }
+}
+
+impl By {
+    /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
+    pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+        Self {
             undo: rule.undo(node),
             listing: rule.listing(node),
             closes: rule.is_last(),
             is_of_input: rule.is_of_input(node),
-            before: rule.before(node, Accepted::FromPods),
-            pods: ranges.find(|range| range.family() == rule.family),
+            passes: vec![Pass::new(&rule, rule.family, Accepted::FromPods, node)],
             maker: rule.maker(node, maker),
             rule,
         }
+    }
+
+    /// Returns the same for packets of `families`, if packets of both pass the rule.
+    #[must_use]
+    pub fn of_families(
+        mut self,
+        families: impl IntoIterator<Item = Family>,
+        node: &NodeSnapshot<'_>,
+    ) -> Self {
+        if self.rule.covers_both() {
+            let families = families.into_iter();
+            let pass = |family| Pass::new(&self.rule, family, Accepted::FromPods, node);
+            self.passes = families.map(pass).collect();
+        }
+        self
     }
 
     /// Returns the same for packets from outside to `at`.
@@ -505,17 +554,32 @@ impl By {
         } else {
             Accepted::ToPods
         };
+        let family = Family::of(at.ip());
         Self {
-            before: self.rule.before(node, packets),
+            passes: vec![Pass::new(&self.rule, family, packets, node)],
             ..self
         }
+    }
+
+    /// Returns whether `other` is the same rule; then this one is for the packets of both.
+    pub(crate) fn joins(&mut self, other: &Self) -> bool {
+        let is_same = self.rule == other.rule && self.maker == other.maker;
+        if is_same {
+            let mut new: Vec<Pass> = other.passes.clone();
+            new.retain(|pass| !self.passes.contains(pass));
+            self.passes.extend(new);
+        }
+        is_same
     }
 
     /// Returns the rule of `hop`, if it is not kube-proxy's.
     pub(super) fn foreign(hop: &Hop, family: Family, node: &NodeSnapshot<'_>) -> Option<Box<Self>> {
         let maker = why::maker(hop);
         let is_foreign = !matches!(maker, Maker::KubeProxy | Maker::Both);
-        is_foreign.then(|| Box::new(Self::new(Rule::of(hop, family), maker, node)))
+        is_foreign.then(|| {
+            let by = Self::new(Rule::of(hop, family), maker, node);
+            Box::new(by.of_families([family], node))
+        })
     }
 }
 
@@ -542,6 +606,7 @@ impl Obstacle {
             Self::ReversePath { .. }
             | Self::RouteBack { .. }
             | Self::NoBridge { .. }
+            | Self::Duplicate { .. }
             | Self::Taken { end: None, .. } => 3,
             Self::Taken { end: Some(_), .. } | Self::Wayless { .. } => 8,
             Self::Deaf { .. }
@@ -552,6 +617,7 @@ impl Obstacle {
             | Self::FullQueue { .. }
             | Self::TwoPods { .. }
             | Self::AddressGone { .. }
+            | Self::DuplicateInside { .. }
             | Self::Ended { .. } => 12,
             Self::Isolated { .. }
             | Self::SameNetwork { .. }
@@ -601,6 +667,8 @@ impl Obstacle {
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
             | Self::HomeGone { .. }
+            | Self::Duplicate { .. }
+            | Self::DuplicateInside { .. }
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
             | Self::Wayless { refused: false, .. }
@@ -649,6 +717,11 @@ pub fn sysctl_of(link: &str, name: &str) -> String {
 /// Returns the sysctl of `link` that says whether router advertisements are accepted.
 pub fn accept_ra_of(link: &str) -> String {
     format!("net.ipv6.conf.{}.accept_ra", link.replace('.', "/"))
+}
+
+/// Returns the sysctl of `link` that turns IPv6 off.
+pub fn disable_ipv6_of(link: &str) -> String {
+    format!("net.ipv6.conf.{}.disable_ipv6", link.replace('.', "/"))
 }
 
 /// Returns a route in words: `route to 10.244.1.5/32 by eth0`.

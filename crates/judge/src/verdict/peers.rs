@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use foldhash::{HashMap, HashSet};
 
-use super::judge::Judge;
+use super::judge::{Judge, Question};
 use super::place::pod_ranges;
-use super::{Fault, Missing};
-use crate::trace::Outcome;
+use super::{Fault, Missing, Obstacle, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
+use crate::trace::{Entry, Outcome};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -147,28 +147,91 @@ impl Judge<'_> {
 
 /// An address of a Node that its machine does not have.
 #[derive(Clone, Copy, Debug)]
-pub struct HomeGone {
-    /// The first of its addresses in the cluster's network.
+pub struct HomeGone<'n> {
+    /// The first of its addresses in the cluster's network, of this family.
     pub address: IpAddr,
+    /// The link that has it without using it, as another machine has it too.
+    pub failed: Option<&'n Address>,
     /// Whether it is of the network of one of the machine's links: else a router may translate it.
     pub is_certain: bool,
 }
 
-/// Returns the address of `node` that is on none of the links with the addresses `here`, if none of its addresses is.
-pub fn home_gone(node: &Node, here: &[Address]) -> Option<HomeGone> {
-    let announced = addresses(node);
+impl Judge<'_> {
+    /// Returns `gone` as an obstacle to packets for `own`, the node's object; `None` if a router may translate the address.
+    pub(super) fn gone(&self, own: &Node, gone: &HomeGone<'_>) -> Option<Obstacle> {
+        if let Some(of) = gone.failed {
+            return Some(Obstacle::Duplicate {
+                address: of.addr,
+                link: of.link.clone(),
+            });
+        }
+        if let Some(link) = self.without_ipv6(gone.address) {
+            return Some(Obstacle::Wayless {
+                by: Wayless::Ipv6Off(link),
+                refused: false,
+            });
+        }
+        gone.is_certain.then(|| Obstacle::HomeGone {
+            address: gone.address,
+            node: own.metadata.name.clone(),
+        })
+    }
+
+    /// Returns why packets to an address of this Node do not reach the node.
+    pub(super) fn at_home(&self, question: Question<'_>) -> Option<Fault> {
+        let address = question.flow.destination;
+        let here = &self.node.addresses().ok()?.all;
+        let own = self.places.object()?;
+        let is_here = here.iter().any(|of| of.addr.addr == address);
+        if !is_here
+            && addresses(own).contains(&address)
+            && let Some(link) = self.without_ipv6(address)
+        {
+            return Some(Fault::Obstacle(Box::new(Obstacle::Wayless {
+                by: Wayless::Ipv6Off(link),
+                refused: false,
+            })));
+        }
+        let gone = home_gone(own, here, Family::of(address))?;
+        // The node's own packets, and those of its pods, come to its rules in any case.
+        let is_met = gone.failed.is_none() || question.flow.entry == Entry::Outside;
+        let what = self.gone(own, &gone)?;
+        (gone.address == address && is_met).then(|| Fault::Obstacle(Box::new(what)))
+    }
+
+    /// Returns the fault of an endpoint whose pod does not use its address, as IPv6 found another one with it.
+    pub(super) fn duplicate(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let addr = endpoint.addr.ip();
+        let mut networks = self.node.pod_networks().ok()?.iter();
+        let is_duplicate = networks.any(|of| of.duplicates.contains(&addr));
+        let pod = endpoint.pod.as_deref().filter(|_| is_duplicate)?;
+        Some(Fault::Obstacle(Box::new(Obstacle::DuplicateInside {
+            at: endpoint.addr,
+            pod: pod.to_owned(),
+        })))
+    }
+}
+
+/// Returns the address of `node` in `family` that the machine with the addresses `here` does not use, if it uses none of those.
+pub fn home_gone<'n>(node: &Node, here: &'n [Address], family: Family) -> Option<HomeGone<'n>> {
+    let mut announced = addresses(node);
+    announced.retain(|at| Family::of(*at) == family);
     let address = *announced.first()?;
-    if announced
-        .iter()
-        .any(|at| here.iter().any(|of| of.addr.addr == *at))
-    {
+    // A listing may be of the other family alone.
+    if here.iter().all(|of| of.addr.family() != family) {
         return None;
     }
+    let is_used = |of: &Address| !of.is_duplicate() && announced.contains(&of.addr.addr);
+    if here.iter().any(is_used) {
+        return None;
+    }
+    let failed = here.iter().find(|of| of.addr.addr == address);
     let is_certain = here
         .iter()
         .any(|of| of.addr.prefix > 0 && of.addr.contains(address));
     Some(HomeGone {
         address,
+        failed,
         is_certain,
     })
 }

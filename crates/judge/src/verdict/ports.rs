@@ -1,10 +1,11 @@
 //! Ports of bridges, and programs on links.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::judge::{Judge, Question};
 use super::{By, Fault, Missing, Obstacle, Which};
-use crate::trace::{Entry, Flow, Outcome, link_hooks};
+use crate::trace::{Effect, Entry, Flow, Hop, Outcome, link_hooks};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -146,8 +147,28 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the doubt about a packet that works as far as kpx models its way: a program on a link may stop it.
+    /// Returns the doubt about a packet that works as far as kpx models its way: a program on a link may stop it, or IPVS.
     pub(super) fn unmodelled(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        self.by_program(question, outcome)
+            .or_else(|| self.thinned(outcome))
+    }
+
+    /// Returns the doubt about a packet to a virtual server while IPVS drops some packets whatever memory is free.
+    fn thinned(&self, outcome: &Outcome) -> Option<Fault> {
+        let is_balanced = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Balance { .. });
+        if !outcome.hops.iter().any(is_balanced) {
+            return None;
+        }
+        let sysctl = self.node.sysctl().ok()?;
+        let always = |key: &&str| sysctl.get(key) == Some("3");
+        let mut all = ["net.ipv4.vs.drop_packet", "net.ipv4.vs.drop_entry"].into_iter();
+        let key = all.find(always)?;
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "{key} is 3, so IPVS drops some of the packets or connections, whatever memory is free"
+        ))))
+    }
+
+    fn by_program(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let links = self.node.links().ok()?;
         if links.all.iter().all(|link| link.xdp.is_empty()) {
             return None;

@@ -336,13 +336,25 @@ impl Judge<'_> {
         })))
     }
 
-    /// Returns the fault of a packet to a pod of another Node whose replies go to an address that this machine does not have.
+    /// Returns the fault of a packet to a pod of another Node whose replies go to an address that this machine does not use.
     pub(super) fn home_gone(&self, outcome: &Outcome) -> Option<Fault> {
         let (own, _) = self
             .both_ends(outcome)
             .filter(|_| !self.ends_here(outcome))?;
         let here = &self.node.addresses().ok()?.all;
-        let gone = home_gone(own, here).filter(|of| of.is_certain)?;
+        let gone = |family| home_gone(own, here, family);
+        let family = Family::of(outcome.destination.0);
+        // A tunnel may carry packets of one family in those of the other.
+        let is_carried = outcome.leaves_by().is_some_and(|link| self.is_tunnel(link));
+        let gone = if is_carried {
+            let has_one = |at: &IpAddr| gone(Family::of(*at)).is_none();
+            let mut both = Family::BOTH.into_iter().filter_map(gone);
+            both.next()
+                .filter(|_| !addresses(own).iter().any(has_one))?
+        } else {
+            gone(family)?
+        };
+        let what = self.gone(own, &gone)?;
         // Tunnels may have an address of their own.
         let is_own = |at| self.places.own(at).is_some();
         if ANNOTATIONS
@@ -352,10 +364,7 @@ impl Judge<'_> {
         {
             return None;
         }
-        Some(Fault::Obstacle(Box::new(Obstacle::HomeGone {
-            address: gone.address,
-            node: own.metadata.name.clone(),
-        })))
+        Some(Fault::Obstacle(Box::new(what)))
     }
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.

@@ -1,22 +1,53 @@
-//! Why a node has no way to an address, beyond a route that is missing: no rule looks up table main, or the kernel ignores the router
-//! advertisements that bring the default route.
+//! Why a node has no way to an address, beyond a route that is missing: IPv6 is off at the link, no rule looks up table main, or the
+//! kernel ignores the router advertisements that bring the default route.
 
 use std::net::IpAddr;
 
 use super::judge::Judge;
-use super::{Fault, Obstacle, Wayless};
+use super::peers::addresses;
+use super::{Fault, Obstacle, Wayless, disable_ipv6_of};
 use kpx_node::net::Family;
+use kpx_node::node::links::Address;
 use kpx_node::node::routes::{PolicyRule, Route};
 
 impl Judge<'_> {
     /// Returns the fault of packets to `to`, to which no route leads, if the reason is certain; `refused` if their sender gets an error.
     pub(super) fn wayless(&self, to: IpAddr, refused: bool) -> Option<Fault> {
-        let by = if self.lacks_main(to)? {
+        let by = if let Some(link) = self.without_ipv6(to) {
+            Wayless::Ipv6Off(link)
+        } else if self.lacks_main(to)? {
             Wayless::NoMain(Family::of(to))
         } else {
             Wayless::NoAdvertisements(self.deaf_to_routers(to)?.to_owned())
         };
         Some(Fault::Obstacle(Box::new(Obstacle::Wayless { by, refused })))
+    }
+
+    /// Returns the link to `to` at which IPv6 is off: the one with the node's IPv4 address, or for pods of this node the one with
+    /// theirs.
+    pub(super) fn without_ipv6(&self, to: IpAddr) -> Option<String> {
+        if to.is_ipv4() {
+            return None;
+        }
+        let all = &self.node.addresses().ok()?.all;
+        let sysctl = self.node.sysctl().ok()?;
+        let own = self.places.object().map(addresses).unwrap_or_default();
+        let is_here = self.places.is_pod_here(to) == Some(true);
+        let leads = |of: &&Address| {
+            let at = of.addr.addr;
+            at.is_ipv4()
+                && if is_here {
+                    self.places.is_pod_here(at) == Some(true)
+                } else {
+                    own.contains(&at)
+                }
+        };
+        let is_off = |link: &&str| {
+            let has_address = |of: &Address| of.link == **link && of.addr.addr.is_ipv6();
+            sysctl.get(&disable_ipv6_of(link)) == Some("1") && !all.iter().any(has_address)
+        };
+        let mut links = all.iter().filter(leads).map(|of| of.link.as_str());
+        links.find(is_off).map(str::to_owned)
     }
 
     /// Returns whether table main has a route to `to` and no rule looks it up; `None` if another route or rule may end the packets.

@@ -151,7 +151,15 @@ pub(super) fn find<'s>(
         }
         Asked::Address(addr, port) => {
             let has = |of: &&Service| owner::addresses(of).iter().any(|(_, at)| at == addr);
-            if let Some(service) = services.iter().find(has) {
+            // What is left to a load balancer is an address of the Service, too.
+            let is_balancers = |of: &&Service| {
+                let mut ingress = of.status.load_balancer.ingress.iter();
+                let is_it = |text: &String| text.parse() == Ok(*addr);
+                ingress.any(|at| at.ip.as_ref().is_some_and(is_it))
+            };
+            let mut all = services.iter();
+            let service = all.find(has).or_else(|| services.iter().find(is_balancers));
+            if let Some(service) = service {
                 let port = port.map(|port| port.to_string());
                 let word = port.clone().unwrap_or_default();
                 let found = select(service, port.map(Only::Named), &word)?;

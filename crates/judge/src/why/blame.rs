@@ -10,16 +10,18 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::check::{
-    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, idle_proxy, rewriting_fix, room_fix,
-    rule_fix,
+    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, idle_proxy, ipv6_fix, rewriting_fix,
+    room_fix,
 };
-use crate::diff::Change;
+use crate::diff::{Change, Delta, Object};
 use crate::repair::{Edit, Repair};
+use crate::trace::sources::own_address;
 use crate::trace::userspace::CLOSED;
-use crate::trace::why;
+use crate::trace::why::{self, Refusal};
 use crate::trace::{Effect, Entry, Hop, Outcome, Rule, Subsystem, mismatch};
-use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which};
+use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which, disable_ipv6_of};
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::proxy_log;
 use kpx_node::evidence::{Item, Time};
@@ -123,14 +125,19 @@ impl Look<'_> {
     /// connections, and on which ports it listens, is not programmed.
     fn without_repair(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Vec<Blame> {
         let (port, family) = (target.port, target.family());
-        if let Some(cause) = self.shared(service, target) {
-            return vec![Blame::breaks(cause)];
-        }
-        if let Some(cause) = self.left_out(target) {
+        let known = self
+            .shared(service, target)
+            .or_else(|| other_family(service, target))
+            .or_else(|| self.on_loopback(target, cell))
+            .or_else(|| self.left_out(target));
+        if let Some(cause) = known {
             return vec![Blame::breaks(cause)];
         }
         let is_lacking = self.lacks_endpoints(port, family);
         let lacking = || self.lacking(service, port, family);
+        if is_lacking && is_for_want_of_endpoints(cell) {
+            return vec![lacking()];
+        }
         let ends = ends_at_process(cell);
         if is_lacking && ends.iter().all(|end| *end == Some(AtProcess::Closed)) {
             return vec![lacking()];
@@ -245,8 +252,26 @@ impl Look<'_> {
         })
     }
 
-    /// Returns that kube-proxy's configuration omits the address of the NodePort.
+    /// Returns that kube-proxy serves no NodePort on the loopback address of `target`.
+    fn on_loopback(&self, target: Target<'_>, cell: &Cell) -> Option<Cause> {
+        let faults = cell.verdict.faults();
+        let why = faults.iter().find_map(|fault| match fault {
+            Fault::NotOnLoopback { why, .. } => Some(*why),
+            _ => None,
+        })?;
+        let own = own_address(self.node, target.family());
+        Some(Cause::OnLoopback {
+            address: target.at,
+            why,
+            instead: own.map(|own| SocketAddr::new(own, target.at.port())),
+        })
+    }
+
+    /// Returns that kube-proxy's configuration omits the address of the NodePort, which the machine has.
     fn left_out(&self, target: Target<'_>) -> Option<Cause> {
+        if target.at.ip().is_loopback() || !self.is_own(target.at.ip()) {
+            return None;
+        }
         let ranges = &self.node.proxy_config().ok()?.node_port_addresses;
         let mode = self.node.configured_mode().ok()?;
         let desired = self.node.desired(mode).ok()?;
@@ -458,7 +483,7 @@ impl Look<'_> {
     }
 
     /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
-    fn misnamed(&self) -> Option<Cause> {
+    pub(super) fn misnamed(&self) -> Option<Cause> {
         let mut all = self.outcomes.iter().filter(|(check, _)| check.id == "KP11");
         let finding = all.find_map(|(_, outcome)| match outcome {
             CheckOutcome::Fail(findings) => findings.first(),
@@ -515,9 +540,16 @@ impl Look<'_> {
             } if self.are_states_unread(service) => Lack::StatesUnread { selector },
             known => known,
         };
+        let others = Family::BOTH.into_iter().filter(|of| *of != family);
+        let has_others = others
+            .into_iter()
+            .any(|of| usable(port, of).next().is_some());
         Blame {
             since,
-            ..Blame::breaks(Cause::NoEndpoints { lack })
+            ..Blame::breaks(Cause::NoEndpoints {
+                lack,
+                family: has_others.then_some(family),
+            })
         }
     }
 
@@ -538,10 +570,14 @@ impl Look<'_> {
             common: first.service.is_none(),
             synced,
             proxy: self.idle(family),
-            fix: self.portal_fix(first).or_else(|| {
-                let is_known = self.compared().contains(first);
-                (!is_known).then(|| rewriting_fix(self.node))
-            }),
+            fix: setting_fix(first)
+                .or_else(|| self.refused_address(first))
+                .or_else(|| self.portal_fix(first))
+                .or_else(|| {
+                    let is_known = self.compared().contains(first);
+                    (!is_known).then(|| rewriting_fix(self.node))
+                })
+                .map(Box::new),
         })
     }
 
@@ -562,6 +598,15 @@ impl Look<'_> {
             lasts: !lacks_modules && !log.is_ok_and(|log| log.has(&takes_back)),
             fix,
         })
+    }
+
+    /// Returns how to let the kernel take the address of kube-ipvs0 that is missing: it refuses those of IPv6 where that is off.
+    fn refused_address(&self, change: &Change) -> Option<Fix> {
+        let Object::Address(Delta::Missing(addr)) = &change.object else {
+            return None;
+        };
+        let value = self.node.sysctl().ok()?.get(&disable_ipv6_of(DUMMY));
+        (addr.is_ipv6() && value == Some("1")).then(|| ipv6_fix(DUMMY))
     }
 
     /// Returns the fix of the doctor's finding on a portal: kpx cannot compute its rule.
@@ -616,7 +661,8 @@ impl Look<'_> {
                 .any(is_on)
                 .then(|| which.unwrap_or(Which::Reply)),
         };
-        let mut by = By::new(rule_of, why::maker(hop), self.node);
+        let by = By::new(rule_of, why::maker(hop), self.node);
+        let mut by = by.of_families([family], self.node);
         let first = cell.outcomes.iter().find(|of| is_on(of));
         if let Some(first) = first.filter(|_| cell.flow.entry == Entry::Outside) {
             by = by.from_outside(first.destination.into(), cell.flow.proto, self.node);
@@ -631,9 +677,46 @@ impl Look<'_> {
             other_back_end: hop.subsystem == Subsystem::IptablesOther,
             which,
             then: faults.iter().find_map(|fault| follows(hop, fault)),
-            fix: rule_fix(&by),
+            by: Box::new(by),
         }
     }
+}
+
+/// Returns the fix of a sysctl that is not as kube-proxy sets it when it starts.
+fn setting_fix(change: &Change) -> Option<Fix> {
+    let Object::Sysctl { key, value } = &change.object else {
+        return None;
+    };
+    let text = "Set the sysctl again, and find out what changed it: kube-proxy writes it only when it starts.";
+    Some(Fix::on_node(
+        text,
+        format!("sysctl -w {key}={}", value.want()?),
+    ))
+}
+
+/// Returns that `service` does not have the family of `target`.
+pub(super) fn other_family(service: &Service, target: Target<'_>) -> Option<Cause> {
+    let role = match target.kind {
+        Kind::Address(role) => Some(role),
+        Kind::NodePort => None,
+        Kind::Endpoint => return None,
+    };
+    let has = |family: &Family| service.has_family(*family);
+    (!has(&target.family())).then(|| Cause::OtherFamily {
+        address: target.at.ip(),
+        role,
+        families: Family::BOTH.into_iter().filter(has).collect(),
+    })
+}
+
+/// Returns whether all connections of `cell` that fail are refused because the Service has no endpoints.
+fn is_for_want_of_endpoints(cell: &Cell) -> bool {
+    let is_it = |outcome: &&Outcome| {
+        let reason = why::decisive(outcome).and_then(|hop| why::refusal(outcome, hop));
+        matches!(reason, Some(Refusal::NoEndpoints | Refusal::NoRealServer))
+    };
+    let failing = failing(cell);
+    !failing.is_empty() && failing.iter().all(is_it)
 }
 
 /// Returns whether the traffic policy of an address of this kind is Local.

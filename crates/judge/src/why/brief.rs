@@ -53,7 +53,13 @@ impl Cause {
             Self::NodePortAddresses { address, .. } => {
                 format!("nodePortAddresses lacks {address}")
             }
-            Self::NoEndpoints { lack } => match lack {
+            Self::OnLoopback { address, .. } => format!("no NodePorts on {}", address.ip()),
+            Self::OtherFamily { families, .. } => {
+                let families: Vec<String> = families.iter().map(ToString::to_string).collect();
+                format!("the Service is {} only", listed(&families))
+            }
+            Self::NoEndpoints { lack, .. } => match lack {
+                Lack::OtherFamily { .. } => "no pod has an address of the family",
                 Lack::NoPods { .. } => "no pod matches the selector",
                 Lack::NoSlice { .. } => "no EndpointSlice",
                 Lack::Unlisted { .. } => "the EndpointSlice is empty",

@@ -8,10 +8,10 @@ use super::endpoints::{Compared, Lack};
 use crate::check::{Fix, ServiceRef, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Client, Home, Obstacle, Which, client_names};
+use crate::verdict::{By, Client, Home, Obstacle, Which, client_names};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
-use kpx_node::net::Cidr;
+use kpx_node::net::{Cidr, Family};
 use kpx_node::owner::Role;
 use kpx_node::words::number_of;
 
@@ -136,9 +136,9 @@ pub enum Cause {
         /// What happens to the packets behind it, unless it ends them.
         #[serde(skip_serializing_if = "Option::is_none")]
         then: Option<String>,
-        /// How to remove it.
+        /// The rule, with how to let the packets pass.
         #[serde(skip)]
-        fix: Fix,
+        by: Box<By>,
     },
     /// A rule or an address that another mode of kube-proxy left behind takes the packets.
     Leftover {
@@ -166,7 +166,7 @@ pub enum Cause {
         proxy: Option<Idle>,
         /// The fix of the doctor's finding, if kpx cannot repair them.
         #[serde(skip)]
-        fix: Option<Fix>,
+        fix: Option<Box<Fix>>,
     },
     /// kube-proxy does not program the node, and its rules are not known.
     Idle(Idle),
@@ -188,11 +188,33 @@ pub enum Cause {
         /// The address.
         address: IpAddr,
     },
+    /// kube-proxy serves no NodePort at a loopback address.
+    OnLoopback {
+        /// The address and port.
+        address: SocketAddr,
+        /// Why it does not.
+        why: &'static str,
+        /// The same NodePort at an address of the node, if it has one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        instead: Option<SocketAddr>,
+    },
+    /// The Service does not have the family of the address, so kube-proxy does not serve it there.
+    OtherFamily {
+        /// The address.
+        address: IpAddr,
+        /// What the address is of the Service; `None` for its NodePort.
+        role: Option<Role>,
+        /// The families of the Service.
+        families: Vec<Family>,
+    },
     /// The Service port has no usable endpoint.
     NoEndpoints {
         /// The reason.
         #[serde(flatten)]
         lack: Lack,
+        /// The family, if it has endpoints of the other one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        family: Option<Family>,
     },
     /// The traffic policy is Local, and this node has no endpoint, or other endpoints are out of reach.
     NoLocalEndpoints {
@@ -415,7 +437,11 @@ impl Cause {
             | Self::Leftover { .. }
             | Self::Idle(_)
             | Self::Rules { common: true, .. } => 4,
-            Self::Rules { .. } | Self::SharedAddress { .. } | Self::NodePortAddresses { .. } => 5,
+            Self::Rules { .. }
+            | Self::SharedAddress { .. }
+            | Self::OnLoopback { .. }
+            | Self::OtherFamily { .. }
+            | Self::NodePortAddresses { .. } => 5,
             Self::SourceRanges { .. } => 6,
             Self::NoEndpoints { .. } | Self::NoLocalEndpoints { .. } => 7,
             Self::NoRoute { .. }
@@ -454,6 +480,23 @@ impl Cause {
                 *more = (*more).max(*others);
                 true
             }
+            (Self::ForeignRule { by, .. }, Self::ForeignRule { by: its, .. }) => {
+                let mut joined = by.clone();
+                let mut same = other.clone();
+                if !joined.joins(its) {
+                    return false;
+                }
+                if let Self::ForeignRule { by: of, .. } = &mut same {
+                    of.clone_from(by);
+                }
+                if *self != same {
+                    return false;
+                }
+                if let Self::ForeignRule { by, .. } = self {
+                    *by = joined;
+                }
+                true
+            }
             _ => self == other,
         }
     }
@@ -461,7 +504,9 @@ impl Cause {
     /// Returns whether the Service's own settings ask for it.
     pub const fn is_by_design(&self) -> bool {
         match self {
-            Self::SourceRanges { .. } => true,
+            Self::SourceRanges { .. }
+            | Self::OnLoopback { .. }
+            | Self::OtherFamily { role: None, .. } => true,
             Self::NoLocalEndpoints { unnamed, .. } => unnamed.is_empty(),
             _ => false,
         }
@@ -698,7 +743,28 @@ impl Cause {
                  serves no NodePort at this address",
                 listed(ranges)
             ),
-            Self::NoEndpoints { lack } => no_endpoints(lack, at, &since),
+            Self::OnLoopback { address, why, .. } => format!(
+                "kube-proxy serves no NodePort on {}, by design ({why})",
+                address.ip()
+            ),
+            Self::OtherFamily {
+                address,
+                role,
+                families,
+            } => {
+                let families: Vec<String> = families.iter().map(ToString::to_string).collect();
+                let families = listed(&families);
+                match role {
+                    None => format!(
+                        "the Service is {families} only, so kube-proxy serves no NodePort of it at {address}"
+                    ),
+                    Some(role) => format!(
+                        "the Service is {families} only, so kube-proxy does not serve {address}, {} of it",
+                        with_article(*role)
+                    ),
+                }
+            }
+            Self::NoEndpoints { lack, family } => no_endpoints(lack, *family, at, &since),
             Self::NoLocalEndpoints {
                 policy, here: true, ..
             } => format!(
@@ -880,22 +946,34 @@ fn balancer(
     )
 }
 
-fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
+/// Returns why the Service has no endpoints, or none of `family`.
+fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> String {
     let subject = &at.subject;
+    let of_family = family.map_or_else(String::new, |of| format!("{of} "));
+    let at_all = match (family, at.to.as_slice()) {
+        (Some(family), to @ [_, ..]) => {
+            format!("; the {family} addresses do not work: {}", listed(to))
+        }
+        _ => String::new(),
+    };
     let service = at.service.as_ref();
     let namespace = service.map_or("default", |service| &service.namespace);
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
-    match lack {
+    let sentence = match lack {
+        Lack::OtherFamily { pods, family } => format!(
+            "{subject} has no {family} endpoints{since}: its pods ({}) have no {family} address",
+            listed(pods)
+        ),
         Lack::NoPods { selector, compared } => {
             let no_pod = format!("no pod in namespace {namespace} matches its selector {selector}");
             let node = at.node.as_deref().unwrap_or("this node");
             match compared {
-                Compared::All => format!("{subject} has no endpoints{since}: {no_pod}"),
+                Compared::All => format!("{subject} has no {of_family}endpoints{since}: {no_pod}"),
                 Compared::Here => format!(
-                    "{subject} has no EndpointSlice: of the pods on {node}, {no_pod} (those on other nodes were not compared)"
+                    "{subject} has no {of_family}EndpointSlice: of the pods on {node}, {no_pod} (those on other nodes were not compared)"
                 ),
                 Compared::Nothing => format!(
-                    "{subject} has no EndpointSlice; the pods were not read, so it is unknown whether one matches its selector \
+                    "{subject} has no {of_family}EndpointSlice; the pods were not read, so it is unknown whether one matches its selector \
                      {selector}"
                 ),
             }
@@ -908,36 +986,36 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
                 "the EndpointSlice controller has not made one"
             };
             format!(
-                "no EndpointSlice exists for {subject}, although {ready}pods match its selector ({}): {controller}",
+                "no {of_family}EndpointSlice exists for {subject}, although {ready}pods match its selector ({}): {controller}",
                 listed(pods)
             )
         }
         Lack::Unlisted { pods, slices } => format!(
-            "{subject} has no endpoints{since}: its EndpointSlice ({}) lists none, although ready pods match its selector ({}): \
+            "{subject} has no {of_family}endpoints{since}: its EndpointSlice ({}) lists none, although ready pods match its selector ({}): \
              the EndpointSlice controller has not updated it",
             listed(slices),
             listed(pods)
         ),
         Lack::Headless { slices } => format!(
-            "{subject} has no endpoints{since}: EndpointSlice {} has the label service.kubernetes.io/headless, and kube-proxy reads none \
+            "{subject} has no {of_family}endpoints{since}: EndpointSlice {} has the label service.kubernetes.io/headless, and kube-proxy reads none \
              with it",
             listed(slices)
         ),
         Lack::SelectorUnread => format!(
-            "{subject} has no endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
+            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
         ),
         Lack::StatesUnread { selector } => format!(
             "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown"
         ),
         Lack::NoSelector => format!(
-            "{subject} has no endpoints{since}: it has no selector, and no EndpointSlice names it"
+            "{subject} has no {of_family}endpoints{since}: it has no selector, and no EndpointSlice names it"
         ),
         Lack::NotReady { endpoints } => format!(
-            "{subject} has no ready endpoint{since}: none of {} is ready",
+            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready",
             of(endpoints)
         ),
         Lack::Terminating { endpoints } => format!(
-            "{subject} has no endpoint{since}: all of {} are terminating",
+            "{subject} has no {of_family}endpoint{since}: all of {} are terminating",
             of(endpoints)
         ),
         Lack::PortName {
@@ -956,14 +1034,15 @@ fn no_endpoints(lack: &Lack, at: &At, since: &str) -> String {
                 names => format!("has ports {}, and none {}", listed(names), called(wanted)),
             };
             format!(
-                "{subject} has no endpoint for this port{since}: its EndpointSlice ({}) {has}",
+                "{subject} has no {of_family}endpoint for this port{since}: its EndpointSlice ({}) {has}",
                 listed(slices)
             )
         }
         Lack::TargetPort { target } => format!(
-            "{subject} has no endpoint for this port{since}: no container of its pods has a port named {target}"
+            "{subject} has no {of_family}endpoint for this port{since}: no container of its pods has a port named {target}"
         ),
-    }
+    };
+    format!("{sentence}{at_all}")
 }
 
 /// Returns what an address is of a Service.

@@ -31,6 +31,14 @@ pub enum Lack {
         /// What was compared with it.
         compared: Compared,
     },
+    /// Pods match the selector, but have no address of the family.
+    OtherFamily {
+        /// The pods.
+        pods: Vec<String>,
+        /// The family.
+        #[serde(rename = "lacking")]
+        family: Family,
+    },
     /// Pods match the selector, but no EndpointSlice of the Service exists.
     NoSlice {
         /// The pods: the ready ones, if any are.
@@ -259,6 +267,11 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     if ready {
         let pods = matching.ready;
         return Lack::Unlisted { pods, slices };
+    }
+    let other = Matching::of(service, None, objects.pods.unwrap_or_default());
+    if matching.is_empty() && !other.is_empty() {
+        let pods = other.shown();
+        return Lack::OtherFamily { pods, family };
     }
     let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
     Lack::NoPods {

@@ -5,6 +5,7 @@ use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, hairpin_fix, home_fix, no_route_fix, obstacle_fix, route_fix,
+    rule_fix,
 };
 use kpx_node::words::listed;
 
@@ -78,10 +79,9 @@ impl Cause {
             | Self::Rules {
                 proxy: Some(idle), ..
             } => idle.fix.clone(),
-            Self::TableFull { fix, .. }
-            | Self::ForeignRule { fix, .. }
-            | Self::Route { fix, .. }
-            | Self::Rules { fix: Some(fix), .. } => Some(fix.clone()),
+            Self::TableFull { fix, .. } | Self::Route { fix, .. } => Some(fix.clone()),
+            Self::Rules { fix: Some(fix), .. } => Some((**fix).clone()),
+            Self::ForeignRule { by, .. } => Some(rule_fix(by)),
             Self::Rules { .. } => kpx(
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
@@ -97,7 +97,21 @@ impl Cause {
                 "Add the node's range to nodePortAddresses in kube-proxy's configuration, then restart kube-proxy.",
                 "kubectl -n kube-system edit configmap kube-proxy".to_owned(),
             ),
-            Self::NoEndpoints { lack } => Some(fix_endpoints(lack, service)),
+            Self::OnLoopback {
+                instead: Some(at), ..
+            } => Some(Fix::said(format!(
+                "Use {at}, the NodePort at the node's own address."
+            ))),
+            Self::OnLoopback { .. } => Some(Fix::said(
+                "Use the NodePort at an address of the node, or the Service's cluster IP.",
+            )),
+            Self::OtherFamily { .. } => with(
+                "Use an address of the Service's own family, or give the Service both, if the cluster has both.",
+                format!(
+                    "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"ipFamilyPolicy\":\"PreferDualStack\"}}}}'"
+                ),
+            ),
+            Self::NoEndpoints { lack, .. } => Some(fix_endpoints(lack, service)),
             Self::NoLocalEndpoints {
                 policy, here: true, ..
             } => with(
@@ -240,6 +254,12 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
         ),
+        Lack::OtherFamily { family, .. } => {
+            return Fix::said(format!(
+                "Give the pods {family} addresses (the network plugin's configuration, and the cluster's pod ranges), or create the \
+                 Service with the family that they have (ipFamilies)."
+            ));
+        }
         Lack::Headless { slices } => (
             "Remove the label from the EndpointSlice, and from what writes it.",
             pods(&format!(

@@ -360,6 +360,11 @@ impl<'n> Look<'n> {
             answer.settle_as(&name);
             return Ok(answer);
         }
+        if let AskedAt::NodePort(Some(addr)) = found.at
+            && !self.families_of(service).contains(&Family::of(addr))
+        {
+            return self.in_other_family(found, addr, source, answer);
+        }
         let ports = self.ports(found);
         let mut blames = Vec::new();
         let mut known: Vec<Sets> = Vec::new();
@@ -393,6 +398,14 @@ impl<'n> Look<'n> {
                 }
                 blames.extend(self.port(service, port, family, paths, &mut known, &mut answer));
             }
+        }
+        if let AskedAt::Address(addr) = found.at
+            && owner::addresses(service).iter().all(|(_, at)| *at != addr)
+        {
+            answer.unknown.push(format!(
+                "{addr} is an address of the load balancer that kube-proxy does not serve (ipMode Proxy, or a family that the Service \
+                 does not have), and no evidence of a node shows it"
+            ));
         }
         self.unknown(&mut answer);
         for group in groups(blames) {
@@ -446,6 +459,39 @@ impl<'n> Look<'n> {
         if let Some(cause) = headless_port(found, &ports) {
             answer.add(cause, Fate::Refused);
         }
+        Ok(answer)
+    }
+
+    /// Explains the NodePort of a Service at `addr`, whose family the Service does not have.
+    fn in_other_family(
+        &self,
+        found: &Found<'_>,
+        addr: IpAddr,
+        source: Option<&str>,
+        mut answer: Answer,
+    ) -> Result<Answer, Unanswered> {
+        let mut subject = asked::full(found.service);
+        for port in self.ports(found) {
+            let Some(number) = port.node_port else {
+                continue;
+            };
+            subject = port.name.to_string();
+            let target = Target {
+                port: &port,
+                kind: Kind::NodePort,
+                at: SocketAddr::new(addr, number),
+            };
+            self.plain(target.at, source, &subject, false, &mut answer)?;
+            if let Some(cause) = blame::other_family(found.service, target) {
+                let mut at = self.at_service(found.service, subject.clone());
+                let failing = answer.paths.iter().filter(|path| path.fate.fails());
+                at.from = failing.map(|path| path.client).collect();
+                at.to.push(target.at.to_string());
+                answer.causes.push(Broken::new(cause, Degree::Breaks, at));
+            }
+        }
+        unknown_ends(&mut answer);
+        answer.settle_as(&subject);
         Ok(answer)
     }
 

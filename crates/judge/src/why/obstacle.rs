@@ -87,9 +87,11 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::HomeGone { .. }
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
+        | Obstacle::Duplicate { .. }
+        | Obstacle::DuplicateInside { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
-            by: Wayless::NoAdvertisements(_),
+            by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
             ..
         }
         | Obstacle::Unanswered { inside: None, .. }

@@ -63,8 +63,17 @@ impl Look<'_> {
             .filter(|set| works(set))
             .map(|set| self.smallest(port, cell, set))
             .collect();
+        // With an edit, kube-proxy would write what differs already, too; with another name, it writes other rules than these.
+        let is_rightly_named = self.misnamed().is_none();
+        if is_rightly_named && singles.iter().all(|set| set.iter().all(is_edit)) {
+            let rules = all.iter().filter(|of| of.what == What::Rules);
+            let rules: Vec<Candidate> = rules.cloned().collect();
+            if !singles.is_empty() && !rules.is_empty() && works(&rules) {
+                return vec![self.smallest(port, cell, fewest(rules, works))];
+            }
+        }
         if !singles.is_empty() {
-            return distinct(singles);
+            return distinct(singles, is_rightly_named);
         }
         if all.len() <= MOST_IN_PAIRS {
             let pairs = (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b)));
@@ -226,11 +235,20 @@ fn fewest<T: Clone>(all: Vec<T>, works: impl Fn(&[T]) -> bool) -> Vec<T> {
     }
 }
 
-/// Returns `sets` without those that repair the same things.
-fn distinct(sets: Sets) -> Sets {
+/// Returns whether `candidate` is an edit of the Service, its endpoints or kube-proxy's configuration.
+const fn is_edit(candidate: &Candidate) -> bool {
+    matches!(candidate.what, What::Edit(_))
+}
+
+/// Returns `sets` without those that repair the same things, and without edits where kube-proxy's rules alone suffice and `are_its`:
+/// as they should be, the connections work with the settings as they are.
+fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     let mut distinct: Sets = Vec::new();
+    let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
+    if are_its && sets.iter().any(|set| is_rules(set)) {
+        sets.retain(|set| !set.iter().all(is_edit));
+    }
     for set in sets {
-        let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
         // Of several differences that each explain it, the first one is reported.
         if is_rules(&set) && distinct.iter().any(|other| is_rules(other)) {
             continue;

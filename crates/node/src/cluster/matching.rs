@@ -52,6 +52,12 @@ impl Service {
         selector.filter(|labels| !labels.is_empty())
     }
 
+    /// Returns whether kube-proxy serves it in `family`, as far as it says so: one without `ipFamilies` may be of either.
+    pub fn has_family(&self, family: Family) -> bool {
+        let all = &self.spec.ip_families;
+        all.is_empty() || all.iter().any(|of| of.parse() == Ok(family))
+    }
+
     /// Returns whether its selector matches `pod`.
     pub fn selects(&self, pod: &Pod) -> bool {
         let has = |(key, value): (&String, &String)| pod.metadata.labels.get(key) == Some(value);

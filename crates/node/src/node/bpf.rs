@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use crate::evidence::bpf::{
-    AtCgroup, AtLink, CalicoBackend, CalicoFrontend, CiliumBackend, CiliumService, Content, Dump,
-    Map, Program,
+    AtCgroup, AtLink, CalicoBackend, CalicoFrontend, CiliumBackend, CiliumService,
+    CiliumSourceRange, Content, Dump, Map, Program,
 };
 use crate::evidence::{Gap, Item};
 use crate::net::{Cidr, Family, Proto};
@@ -70,8 +70,11 @@ impl fmt::Display for Program {
 #[derive(Clone, Debug)]
 pub struct Bpf {
     dump: Dump,
-    tables: Result<Vec<Table>, Gap>,
+    tables: Result<Vec<Read>, Gap>,
 }
+
+/// The Services of one proxy and family, or why they were not read.
+type Read = (Proxy, Family, Result<Table, Gap>);
 
 /// The Services of one family in the maps of one proxy.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -93,7 +96,7 @@ pub struct Frontend {
     pub at: Place,
     /// The port; 0 for an entry that catches all other ports of the address.
     pub port: u16,
-    /// The protocol.
+    /// The protocol; number 0 for TCP and UDP alike, as Cilium before 1.17 writes it.
     pub proto: Proto,
     /// Which clients it is for.
     pub clients: Clients,
@@ -103,12 +106,40 @@ pub struct Frontend {
     pub kind: Kind,
     /// Whether it drops all packets.
     pub drops: bool,
+    /// The sources by which it lets clients outside in, if it checks them.
+    pub ranges: Option<Ranges>,
     /// Whether an L7 proxy on the node gets its packets instead of the backends.
     pub l7_proxy: bool,
     /// Backends, in their order. A backend may be there twice.
     pub backends: Vec<Backend>,
     /// Number of backends that the front end has and the map of backends has not.
     pub missing: usize,
+}
+
+/// Sources of clients outside that a front end lets in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ranges {
+    /// Whether it drops packets of these instead of those of others.
+    pub deny: bool,
+    /// The sources; `None` if they were not read.
+    pub sources: Option<Vec<Cidr>>,
+}
+
+/// A connection for which a front end is sought.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    /// Its destination.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// The protocol.
+    pub proto: Proto,
+    /// Whether the address is one of this node.
+    pub own: bool,
+    /// Whether the client is outside the cluster.
+    pub outside: bool,
+    /// The client's address, if known.
+    pub client: Option<IpAddr>,
 }
 
 /// The address of a front end.
@@ -151,7 +182,7 @@ pub enum Kind {
 pub struct Backend {
     /// Address and port.
     pub addr: SocketAddr,
-    /// Whether it gets new connections: it is neither terminating nor quarantined nor in maintenance.
+    /// Whether it gets new connections. Terminating backends do if there are no others.
     pub active: bool,
     /// Whether only clients that may use backends of other nodes get it.
     pub remote_only: bool,
@@ -163,26 +194,66 @@ impl Frontend {
         self.backends.iter().filter(|of| of.active)
     }
 
+    /// Returns whether it serves `proto`.
+    pub fn is_for(&self, proto: Proto) -> bool {
+        self.proto == proto || self.is_for_any()
+    }
+
+    /// Returns whether it does not tell protocols apart.
+    pub fn is_for_any(&self) -> bool {
+        self.proto.number() == 0
+    }
+
     /// Returns whether it catches all other ports of its address.
     pub const fn is_wildcard(&self) -> bool {
         self.port == 0
     }
+
+    /// Returns whether it lets in packets of a client outside; `None` if that is unknown.
+    pub fn admits(&self, client: Option<IpAddr>) -> Option<bool> {
+        let Some(ranges) = &self.ranges else {
+            return Some(true);
+        };
+        let (client, sources) = (client?, ranges.sources.as_ref()?);
+        let is_in = sources.iter().any(|of| of.contains(client));
+        Some(is_in != ranges.deny)
+    }
 }
 
 impl Table {
-    /// Returns the front end that a connection of a client inside the cluster gets; `None` if the map has none for it.
-    ///
-    /// `own` says whether the address is one of this node.
-    pub fn lookup(&self, address: IpAddr, port: u16, proto: Proto, own: bool) -> Option<&Frontend> {
-        let at = |place: Place, clients: Clients| {
-            let mut all = self.frontends.iter();
-            all.find(|of| {
-                (of.at, of.port, of.proto, of.clients) == (place, port, proto, clients)
-                    && of.source.is_none()
-            })
+    /// Returns the front end that a connection gets; `None` if the map has none for it. That of a client outside may be one that
+    /// drops packets to all other ports of the address.
+    pub fn lookup(&self, of: &Sought) -> Option<&Frontend> {
+        let clients: &[Clients] = if of.outside {
+            &[Clients::All]
+        } else {
+            &[Clients::Inside, Clients::All]
         };
-        let of = |place| at(place, Clients::Inside).or_else(|| at(place, Clients::All));
-        of(Place::Address(address)).or_else(|| own.then(|| of(Place::AnyNode)).flatten())
+        // Packets from outside are looked up by the address that they have.
+        let any = (of.own && !of.outside).then_some(Place::AnyNode);
+        let mut places = [Some(Place::Address(of.address)), any]
+            .into_iter()
+            .flatten();
+        let found = places.find_map(|place| {
+            let mut clients = clients.iter();
+            clients.find_map(|clients| self.at(place, *clients, of))
+        });
+        let mut all = self.frontends.iter();
+        let wildcard = |front: &&Frontend| {
+            front.at == Place::Address(of.address) && front.is_wildcard() && of.outside
+        };
+        found.or_else(|| all.find(wildcard))
+    }
+
+    fn at(&self, place: Place, clients: Clients, of: &Sought) -> Option<&Frontend> {
+        let all = self.frontends.iter().filter(|front| {
+            let is_from = |range: Cidr| of.client.is_some_and(|client| range.contains(client));
+            (front.at, front.port, front.clients) == (place, of.port, clients)
+                && front.is_for(of.proto)
+                && front.source.is_none_or(is_from)
+        });
+        // The exact protocol is looked up first; of sources, the longest prefix counts.
+        all.max_by_key(|front| (front.proto == of.proto, front.source.map(|of| of.prefix)))
     }
 }
 
@@ -232,32 +303,20 @@ impl Bpf {
         Ok(of_hook.map(|of| of.program).collect())
     }
 
-    /// Returns the proxies that translate connections of the node's own processes: their programs are at a hook for connections of
-    /// the control group that contains all processes.
-    pub fn socket_proxies(&self) -> Result<BTreeSet<Proxy>, Gap> {
-        let mut found = BTreeSet::new();
-        for hook in ["cgroup_inet4_connect", "cgroup_inet6_connect"] {
-            let ids = self.at_root(hook)?;
-            if ids.is_empty() {
-                continue;
-            }
-            // Without their names, whose they are is not known.
-            self.programs()?;
-            let programs = ids.iter().filter_map(|id| self.program(*id));
-            found.extend(programs.filter_map(|of| Proxy::of_program(&of.name)));
-        }
-        Ok(found)
-    }
-
-    /// Returns the Services in the maps, one table for each proxy and family that has any map of them.
-    pub fn tables(&self) -> Result<&[Table], Gap> {
-        self.tables.as_deref().map_err(Clone::clone)
+    /// Returns the Services in the maps, one table for each proxy and family that has any map of them; a gap if one was not read.
+    pub fn tables(&self) -> Result<Vec<&Table>, Gap> {
+        let all = self.tables.as_ref().map_err(Clone::clone)?.iter();
+        all.map(|(.., table)| table.as_ref().map_err(Clone::clone))
+            .collect()
     }
 
     /// Returns the Services of `family` in the maps of `proxy`.
     pub fn table(&self, proxy: Proxy, family: Family) -> Result<Option<&Table>, Gap> {
-        let mut all = self.tables()?.iter();
-        Ok(all.find(|of| (of.proxy, of.family) == (proxy, family)))
+        let mut all = self.tables.as_ref().map_err(Clone::clone)?.iter();
+        let found = all.find(|of| (of.0, of.1) == (proxy, family));
+        found
+            .map(|(.., table)| table.as_ref().map_err(Clone::clone))
+            .transpose()
     }
 }
 
@@ -270,11 +329,8 @@ pub fn parse(text: &str) -> Result<Bpf, Gap> {
 }
 
 /// Joins front ends with their backends.
-fn tables(dump: &Dump) -> Result<Vec<Table>, Gap> {
+fn tables(dump: &Dump) -> Result<Vec<Read>, Gap> {
     let maps = dump.maps.get()?;
-    if let Some(gap) = maps.iter().find_map(|of| of.unread.clone()) {
-        return Err(gap);
-    }
     let mut all = Vec::new();
     for proxy in Proxy::ALL {
         for family in Family::BOTH {
@@ -282,60 +338,116 @@ fn tables(dump: &Dump) -> Result<Vec<Table>, Gap> {
                 let of_role = move |map: &&Map| role_of(map) == Some((proxy, family, role));
                 maps.iter().filter(of_role)
             };
-            let Some(fronts) = in_use(dump, of(Role::Frontends), None) else {
-                continue;
-            };
-            let backs = in_use(dump, of(Role::Backends), Some(fronts.id));
-            let frontends = match (&fronts.content, backs.and_then(|of| of.content.as_ref())) {
-                (Some(Content::CiliumServices(fronts)), backs) => {
-                    let backs = match backs {
-                        Some(Content::CiliumBackends(all)) => all.as_slice(),
-                        _ => &[],
-                    };
-                    cilium(fronts, backs)
-                }
-                (Some(Content::CalicoFrontends(fronts)), backs) => {
-                    let backs = match backs {
-                        Some(Content::CalicoBackends(all)) => all.as_slice(),
-                        _ => &[],
-                    };
-                    calico(fronts, backs)
-                }
-                _ => continue,
-            };
-            all.push(Table {
-                proxy,
-                family,
-                map: fronts.id,
-                frontends,
-            });
+            if let Some(fronts) = in_use(dump, of(Role::Frontends), None) {
+                let beside = |role| in_use(dump, of(role), Some(fronts.id));
+                let table = content(fronts)
+                    .and_then(|content| {
+                        joined(content, beside(Role::Backends), beside(Role::Ranges), proxy)
+                    })
+                    .map(|frontends| Table {
+                        proxy,
+                        family,
+                        map: fronts.id,
+                        frontends,
+                    });
+                all.push((proxy, family, table));
+            }
         }
     }
     Ok(all)
+}
+
+/// Joins the entries of a map with front ends with those of the maps beside it.
+fn joined(
+    fronts: &Content,
+    backends: Option<&Map>,
+    ranges: Option<&Map>,
+    proxy: Proxy,
+) -> Result<Vec<Frontend>, Gap> {
+    let has_backends = match fronts {
+        Content::CiliumServices(all) => all.iter().any(|of| of.slot == 0 && of.count > 0),
+        Content::CalicoFrontends(all) => all.iter().any(|of| of.count > 0 && of.count < u32::MAX),
+        _ => false,
+    };
+    let backends = match backends {
+        Some(map) => Some(content(map)?),
+        None if has_backends => {
+            let what = format!("no map with backends of {proxy} was read");
+            return Err(Gap::Failed(Item::Bpf, what));
+        }
+        None => None,
+    };
+    Ok(match fronts {
+        Content::CiliumServices(fronts) => {
+            let backs = match backends {
+                Some(Content::CiliumBackends(all)) => all.as_slice(),
+                _ => &[],
+            };
+            let ranges = match ranges.and_then(|of| of.content.as_ref()) {
+                Some(Content::CiliumSourceRanges(all)) => Some(all.as_slice()),
+                _ => None,
+            };
+            cilium(fronts, backs, ranges)
+        }
+        Content::CalicoFrontends(fronts) => {
+            let backs = match backends {
+                Some(Content::CalicoBackends(all)) => all.as_slice(),
+                _ => &[],
+            };
+            calico(fronts, backs)
+        }
+        _ => Vec::new(),
+    })
+}
+
+/// Returns the entries of a map with Services, or why there are none.
+fn content(map: &Map) -> Result<&Content, Gap> {
+    map.content.as_ref().ok_or_else(|| {
+        let unknown = || {
+            let what = format!(
+                "kpx does not know the layout of map {} (id {}, keys of {} bytes, values of {})",
+                map.name, map.id, map.key_size, map.value_size
+            );
+            Gap::Unsupported(Item::Bpf, what)
+        };
+        map.unread.clone().unwrap_or_else(unknown)
+    })
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Role {
     Frontends,
     Backends,
+    Ranges,
 }
 
+/// Returns what a map has, by its name, of which the kernel keeps 15 characters.
 fn role_of(map: &Map) -> Option<(Proxy, Family, Role)> {
-    let role = match map.content.as_ref()? {
-        Content::CiliumServices(_) | Content::CalicoFrontends(_) => Role::Frontends,
-        Content::CiliumBackends(_) | Content::CalicoBackends(_) => Role::Backends,
-        Content::CiliumReverseNat(_)
-        | Content::CiliumAffinity(_)
-        | Content::CiliumSourceRanges(_) => return None,
-    };
-    let proxy = if map.name.starts_with("cilium_") {
-        Proxy::Cilium
-    } else {
-        Proxy::Calico
-    };
-    let is_v6 = map.name.starts_with("cilium_lb6") || map.name.starts_with("cali_v6");
-    let family = if is_v6 { Family::V6 } else { Family::V4 };
-    Some((proxy, family, role))
+    const ROLES: &[(&str, Proxy, Family, Role)] = &[
+        (
+            "cilium_lb4_serv",
+            Proxy::Cilium,
+            Family::V4,
+            Role::Frontends,
+        ),
+        (
+            "cilium_lb6_serv",
+            Proxy::Cilium,
+            Family::V6,
+            Role::Frontends,
+        ),
+        ("cilium_lb4_back", Proxy::Cilium, Family::V4, Role::Backends),
+        ("cilium_lb6_back", Proxy::Cilium, Family::V6, Role::Backends),
+        ("cilium_lb4_sour", Proxy::Cilium, Family::V4, Role::Ranges),
+        ("cilium_lb6_sour", Proxy::Cilium, Family::V6, Role::Ranges),
+        ("cali_v4_nat_fe", Proxy::Calico, Family::V4, Role::Frontends),
+        ("cali_v6_nat_fe", Proxy::Calico, Family::V6, Role::Frontends),
+        ("cali_v4_nat_be", Proxy::Calico, Family::V4, Role::Backends),
+        ("cali_v6_nat_be", Proxy::Calico, Family::V6, Role::Backends),
+    ];
+    let mut all = ROLES.iter();
+    let found = all.find(|(name, ..)| map.name.starts_with(name))?;
+    Some((found.1, found.2, found.3))
 }
 
 /// Returns the map of several with one name that is in use: the one that a program uses together with `beside`, else the one of an
@@ -361,7 +473,7 @@ fn in_use<'d>(
             .filter(|of| attached.contains(&of.id))
             .map(|of| of.id)
             .max();
-        (together, newest, map.id)
+        (together, newest, map.content.is_some(), map.id)
     })
 }
 
@@ -371,12 +483,20 @@ mod flag {
     pub(super) const NODE_PORT: u16 = 1 << 1;
     pub(super) const HOST_PORT: u16 = 1 << 3;
     pub(super) const LOAD_BALANCER: u16 = 1 << 5;
+    pub(super) const SOURCE_RANGE: u16 = 1 << 7;
     pub(super) const LOCAL_REDIRECT: u16 = 1 << 8;
     pub(super) const L7_PROXY: u16 = 1 << 10;
+    /// Of a backend.
     pub(super) const QUARANTINED: u16 = 1 << 14;
+    /// Of a front end.
+    pub(super) const SOURCE_RANGE_DENY: u16 = 1 << 14;
 }
 
-fn cilium(entries: &[CiliumService], backends: &[CiliumBackend]) -> Vec<Frontend> {
+fn cilium(
+    entries: &[CiliumService],
+    backends: &[CiliumBackend],
+    ranges: Option<&[CiliumSourceRange]>,
+) -> Vec<Frontend> {
     let by_id: BTreeMap<u32, &CiliumBackend> = backends.iter().map(|of| (of.id, of)).collect();
     let key = |of: &CiliumService| (of.address, of.port, of.protocol.number(), of.internal);
     let mut slots: BTreeMap<_, Vec<&CiliumService>> = BTreeMap::new();
@@ -399,11 +519,16 @@ fn cilium(entries: &[CiliumService], backends: &[CiliumBackend]) -> Vec<Frontend
             let is_quarantined = entry.is_some_and(|of| of.flags & flag::QUARANTINED != 0);
             found.push(Backend {
                 addr: SocketAddr::new(backend.address, backend.port),
-                active: backend.state == 0 && slot <= usize::from(front.count) && !is_quarantined,
+                // Programs choose among the first ones, whatever the backend's state is.
+                active: slot <= usize::from(front.count) && !is_quarantined,
                 remote_only: false,
             });
         }
         let is_any = front.address.is_unspecified();
+        let sources = ranges.map(|all| {
+            let own = all.iter().filter(|of| of.reverse_nat == front.reverse_nat);
+            own.map(|of| of.source).collect()
+        });
         Frontend {
             at: if is_any {
                 Place::AnyNode
@@ -431,7 +556,11 @@ fn cilium(entries: &[CiliumService], backends: &[CiliumBackend]) -> Vec<Frontend
             } else {
                 Kind::ClusterIp
             },
-            drops: false,
+            drops: front.port == 0,
+            ranges: has(flag::SOURCE_RANGE).then(|| Ranges {
+                deny: has(flag::SOURCE_RANGE_DENY),
+                sources,
+            }),
             l7_proxy: has(flag::L7_PROXY),
             backends: found,
             missing,
@@ -481,6 +610,7 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
                 Kind::ClusterIp
             },
             drops,
+            ranges: None,
             l7_proxy: false,
             missing: usize::try_from(count).map_or(0, |count| count.saturating_sub(found.len())),
             backends: found,

@@ -30,6 +30,13 @@ pub struct Address {
     pub broadcast: Option<IpAddr>,
 }
 
+impl Address {
+    /// Returns whether IPv6 found another machine with it: the kernel keeps it on the link, and does not use it.
+    pub fn is_duplicate(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "dadfailed")
+    }
+}
+
 /// Links of the node.
 #[derive(Clone, Debug, Default)]
 pub struct Links {

@@ -5,6 +5,7 @@ pub mod conntrack;
 pub mod counters;
 pub mod crowd;
 pub mod desired;
+pub mod ebpf;
 pub mod identity;
 pub mod ipvs_connections;
 pub mod links;
@@ -85,6 +86,7 @@ pub struct NodeSnapshot<'a> {
     xfrm: Section<Policies>,
     tc: Section<Tc>,
     bpf: Section<Bpf>,
+    ebpf: OnceLock<[ebpf::EbpfProxy; 2]>,
     pod_networks: Section<Vec<PodNetwork>>,
     neighbours: [Section<Counters>; 2],
     processes: Section<Processes>,
@@ -382,6 +384,7 @@ impl<'a> NodeSnapshot<'a> {
             xfrm: OnceLock::new(),
             tc: OnceLock::new(),
             bpf: OnceLock::new(),
+            ebpf: OnceLock::new(),
             pod_networks: OnceLock::new(),
             neighbours: Default::default(),
             processes: OnceLock::new(),

@@ -12,6 +12,8 @@ pub struct PodNetwork {
     pub pid: u32,
     /// The addresses of its links.
     pub addresses: Vec<IpAddr>,
+    /// Those of them that the kernel does not use, as IPv6 found another machine or pod with them.
+    pub duplicates: Vec<IpAddr>,
     /// Its links, if they can be read.
     pub links: Option<Links>,
     /// Its addresses, links, sockets and rules.
@@ -55,6 +57,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
         Ok(PodNetwork {
             pid: of.pid,
             addresses: addresses.all.iter().map(|at| at.addr.addr).collect(),
+            duplicates: addresses
+                .all
+                .iter()
+                .filter(|at| at.is_duplicate())
+                .map(|at| at.addr.addr)
+                .collect(),
             links: of.evidence.text(Item::Links).and_then(links::links).ok(),
             evidence: of.evidence,
         })

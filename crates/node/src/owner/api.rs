@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Endpoint, EndpointState, Port, PortName, Role};
 use crate::cluster::{self, Conditions, EndpointSlice, Service, ServicePort};
 use crate::evidence::{Gap, Item};
-use crate::net::Proto;
+use crate::net::{Family, Proto};
 use crate::node::NodeSnapshot;
 
 /// Returns the service ports of those `services` that kube-proxy serves, and gaps in the data.
@@ -81,7 +81,8 @@ fn proto(name: &str) -> Proto {
     name.parse().unwrap_or(Proto::Tcp)
 }
 
-/// Returns the addresses of `service` with their roles.
+/// Returns the addresses of `service` with their roles, without those of a load balancer that kube-proxy leaves to it: with `ipMode`
+/// Proxy, or of a family that the Service does not have.
 pub fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let spec = &service.spec;
     let first = std::slice::from_ref(&spec.cluster_ip);
@@ -93,7 +94,11 @@ pub fn addresses(service: &Service) -> BTreeSet<(Role, IpAddr)> {
     let ingress = service.status.load_balancer.ingress.iter();
     let balancer = ingress
         .filter(|at| at.ip_mode.as_deref() != Some("Proxy"))
-        .filter_map(|at| at.ip.as_deref());
+        .filter_map(|at| at.ip.as_deref())
+        .filter(|ip| {
+            ip.parse()
+                .is_ok_and(|ip| service.has_family(Family::of(ip)))
+        });
     let cluster = cluster.iter().map(|ip| (Role::ClusterIp, ip.as_str()));
     let external = spec.external_ips.iter();
     let all = cluster

@@ -6,6 +6,7 @@ use super::chains::short;
 use super::programmed::in_words;
 use crate::render::Page;
 use crate::view::nodeports::{Listener, Listening, Row};
+use kpx_judge::verdict::{Client, Fate, client_names};
 use kpx_node::backend::Mode;
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {
@@ -29,6 +30,11 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
         let mut programmed: Vec<String> = programmed.collect();
         if row.health_check {
             programmed.push("health check".to_owned());
+        }
+        if !row.failing.is_empty() {
+            let fate = Fate::of_all(row.failing.iter().map(|of| of.fate));
+            let clients: Vec<Client> = row.failing.iter().map(|of| of.client).collect();
+            programmed.push(format!("{fate}{}", client_names(&clients)));
         }
         vec![
             format!("{}/{}", row.node_port, row.protocol),

@@ -16,6 +16,8 @@ fn in_map(of: &InMap, page: &mut Page) {
         None => format!("NodePort {} ({})", of.port, of.family),
     };
     let to = match of.backends.as_deref() {
+        Some(_) if of.l7_proxy => "an L7 proxy on the node".to_owned(),
+        Some(_) if of.drops => "dropped".to_owned(),
         None => "no front end".to_owned(),
         Some([]) => "no backend".to_owned(),
         Some(all) => {

@@ -8,8 +8,9 @@ use crate::check::core::{
 };
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+    obstacle_fix,
 };
-use crate::verdict::home_gone;
+use crate::verdict::{Obstacle, home_gone};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
@@ -283,15 +284,19 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 /// Finds addresses that several Nodes have, and a node without that of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = shared_by_nodes(facts)?;
-    findings.extend(elsewhere(facts));
+    findings.extend(
+        Family::BOTH
+            .into_iter()
+            .filter_map(|of| elsewhere(facts, of)),
+    );
     Ok(findings)
 }
 
-/// Returns the finding of a node that has none of the addresses of its Node.
-fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
+/// Returns the finding of a node that has none of the addresses of its Node in `family`.
+fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     let node = facts.this_node().ok()?;
     let own = &facts.node.addresses().ok()?.all;
-    let gone = home_gone(node, own)?;
+    let gone = home_gone(node, own, family)?;
     let first = gone.address;
     let global = own.iter().filter(|of| of.scope == "global");
     let global: Vec<String> = global
@@ -300,6 +305,15 @@ fn elsewhere(facts: &Facts<'_>) -> Option<Finding> {
         .collect();
     let name = &node.metadata.name;
     let lost = "packets to the Node, its NodePorts and its pods do not reach it";
+    if let Some(failed) = gone.failed {
+        let duplicate = Obstacle::Duplicate {
+            address: failed.addr,
+            link: failed.link.clone(),
+        };
+        let message = format!("{duplicate}; it is the InternalIP of its Node {name}");
+        let finding = Finding::new(Severity::Error, first, message);
+        return Some(finding.fix(obstacle_fix(&duplicate)));
+    }
     let (severity, unless) = if gone.is_certain {
         (Severity::Error, "")
     } else {

@@ -16,7 +16,7 @@ use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::desired::NEEDS;
-use kpx_node::words::listed;
+use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -146,6 +146,10 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
             for finding in without_port(service, &ours) {
                 findings.push(finding);
             }
+            let pods = findings.read(facts.node.pods());
+            if let Some(finding) = one_family(service, &ours, pods) {
+                findings.push(finding);
+            }
             continue;
         }
         let drains = |endpoint: &&&Endpoint| {
@@ -174,6 +178,51 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         findings.push(unready(service, &seen));
     }
     findings.verdict()
+}
+
+/// Returns the finding of `service`, which has ready endpoints, if it has none of one of its families.
+fn one_family(
+    service: &Service,
+    slices: &[&&EndpointSlice],
+    pods: Option<&Vec<Pod>>,
+) -> Option<Finding> {
+    let mut families = service.spec.ip_families.iter();
+    let has_ready = |family: &String| {
+        let ours = slices.iter().filter(|of| of.address_type == *family);
+        ours.flat_map(|of| &of.endpoints).any(is_ready)
+    };
+    let lacking: Family = families.find(|of| !has_ready(of))?.parse().ok()?;
+    let known = pods.map_or(&[][..], Vec::as_slice);
+    let has_none = Matching::of(service, Some(lacking), known).is_empty();
+    let matching = Matching::of(service, None, known).shown();
+    let (message, fix) = if has_none && !matching.is_empty() {
+        (
+            format!(
+                "the pods of the Service have no address of {lacking}, so its {lacking} address refuses connections"
+            ),
+            "Give the cluster's pods addresses of that family, or make the Service single-stack (ipFamilyPolicy).",
+        )
+    } else {
+        (
+            format!(
+                "the Service has ready endpoints, but none of {lacking}: its {lacking} address refuses connections"
+            ),
+            "Look for an EndpointSlice of this addressType, and for addresses of that family of the pods.",
+        )
+    };
+    let seen = slices.iter().map(|of| {
+        let name = &of.metadata.name;
+        Proof::Note(format!(
+            "EndpointSlice {name}: {} of {}",
+            number_of(of.endpoints.len(), "endpoint"),
+            of.address_type
+        ))
+    });
+    Some(
+        Finding::new(Severity::Warning, service, message)
+            .evidence(seen)
+            .fix(fix),
+    )
 }
 
 fn unready(service: &Service, seen: &str) -> Finding {

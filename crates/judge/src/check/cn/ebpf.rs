@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use crate::check::core::{Collector, REPLACEMENT, bpf_of};
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::core::{Collector, REPLACEMENT};
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
-use kpx_node::node::bpf::{Bpf, Frontend, Place, Proxy, Table};
+use kpx_node::node::bpf::{Bpf, Frontend, Kind, Place, Proxy, Table};
+use kpx_node::node::ebpf::EbpfProxy;
 use kpx_node::owner::{EndpointState, Port, Role, Source};
 use kpx_node::words::{listed, number_of};
 
@@ -37,7 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
             "cilium/cilium-cli#1340: no way back is documented",
             "projectcalico/calico#12476",
         ],
-        needs: &[REPLACEMENT, &[Item::Bpf]],
+        needs: &[REPLACEMENT],
         caused_by: &[],
         run: orphans,
     },
@@ -61,102 +64,96 @@ pub(super) const CHECKS: &[Check] = &[
              its agent writes the maps again when it starts.",
         ),
         incidents: &["cilium/cilium#34524", "cilium/cilium#39204"],
-        needs: &[
-            REPLACEMENT,
-            &[Item::Bpf, Item::Services, Item::EndpointSlices],
-        ],
-        caused_by: &[],
+        needs: &[REPLACEMENT, &[Item::Services, Item::EndpointSlices]],
+        caused_by: &[Because::Node("CN13")],
         run: services,
     },
 ];
 
-/// The processes of the agents, and the containers in which they run.
-const fn agents(proxy: Proxy) -> (&'static [&'static str], &'static str) {
-    match proxy {
-        Proxy::Cilium => (&["cilium-agent"], "cilium-agent"),
-        Proxy::Calico => (&["calico-node", "calico-felix"], "calico-node"),
-    }
-}
-
-/// Returns the proxies whose programs are attached, each with programs in words.
-fn attached(bpf: &Bpf) -> Result<Vec<(Proxy, Vec<Proof>)>, Gap> {
-    bpf.programs()?;
-    let owner = |id: u32| Proxy::of_program(&bpf.program(id)?.name);
-    let mut found = Vec::new();
-    for proxy in Proxy::ALL {
-        let cgroups = bpf.cgroups()?.iter();
-        let cgroups = cgroups.filter(|of| owner(of.program) == Some(proxy));
-        let mut seen: Vec<Proof> = cgroups
-            .map(|of| {
-                let name = bpf.called(of.program);
-                let place = format!(
-                    "{name} at {} of control group {}",
-                    of.attach_type, of.cgroup
-                );
-                Proof::object("program", place)
-            })
-            .collect();
-        let links = bpf.links()?.iter();
-        let links = links.filter(|of| owner(of.program) == Some(proxy));
-        seen.extend(links.map(|of| {
-            let name = bpf.called(of.program);
-            Proof::object(
-                "program",
-                format!("{name} at {} of {}", of.attach_type, of.dev),
-            )
-        }));
-        if !seen.is_empty() {
-            found.push((proxy, seen));
-        }
-    }
-    Ok(found)
-}
-
-/// Returns whether the agent of `proxy` runs on this node.
-fn runs(facts: &Facts<'_>, proxy: Proxy) -> Result<bool, Gap> {
-    let (names, container) = agents(proxy);
-    let processes = match facts.node.processes() {
-        Ok(all) => {
-            let mut all = all.processes.iter();
-            if all.any(|of| names.contains(&of.name.as_str())) {
-                return Ok(true);
-            }
-            return Ok(false);
-        }
-        Err(gap) => gap,
-    };
-    let here = facts.called().map_err(|_| processes.clone())?;
-    let pods = facts.node.pods().map_err(|_| processes)?;
-    let mut pods = pods.iter().filter(|pod| {
-        pod.spec.node_name.as_deref() == Some(here.as_str()) && pod.status.phase == "Running"
-    });
-    Ok(pods.any(|pod| pod.spec.containers.iter().any(|of| of.name == container)))
-}
-
 fn orphans(facts: &Facts<'_>) -> Verdict {
-    let bpf = bpf_of(facts)?;
-    let attached = attached(bpf)?;
-    if attached.is_empty() {
-        let why = "no program of an eBPF service proxy is attached";
-        return Err(Gap::NotApplicable(why.to_owned()));
-    }
-    let mut findings = Collector::default();
-    for (proxy, seen) in attached {
-        match runs(facts, proxy) {
-            Ok(true) => {}
-            Ok(false) => {
-                let count = number_of(seen.len(), "program");
-                let message = format!(
-                    "{count} of {proxy} translate or filter packets, and nothing updates their maps: its agent does not run"
-                );
-                let about = Subject::software(proxy.name());
-                findings.push(Finding::new(Severity::Error, about, message).evidence(seen));
+    let (mut findings, mut any) = (Collector::default(), false);
+    for of in facts.node.ebpf() {
+        let pins = pins(facts, of.proxy);
+        if of.programs.is_empty() && pins.is_empty() {
+            if let Err(gap) = &of.serves {
+                any = true;
+                findings.note(gap.clone());
             }
-            Err(gap) => findings.note(gap),
+            continue;
         }
-        findings.extend(doubled(bpf, proxy)?);
+        any = true;
+        match &of.agent {
+            Ok(true) => {}
+            Ok(false) if of.programs.is_empty() => findings.push(pinned(of.proxy, &pins)),
+            Ok(false) => findings.push(orphaned(facts, of)),
+            Err(gap) => findings.note(gap.clone()),
+        }
+        if let Ok(bpf) = facts.node.bpf() {
+            findings.extend(doubled(bpf, of.proxy)?);
+        }
     }
-    findings.verdict()
+    match findings.verdict() {
+        Ok(found) if found.is_empty() && !any => {
+            let why = "no program of an eBPF service proxy is attached";
+            Err(Gap::NotApplicable(why.to_owned()))
+        }
+        other => other,
+    }
+}
+
+/// Returns the finding on programs that nothing updates.
+fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
+    let proxy = of.proxy;
+    let (count, what) = match of.programs.len() {
+        1 => ("1 program".to_owned(), "translates or filters"),
+        count => (number_of(count, "program"), "translate or filter"),
+    };
+    let message = format!(
+        "{count} of {proxy} {what} packets, and nothing updates their maps: its agent does not run"
+    );
+    let seen = of.programs.iter();
+    let seen = seen.map(|of| Proof::object("program", of.to_string()));
+    let about = Subject::software(proxy.name());
+    let finding = Finding::new(Severity::Error, about, message).evidence(seen);
+    if facts.node.has_proxy_running() != Ok(true) {
+        return finding;
+    }
+    let beside =
+        "kube-proxy serves beside them: these programs see connections before its rules do";
+    finding
+        .evidence([Proof::Note(beside.to_owned())])
+        .fix(format!(
+            "If {proxy} is to serve Services, start its agent again. If it was removed, keep kube-proxy and remove these \
+             programs: drain and reboot the node, which removes programs and maps."
+        ))
+}
+
+/// Returns the files of `proxy` in bpffs.
+fn pins(facts: &Facts<'_>, proxy: Proxy) -> Vec<String> {
+    let bpf = facts.node.bpf().ok();
+    let all = bpf.and_then(|bpf| bpf.pins().ok()).unwrap_or_default();
+    let is_own = |path: &&String| {
+        let mut parts = path.split('/');
+        parts.any(|part| match proxy {
+            Proxy::Cilium => part == "cilium" || part.starts_with("cilium_"),
+            Proxy::Calico => part.starts_with("cali"),
+        })
+    };
+    all.iter().filter(is_own).cloned().collect()
+}
+
+/// Returns the finding on files in bpffs that keep maps and programs loaded for no agent.
+fn pinned(proxy: Proxy, pins: &[String]) -> Finding {
+    let count = number_of(pins.len(), "file");
+    let message = format!(
+        "{count} of {proxy} in bpffs keep its maps and programs loaded, and its agent does not run"
+    );
+    let seen = pins.iter().map(|path| Proof::object("file", path.clone()));
+    Finding::new(Severity::Warning, Subject::software(proxy.name()), message)
+        .evidence(seen)
+        .fix(format!(
+            "If {proxy} was removed, drain and reboot the node: a reboot removes them."
+        ))
 }
 
 /// Returns the hooks at which two programs of one proxy run that were not loaded together.
@@ -198,45 +195,68 @@ fn doubled(bpf: &Bpf, proxy: Proxy) -> Result<Vec<Finding>, Gap> {
 }
 
 fn services(facts: &Facts<'_>) -> Verdict {
-    let bpf = bpf_of(facts)?;
-    let serving = bpf.socket_proxies()?;
-    if serving.is_empty() {
-        let why = "no eBPF service proxy translates connections of this node";
-        return Err(Gap::NotApplicable(why.to_owned()));
+    let (mut findings, mut serving) = (Collector::default(), Vec::new());
+    for of in facts.node.ebpf() {
+        match &of.serves {
+            Ok(true) => serving.push(of.proxy),
+            Ok(false) => {}
+            Err(gap) => findings.note(gap.clone()),
+        }
     }
-    let tables = bpf.tables()?;
+    if serving.is_empty() {
+        return match findings.verdict() {
+            Ok(_) => {
+                let why = "no eBPF service proxy serves Services of this node";
+                Err(Gap::NotApplicable(why.to_owned()))
+            }
+            unknown => unknown,
+        };
+    }
+    let bpf = facts.node.bpf()?;
     let all = facts.node.services()?;
     facts.node.slices()?;
     let owners = facts.owners();
     if owners.source != Source::Api {
         return Err(Gap::NotCollected(Item::Services));
     }
-    let mut findings = Collector::default();
-    for table in tables.iter().filter(|of| serving.contains(&of.proxy)) {
+    for (proxy, family) in serving
+        .iter()
+        .flat_map(|proxy| Family::BOTH.map(|family| (*proxy, family)))
+    {
+        let Some(Some(table)) = findings.read(bpf.table(proxy, family)) else {
+            continue;
+        };
         for port in owners.ports() {
             let mut all = all.iter();
             let service = all.find(|of| {
                 of.metadata.namespace == *port.name.namespace && of.metadata.name == *port.name.name
             });
             if let Some(service) = service.filter(|of| is_served(of, port)) {
-                findings.extend(compared(table, port, service));
+                findings.extend(compared(table, owners.ports(), port, service));
             }
         }
     }
     findings.verdict()
 }
 
+/// Annotations by which a proxy of eBPF serves a Service otherwise than kube-proxy does, or not at all: they choose kinds of
+/// addresses, nodes and backends.
+const OTHERWISE: [&str; 3] = [
+    "service.cilium.io/",
+    "io.cilium/",
+    "projectcalico.org/natExcludeService",
+];
+
 /// Returns whether a proxy of eBPF serves the port as kube-proxy would.
 fn is_served(service: &Service, port: &Port) -> bool {
     let mut annotations = service.metadata.annotations.keys();
     port.left_to.is_none()
         && matches!(port.proto, Proto::Tcp | Proto::Udp)
-        // They choose kinds of addresses, nodes and backends.
-        && !annotations.any(|key| key.starts_with("service.cilium.io/"))
+        && !annotations.any(|key| OTHERWISE.iter().any(|of| key.starts_with(of)))
 }
 
 /// Returns the differences between the endpoints of a port and the backends that the map has for it.
-fn compared(table: &Table, port: &Port, service: &Service) -> Option<Finding> {
+fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Option<Finding> {
     let spec = &service.spec;
     let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
     let in_part = is_local(&spec.internal_traffic_policy)
@@ -248,31 +268,69 @@ fn compared(table: &Table, port: &Port, service: &Service) -> Option<Finding> {
             .keys()
             .any(|key| key.starts_with("service.kubernetes.io/topology"));
     let family = table.family;
-    let of_family = port.endpoints.iter();
-    let of_family = of_family.filter(|of| Family::of(of.addr.ip()) == family);
-    let known: BTreeSet<SocketAddr> = of_family.clone().map(|of| of.addr).collect();
-    let ready = of_family.filter(|of| of.state == Some(EndpointState::Ready));
+    let of_family = |port: &Port| {
+        let all = port.endpoints.clone().into_iter();
+        all.filter(|of| Family::of(of.addr.ip()) == family)
+            .collect::<Vec<_>>()
+    };
+    let mut known: BTreeSet<SocketAddr> = of_family(port).iter().map(|of| of.addr).collect();
+    // An entry for all protocols has the backends of every port with this number.
+    let mut twins = ports.iter().filter(|of| {
+        of.name.namespace == port.name.namespace
+            && of.name.name == port.name.name
+            && of.port == port.port
+            && of.proto != port.proto
+    });
+    let twin = twins.next();
+    let of_twin: Vec<SocketAddr> = twin.map_or_else(Vec::new, |twin| {
+        of_family(twin).iter().map(|of| of.addr).collect()
+    });
+    let all = of_family(port);
+    let ready = all
+        .iter()
+        .filter(|of| of.state == Some(EndpointState::Ready));
     let ready: BTreeSet<SocketAddr> = ready.map(|of| of.addr).collect();
     let mut missing = Vec::new();
-    let (mut stale, mut lacking) = (BTreeSet::new(), BTreeSet::new());
-    for (place, number) in places(table, port) {
-        let all: Vec<&Frontend> = table
-            .frontends
-            .iter()
-            .filter(|of| (of.at, of.port, of.proto) == (place, number, port.proto))
+    let (mut stale, mut lacking, mut quarantined) =
+        (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut empty = 0;
+    for (place, number) in places(table, ports, port) {
+        let at = |of: &&Frontend| (of.at, of.port) == (place, number) && of.is_for(port.proto);
+        let all: Vec<&Frontend> = table.frontends.iter().filter(at).collect();
+        let is_exact = |of: &&Frontend| of.proto == port.proto;
+        let has_exact = all.iter().any(is_exact);
+        let used: Vec<&Frontend> = all
+            .into_iter()
+            .filter(|of| !has_exact || is_exact(of))
             .collect();
-        if all.is_empty() {
+        if used.is_empty() {
             missing.push(match place {
                 Place::Address(address) => SocketAddr::new(address, number).to_string(),
                 Place::AnyNode => format!("NodePort {number}"),
             });
             continue;
         }
-        for front in all.iter().filter(|of| !of.l7_proxy && !of.drops) {
+        // A CiliumLocalRedirectPolicy leads to pods of the node that are no endpoints.
+        let is_own = |of: &&&Frontend| !of.l7_proxy && !of.drops && of.kind != Kind::LocalRedirect;
+        for front in used.iter().filter(is_own) {
+            empty += front.missing;
             let active: BTreeSet<SocketAddr> = front.active().map(|of| of.addr).collect();
+            let shared = front.is_for_any() && twin.is_some();
+            if shared {
+                known.extend(of_twin.iter().copied());
+            }
             stale.extend(active.difference(&known).copied());
-            if !in_part {
-                lacking.extend(ready.difference(&active).copied());
+            if in_part || shared || front.missing > 0 {
+                continue;
+            }
+            let idle = front.backends.iter().filter(|of| !of.active);
+            let idle: BTreeSet<SocketAddr> = idle.map(|of| of.addr).collect();
+            for of in ready.difference(&active) {
+                if idle.contains(of) {
+                    quarantined.insert(*of);
+                } else {
+                    lacking.insert(*of);
+                }
             }
         }
     }
@@ -281,38 +339,59 @@ fn compared(table: &Table, port: &Port, service: &Service) -> Option<Finding> {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         listed(&texts)
     };
-    let mut parts = Vec::new();
+    let mut words = Vec::new();
     if !missing.is_empty() {
-        parts.push(format!("has no front end for {}", listed(&missing)));
+        words.push(format!("has no front end for {}", listed(&missing)));
     }
     if !stale.is_empty() {
-        parts.push(format!(
+        words.push(format!(
             "leads {} to {}, which no endpoint has",
             port.name,
             list(&stale)
         ));
     }
     if !lacking.is_empty() {
-        parts.push(format!(
-            "does not lead {} to {}, which are ready endpoints",
+        words.push(format!(
+            "does not lead {} to {}, which {} ready",
             port.name,
-            list(&lacking)
+            list(&lacking),
+            if lacking.len() == 1 { "is" } else { "are" }
         ));
     }
-    if parts.is_empty() {
+    if !quarantined.is_empty() {
+        let all = list(&quarantined);
+        words.push(format!("has {all} in quarantine for {}", port.name));
+    }
+    if empty > 0 {
+        let slots = number_of(empty, "slot");
+        words.push(format!("has {slots} without a backend for {}", port.name));
+    }
+    if words.is_empty() {
         return None;
     }
-    let message = format!("the map of {} {}", table.proxy, parts.join("; it "));
-    Some(
-        Finding::new(Severity::Error, service, message)
-            .called(format!("{} {family}", port.name))
-            .services([&port.name])
-            .evidence([map]),
-    )
+    let message = format!("the map of {} {}", table.proxy, words.join("; it "));
+    let is_kept = words.len() == 1 && !quarantined.is_empty();
+    let severity = if is_kept {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let finding = Finding::new(severity, service, message)
+        .called(format!("{} {family}", port.name))
+        .services([&port.name])
+        .evidence([map]);
+    Some(if is_kept {
+        finding.fix(format!(
+            "{} keeps new connections from them on purpose: look for the reason in its agent's log.",
+            table.proxy
+        ))
+    } else {
+        finding
+    })
 }
 
 /// Returns the addresses and the NodePort of `port` for which the map must have a front end.
-fn places(table: &Table, port: &Port) -> Vec<(Place, u16)> {
+fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     let addresses = port.addresses.iter();
     let addresses = addresses.filter(|(role, address)| {
         // Of a family, and only what both proxies serve.
@@ -326,13 +405,21 @@ fn places(table: &Table, port: &Port) -> Vec<(Place, u16)> {
     let mut all: Vec<(Place, u16)> = addresses
         .filter_map(|(_, address)| Some((Place::Address(*address), number?)))
         .collect();
-    let serves_node_ports = table.frontends.iter().any(|of| of.at == Place::AnyNode);
     // The Service has an address of the family.
-    if let Some(number) = port
-        .node_port
-        .filter(|_| serves_node_ports && !all.is_empty())
-    {
-        all.push((Place::AnyNode, number));
-    }
+    let Some(number) = port.node_port.filter(|_| !all.is_empty()) else {
+        return all;
+    };
+    // Which of the node's addresses have NodePorts is a setting of the proxy: those that have one have all.
+    let is_service = |address| {
+        let mut all = ports.iter().flat_map(|of| &of.addresses);
+        all.any(|(_, of)| *of == address)
+    };
+    let node_ports: BTreeSet<u16> = ports.iter().filter_map(|of| of.node_port).collect();
+    let serving = table.frontends.iter().filter(|of| match of.at {
+        Place::AnyNode => true,
+        Place::Address(address) => node_ports.contains(&of.port) && !is_service(address),
+    });
+    let serving: BTreeSet<Place> = serving.map(|of| of.at).collect();
+    all.extend(serving.into_iter().map(|place| (place, number)));
     all
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::core::{Collector, IDLE, RULES, all_rules, link_proof, rule_proof, tool};
+use crate::check::core::{
+    Collector, IDLE, REPLACEMENT, RULES, all_rules, link_proof, rule_proof, tool,
+};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -35,6 +37,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ),
     incidents: &["projectcalico/calico#12920", "tigera/docs#2768"],
     needs: &[
+        REPLACEMENT,
         RULES,
         IDLE,
         &[
@@ -58,7 +61,8 @@ const MOST_CHAINS: usize = 6;
 const CLEANERS: &[(&str, &str)] = &[
     (
         "Cilium",
-        "`cilium-dbg post-uninstall-cleanup -f` in Cilium's image removes all of it.",
+        "`cilium-dbg post-uninstall-cleanup -f` in Cilium's image removes its programs, maps and own links once \
+         /var/run/cilium/cilium.pid is deleted; its chains, the pods' links, its routing rule and sysctls stay.",
     ),
     ("Weave Net", "`weave reset --force` removes all of it."),
     (
@@ -114,10 +118,21 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
     };
     let running: Vec<&Software> = SOFTWARE.iter().filter(is_running).collect();
     for (of, left) in left {
+        let mut proxies = facts.node.ebpf().iter();
+        let proxy = proxies.find(|proxy| proxy.proxy.name() == of.name);
+        let attached = proxy.is_some_and(|proxy| !proxy.programs.is_empty());
         let is_there = pods.iter().any(|pod| is_of(pod, of)) || is_in_process(facts, of);
         let mut others = running.iter().filter(|other| other.name != of.name);
         match others.next() {
-            Some(other) if !is_there => findings.push(finding(of, other, left)),
+            Some(other) if !is_there => findings.push(finding(of, Some(other), left, attached)),
+            // Whoever the plugin of the node is: jumps into chains that no agent updates.
+            None if !is_there
+                && running.is_empty()
+                && !left.rules.is_empty()
+                && proxy.is_some_and(|proxy| proxy.agent == Ok(false)) =>
+            {
+                findings.push(finding(of, None, left, attached));
+            }
             _ => {}
         }
     }
@@ -228,7 +243,8 @@ fn effect(rule: &Rule<'_>) -> Option<&'static str> {
     }
 }
 
-fn finding(plugin: &Software, other: &Software, left: Left) -> Finding {
+/// Returns the finding on what is left of `plugin`, whose programs of eBPF may still be attached.
+fn finding(plugin: &Software, other: Option<&Software>, left: Left, attached: bool) -> Finding {
     let name = plugin.name;
     let mut parts = Vec::new();
     if !left.rules.is_empty() {
@@ -251,17 +267,30 @@ fn finding(plugin: &Software, other: &Software, left: Left) -> Finding {
         }
     }
     let message = format!(
-        "objects of {name} are left over, and nothing updates them: {}; the network plugin of the node is {}",
+        "objects of {name} are left over, and nothing updates them: {}; {}",
         listed(&parts),
-        other.name
+        match other {
+            Some(other) => format!("the network plugin of the node is {}", other.name),
+            None => "no pod of a network plugin runs on the node".to_owned(),
+        }
     );
     let severity = if left.rules.is_empty() && left.tables.is_empty() {
         Severity::Warning
     } else {
         Severity::Error
     };
-    let fix = fix(plugin, &left);
-    let runs = Proof::Note(format!("{} runs on this node, {name} does not", other.name));
+    let fix = if attached {
+        Fix::said(format!(
+            "Programs of {name} are attached, too, and redirect packets: drain and reboot the node, which removes them \
+             together with its rules."
+        ))
+    } else {
+        fix(plugin, &left)
+    };
+    let runs = Proof::Note(match other {
+        Some(other) => format!("{} runs on this node, {name} does not", other.name),
+        None => format!("{name} does not run on this node"),
+    });
     Finding::new(severity, Subject::software(name), message)
         .evidence(left.seen)
         .evidence([runs])

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
-    Collector, IDLE, MODE, PATH, PODS, Paths, RULES, address_proof, all_rules, bridges, ebpf_proxy,
-    ended, kernel_proof, known_rules, link_proof, own_address, proto_of, rule_proof, runs_here,
-    still_held, there, tool,
+    Collector, IDLE, MODE, PATH, PODS, Paths, REPLACEMENT, RULES, address_proof, all_rules,
+    bridges, ended, kernel_proof, known_rules, link_proof, own_address, proto_of, rule_proof,
+    runs_here, there, tool,
 };
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
-    hairpin_fix,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
+    When, hairpin_fix,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
 use kpx_node::backend::Mode;
@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: Text::with(
             "Drain and reboot the node. Or run {} to see the plan that removes what kube-proxy wrote and nothing of \
               other software, and add --apply to run it. Do not flush tables by hand.",
-            &[Example::kpx(&["cleanup", "--mode", "MODE", "--force"]).with(&["MODE"])],
+            &[Example::kpx(&["cleanup", "--mode", "MODE"]).with(&["MODE"])],
         ),
         incidents: &[
             "kube-hetzner/terraform-hcloud-kube-hetzner#1210",
@@ -51,15 +51,18 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes-sigs/kubespray#12116",
             "cilium/cilium#34524",
         ],
-        needs: &[&[
-            Item::Processes,
-            Item::Links,
-            Item::Addresses,
-            Item::Iptables4,
-            Item::Iptables6,
-            Item::Nft,
-            Item::NftText,
-        ]],
+        needs: &[
+            REPLACEMENT,
+            &[
+                Item::Addresses,
+                Item::Ipset,
+                Item::Ipvs,
+                Item::IpvsSave,
+                Item::IpvsTimeout,
+                Item::Modules,
+                Item::Services,
+            ],
+        ],
         caused_by: &[],
         run: cilium_leftovers,
     },
@@ -304,16 +307,57 @@ fn taken_by_dns<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Service, &'f Addres
 }
 
 fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
-    let Some(name) = ebpf_proxy(facts)? else {
-        let why = "no eBPF service proxy runs on this node";
-        return Err(Gap::NotApplicable(why.to_owned()));
+    let serving = facts.node.ebpf().iter().find(|of| of.serves == Ok(true));
+    let Some(serving) = serving else {
+        let mut all = facts.node.ebpf().iter();
+        let why = "no eBPF service proxy serves Services of this node";
+        let gap = all.find_map(|of| of.serves.clone().err());
+        return Err(gap.unwrap_or_else(|| Gap::NotApplicable(why.to_owned())));
     };
     if runs_here(facts)? {
         return Ok(Vec::new());
     }
-    let message =
-        format!("{name} runs here and kube-proxy does not, but rules of kube-proxy are left over");
-    still_held(facts, Subject::Proxy, &message)
+    let name = serving.proxy.name();
+    if !serving.agent.clone()? {
+        let why = format!("the agent of {name} does not run: see CN13");
+        return Err(Gap::NotApplicable(why));
+    }
+    let mut findings = Collector::default();
+    for mode in Mode::EVER {
+        let Some(left) = findings.read(facts.leftovers(mode)) else {
+            continue;
+        };
+        if left.is_empty() {
+            continue;
+        }
+        let addresses = left.iter().filter(|of| matches!(of, Proof::Address { .. }));
+        let addresses = match addresses.count() {
+            0 => String::new(),
+            1 => ": 1 address of a Service is one of the node's own".to_owned(),
+            count => format!(": {count} addresses of Services are the node's own"),
+        };
+        let severity = if addresses.is_empty() {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
+        let message = format!(
+            "{name} serves Services here and kube-proxy does not run, but objects of mode {mode} are left over{addresses}"
+        );
+        let fix = Prose::from("Drain and reboot the node. Or run ")
+            .kpx(["cleanup", "--mode", mode.name()])
+            .and(
+                " to see the plan that removes what kube-proxy wrote and nothing of other software, and add --apply to run it. \
+                 Do not flush tables by hand.",
+            );
+        findings.push(
+            Finding::new(severity, mode, message)
+                .called(format!("{mode} mode"))
+                .evidence(left)
+                .fix(fix),
+        );
+    }
+    findings.verdict()
 }
 
 /// A hostPort of a running pod.

@@ -45,8 +45,8 @@ pub(in crate::check) use observed::FAMILIES;
 pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix};
 pub use obstacle::{
-    bypass_fix, diversion_fix, hairpin_fix, home_fix, no_route_fix, obstacle_fix, obstacle_owner,
-    route_fix,
+    bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, no_route_fix, obstacle_fix,
+    obstacle_owner, route_fix,
 };
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{
@@ -62,7 +62,8 @@ pub(in crate::check) use rules::{
 };
 pub use run::{Outcome, Unknown, run};
 pub(in crate::check) use running::{
-    REPLACED, REPLACEMENT, bpf_of, ebpf_proxy, is_replaced, runs_here, still_held,
+    KUBE_ROUTER_LINK, REPLACED, REPLACEMENT, is_kube_router, is_replaced, left_to, runs_here,
+    still_held,
 };
 pub use settle::{drifted, is_as_complete, keep_persistent};
 pub use slices::Writer;

@@ -8,7 +8,7 @@ use crate::check::{Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Wayless,
-    accept_ra_of, sysctl_of,
+    accept_ra_of, disable_ipv6_of, sysctl_of,
 };
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::routes::PolicyRule;
@@ -28,7 +28,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             no_route: false, ..
         }
         | Obstacle::Wayless {
-            by: Wayless::NoAdvertisements(_),
+            by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
             ..
         } => "sysctl of the node",
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
@@ -38,6 +38,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Taken { .. }
         | Obstacle::NoGateway { .. }
         | Obstacle::SameNetwork { .. }
+        | Obstacle::Duplicate { .. }
         | Obstacle::HomeGone { .. } => "addresses of the node",
         Obstacle::Isolated { .. }
         | Obstacle::OnLink { .. }
@@ -47,6 +48,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::AddressGone { .. }
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
+        | Obstacle::DuplicateInside { .. }
         | Obstacle::TwoPods { .. } => "the network plugin",
         Obstacle::TunnelMac { .. } => "flannel",
         Obstacle::Wayless {
@@ -263,10 +265,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                 "Set the sysctl to 0, or to 1 for strict ARP, also in a file of /etc/sysctl.d.",
                 format!("sysctl -w {key}=0"),
             ),
-            Arp::Unsolicited(by) if by.closes => Fix::on_node(
-                "Accept ICMPv6, of which IPv6 needs neighbour discovery and Packet Too Big, also in the configuration of the firewall.",
-                accepting(by, "-p icmpv6", "meta l4proto ipv6-icmp"),
-            ),
+            Arp::Unsolicited(by) if by.closes => {
+                let command = accepting(by, Family::V6, "-p icmpv6", "meta l4proto ipv6-icmp");
+                let text = "Accept ICMPv6, of which IPv6 needs neighbour discovery and Packet Too Big, also in the configuration of the \
+                            firewall.";
+                Fix::on_node(text, command.unwrap_or_else(|| by.listing.clone()))
+            }
             Arp::Dropped(by) | Arp::Unsolicited(by) => rule_fix(by),
         },
         Obstacle::Tunnel {
@@ -356,6 +360,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip addr add {gateway} dev {bridge}"),
         ),
         Obstacle::HomeGone { .. } => Fix::said(HOME_GONE),
+        Obstacle::Duplicate { address, link } => Fix::on_node(
+            "Find the other machine with the address, and give it another one; then set the address here again.",
+            format!("ip -6 addr del {address} dev {link} && ip -6 addr add {address} dev {link}"),
+        ),
+        Obstacle::DuplicateInside { pod, .. } => {
+            let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+            Fix::kubectl(
+                "Delete the pod: its successor gets another address. Then find out why the network plugin assigned one that is in use.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
         Obstacle::AddressGone { pod, .. } => {
             let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
             Fix::kubectl(
@@ -418,6 +433,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             )
         }
         Obstacle::Wayless {
+            by: Wayless::Ipv6Off(link),
+            ..
+        } => ipv6_fix(link),
+        Obstacle::Wayless {
             by: Wayless::NoAdvertisements(link),
             ..
         } => {
@@ -462,15 +481,20 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { .. } => Fix::said(
             "Correct the Service's targetPort, or let the program in the pod listen at this port.",
         ),
-        Obstacle::Inside { pid, by, reply, .. } if by.rule.number == 0 => Fix::on_node(
+        Obstacle::Inside {
+            pod,
+            pid,
+            by,
+            reply,
+            ..
+        } if by.rule.number == 0 => Fix::on_node(
             "Let the packets pass before the policy, by the setting of the program in the pod that made the rules (FIREWALL_INPUT_PORTS and \
              FIREWALL_OUTBOUND_SUBNETS of gluetun): the policy may keep the pod's packets from leaving past a tunnel.",
             format!(
                 "nsenter --net=/proc/{pid}/ns/net {}",
-                if by.is_of_input && !reply {
-                    &by.before
-                } else {
-                    &by.listing
+                match by.passes.iter().find(|of| of.family == Family::of(*pod)) {
+                    Some(pass) if by.is_of_input && !reply => &pass.before,
+                    _ => &by.listing,
                 }
             ),
         ),
@@ -511,7 +535,8 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
     if !by.closes {
         return rule_fix(by);
     }
-    let number = proto.number();
+    let (family, number) = (Family::of(peer), proto.number());
+    let ip = family.nft_name();
     let (option, field) = if incoming {
         ("-s", "saddr")
     } else {
@@ -520,24 +545,39 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
     let (iptables, nft) = match proto {
         Proto::Udp => (
             format!("{option} {peer} -p udp --dport {port}"),
-            format!("ip {field} {peer} udp dport {port}"),
+            format!("{ip} {field} {peer} udp dport {port}"),
         ),
         _ => (
             format!("{option} {peer} -p {number}"),
-            format!("ip {field} {peer} ip protocol {number}"),
+            format!("{ip} {field} {peer} meta l4proto {number}"),
         ),
     };
-    Fix::on_node(
-        "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
-        accepting(by, &iptables, &nft),
-    )
+    match accepting(by, family, &iptables, &nft) {
+        Some(command) => Fix::on_node(
+            "Let the packets of the tunnel pass, for all nodes, also in the configuration of the firewall.",
+            command,
+        ),
+        None => rule_fix(by),
+    }
 }
 
-/// Returns the command that accepts packets before rule `by`: those of the match `iptables`, or in nftables of `nft`.
-fn accepting(by: &By, iptables: &str, nft: &str) -> String {
-    let of_nft = by.before.replace(&format!("ip6 saddr {PODS}"), nft);
-    let of_nft = of_nft.replace(&format!("ip saddr {PODS}"), nft);
-    of_nft.replace(&format!("-s {PODS}"), iptables)
+/// Returns the command that accepts packets of `family` before rule `by`: those of the match `iptables`, or in nftables of `nft`.
+fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
+    let pass = by.passes.iter().find(|of| of.family == family)?;
+    let of_pods = format!("{} saddr {PODS}", family.nft_name());
+    let before = pass.before.replace(&format!("-s {PODS}"), iptables);
+    Some(before.replace(&of_pods, nft))
+}
+
+/// Returns the fix of a `link` at which IPv6 is off.
+pub fn ipv6_fix(link: &str) -> Fix {
+    let key = disable_ipv6_of(link);
+    let text = format!(
+        "Turn IPv6 on at the link, then restart what sets its addresses (the network manager, the network plugin, kube-proxy). Write \
+         `{key} = 0` to a file of /etc/sysctl.d to make it persistent; net.ipv6.conf.default.disable_ipv6 is for links that are made \
+         later."
+    );
+    Fix::on_node(text, format!("sysctl -w {key}=0"))
 }
 
 /// Returns the fix of ports of `bridge` that do not send packets back to where they came from.

@@ -1,8 +1,10 @@
 //! What is said of one rule: as evidence, and how to let packets pass it.
 
+use std::collections::BTreeSet;
+
 use super::{Fix, Line, Proof};
 use crate::trace::{PODS, Rule};
-use crate::verdict::By;
+use crate::verdict::{By, Pass};
 use kpx_node::net::Family;
 use kpx_node::owner::software::Maker;
 
@@ -198,7 +200,13 @@ pub fn rule_fix(by: &By) -> Fix {
             Family::V6 => command.replace("iptables ", "ip6tables "),
             Family::V4 => command.to_owned(),
         };
-        return Fix::on_node(text, line(&of_family, by));
+        // What names the pods is done for each of their ranges, and the rest once.
+        let parts = of_family.split(" && ").flat_map(|part| {
+            let passes = by.passes.iter();
+            let times = if part.contains(PODS) { usize::MAX } else { 1 };
+            passes.take(times).map(move |pass| with_range(part, pass))
+        });
+        return Fix::on_node(text, line(parts.collect()));
     }
     let text = match owner.and_then(|of| of.change) {
         Some(text) => text.to_owned(),
@@ -219,7 +227,8 @@ fn without_owner(by: &By) -> Fix {
         return Fix::on_node(OF_SET, listing);
     }
     if by.closes && (!is_policy || by.is_of_input) {
-        return Fix::on_node(KEEP, line(&by.before, by));
+        let commands = by.passes.iter().map(|of| with_range(&of.before, of));
+        return Fix::on_node(KEEP, line(commands.collect()));
     }
     match &by.undo {
         Some(command) if is_policy => Fix::on_node(ACCEPT, command.clone()),
@@ -229,10 +238,22 @@ fn without_owner(by: &By) -> Fix {
 }
 
 /// Returns `command` with the range of the pods, if kube-proxy's configuration has it.
-fn line(command: &str, by: &By) -> Line {
-    match by.pods {
-        Some(range) => Line::from(command.replace(PODS, &range.to_string())),
-        None => Line::with(command.to_owned(), &[PODS]),
+fn with_range(command: &str, pass: &Pass) -> String {
+    match pass.pods {
+        Some(range) => command.replace(PODS, &range.to_string()),
+        None => command.to_owned(),
+    }
+}
+
+/// Returns `commands` as one line, each once.
+fn line(mut commands: Vec<String>) -> Line {
+    let mut seen = BTreeSet::new();
+    commands.retain(|of| seen.insert(of.clone()));
+    let line = commands.join(" && ");
+    if line.contains(PODS) {
+        Line::with(line, &[PODS])
+    } else {
+        Line::from(line)
     }
 }
 

@@ -4,87 +4,75 @@ use super::{Collector, by_family};
 use crate::check::{Facts, Finding, Proof, Severity, Subject, Verdict};
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::node::bpf::Bpf;
-use kpx_node::node::processes::kube_proxies;
+use kpx_node::node::bpf::Proxy;
+use kpx_node::node::ebpf::EBPF_NEEDS;
+use kpx_node::node::processes::{Process, kube_proxies};
 
 /// Returns whether kube-proxy runs here, alone or inside a distribution's process.
 pub(in crate::check) fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
     Ok(kube_proxies(facts.node.processes()?).next().is_some())
 }
 
-/// Other service proxies: the names of a link and of a process that show them.
-const OTHERS: [(&str, &str, &str); 3] = [
-    // Felix, Calico's agent, creates this link only for its eBPF data plane.
-    ("Calico", "bpfin.cali", ""),
-    ("Cilium", "cilium_host", "cilium-agent"),
-    (KUBE_ROUTER, "kube-dummy-if", "kube-router"),
-];
-
-const KUBE_ROUTER: &str = "kube-router";
-
-/// Returns the names of the other service proxies that links and processes show.
-fn others(facts: &Facts<'_>) -> Vec<&'static str> {
+/// Returns the name of the service proxy other than kube-proxy whose programs or rules serve Services here.
+fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
+    let mut all = facts.node.ebpf().iter();
+    if let Some(of) = all.find(|of| of.serves == Ok(true)) {
+        return Ok(Some(of.proxy.name()));
+    }
     let (links, processes) = (facts.node.links(), facts.node.processes());
-    let mut found = OTHERS.to_vec();
-    found.retain(|(_, link, process)| {
-        let mut links = links.iter().flat_map(|links| &links.all);
-        let mut processes = processes.iter().flat_map(|all| &all.processes);
-        links.any(|of| of.name == *link) || processes.any(|of| of.name == *process)
-    });
-    found.into_iter().map(|(name, ..)| name).collect()
+    let mut found = links.iter().flat_map(|links| &links.all);
+    let mut running = processes.iter().flat_map(|all| &all.processes);
+    if found.any(|of| of.name == KUBE_ROUTER_LINK) || running.any(is_kube_router) {
+        return Ok(Some("kube-router"));
+    }
+    let unread = facts
+        .node
+        .ebpf()
+        .iter()
+        .find_map(|of| of.serves.clone().err());
+    unread.map_or_else(|| links.map(|_| None), Err)
 }
 
-/// Returns the name of the network plugin that serves Services with eBPF on the node instead of kube-proxy.
-pub(in crate::check) fn ebpf_proxy(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
-    let mut others = others(facts).into_iter();
-    let found = others.find(|name| *name != KUBE_ROUTER);
-    if found.is_none() {
-        facts.node.links()?;
-    }
-    Ok(found)
+/// kube-router's link for Service addresses.
+pub(in crate::check) const KUBE_ROUTER_LINK: &str = "kube-dummy-if";
+
+/// Returns whether `process` is a kube-router that serves Services.
+pub(in crate::check) fn is_kube_router(process: &Process) -> bool {
+    process.name == "kube-router"
+        && !process
+            .args
+            .iter()
+            .any(|arg| arg == "--run-service-proxy=false")
 }
 
-/// Returns programs and maps of eBPF. Where they were not read, a check of them applies only if a link or a process shows such a
-/// service proxy.
-pub(in crate::check) fn bpf_of<'f>(facts: &'f Facts<'_>) -> Result<&'f Bpf, Gap> {
-    let read = facts.node.bpf();
-    if read.is_err() && ebpf_proxy(facts)?.is_none() {
-        let why = "no link or process of an eBPF service proxy is on this node";
-        return Err(Gap::NotApplicable(why.to_owned()));
-    }
-    read
+/// Why leftovers of kube-proxy are for another check.
+pub(in crate::check) fn left_to(proxy: Proxy) -> String {
+    format!("{proxy} serves Services here: see CN04")
 }
 
 /// Why a check of kube-proxy does not apply on a node of another service proxy.
 pub(in crate::check) const REPLACED: &str = "another service proxy runs here instead of kube-proxy";
 
 /// The items that [`is_replaced`] reads.
-pub(in crate::check) const REPLACEMENT: &[Item] = &[
-    Item::Processes,
-    Item::Links,
-    Item::Pods,
-    Item::Nodes,
-    Item::Addresses,
-    Item::ProxyConfig,
-];
+pub(in crate::check) const REPLACEMENT: &[Item] = EBPF_NEEDS;
 
-/// Returns whether another service proxy runs here, and no kube-proxy.
+/// Returns whether another service proxy serves here, and no kube-proxy runs.
 pub(in crate::check) fn is_replaced(facts: &Facts<'_>) -> Result<bool, Gap> {
-    if others(facts).is_empty() {
-        // Each of them has its link.
-        facts.node.links()?;
+    let found = other_serving(facts);
+    if found == Ok(None) {
         return Ok(false);
     }
-    match facts.node.processes() {
-        Ok(all) => Ok(kube_proxies(all).next().is_none()),
+    let runs = match facts.node.processes() {
+        Ok(all) => kube_proxies(all).next().is_some(),
         Err(gap) => {
             let here = facts.node_name();
             let pods = facts.node.pods().map_err(|_| gap)?;
             let mut pods = pods.iter().filter(|pod| pod.spec.node_name == here);
             let is_proxy = |pod: &Pod| pod.spec.containers.iter().any(|of| of.name == "kube-proxy");
-            Ok(!pods.any(is_proxy))
+            pods.any(is_proxy)
         }
-    }
+    };
+    if runs { Ok(false) } else { found.map(|_| true) }
 }
 
 /// Returns a warning about `about` if the kernel has rules of kube-proxy: modes whose rules lead packets to Services, by IP family.

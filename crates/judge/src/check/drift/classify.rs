@@ -291,7 +291,8 @@ fn of_ipvs(change: &Change, empty: &HashSet<Key>) -> &'static str {
 
 fn of_nftables(object: &Object) -> &'static str {
     if let Some(chain) = object.nftables_chain() {
-        let is_rule = matches!(
+        let is_rule = matches!(object, Object::NftablesRule { .. });
+        let differs = matches!(
             object,
             Object::NftablesRule {
                 rule: Delta::Differs { .. },
@@ -299,8 +300,10 @@ fn of_nftables(object: &Object) -> &'static str {
             }
         );
         return match chain.split('-').next() {
-            Some("service" | "external") if chain.contains('/') && is_rule => "NF03",
-            Some("service" | "external" | "firewall") if chain.contains('/') => "NF02",
+            Some("service" | "external") if chain.contains('/') && differs => "NF03",
+            // It leads to endpoints alone.
+            Some("local") if chain.contains('/') && is_rule => "NF03",
+            Some("service" | "external" | "local" | "firewall") if chain.contains('/') => "NF02",
             Some("endpoint") if chain.contains('/') => "NF03",
             _ => "NF01",
         };

@@ -1,6 +1,6 @@
 //! The severity and the message of each check that compares.
 
-use super::{Change, ChangeKind, Severity};
+use super::{Change, ChangeKind, Object, Severity};
 
 /// Returns the severity and message of a finding of check `id` with these changes.
 pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
@@ -9,6 +9,9 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
     let missing = is(ChangeKind::Missing);
     let extra = is(ChangeKind::Extra);
     let differs = is(ChangeKind::Differs);
+    if let Some(known) = of_set(changes).filter(|_| id == "NF02") {
+        return known;
+    }
     match id {
         "IR01" if missing => (Error, "the jump to kube-proxy's chain is missing"),
         "IR01" => (Error, "the jump to kube-proxy's chain is wrong"),
@@ -25,9 +28,14 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         "IR04" if extra => (Error, "rules lead to an endpoint that no longer exists"),
         "IR04" => (Error, "the rules do not lead to the current endpoints"),
         "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
-        "IR07" | "NF04" if extra => (
+        "IR07" if extra => (
             Error,
             "traffic is rejected or dropped although the Service has endpoints",
+        ),
+        // Where the Service's packets are not translated, this is one of NF02's changes.
+        "NF04" if extra => (
+            Info,
+            "the table would reject or drop traffic although the Service has endpoints, but translates it first",
         ),
         "IR07" | "NF04" => (
             Warning,
@@ -118,4 +126,48 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         "NF03" => (Error, "the chains do not lead to the current endpoints"),
         _ => (Error, "differs from the desired state"),
     }
+}
+
+/// Returns the severity and message of changes that are all elements of one set which leads to no Service port.
+fn of_set(changes: &[Change]) -> Option<(Severity, &'static str)> {
+    use Severity::{Info, Warning};
+    let set = |change: &Change| match &change.object {
+        Object::NftablesElement { set, .. } => Some(set.clone()),
+        _ => None,
+    };
+    let first = set(changes.first()?)?;
+    let is_same = |change: &Change| set(change).as_ref() == Some(&first);
+    if !changes.iter().all(is_same) {
+        return None;
+    }
+    let missing = changes
+        .iter()
+        .all(|change| change.kind() == ChangeKind::Missing);
+    Some(match (first.as_str(), missing) {
+        ("hairpin-connections", true) => (
+            Severity::Error,
+            "a pod does not reach a Service through itself: its connections to its own endpoint are not masqueraded",
+        ),
+        ("hairpin-connections", false) => (
+            Info,
+            "the table masquerades the connections to themselves of pods that are no endpoints here",
+        ),
+        ("cluster-ips", true) => (
+            Warning,
+            "the table does not reject connections to ports that the Service does not have: clients wait",
+        ),
+        ("cluster-ips", false) => (
+            Info,
+            "the table rejects connections to an address of no Service",
+        ),
+        ("nodeport-ips", true) => (
+            Severity::Error,
+            "the table does not serve NodePorts at an address of the node",
+        ),
+        ("nodeport-ips", false) => (
+            Warning,
+            "the table serves NodePorts at an address that the configuration does not name",
+        ),
+        _ => return None,
+    })
 }

@@ -57,7 +57,8 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("iptables-save | grep -i xmark"),
         ],
         fix: Text::plain(
-            "Configure another bit in the other software, or set iptables.masqueradeBit and restart kube-proxy.",
+            "Configure another bit in the other software, or set masqueradeBit of kube-proxy's mode (iptables.masqueradeBit or \
+             nftables.masqueradeBit) and restart kube-proxy.",
         ),
         incidents: &[
             "cilium/cilium#8516",

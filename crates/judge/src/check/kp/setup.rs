@@ -1,14 +1,20 @@
 //! kube-proxy's release, its tools and its rollout.
 
+use std::collections::BTreeSet;
+
 use crate::check::core::{
-    Collector, MODE, NFT, VERSION, ebpf_proxy, newer_nft, runs_here, sets_of_others, tool_version,
+    Collector, KUBE_ROUTER_LINK, MODE, NFT, REPLACEMENT, VERSION, is_kube_router, newer_nft,
+    runs_here, sets_of_others, tool_version,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Change;
 use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::node::bpf::{Bpf, Proxy};
+use kpx_node::node::bpf::Proxy;
+use kpx_node::node::ebpf::{Attached, EbpfProxy};
+use kpx_node::node::processes::is_here;
+use kpx_node::words::listed;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -98,7 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
         when: When::NowAndFor(&Mode::ALL),
         title: "Only one service proxy runs on the node",
         symptom: "Services work intermittently, or rules come back after they were removed.",
-        why: "kube-router, Cilium and Antrea can replace kube-proxy. If both run, each treats the other's rules as a \
+        why: "kube-router, Cilium, Calico and Antrea can replace kube-proxy. If both run, each treats the other's rules as a \
               fault to correct, or its traffic as already translated. `kubeadm upgrade` brings kube-proxy back after \
               it was removed on purpose.",
         verify: "Only one of them may run with its service proxy enabled.",
@@ -115,7 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes-sigs/kubespray#11227",
             "cloudnativelabs/kube-router#833",
         ],
-        needs: &[&[Item::Processes, Item::Links, Item::Bpf]],
+        needs: &[REPLACEMENT],
         caused_by: &[],
         run: other_proxies,
     },
@@ -245,39 +251,27 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let (mut findings, mut seen) = (Collector::default(), Vec::new());
-    let processes = &facts.node.processes()?.processes;
-    for process in processes.iter().filter(|of| of.same_network != Some(false)) {
-        let has_flag = |flag: &str, values: &[&str]| {
-            let mut args = process.args.iter();
-            args.any(|arg| {
-                values
-                    .iter()
-                    .any(|value| *arg == format!("--{flag}={value}"))
-            })
-        };
-        let serves = match process.name.as_str() {
-            "kube-router" => !has_flag("run-service-proxy", &["false"]),
-            "cilium-agent" => has_flag("kube-proxy-replacement", &["true", "strict"]),
-            _ => false,
-        };
-        if serves {
-            seen.push(Proof::Note(format!(
-                "process {} {}",
-                process.pid, process.name
-            )));
-        }
-    }
+    let processes = facts.node.processes()?.processes.iter();
+    let routers = processes.filter(|of| is_here(of) && is_kube_router(of));
+    seen.extend(routers.map(|of| Proof::Note(format!("process {} {}", of.pid, of.name))));
     let links = findings.read(facts.node.links());
     let links = links.into_iter().flat_map(|links| &links.all);
     seen.extend(
         links
-            .filter(|link| link.name == "kube-dummy-if")
+            .filter(|link| link.name == KUBE_ROUTER_LINK)
             .map(|link| Proof::Link {
                 link: link.name.clone(),
                 state: "kube-router's link for Service addresses".to_owned(),
             }),
     );
-    seen.extend(at_sockets(facts, &mut findings));
+    for of in facts.node.ebpf() {
+        // Programs without an agent are left over: CN13 reports them.
+        match of.is_alive() {
+            Ok(true) => seen.extend(served(of)),
+            Ok(false) => {}
+            Err(gap) => findings.note(gap),
+        }
+    }
     if !seen.is_empty() {
         let message = "another service proxy runs next to kube-proxy";
         findings.push(Finding::new(Severity::Error, Subject::Proxy, message).evidence(seen));
@@ -285,17 +279,25 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
-/// Returns the programs of service proxies of eBPF that translate connections of this node's processes, whatever their agent's
-/// options say. Without a link or a process of one, it is no gap that they were not read.
-fn at_sockets(facts: &Facts<'_>, findings: &mut Collector) -> Vec<Proof> {
-    let read = facts.node.bpf().and_then(Bpf::socket_proxies);
-    let proxies = match ebpf_proxy(facts) {
-        Ok(None) => read.ok(),
-        _ => findings.read(read),
-    };
-    let proxies = proxies.into_iter().flatten();
-    let proof = |proxy: Proxy| Proof::Note(format!("programs of {proxy} translate connect()"));
-    proxies.map(proof).collect()
+/// Returns what shows that a service proxy of eBPF serves here.
+fn served(of: &EbpfProxy) -> Vec<Proof> {
+    let proxy = of.proxy;
+    let at_connect = of.programs.iter().any(Attached::is_at_connect);
+    let links: BTreeSet<&str> = of.programs.iter().filter_map(Attached::link).collect();
+    let links: Vec<&str> = links.into_iter().collect();
+    let mut seen = Vec::new();
+    if at_connect {
+        seen.push(format!("programs of {proxy} translate connect()"));
+    } else if links.is_empty() {
+        seen.push(format!("{proxy} is set up to serve Services"));
+    } else {
+        let links = listed(&links);
+        seen.push(format!("programs of {proxy} translate packets at {links}"));
+    }
+    if proxy == Proxy::Calico {
+        seen.push("Felix, Calico's agent, deletes kube-proxy's rules".to_owned());
+    }
+    seen.into_iter().map(Proof::Note).collect()
 }
 
 fn pacing(facts: &Facts<'_>) -> Verdict {

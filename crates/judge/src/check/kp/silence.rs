@@ -108,6 +108,9 @@ fn says_silent((check, outcome): &(&'static Check, Outcome)) -> bool {
     }
 }
 
+/// Items that no kube-proxy provides where another service proxy serves.
+const CONFIGURATION: &[Item] = &[Item::ProxyConfig, Item::ConfigMaps, Item::ProxyLog];
+
 /// The checks whose errors say that kube-proxy does not run, the most telling first.
 const ABSENCE: [&str; 2] = ["KP05", "KP02"];
 
@@ -141,7 +144,10 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
     for (check, outcome) in outcomes.iter_mut() {
         if let Outcome::Unknown(Unknown::Gap(gap)) = outcome
             && !gap.is_denial()
-            && gap.item().is_some_and(|item| ANSWERS.contains(&item))
+            && gap.item().is_some_and(|item| {
+                ANSWERS.contains(&item)
+                    || error.is_none() && gap.is_absence() && CONFIGURATION.contains(&item)
+            })
         {
             *outcome = Outcome::Skip(why.clone());
             folded.push(check.id);

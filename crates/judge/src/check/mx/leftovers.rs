@@ -1,6 +1,8 @@
 //! Leftovers of another mode.
 
-use crate::check::core::{Collector, IDLE, LEFTOVERS, MODE, OBSERVED, RULES, all_rules, there};
+use crate::check::core::{
+    Collector, IDLE, LEFTOVERS, MODE, OBSERVED, REPLACEMENT, RULES, all_rules, left_to, there,
+};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
     When,
@@ -39,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the switch to ipvs",
             "rancher/rancher#29719",
         ],
-        needs: &[MODE, LEFTOVERS],
+        needs: &[MODE, LEFTOVERS, REPLACEMENT],
         caused_by: &[],
         run: iptables,
     },
@@ -73,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#109286",
             "kubernetes/kube-proxy#13",
         ],
-        needs: &[MODE, LEFTOVERS],
+        needs: &[MODE, LEFTOVERS, REPLACEMENT],
         caused_by: &[],
         run: ipvs,
     },
@@ -93,7 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Run `nft delete table ip kube-proxy` and `nft delete table ip6 kube-proxy`.",
         ),
         incidents: &["seen after a switch of the mode together with a downgrade of the image"],
-        needs: &[MODE, OBSERVED, &[Item::Services]],
+        needs: &[MODE, OBSERVED, REPLACEMENT, &[Item::Services]],
         caused_by: &[],
         run: nft_leftovers,
     },
@@ -117,7 +119,7 @@ pub(super) const CHECKS: &[Check] = &[
             &[Example::kpx(&["cleanup", "--mode", "userspace"])],
         ),
         incidents: &["kubernetes/kubernetes#132516: chains of older releases stay"],
-        needs: &[MODE, LEFTOVERS],
+        needs: &[MODE, LEFTOVERS, REPLACEMENT],
         caused_by: &[],
         run: userspace,
     },
@@ -227,8 +229,8 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
 }
 
 fn nft_leftovers(facts: &Facts<'_>) -> Verdict {
-    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs, Mode::Userspace])?;
     refuse_in_use(facts, Mode::Nftables)?;
+    let mode = facts.only_in(&[Mode::Iptables, Mode::Ipvs, Mode::Userspace])?;
     let tables = facts.node.nft()?.tables.iter();
     let tables = tables.filter(|table| table.name == "kube-proxy");
     Ok(tables
@@ -296,6 +298,11 @@ fn two_modes(facts: &Facts<'_>) -> Verdict {
 /// Fails if the objects of mode `of` are no leftovers: kube-proxy runs in it, or no other rules lead packets to Services, as
 /// when kube-proxy does not start in its new mode.
 fn refuse_in_use(facts: &Facts<'_>, of: Mode) -> Result<(), Gap> {
+    if facts.target().is_none()
+        && let Ok(Some(proxy)) = facts.node.served_by_ebpf()
+    {
+        return Err(Gap::NotApplicable(left_to(proxy)));
+    }
     if facts.mode()? == of {
         return Err(Gap::NotApplicable(format!(
             "the mode is {of}: its rules are in use"

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::core::{
-    COPY, Collector, MODE, VERSION, ebpf_proxy, family_or_proxy, first_sync_seconds, kernel_proof,
-    mounted, queued, runs_here, still_held, text_of,
+    COPY, Collector, MODE, REPLACEMENT, VERSION, family_or_proxy, first_sync_seconds, kernel_proof,
+    left_to, mounted, queued, runs_here, still_held, text_of,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
@@ -30,21 +30,12 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("pgrep -a kube-proxy"),
             Example::on_node("iptables-save | grep -c '^:KUBE-'"),
         ],
-        fix: Text::with(
-            "Start kube-proxy again. If another service proxy has replaced it, run {} to see the plan that removes \
-             the rules, and add --apply to run it.",
-            &[Example::kpx(&["cleanup", "--mode", "MODE", "--force"]).with(&["MODE"])],
+        fix: Text::plain(
+            "Start kube-proxy again: only these rules are seen to lead packets to Services. If another service proxy \
+             has replaced it, drain and reboot the node.",
         ),
         incidents: &["kubernetes/kubernetes#119265: a switch to another service proxy"],
-        needs: &[&[
-            Item::Processes,
-            Item::Links,
-            Item::Addresses,
-            Item::Iptables4,
-            Item::Iptables6,
-            Item::Nft,
-            Item::NftText,
-        ]],
+        needs: &[REPLACEMENT],
         caused_by: &[Because::Same("KP05"), Because::Absence("KP02")],
         run: rules_without_proxy,
     },
@@ -154,10 +145,8 @@ fn rules_without_proxy(facts: &Facts<'_>) -> Verdict {
     if runs_here(facts)? {
         return Ok(Vec::new());
     }
-    if let Some(name) = ebpf_proxy(facts)? {
-        return Err(Gap::NotApplicable(format!(
-            "{name} serves Services here: see CN04"
-        )));
+    if let Some(proxy) = facts.node.served_by_ebpf()? {
+        return Err(Gap::NotApplicable(left_to(proxy)));
     }
     let message = "rules of kube-proxy exist but no kube-proxy runs: nothing updates them";
     let about = Subject::ProxyProcess {

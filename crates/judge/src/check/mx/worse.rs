@@ -349,7 +349,8 @@ fn cure(facts: &Facts<'_>, mode: Mode, of: &Loss<'_>) -> Fix {
         ),
         (Some(hop), _) => {
             let family = Family::of(of.to.ip());
-            let mut fix = rule_fix(&By::new(Rule::of(hop, family), why::maker(hop), facts.node));
+            let by = By::new(Rule::of(hop, family), why::maker(hop), facts.node);
+            let mut fix = rule_fix(&by.of_families([family], facts.node));
             fix.text = fix
                 .text
                 .and(format!(" Do so before the switch to mode {mode}."));

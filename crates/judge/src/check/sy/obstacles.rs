@@ -12,7 +12,7 @@ use crate::check::{
     rule_fix,
 };
 use crate::trace::{self, Hop, Rule, why};
-use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of};
+use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
     sysctl_of,
@@ -302,7 +302,10 @@ impl Look<'_, '_> {
         Named {
             message: format!("a rule of other software {verb} packets to Services: {reason}"),
             evidence: vec![proof_of(&rule)],
-            fix: rule_fix(&By::new(rule.clone(), why::maker(hop), self.facts.node)),
+            fix: rule_fix(
+                &By::new(rule.clone(), why::maker(hop), self.facts.node)
+                    .of_families([family], self.facts.node),
+            ),
             name: Some(rule.name(self.facts.node)),
             about: Subject::Rule(rule),
             within: None,
@@ -402,6 +405,10 @@ fn sysctl(what: &Obstacle) -> Option<String> {
             by: Wayless::NoAdvertisements(link),
             ..
         } => Some(accept_ra_of(link)),
+        Obstacle::Wayless {
+            by: Wayless::Ipv6Off(link),
+            ..
+        } => Some(disable_ipv6_of(link)),
         _ => None,
     }
 }
@@ -466,7 +473,9 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::Deaf { at, .. }
         | Obstacle::FullQueue { at, .. }
         | Obstacle::Ended { at, .. }
+        | Obstacle::DuplicateInside { at, .. }
         | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
+        Obstacle::Duplicate { address, .. } => Subject::from(address.addr),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
         Obstacle::Ttl {
             pod: Some((pod, _)),
@@ -488,6 +497,7 @@ fn about(what: &Obstacle) -> Subject {
                 rule: PolicyRule::main(*family).to_string(),
             },
             Wayless::NoAdvertisements(link) => Subject::sysctl(accept_ra_of(link)),
+            Wayless::Ipv6Off(link) => Subject::sysctl(disable_ipv6_of(link)),
         },
     }
 }

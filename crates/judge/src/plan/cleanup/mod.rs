@@ -39,10 +39,11 @@ const FIREWALL: &str = "KUBE-FIREWALL";
 const LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 
 /// Items that [`cleanup`] uses: everything that a mode can leave behind, and the data that identifies its owner.
-pub const CLEANUP_NEEDS: &[Item] = &join::<20>(&[
+pub const CLEANUP_NEEDS: &[Item] = &join::<22>(&[
     IPTABLES,
     &[
         Item::Addresses,
+        Item::Bpf,
         Item::Ipset,
         Item::Ipvs,
         Item::IpvsSave,
@@ -56,6 +57,7 @@ pub const CLEANUP_NEEDS: &[Item] = &join::<20>(&[
         Item::ProxyMode,
         Item::Services,
         Item::Sysctl,
+        Item::Tc,
     ],
 ]);
 
@@ -83,6 +85,8 @@ pub fn cleanup(
     families: &[Family],
     force: bool,
 ) -> Result<Plan, Refusal> {
+    // Where another service proxy serves, no mode does.
+    let replaced = matches!(node.served_by_ebpf(), Ok(Some(_)));
     let modes = node.modes();
     let serves = match (&modes.reported, modes.observed(), &modes.configured) {
         (Ok(reported), _, _) => (*reported == mode).then_some("kube-proxy reports it"),
@@ -92,14 +96,17 @@ pub fn cleanup(
         (_, None, Ok(configured)) => {
             (*configured == mode).then_some("kube-proxy is configured for it")
         }
+        (_, None, Err(_)) if replaced => None,
         (_, None, Err(gap)) => return Err(gap.clone().into()),
     };
     let alone = node.is_served_by(mode);
     let serves = serves.or(alone.then_some("no other rules lead packets to Services"));
-    if let Some(how) = serves.filter(|_| !force) {
+    if let Some(how) = serves.filter(|_| !force && !replaced) {
         return Err(Refusal::Serves { mode, how });
     }
-    let keep = modes.current().filter(|&current| current != mode);
+    let keep = modes
+        .current()
+        .filter(|&current| current != mode && !replaced);
     let mut draft = Draft::default();
     for &family in families {
         draft.rules_of(node, mode, keep, family)?;

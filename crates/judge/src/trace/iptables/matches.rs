@@ -165,9 +165,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             ),
             inverted: options.split(' ').any(|word| word == "--invert"),
         }),
-        Match::Socket(options) => Likelihood::unknown(format!(
-            "whether `-m socket {options}` finds a local socket"
-        )),
+        Match::Socket(options) => socket(options, packet, context),
         Match::PktType(kind) => Likelihood::sure((kind.value == "unicast") != kind.inverted),
         Match::IpRange(range) => {
             let IpRange {
@@ -360,6 +358,21 @@ fn recent(recent: &Recent<'_>) -> Likelihood {
         RecentAction::Check | RecentAction::Update | RecentAction::Remove => false,
     };
     Likelihood::sure(holds != recent.action.inverted)
+}
+
+/// `-m socket`: the first packet of a connection finds only a socket that is bound to its destination (`xt_socket`); those bound to
+/// any address count with `--nowildcard` alone.
+fn socket(options: &str, packet: &Packet, context: &Context<'_, '_>) -> Likelihood {
+    let takes_any = options.split(' ').any(|word| word == "--nowildcard");
+    if !takes_any && !packet.established {
+        let kind = context.router.address_type(packet.destination(), None);
+        if kind.is_ok_and(|kind| !kind.eq_ignore_ascii_case("local")) {
+            return Likelihood::NO;
+        }
+    }
+    Likelihood::unknown(format!(
+        "whether `-m socket {options}` finds a local socket"
+    ))
 }
 
 /// `-m ipvs`: looks at the virtual server that took the packet.

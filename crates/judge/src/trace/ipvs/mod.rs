@@ -14,7 +14,7 @@ use super::packet::Packet;
 use super::route::{Decision, Lookup};
 use super::walk::{Branch, End, Ends, Walker};
 pub use hash::choose;
-use kpx_node::backend::ipvs::model::{Flags, Key, RealServer, VirtualServer};
+use kpx_node::backend::ipvs::model::{Flags, Forwarding, Key, RealServer, VirtualServer};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
 
@@ -116,6 +116,15 @@ impl Walker<'_, '_, '_> {
                 effect,
                 share,
             );
+            if !matches!(real.forwarding, Forwarding::Masq | Forwarding::Local) {
+                let reason = format!(
+                    "real server {} gets packets that are not translated (its forwarding method is not -m): whether it has the \
+                     address {addr} itself is unknown",
+                    SocketAddr::new(real.addr, real.port),
+                );
+                ends.push((branch, End::Unknown(reason)));
+                continue;
+            }
             ends.push(self.send(branch, hook));
         }
         ends
@@ -284,7 +293,7 @@ fn shown(key: (Proto, std::net::IpAddr, u16)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpx_node::backend::ipvs::model::{Connections, Forwarding};
+    use kpx_node::backend::ipvs::model::Connections;
 
     /// A virtual server with real servers of these weights and active connections.
     fn server(scheduler: &str, reals: &[(u32, u32)]) -> VirtualServer {

@@ -312,7 +312,14 @@ impl<'a> Walker<'_, 'a, '_> {
                 match name.as_str() {
                     // These leave the packet and its way as they are.
                     "log" | "comment" | "flow" | "ct helper" | "ct timeout" | "ct expectation"
-                    | "secmark" | "synproxy" | "dup" => vec![Next::On(branch)],
+                    | "secmark" | "dup" => vec![Next::On(branch)],
+                    "synproxy" => vec![Next::End(
+                        branch,
+                        End::Unknown(format!(
+                            "{}: the proxy answers new connections, and opens those that it lets pass itself",
+                            by("taken by synproxy")
+                        )),
+                    )],
                     "notrack" => {
                         branch.packet.untrack();
                         note(&mut branch, Effect::Untrack, 1.0);

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    Arp, DEFAULT_TTL, Obstacle, TunnelState, Wayless, Which, accept_ra_of, route_words, sysctl_of,
+    Arp, DEFAULT_TTL, Obstacle, TunnelState, Wayless, Which, accept_ra_of, disable_ipv6_of,
+    route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::PORT_RANGE;
@@ -222,6 +223,16 @@ impl fmt::Display for Obstacle {
                 "no link of this machine has {address}, the address of its Node {node}, so what other nodes send to its pods does not \
                  reach it"
             ),
+            Self::Duplicate { address, link } => write!(
+                f,
+                "IPv6 found another machine with {}, an address of {link} (dadfailed): this node does not use it, and does not answer for \
+                 it",
+                address.addr
+            ),
+            Self::DuplicateInside { at, pod } => write!(
+                f,
+                "IPv6 found another pod or machine with the address of endpoint {at} (dadfailed), so pod {pod} does not use it"
+            ),
             Self::NoGateway { gateway, bridge } => write!(
                 f,
                 "no link of the node has {}, the gateway of the pods on bridge {bridge}, so their packets do not leave it",
@@ -287,6 +298,14 @@ impl fmt::Display for Obstacle {
                 f,
                 "the node has no default route of IPv6: it forwards, and {} is 1, so the kernel ignores router advertisements",
                 accept_ra_of(link)
+            ),
+            Self::Wayless {
+                by: Wayless::Ipv6Off(link),
+                ..
+            } => write!(
+                f,
+                "{} is 1, so {link} has no IPv6 address, and no IPv6 route leads by it",
+                disable_ipv6_of(link)
             ),
             Self::Bound {
                 client,

@@ -78,6 +78,7 @@ impl<'c> Edits<'c> {
             name: to.name.clone(),
             comment: None,
             dormant: false,
+            has_unread_flag: false,
             chains: chains
                 .filter_map(|chain| to.chain(chain))
                 .map(|chain| Chain {

@@ -29,6 +29,8 @@ pub struct Table {
     pub comment: Option<String>,
     /// Whether the kernel runs none of its chains: flag `dormant`.
     pub dormant: bool,
+    /// Whether it has a flag that the listing does not show: it may be dormant.
+    pub has_unread_flag: bool,
     /// The chains, in the order listed.
     pub chains: Vec<Chain>,
     /// Sets and maps, in the order listed.

@@ -14,6 +14,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
+use super::expect::TABLE;
 use super::model::{Base, Chain, Element, Rule, Ruleset, Set, Table};
 use crate::evidence::{Gap, Item};
 
@@ -115,12 +116,26 @@ struct Reader {
     chains: HashMap<(String, String, String), (usize, usize)>,
 }
 
-/// Returns whether the flags of a table, one or a list, have `dormant`.
-fn is_dormant(flags: Option<&Value>) -> bool {
-    match flags {
-        Some(Value::String(flag)) => flag == "dormant",
-        Some(Value::Array(all)) => all.iter().any(|flag| flag == "dormant"),
-        _ => false,
+/// The flags of a table that nft prints.
+const TABLE_FLAGS: [&str; 3] = ["dormant", "owner", "persist"];
+
+/// Reads the flags of `table`, one or a list. With `-j`, nft 1.0.6 and older print freed memory in place of a single one (see
+/// `table_flags_json` in its `json.c`): then the table has one, but which is unknown. Where the table's own program sets none,
+/// another program set it, and that is `dormant`: an owner is set when a table is made.
+fn read_flags(flags: Option<&Value>, table: &mut Table) {
+    let listed = match flags {
+        None => return,
+        Some(Value::Array(all)) => all.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+    };
+    table.dormant = listed.iter().any(|flag| flag == "dormant");
+    let is_known = |flag: &Value| TABLE_FLAGS.iter().any(|known| flag == known);
+    if !listed.iter().all(is_known) {
+        if table.name == TABLE || table.is_of_iptables() {
+            table.dormant = true;
+        } else {
+            table.has_unread_flag = true;
+        }
     }
 }
 
@@ -131,13 +146,13 @@ impl Reader {
         };
         match kind {
             "table" => {
-                let table = Table {
+                let mut table = Table {
                     family: take_name(&mut object, "family", kind)?,
                     name: take_name(&mut object, "name", kind)?,
                     comment: take_text(&mut object, "comment"),
-                    dormant: is_dormant(object.get("flags")),
                     ..Table::default()
                 };
+                read_flags(object.get("flags"), &mut table);
                 self.ruleset.tables.push(table);
             }
             "chain" => {

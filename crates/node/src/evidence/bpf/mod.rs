@@ -33,6 +33,29 @@ pub struct Dump {
     pub pins: Part<String>,
 }
 
+/// Returns why parts of a recorded dump were not read; `None` if all were.
+pub fn unread(text: &str) -> Option<String> {
+    let dump: Dump = serde_json::from_str(text).ok()?;
+    let parts = [
+        dump.cgroups.get().err(),
+        dump.links.get().err(),
+        dump.programs.get().err(),
+        dump.maps.get().err(),
+        dump.pins.get().err(),
+    ];
+    let maps = dump.maps.get().unwrap_or_default();
+    let contents = maps.iter().filter_map(|of| of.unread.clone());
+    let mut reasons: Vec<String> = Vec::new();
+    let gaps = parts.into_iter().flatten().chain(contents);
+    for gap in gaps.filter(|gap| !gap.is_absence()) {
+        let reason = gap.reason().map_or_else(|| gap.to_string(), str::to_owned);
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
 /// A list, or the reason why it was not read.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(untagged)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::{Evidence, Gap, Item};
+use super::super::{Evidence, Gap, Item, bpf};
 
 /// File name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.json";
@@ -63,8 +63,9 @@ impl Manifest {
         let gaps = evidence.iter().filter_map(|(item, read)| {
             // Items that were not collected are simply absent.
             let gap = match (read, evidence.missing_part(item)) {
-                (Ok(_), part) => Gap::Partial(item, part?.to_owned()),
-                (Err(Gap::NotCollected(_)), _) => return None,
+                (Ok(_), Some(part)) => Gap::Partial(item, part.to_owned()),
+                (Ok(text), None) if item == Item::Bpf => Gap::Partial(item, bpf::unread(text)?),
+                (Ok(_), None) | (Err(Gap::NotCollected(_)), _) => return None,
                 (Err(gap), _) => gap.clone(),
             };
             Some(Recorded {

@@ -68,7 +68,8 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
         let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
         return finding.fix(text);
     };
-    let mut fix = rule_fix(&By::new(rule.clone(), effect.maker, node));
+    let by = By::new(rule.clone(), effect.maker, node);
+    let mut fix = rule_fix(&by.of_families(effect.families.iter().copied(), node));
     fix.advice = fix.advice.filter(|_| severity >= Severity::Warning);
     let trace = ["trace", &to.to_string(), "--source", from].map(str::to_owned);
     fix.text = fix.text.and(" Trace a packet with ").kpx(trace).and(".");

@@ -88,6 +88,8 @@ struct Effects {
     act: Act,
     maker: Maker,
     services: BTreeSet<ServiceRef>,
+    /// The families of the packets.
+    families: BTreeSet<Family>,
     /// Packets that are certainly lost: by kind of source, the first source and its destination.
     certain: BTreeMap<&'static str, (String, SocketAddr)>,
     /// Unknown conditions that a drop depends on.
@@ -358,10 +360,12 @@ fn note(
         act,
         maker: trace::why::maker(hop),
         services: BTreeSet::new(),
+        families: BTreeSet::new(),
         certain: BTreeMap::new(),
         open: BTreeSet::new(),
     });
     effect.services.insert((&port.name).into());
+    effect.families.insert(family);
     if open.is_empty() {
         let kind = match flow.entry {
             Entry::Pod => "pod",
