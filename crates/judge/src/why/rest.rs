@@ -6,14 +6,15 @@ use super::asked::Asked;
 use super::cause::Degree;
 use super::{Broken, Cause, Look, Unanswered};
 use crate::check::{
-    Check, Facts, Finding, Outcome, Proof, ServiceRef, Severity, Subject, Verdict, some_services,
+    Check, Facts, Finding, Outcome, Proof, ServiceRef, Severity, Subject, Verdict, idle_proxy,
+    some_services,
 };
-use crate::verdict::{Standing, client_names};
+use crate::verdict::{Brief, Standing, client_names};
 use kpx_node::net::Family;
 use kpx_node::words::listed;
 
 /// The most Services that are asked about: the causes of more are much the same.
-const MOST: usize = 32;
+const MOST: usize = 12;
 
 /// A cause, and the Services that it breaks.
 struct Found {
@@ -24,10 +25,16 @@ struct Found {
 
 /// Returns the causes of the Services that fail and that no error in `said`, the outcomes of the other checks, names.
 pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
+    // Of a kube-proxy that does not program the node, another check says why.
+    let is_served = Family::BOTH.map(|family| idle_proxy(said, family).is_none());
+    let fails = |cell: &Brief| {
+        let at = usize::from(Family::of(cell.to.ip()) == Family::V6);
+        is_served[at] && cell.fate.fails() && !cell.by_design
+    };
     let failing = facts
         .surveyed()?
         .iter()
-        .filter(|port| port.standing() == Standing::Fails);
+        .filter(|port| port.standing() == Standing::Fails && port.cells.iter().any(fails));
     let failing: BTreeSet<ServiceRef> = failing
         .map(|port| ServiceRef::from(&port.name).whole())
         .collect();
