@@ -39,9 +39,9 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "a pod cannot reach itself",
         broken_by: "ip link set pod0 type bridge_slave hairpin off",
-        id: "CN07",
-        also: &[],
-        undone_by: "ip link set pod0 type bridge_slave hairpin on",
+        id: "SV01",
+        also: &["CN07"],
+        undone_by: "",
     },
     Fault {
         name: "a timeout of conntrack is changed",

@@ -9,6 +9,7 @@ use crate::check::{
     Check, Facts, Finding, Outcome, Proof, ServiceRef, Severity, Subject, Verdict, idle_proxy,
     some_services,
 };
+use crate::trace::Rule;
 use crate::verdict::{Brief, Standing, client_names};
 use kpx_node::net::Family;
 use kpx_node::words::listed;
@@ -81,6 +82,14 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
                 Cause::Leftover { mode, .. } => Some(Subject::from(*mode)),
                 _ => None,
             };
+            let rule = rule_of(&broken.cause);
+            let is_of_rule = |of: &&Finding| match (&of.about, rule) {
+                (Subject::Rule(about), Some(rule)) => place(about) == place(rule),
+                (about, Some(rule)) => {
+                    *about == Subject::chain(rule.family, &rule.table, &rule.chain)
+                }
+                _ => false,
+            };
             let advice = broken.fix.as_ref().and_then(|fix| fix.advice.as_ref());
             let is_its = |of: &&Finding| {
                 let same = of.fix.as_ref().and_then(|fix| fix.advice.as_ref());
@@ -89,10 +98,19 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             let is_said = matches!(
                 broken.cause,
                 Cause::Idle(_) | Cause::Rules { proxy: Some(_), .. }
-            ) || errors.iter().any(is_its);
+            ) || errors.iter().any(is_its)
+                || errors.iter().any(is_of_rule);
+            // An error of the whole node says more than that no repair is found.
+            let is_vague =
+                is_unexplained(&broken) && errors.iter().any(|of| of.services.is_empty());
             // The checks of drift name the rules that differ.
             let is_beside = count > 1 && matches!(broken.cause, Cause::Rules { .. });
-            if broken.degree != Degree::Breaks || broken.by_design || is_said || is_beside {
+            if broken.degree != Degree::Breaks
+                || broken.by_design
+                || is_said
+                || is_beside
+                || is_vague
+            {
                 continue;
             }
             let seen = Proof::Note(format!(
@@ -106,7 +124,10 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             ));
             let is_same = |of: &&mut Found| {
                 let both = [&of.broken, &broken];
-                of.broken.reason == broken.reason || both.into_iter().all(is_unexplained)
+                let rules = both.map(|of| rule_of(&of.cause).map(place));
+                of.broken.reason == broken.reason
+                    || both.into_iter().all(is_unexplained)
+                    || rules[0].is_some() && rules[0] == rules[1]
             };
             match found.iter_mut().find(is_same) {
                 Some(same) => {
@@ -128,6 +149,19 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         )));
     }
     Ok(found.into_iter().filter_map(finding).collect())
+}
+
+/// Returns the rule of other software that a cause is.
+fn rule_of(cause: &Cause) -> Option<&Rule> {
+    match cause {
+        Cause::ForeignRule { by, .. } => Some(&by.rule),
+        _ => None,
+    }
+}
+
+/// Returns where a rule is.
+fn place(rule: &Rule) -> (&str, &str, usize) {
+    (&rule.table, &rule.chain, rule.number)
 }
 
 const fn is_unexplained(of: &Broken) -> bool {
