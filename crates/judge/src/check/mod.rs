@@ -34,6 +34,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{Gap, Item};
 
+pub(crate) use self::core::Collector;
 pub use self::core::ignore;
 pub use self::core::{
     Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,

@@ -123,10 +123,15 @@ impl Judge<'_> {
             Family::V4 => "cgroup_udp4_sendmsg",
             Family::V6 => "cgroup_udp6_sendmsg",
         };
-        let mut messages = bpf.at_root(by_message).unwrap_or_default().into_iter();
-        let is_own = |id| bpf.program(id).and_then(|of| Proxy::of_program(&of.name)) == Some(proxy);
-        if flow.proto == Proto::Udp && !messages.any(is_own) {
-            return None;
+        if flow.proto == Proto::Udp {
+            let messages = match bpf.at_root(by_message) {
+                Ok(ids) => ids,
+                Err(gap) => return Some(unread(gap)),
+            };
+            let whose = |id| bpf.program(id).and_then(|of| Proxy::of_program(&of.name));
+            if !messages.into_iter().any(|id| whose(id) == Some(proxy)) {
+                return None;
+            }
         }
         let front = match self.front_end(bpf, proxy, question, None) {
             Ok(front) => front?,

@@ -14,7 +14,7 @@ use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
@@ -163,22 +163,15 @@ impl Judge<'_> {
     /// Returns the fault of packets to `to`, or of replies, that leave the pod by another link than the one with its address, which does
     /// not lead to the node.
     fn strayed(&self, inside: &Inside<'_>, to: IpAddr, reply: bool) -> Option<Fault> {
-        // What marks packets may lead them elsewhere.
-        let nft = inside.network.evidence.text(Item::Nft);
-        if inside.network.links.is_none() || nft.is_ok_and(|text| text.contains("\"mangle\"")) {
+        // What marks packets leads them elsewhere.
+        if inside.network.has_rules() && inside.has_rule_of_mark() {
             return None;
         }
         let own = inside.own_link()?;
-        let node = NodeSnapshot::new(&inside.network.evidence);
         // The source of a client's packet follows from the route.
-        let source = reply.then(|| Asked::new(inside.address, None));
-        let lookup = Lookup {
-            source,
-            ..Lookup::to(Asked::new(to, None))
-        };
         let Decision::Out {
             device: Some(name), ..
-        } = Router::new(&node).decide(lookup)
+        } = inside.way(to, reply)?
         else {
             return None;
         };
@@ -209,7 +202,7 @@ impl Judge<'_> {
         let inside = Inside::of(network, pod);
         let node = NodeSnapshot::new(&network.evidence);
         let to = self.places.any_service(Family::of(pod))?;
-        let (gateway, _) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let (gateway, _) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
         let all = &node.addresses().ok()?.all;
         let range = all.iter().find(|of| of.addr.addr == pod)?.addr;
         let is_of_bridge = !range.is_host() && range.contains(gateway) && !is_link_local(gateway);
@@ -238,7 +231,7 @@ impl Judge<'_> {
     fn other_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
-        let (gateway, own) = inside.next_hop(&node, to)?;
+        let (gateway, own) = inside.next_hop(to)?;
         let entry = table.on(gateway, &own).filter(|of| of.permanent)?;
         let (_, link) = self.link_of_pod(inside.address)?;
         let peer = self.far_end(link)?;
@@ -271,7 +264,7 @@ impl Judge<'_> {
     /// for which it does not: it needs proxy ARP at the pod's link, and a route to that address by another link.
     fn silent_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
-        let (gateway, own) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let (gateway, own) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
         if !gateway.is_ipv4() || !is_link_local(gateway) || self.places.own(gateway).is_some() {
             return None;
         }
@@ -317,7 +310,7 @@ impl Judge<'_> {
     fn unseen_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<(IpAddr, String)> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
-        let (next, link) = inside.next_hop(&node, to).filter(|(next, _)| *next != to)?;
+        let (next, link) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
         // The pod may still be asking for it.
         let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
         // Nodes answer for those of link-local scope.
@@ -496,19 +489,10 @@ impl<'p> Inside<'p> {
 
     /// Returns the fault of packets to `to`, or of replies, if no route of the pod's network leads there.
     fn nowhere(&self, to: IpAddr, reply: bool) -> Option<Fault> {
+        if !matches!(self.way(to, true)?, Decision::Nowhere(_)) {
+            return None;
+        }
         let node = NodeSnapshot::new(&self.network.evidence);
-        // Files of a process do not have them.
-        if node.routes().is_err() {
-            return None;
-        }
-        let lookup = Lookup {
-            source: Some(Asked::new(self.address, None)),
-            ..Lookup::to(Asked::new(to, None))
-        };
-        let decided = Router::new(&node).decide(lookup);
-        if !matches!(decided, Decision::Nowhere(_)) {
-            return None;
-        }
         let ways = Ways::of(&node);
         let diverted = ways.diverted(SocketAddr::new(to, 0), self.address, false);
         Some(Fault::Obstacle(Box::new(Obstacle::InsideRoute {
@@ -520,14 +504,28 @@ impl<'p> Inside<'p> {
         })))
     }
 
-    /// Returns the next hop of packets to `to`, and its link.
-    fn next_hop<'e>(&self, node: &'e NodeSnapshot<'e>, to: IpAddr) -> Option<(IpAddr, String)> {
+    /// Returns the way of packets to `to`, from the pod's address if they are `bound` to it; `None` if its routes are not read, as
+    /// those of files of a process.
+    fn way(&self, to: IpAddr, bound: bool) -> Option<Decision> {
+        let node = NodeSnapshot::new(&self.network.evidence);
         node.routes().ok()?;
         let lookup = Lookup {
-            source: Some(Asked::new(self.address, None)),
+            source: bound.then(|| Asked::new(self.address, None)),
             ..Lookup::to(Asked::new(to, None))
         };
-        match Router::new(node).decide(lookup) {
+        Some(Router::new(&node).decide(lookup))
+    }
+
+    /// Returns whether a routing policy rule of the pod's network asks for a mark.
+    fn has_rule_of_mark(&self) -> bool {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let rules = node.rules();
+        rules.is_ok_and(|of| of.all.iter().any(|of| of.mark.is_some()))
+    }
+
+    /// Returns the next hop of packets to `to`, and its link.
+    fn next_hop(&self, to: IpAddr) -> Option<(IpAddr, String)> {
+        match self.way(to, true)? {
             Decision::Out {
                 device: Some(link),
                 gateway,
@@ -541,7 +539,7 @@ impl<'p> Inside<'p> {
     fn unanswered(&self, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&self.network.evidence);
         let table = node.neighbour_table().ok()?;
-        let (address, link) = self.next_hop(&node, to)?;
+        let (address, link) = self.next_hop(to)?;
         let found = table.on(address, &link).filter(|of| of.failed)?;
         Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
             address: found.address,

@@ -19,6 +19,7 @@ mod obstacle;
 mod paths;
 mod rest;
 mod search;
+mod sentence;
 mod there;
 
 use std::collections::BTreeSet;

@@ -73,7 +73,13 @@ pub(super) const CHECKS: &[Check] = &[
 fn orphans(facts: &Facts<'_>) -> Verdict {
     let (mut findings, mut any) = (Collector::default(), false);
     for of in facts.node.ebpf() {
-        let pins = pins(facts, of.proxy);
+        let pins = match pins(facts, of.proxy) {
+            Ok(pins) => pins,
+            Err(gap) => {
+                findings.note(gap);
+                Vec::new()
+            }
+        };
         if of.programs.is_empty() && pins.is_empty() {
             if let Err(gap) = &of.serves {
                 any = true;
@@ -128,10 +134,12 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
         ))
 }
 
-/// Returns the files of `proxy` in bpffs.
-fn pins(facts: &Facts<'_>, proxy: Proxy) -> Vec<String> {
-    let bpf = facts.node.bpf().ok();
-    let all = bpf.and_then(|bpf| bpf.pins().ok()).unwrap_or_default();
+/// Returns the files of `proxy` in bpffs; none where its programs, which are found otherwise, were not read.
+fn pins(facts: &Facts<'_>, proxy: Proxy) -> Result<Vec<String>, Gap> {
+    let Ok(bpf) = facts.node.bpf() else {
+        return Ok(Vec::new());
+    };
+    let all = bpf.pins()?;
     let is_own = |path: &&String| {
         let mut parts = path.split('/');
         parts.any(|part| match proxy {
@@ -139,7 +147,7 @@ fn pins(facts: &Facts<'_>, proxy: Proxy) -> Vec<String> {
             Proxy::Calico => part.starts_with("cali"),
         })
     };
-    all.iter().filter(is_own).cloned().collect()
+    Ok(all.iter().filter(is_own).cloned().collect())
 }
 
 /// Returns the finding on files in bpffs that keep maps and programs loaded for no agent.

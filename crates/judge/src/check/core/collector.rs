@@ -8,7 +8,7 @@ use kpx_node::evidence::Gap;
 
 /// What the sources of a check have shown so far.
 #[derive(Debug, Default)]
-pub(in crate::check) struct Collector {
+pub(crate) struct Collector {
     findings: Vec<Finding>,
     /// Sources that were not read.
     gaps: Vec<Gap>,
@@ -20,7 +20,7 @@ pub(in crate::check) struct Collector {
 
 impl Collector {
     /// Returns what was read; otherwise notes the gap.
-    pub(in crate::check) fn read<T>(&mut self, read: Result<T, Gap>) -> Option<T> {
+    pub(crate) fn read<T>(&mut self, read: Result<T, Gap>) -> Option<T> {
         match read {
             Ok(value) => {
                 self.any = true;
@@ -34,7 +34,7 @@ impl Collector {
     }
 
     /// Notes a source that was not read, or does not apply.
-    pub(in crate::check) fn note(&mut self, gap: Gap) {
+    pub(crate) fn note(&mut self, gap: Gap) {
         if matches!(gap, Gap::NotApplicable(_)) {
             self.not_applicable.get_or_insert(gap);
         } else if !self.gaps.contains(&gap) {
@@ -43,25 +43,25 @@ impl Collector {
     }
 
     /// Adds the findings of a source, or notes its gap.
-    pub(in crate::check) fn add(&mut self, verdict: Verdict) {
+    pub(crate) fn add(&mut self, verdict: Verdict) {
         let findings = self.read(verdict);
         self.findings.extend(findings.into_iter().flatten());
     }
 
     /// Adds a finding.
-    pub(in crate::check) fn push(&mut self, finding: Finding) {
+    pub(crate) fn push(&mut self, finding: Finding) {
         self.any = true;
         self.findings.push(finding);
     }
 
     /// Adds findings.
-    pub(in crate::check) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+    pub(crate) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
         findings.into_iter().for_each(|finding| self.push(finding));
     }
 
     /// Returns the findings, the worst of which notes what was not read. Without any, returns the first source that was not
     /// read, and without that, why nothing applies.
-    pub(in crate::check) fn verdict(self) -> Verdict {
+    pub(crate) fn verdict(self) -> Verdict {
         let Self {
             mut findings,
             gaps,

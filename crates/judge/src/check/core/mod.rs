@@ -28,7 +28,7 @@ mod syncs;
 mod versions;
 
 pub use advice::{Advice, Fix, Line, Prose, Reach, Runs, Word, on, quoted, runs};
-pub(in crate::check) use collector::Collector;
+pub(crate) use collector::Collector;
 pub(in crate::check) use config_fields::{leaves, plain};
 pub(in crate::check) use config_source::{COPY, Source, mounted, text_of};
 pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};

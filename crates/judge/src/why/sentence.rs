@@ -1,0 +1,538 @@
+//! The sentences of the causes.
+
+use std::net::SocketAddr;
+
+use super::cause::{At, Cause, Idle, PROXY_NAME, is_before_nat};
+use super::endpoints::{Compared, Lack};
+use crate::check::Writer;
+use crate::trace::mismatch::listed;
+use crate::verdict::{Which, client_names};
+use kpx_node::net::Family;
+use kpx_node::owner::Role;
+use kpx_node::words::number_of;
+
+impl Cause {
+    /// Returns the cause as one sentence, without a full stop.
+    pub(super) fn sentence(&self, at: &At) -> String {
+        let reason = self.reason(at);
+        if self.names_subject() {
+            return reason;
+        }
+        let owner = match (self, self.owner()) {
+            (Self::Idle(_) | Self::Rules { proxy: Some(_), .. } | Self::Obstacle { .. }, _)
+            | (_, None) => String::new(),
+            (_, Some(owner)) => format!("; owner of the rule: {owner}"),
+        };
+        format!("{}: {reason}{owner}", fails(at))
+    }
+
+    /// Returns whether its reason names what fails.
+    const fn names_subject(&self) -> bool {
+        matches!(
+            self,
+            Self::NoService { .. }
+                | Self::Dns { .. }
+                | Self::NoAddress { .. }
+                | Self::NoNodePort { .. }
+                | Self::NoPort { .. }
+                | Self::HeadlessPort { .. }
+                | Self::ExternalName { .. }
+                | Self::OtherProxy { .. }
+                | Self::NoClusterIp
+                | Self::StaleConnections { .. }
+                | Self::NoEndpoints { .. }
+                | Self::Balancer { .. }
+                | Self::UndeclaredPort { .. }
+                | Self::Probe { .. }
+        )
+    }
+
+    /// Returns what breaks the connections.
+    pub(super) fn reason(&self, at: &At) -> String {
+        let subject = &at.subject;
+        let node = at.there.as_deref().or(at.node.as_deref());
+        let node = node.unwrap_or("this node");
+        let since = at
+            .since
+            .map_or_else(String::new, |time| format!(" since {time}"));
+        match self {
+            Self::NoService {
+                namespace,
+                name,
+                unread: Some(why),
+                ..
+            } => format!("whether Service {namespace}/{name} exists is unknown: {why}"),
+            Self::NoService {
+                namespace,
+                name,
+                elsewhere,
+                ..
+            } => {
+                let other: Vec<_> = elsewhere.iter().map(|of| format!("{of}/{name}")).collect();
+                let other = match other.as_slice() {
+                    [] => String::new(),
+                    names => format!("; existing: {}", listed(names)),
+                };
+                format!(
+                    "Service {namespace}/{name} does not exist, and neither does its DNS name {name}.{namespace}.svc{other}"
+                )
+            }
+            Self::Dns {
+                name,
+                server,
+                result,
+            } => format!(
+                "{subject} cannot be reached by its name: cluster DNS at {server}, asked from {node}, does not resolve \
+                 {name} ({result})"
+            ),
+            Self::NoAddress { address, port } => {
+                let at = port.map_or(address.to_string(), |port| {
+                    SocketAddr::new(*address, port).to_string()
+                });
+                format!("no Service and no endpoint has the address {at}")
+            }
+            Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
+            Self::NoPort {
+                service,
+                port,
+                ports,
+            } => format!("{service} has no port {port}; its ports: {}", listed(ports)),
+            Self::HeadlessPort { port, targets } => format!(
+                "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
+                listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
+            ),
+            Self::ExternalName { target } => format!(
+                "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
+            ),
+            Self::OtherProxy { proxy } => format!(
+                "kube-proxy does not serve {subject}: the label {PROXY_NAME} assigns it to {proxy}"
+            ),
+            Self::NoClusterIp => {
+                format!("{subject} has no cluster IP yet: the API server assigns it")
+            }
+            Self::StaleConnections {
+                count,
+                address,
+                protocol,
+                backends,
+                ..
+            } if backends.iter().all(|of| of == address) => format!(
+                "{} to {address} on {node} {} not translated, so the packets leave for that address itself: the clients get no answer until \
+                 the entries end",
+                number_of(*count, &format!("tracked {protocol} connection")),
+                if *count == 1 { "is" } else { "are" },
+            ),
+            Self::StaleConnections {
+                count,
+                address,
+                protocol,
+                backends,
+                ..
+            } => format!(
+                "{} to {address} on {node} still {} to {}, which {} no longer an endpoint of {subject}: the clients get no answer until the entries end",
+                number_of(*count, &format!("tracked {protocol} connection")),
+                if *count == 1 { "goes" } else { "go" },
+                addresses(backends),
+                if backends.len() == 1 { "is" } else { "are" },
+            ),
+            Self::TableFull {
+                count,
+                most,
+                mostly,
+                ..
+            } => {
+                let mostly = mostly
+                    .as_ref()
+                    .map_or_else(String::new, |of| format!("; {of}"));
+                format!(
+                    "the table of tracked connections is full ({count} of {most}), so {node} drops new ones{mostly}"
+                )
+            }
+            Self::ForeignRule {
+                table,
+                chain,
+                number: 0,
+                which,
+                ..
+            } => format!(
+                "no rule of chain {chain} in table {table} accepts the {}, and its policy drops them",
+                packets(*which)
+            ),
+            Self::ForeignRule {
+                table,
+                chain,
+                number,
+                effect,
+                other_back_end,
+                which,
+                then,
+                ..
+            } => format!(
+                "rule {number} of chain {chain} in table {table}{} {effect} the {}{}",
+                if *other_back_end {
+                    " of the other iptables back end"
+                } else {
+                    ""
+                },
+                packets(*which),
+                match (then, *effect) {
+                    (Some(then), _) => format!(" {then}"),
+                    (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
+                        " before kube-proxy's rules translate them".to_owned()
+                    }
+                    (None, _) => String::new(),
+                }
+            ),
+            Self::Leftover { mode, object } => {
+                format!("{object}, which mode {mode} left behind, takes the packets")
+            }
+            Self::Rules {
+                difference,
+                more,
+                synced,
+                proxy,
+                ..
+            } => {
+                let more = match more {
+                    0 => String::new(),
+                    more => format!(" ({} more)", number_of(*more, "difference")),
+                };
+                let synced = synced.map_or_else(String::new, |time| {
+                    format!("; kube-proxy's last sync was at {time}")
+                });
+                match proxy {
+                    Some(Idle { reason, .. }) => {
+                        format!("{reason}; therefore {difference}{more}{synced}")
+                    }
+                    None => format!("{difference}{more}{synced}"),
+                }
+            }
+            Self::SharedAddress {
+                address,
+                role,
+                other,
+                other_role,
+            } => format!(
+                "{address} is {} of {other}, too, not only {} of this Service, and kube-proxy's rules serve {other}",
+                with_article(*other_role),
+                with_article(*role),
+            ),
+            Self::NodePortAddresses { ranges, address } if ranges.is_empty() => format!(
+                "nodePortAddresses is not set in kube-proxy's configuration, and mode nftables then serves NodePorts at the \
+                 node's primary address alone, which {address} is not"
+            ),
+            Self::NodePortAddresses { ranges, address } => format!(
+                "nodePortAddresses in kube-proxy's configuration ({}) has no range with {address}, so kube-proxy \
+                 serves no NodePort at this address",
+                listed(ranges)
+            ),
+            Self::OnLoopback { address, why, .. } => format!(
+                "kube-proxy serves no NodePort on {}, by design ({why})",
+                address.ip()
+            ),
+            Self::OtherFamily {
+                address,
+                role,
+                families,
+            } => {
+                let families: Vec<String> = families.iter().map(ToString::to_string).collect();
+                let families = listed(&families);
+                match role {
+                    None => format!(
+                        "the Service is {families} only, so kube-proxy serves no NodePort of it at {address}"
+                    ),
+                    Some(role) => format!(
+                        "the Service is {families} only, so kube-proxy does not serve {address}, {} of it",
+                        with_article(*role)
+                    ),
+                }
+            }
+            Self::NoEndpoints { lack, family } => no_endpoints(lack, *family, at, &since),
+            Self::NoLocalEndpoints {
+                policy, here: true, ..
+            } => format!(
+                "{policy} is Local, and the rules send these clients to endpoints of other nodes, too, whose \
+                 replies do not return by {node}{since}"
+            ),
+            Self::NoLocalEndpoints {
+                policy, unnamed, ..
+            } if !unnamed.is_empty() => format!(
+                "{policy} is Local, and an EndpointSlice of the Service does not name the nodes of its endpoints \
+                 (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}",
+                listed(unnamed)
+            ),
+            Self::NoLocalEndpoints { policy, nodes, .. } => {
+                let nodes = match nodes.as_slice() {
+                    [] => "other nodes".to_owned(),
+                    names => listed(names),
+                };
+                format!("{policy} is Local and {node} has no endpoint, only {nodes}{since}")
+            }
+            Self::SourceRanges { ranges } => format!(
+                "the client is outside loadBalancerSourceRanges ({}){since}",
+                listed(ranges)
+            ),
+            Self::ForwardingOff { key } => {
+                format!("{key} is 0, so {node} drops every packet that it would forward")
+            }
+            Self::Obstacle { text, .. } => text.clone(),
+            Self::NoRoute {
+                backend,
+                is_service: true,
+                ..
+            } => format!(
+                "{node} has no route that leads to {}: the kernel looks for one before kube-proxy's rules translate the \
+                 address, even a default route suffices",
+                backend.ip()
+            ),
+            Self::NoRoute {
+                backend, reason, ..
+            } => {
+                format!("{node} has no route to endpoint {backend} ({reason})")
+            }
+            Self::WrongNode {
+                backend,
+                home: Some(home),
+                ..
+            } => format!("endpoint {backend} runs on {node}, but {home}"),
+            Self::WrongNode { backend, way, .. } => format!(
+                "endpoint {backend} runs on {node}, but the route leads to another node, by {way}"
+            ),
+            Self::Route { route, backend, .. } if backend.port() == 0 => {
+                let client = backend.ip();
+                format!("{route} of {node} ends or diverts the replies to {client}")
+            }
+            Self::Route { route, backend, .. } => {
+                format!("{route} of {node} ends or diverts the packets to {backend}")
+            }
+            Self::PodRoute {
+                backend,
+                range,
+                other,
+                by,
+                way,
+            } => format!(
+                "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
+                 packets to {backend} leave by {way}"
+            ),
+            Self::NoPod {
+                backend,
+                slice,
+                writer,
+            } => {
+                let stale = match writer {
+                    Writer::Controller => "the EndpointSlice controller has not updated it",
+                    Writer::Former => {
+                        "it is left from the time when the Service had a selector, and nothing updates it"
+                    }
+                    Writer::Mirror => "it mirrors the Service's Endpoints object",
+                    Writer::Other => "the EndpointSlice controller did not write it",
+                };
+                format!(
+                    "no pod on {node} has the address of endpoint {backend}, which EndpointSlice {slice} lists ({stale})"
+                )
+            }
+            Self::Twice { backend, other, .. } => format!(
+                "endpoint {backend} is itself served by kube-proxy, for {other}, but a connection is translated once: on {node} nothing takes it there"
+            ),
+            Self::Dormant { table } => format!(
+                "table {table} is dormant (flags dormant), so the kernel runs none of its rules"
+            ),
+            Self::HairpinPort { bridge } => {
+                format!("hairpin mode is off on ports of bridge {bridge}")
+            }
+            Self::BypassedReply { bridge, key } => format!(
+                "bridged packets bypass the rules on bridge {bridge} ({key} is not 1), so replies are lost"
+            ),
+            Self::NotMasqueraded { reply } => reply.clone(),
+            Self::Balancer {
+                names,
+                node_ports,
+                preserves,
+            } => balancer(subject, node, names, node_ports, *preserves),
+            Self::UndeclaredPort { port, declared } => {
+                let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
+                format!(
+                    "targetPort {port} of {subject} may be wrong: its pods declare {} alone, and their sockets are not known",
+                    listed(&declared)
+                )
+            }
+            Self::Idle(Idle { reason, .. }) | Self::Unexplained { reason, .. } => reason.clone(),
+            Self::Probe { address, result } => format!(
+                "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
+            ),
+        }
+    }
+}
+
+/// Returns what a rule takes.
+const fn packets(which: Option<Which>) -> &'static str {
+    match which {
+        None => "packets",
+        Some(Which::Reply) => "replies",
+        Some(Which::LaterReply) => "later replies of each connection",
+        Some(Which::Sent) => "later packets of each connection",
+    }
+}
+
+/// Returns the beginning of a sentence: which Service fails where, for whom and to which addresses.
+fn fails(at: &At) -> String {
+    let node = at.node.as_deref().unwrap_or("this node");
+    let verb = match (&at.open, at.partly) {
+        (Some(_), _) => "may not work",
+        (None, true) => "fails for some connections",
+        (None, false) => "does not work",
+    };
+    let to = match at.to.as_slice() {
+        [] => String::new(),
+        to => format!(" ({})", listed(to)),
+    };
+    let from = client_names(&at.from);
+    let because = at
+        .there
+        .as_ref()
+        .map_or_else(String::new, |there| format!(", because of node {there}"));
+    format!("{} {verb} on {node}{from}{to}{because}", at.subject)
+}
+
+fn balancer(
+    subject: &str,
+    node: &str,
+    names: &[String],
+    node_ports: &[u16],
+    preserves: bool,
+) -> String {
+    let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
+    let way = match ports.as_slice() {
+        [] => "sends connections to the pods".to_owned(),
+        [port] => format!("sends connections to NodePort {port} of the nodes"),
+        ports => format!(
+            "sends connections to NodePorts {} of the nodes",
+            listed(ports)
+        ),
+    };
+    let hairpin = if preserves {
+        "; an NLB that preserves the addresses of clients cannot return connections to the node of the client, so clients in the \
+         cluster time out whenever it chooses their own node"
+    } else {
+        ""
+    };
+    format!(
+        "{subject} works at its own addresses on {node}, but kpx cannot see its load balancer {}: kube-proxy does not serve it, \
+         and it {way}{hairpin}",
+        listed(names)
+    )
+}
+
+/// Returns why the Service has no endpoints, or none of `family`.
+fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> String {
+    let subject = &at.subject;
+    let of_family = family.map_or_else(String::new, |of| format!("{of} "));
+    let at_all = match (family, at.to.as_slice()) {
+        (Some(family), to @ [_, ..]) => {
+            format!("; the {family} addresses do not work: {}", listed(to))
+        }
+        _ => String::new(),
+    };
+    let service = at.service.as_ref();
+    let namespace = service.map_or("default", |service| &service.namespace);
+    let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
+    let sentence = match lack {
+        Lack::OtherFamily { pods, family } => format!(
+            "{subject} has no {family} endpoints{since}: its pods ({}) have no {family} address",
+            listed(pods)
+        ),
+        Lack::NoPods { selector, compared } => {
+            let no_pod = format!("no pod in namespace {namespace} matches its selector {selector}");
+            let node = at.node.as_deref().unwrap_or("this node");
+            match compared {
+                Compared::All => format!("{subject} has no {of_family}endpoints{since}: {no_pod}"),
+                Compared::Here => format!(
+                    "{subject} has no {of_family}EndpointSlice: of the pods on {node}, {no_pod} (those on other nodes were not compared)"
+                ),
+                Compared::Nothing => format!(
+                    "{subject} has no {of_family}EndpointSlice; the pods were not read, so it is unknown whether one matches its selector \
+                     {selector}"
+                ),
+            }
+        }
+        Lack::NoSlice { pods, ready, all } => {
+            let ready = if *ready { "ready " } else { "" };
+            let controller = if *all {
+                "no Service with a selector has one, so the EndpointSlice controller does not run or is too old"
+            } else {
+                "the EndpointSlice controller has not made one"
+            };
+            format!(
+                "no {of_family}EndpointSlice exists for {subject}, although {ready}pods match its selector ({}): {controller}",
+                listed(pods)
+            )
+        }
+        Lack::Unlisted { pods, slices } => format!(
+            "{subject} has no {of_family}endpoints{since}: its EndpointSlice ({}) lists none, although ready pods match its selector ({}): \
+             the EndpointSlice controller has not updated it",
+            listed(slices),
+            listed(pods)
+        ),
+        Lack::Headless { slices } => format!(
+            "{subject} has no {of_family}endpoints{since}: EndpointSlice {} has the label service.kubernetes.io/headless, and kube-proxy reads none \
+             with it",
+            listed(slices)
+        ),
+        Lack::SelectorUnread => format!(
+            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
+        ),
+        Lack::StatesUnread { selector } => format!(
+            "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown"
+        ),
+        Lack::NoSelector => format!(
+            "{subject} has no {of_family}endpoints{since}: it has no selector, and no EndpointSlice names it"
+        ),
+        Lack::NotReady { endpoints } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready",
+            of(endpoints)
+        ),
+        Lack::Terminating { endpoints } => format!(
+            "{subject} has no {of_family}endpoint{since}: all of {} are terminating",
+            of(endpoints)
+        ),
+        Lack::PortName {
+            wanted,
+            names,
+            slices,
+            ..
+        } => {
+            let called = |name: &String| match name.as_str() {
+                "" => "without a name".to_owned(),
+                name => format!("named {name}"),
+            };
+            let names: Vec<String> = names.iter().map(called).collect();
+            let has = match names.as_slice() {
+                [] => "has no ports".to_owned(),
+                names => format!("has ports {}, and none {}", listed(names), called(wanted)),
+            };
+            format!(
+                "{subject} has no {of_family}endpoint for this port{since}: its EndpointSlice ({}) {has}",
+                listed(slices)
+            )
+        }
+        Lack::TargetPort { target } => format!(
+            "{subject} has no {of_family}endpoint for this port{since}: no container of its pods has a port named {target}"
+        ),
+    };
+    format!("{sentence}{at_all}")
+}
+
+/// Returns what an address is of a Service.
+const fn with_article(role: Role) -> &'static str {
+    match role {
+        Role::ClusterIp => "a cluster IP",
+        Role::ExternalIp => "an external IP",
+        Role::LoadBalancerIp => "a load-balancer IP",
+    }
+}
+
+fn addresses(all: &[SocketAddr]) -> String {
+    let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
+    listed(&texts)
+}
