@@ -11,6 +11,7 @@ use crate::support::{kpx, root};
 
 mod alone;
 mod answers;
+mod tables;
 
 fn sample(name: &str) -> String {
     root()

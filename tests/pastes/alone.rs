@@ -157,7 +157,7 @@ const ROWS: &[(&str, &[Output])] = &[
         )],
     ),
     (
-        "`kubectl logs` of kube-proxy",
+        "`kubectl logs` of kube-proxy, `journalctl -u` of its unit, or of K3s, RKE2, K0s, MicroK8s",
         &[Recorded(
             "kubectl logs -n kube-system kube-proxy-abcde",
             "seed-ipvs",

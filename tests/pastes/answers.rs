@@ -25,7 +25,7 @@ fn objects(name: &str) -> (&'static str, String) {
 }
 
 /// Runs kpx on `text`.
-async fn ask(text: &str, command: &[&str]) -> Ran {
+pub(super) async fn ask(text: &str, command: &[&str]) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("paste.txt");
     fs::write(&path, text).unwrap();

@@ -21,6 +21,9 @@ pub(in crate::command) async fn target(
     word: &str,
     args: &ServiceArgs,
 ) -> Result<String, Failure> {
+    if let (None, Some(port)) = (&args.second, word.strip_prefix("localhost:")) {
+        return Ok(format!("127.0.0.1:{port}"));
+    }
     let named = Named::parse(word, args)?;
     let Some(Named { name, port, kind }) = named else {
         return Ok(word.to_owned());

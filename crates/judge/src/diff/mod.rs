@@ -456,10 +456,13 @@ impl Diff {
             }
         };
         for (key, want) in wanted {
-            let value = match have.get(key) {
-                Some(value) if *value == *want => continue,
-                Some(value) => Delta::differs(value.to_owned(), want),
-                None => Delta::missing(want),
+            let value = match have.known(key) {
+                Ok(Some(value)) if *value == *want => continue,
+                Ok(Some(value)) => Delta::differs(value.to_owned(), want),
+                Ok(None) => Delta::missing(want),
+                Err(gap) => {
+                    return self.notes.push(format!("sysctls are not compared: {gap}"));
+                }
             };
             // Those of IPVS are for both families.
             let is_of_ipvs = key.starts_with("net.ipv4.vs.");

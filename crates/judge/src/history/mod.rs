@@ -12,7 +12,7 @@ use kpx_node::backend::nftables::model::Statement;
 use kpx_node::backend::nftables::print;
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
-use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::node::{IptablesBackend, NodeSnapshot, sysctl};
 use kpx_node::owner::software::{self, Maker};
 use kpx_node::owner::{Owners, Port};
 
@@ -410,7 +410,7 @@ impl State {
                 }
             }
         }
-        match node.sysctl() {
+        match node.sysctl().and_then(sysctl::Sysctl::whole) {
             Err(gap) => self.gap(Topic::Sysctl, "", gap),
             Ok(all) => {
                 for (name, value) in all.iter().filter(|(name, _)| is_setting(name)) {

@@ -76,7 +76,7 @@ fn uses_ipv6(node: &NodeSnapshot<'_>, config: Option<&ProxyConfig>) -> bool {
 }
 
 pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
-    let have = match facts.node.sysctl() {
+    let have = match facts.node.sysctl().and_then(sysctl::Sysctl::whole) {
         Ok(have) => have,
         Err(gap) => return vec![Need::unknown(Area::Sysctl, "all sysctls", gap.to_string())],
     };

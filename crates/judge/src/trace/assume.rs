@@ -96,7 +96,10 @@ impl Assumed {
         if let Ok(old) = evidence.text(Item::Sysctl) {
             // If a sysctl is listed twice, the last one counts.
             let all = format!("{old}\n{settings}");
-            evidence.insert(Item::Sysctl, Ok(all));
+            match evidence.missing_part(Item::Sysctl).map(str::to_owned) {
+                Some(why) => evidence.insert_part(Item::Sysctl, all, why),
+                None => evidence.insert(Item::Sysctl, Ok(all)),
+            }
         }
         Ok(Self {
             evidence,

@@ -5,22 +5,41 @@ use std::rc::Rc;
 use super::ending::merge;
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
 use super::packet::Flow;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 
 /// Returns the sysctl that turns forwarding off, if the node would have to forward the packet of `outcomes`.
-pub fn forwarding_off(
+fn forwarding_off(
     node: &NodeSnapshot<'_>,
     flow: &Flow,
     outcomes: &[Outcome],
 ) -> Option<&'static str> {
-    let keys: &[&'static str] = match Family::of(flow.destination) {
+    let key = not_forwarding(node, Family::of(flow.destination)).ok()??;
+    let forwards = outcomes.iter().any(|outcome| first(outcome).is_some());
+    forwards.then_some(key)
+}
+
+/// Returns the sysctl that turns forwarding off in `family`, if one does.
+pub fn not_forwarding(
+    node: &NodeSnapshot<'_>,
+    family: Family,
+) -> Result<Option<&'static str>, Gap> {
+    let keys: &[&'static str] = match family {
         Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
         Family::V6 => &["net.ipv6.conf.all.forwarding"],
     };
-    let sysctl = node.sysctl().ok()?;
-    let (key, value) = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)))?;
-    (value == "0" && outcomes.iter().any(|outcome| first(outcome).is_some())).then_some(key)
+    let sysctl = node.sysctl()?;
+    let found = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)));
+    match found {
+        Some((key, "0")) => Ok(Some(key)),
+        Some(_) => Ok(None),
+        None => {
+            sysctl.whole()?;
+            let what = format!("it has no {}", keys[0]);
+            Err(Gap::Absent(Item::Sysctl, what))
+        }
+    }
 }
 
 /// Returns the position of the first hop at which the node forwards the packet.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::forwarding::not_forwarding;
 use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
 use super::mismatch;
@@ -423,7 +424,7 @@ fn gaps(node: &NodeSnapshot<'_>, flow: &Flow, notes: &mut Vec<String>) {
     if flow.entry != Entry::Host {
         missing(
             "sysctls such as ip_forward are not used",
-            node.sysctl().err(),
+            not_forwarding(node, Family::of(flow.destination)).err(),
         );
     }
     if Family::of(flow.destination) == Family::V4 {

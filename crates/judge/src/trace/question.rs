@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::sources::Source;
-use super::target::{Found, Target};
+use super::target::{Found, Target, port_in_words};
 use super::why::owner as owner_of;
 use super::{
     Chains, Flow, Further, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Verdict, World, unread,
@@ -38,7 +38,11 @@ pub fn several_ports(node: &NodeSnapshot<'_>, target: &Target) -> Option<Vec<Str
     let mut services = node.services().ok()?.iter();
     let is_it = |of: &&Service| of.metadata.namespace == *namespace && of.metadata.name == *name;
     let ports = &services.find(is_it)?.spec.ports;
-    (ports.len() > 1).then(|| ports.iter().map(|port| port.name.clone()).collect())
+    let named = ports.iter().map(|port| match port.name.as_str() {
+        "" => port_in_words(port),
+        name => name.to_owned(),
+    });
+    (ports.len() > 1).then(|| named.collect())
 }
 
 /// Returns the default protocol of a target: that of the Service at its address and port, else TCP.

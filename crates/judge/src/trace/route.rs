@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::packet::{FIRST_EPHEMERAL, Link, Packet};
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
+use super::sources::OUTSIDE;
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -336,7 +337,18 @@ impl<'a> Router<'a> {
         if addr.is_loopback() {
             return Ok(Some(("local", "lo")));
         }
-        let addresses = self.node.addresses().map_err(|gap| gap.to_string())?;
+        let addresses = match self.node.addresses() {
+            Ok(addresses) => addresses,
+            Err(gap) => {
+                let mut shown = self.node.connected().into_iter().flatten();
+                let own = shown.find(|of| addr.is_address(of.own));
+                return match own {
+                    Some(own) => Ok(Some(("local", own.link.as_str()))),
+                    None if OUTSIDE.iter().any(|of| addr.is_address(*of)) => Ok(None),
+                    None => Err(gap.to_string()),
+                };
+            }
+        };
         let mut all = addresses.all.iter();
         let found = all.find(|a| addr.is_address(a.addr.addr));
         Ok(found.map(|a| ("local", a.link.as_str())))

@@ -1,15 +1,18 @@
 //! The sources of packets, each with a typical address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 
 use super::packet::Entry;
 use super::region::{self, Ranges};
 use super::target;
+use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::{EndpointSlice, Node, Pod};
+use kpx_node::evidence::Item;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::routes::Connection;
 
 /// A source to trace from.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -54,6 +57,10 @@ pub struct Pods<'a> {
     pub all: &'a [Pod],
     /// `EndpointSlices`, which name pods too.
     pub slices: &'a [EndpointSlice],
+    /// The networks of links of the node, where not all pods are read.
+    connected: &'a [Connection],
+    /// kube-proxy's configuration, where not all pods are read.
+    config: Option<&'a ProxyConfig>,
 }
 
 /// One pod with an address of its own.
@@ -77,11 +84,15 @@ impl<'a> Pods<'a> {
         let of_endpoints = endpoints.filter_map(|of| of.node_name.as_deref());
         let is_it = |of: &&str| Some(*of) == name.as_deref();
         let named = || of_pods.chain(of_endpoints).find(is_it);
+        let reads_all = node.pods().is_ok() && node.evidence().missing_part(Item::Pods).is_none();
+        let connected = node.connected().ok().filter(|_| !reads_all);
         Self {
             name: object.map(|of| of.metadata.name.as_str()).or_else(named),
             node: object,
             all,
             slices,
+            connected: connected.map_or(&[][..], Vec::as_slice),
+            config: node.proxy_config().ok().filter(|_| !reads_all),
         }
     }
 }
@@ -182,7 +193,8 @@ impl Pods<'_> {
             .any(|ip: IpAddr| ip == addr)
     }
 
-    /// Pod prefixes of this node.
+    /// Pod prefixes of this node: those of its object; without one, the network of the pods' link in the range of all pods, or that
+    /// range where no link is shown.
     fn prefixes(&self, family: Family) -> Vec<Cidr> {
         let of = |node: &Node| {
             let all = node.spec.pod_cidrs.iter().chain(&node.spec.pod_cidr);
@@ -190,6 +202,20 @@ impl Pods<'_> {
                 .collect::<Vec<Cidr>>()
         };
         let mut prefixes = self.node.map(of).unwrap_or_default();
+        if prefixes.is_empty() {
+            let of_cluster = self.config.iter().flat_map(|of| of.cluster_cidr.split(','));
+            let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
+            let of_cluster: Vec<Cidr> = of_cluster.collect();
+            let is_pods = |of: &&Connection| {
+                let mut ranges = of_cluster.iter();
+                ranges.any(|range| range.contains(of.network.addr))
+            };
+            let networks = self.connected.iter().filter(is_pods);
+            prefixes.extend(networks.map(|of| of.network));
+            if self.connected.is_empty() {
+                prefixes = of_cluster;
+            }
+        }
         prefixes.retain(|prefix| prefix.family() == family);
         prefixes
     }
@@ -387,29 +413,26 @@ fn some_pod(prefix: Cidr, backends: &[IpAddr]) -> Option<Source> {
     })
 }
 
+/// Addresses that stand for a client outside, of both families: for benchmarks (RFC 2544, RFC 5180), so they belong to no node.
+pub(crate) const OUTSIDE: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(198, 19, 255, 254)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0xffff, 0, 0, 0, 1)),
+];
+
 /// A client outside: an address for benchmarks (RFC 2544, RFC 5180) that no ordinary rule names.
 fn outside(family: Family, node: &NodeSnapshot<'_>) -> Source {
-    let candidates: [IpAddr; 2] = match family {
-        Family::V4 => [
-            IpAddr::from([198, 18, 0, 1]),
-            IpAddr::from([198, 19, 255, 254]),
-        ],
-        Family::V6 => [
-            IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, 1]),
-            IpAddr::from([0x2001, 2, 0, 0xffff, 0, 0, 0, 1]),
-        ],
-    };
+    let candidates = OUTSIDE.into_iter().filter(|at| Family::of(*at) == family);
     let taken = |addr: &IpAddr| {
         node.addresses()
             .is_ok_and(|all| all.all.iter().any(|a| a.addr.contains(*addr)))
     };
-    let addr = candidates
-        .into_iter()
-        .find(|addr| !taken(addr))
-        .unwrap_or(candidates[0]);
+    let free = candidates.clone().find(|addr| !taken(addr));
+    let addr = free.or_else(|| candidates.clone().next());
     Source {
         entry: Entry::Outside,
-        addr: Some(addr),
-        name: format!("outside ({addr})"),
+        addr,
+        name: addr.map_or_else(|| "outside".to_owned(), |addr| format!("outside ({addr})")),
     }
 }

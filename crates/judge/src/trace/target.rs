@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
-use kpx_node::cluster::{Node, Service};
+use kpx_node::cluster::{Node, Service, ServicePort};
 use kpx_node::net::{Family, Proto};
 
 /// The target as given.
@@ -184,18 +184,8 @@ impl Target {
                     )
                 })?;
                 let ports = &service.spec.ports;
-                let named = ports
-                    .iter()
-                    .map(|p| {
-                        let name = if p.name.is_empty() {
-                            String::new()
-                        } else {
-                            format!("{} ", p.name)
-                        };
-                        format!("{name}({}/{})", p.port, p.protocol)
-                    })
-                    .collect::<Vec<_>>()
-                    .join(", ");
+                let named: Vec<String> = ports.iter().map(port_in_words).collect();
+                let named = named.join(", ");
                 let chosen = match port {
                     None if ports.len() == 1 => &ports[0],
                     None => return Err(TargetError::WhichPort(full, named)),
@@ -203,6 +193,7 @@ impl Target {
                         .iter()
                         .find(|p| p.name == *want)
                         .or_else(|| ports.iter().find(|p| want.parse() == Ok(p.port)))
+                        .or_else(|| ports.iter().find(|p| is_port(want, p)))
                         .ok_or(TargetError::NoPort(full, want.clone(), named))?,
                 };
                 Ok(Found {
@@ -213,6 +204,27 @@ impl Target {
             }
         }
     }
+}
+
+/// Returns a port of a Service as the user may name it: `http (80/TCP)`, `80/TCP`.
+pub(crate) fn port_in_words(port: &ServicePort) -> String {
+    let protocol = match port.protocol.as_str() {
+        "" => "TCP",
+        protocol => protocol,
+    };
+    match port.name.as_str() {
+        "" => format!("{}/{protocol}", port.port),
+        name => format!("{name} ({}/{protocol})", port.port),
+    }
+}
+
+/// Returns whether `word` is number and protocol of `port`: `53/udp`.
+pub(crate) fn is_port(word: &str, port: &ServicePort) -> bool {
+    word.split_once('/').is_some_and(|(number, protocol)| {
+        number.parse() == Ok(port.port)
+            && !protocol.is_empty()
+            && proto(protocol) == proto(&port.protocol)
+    })
 }
 
 fn proto(name: &str) -> Option<Proto> {
@@ -301,6 +313,31 @@ mod tests {
         ] {
             assert!(Target::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Ports of a table have no names.
+    #[test]
+    fn a_port_without_a_name_is_found_by_its_number_and_protocol() {
+        let service: Service = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "dns", "namespace": "demo"},
+            "spec": {
+                "clusterIP": "10.96.0.10",
+                "ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}],
+            },
+        }))
+        .unwrap();
+        let find = |text: &str| {
+            let target = Target::parse(text).unwrap();
+            target.find(std::slice::from_ref(&service), |_| None, None)
+        };
+        let proto = |text: &str| find(text).unwrap().proto;
+        assert_eq!(proto("demo/dns:53/udp"), Some(Proto::Udp));
+        assert_eq!(proto("demo/dns:53/TCP"), Some(Proto::Tcp));
+        let lacking = find("demo/dns:53/sctp").unwrap_err().to_string();
+        assert_eq!(
+            lacking,
+            "Service demo/dns has no port 53/sctp; it has 53/TCP, 53/UDP"
+        );
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl<'n> Ingress<'n> {
         // Both are one variable of the kernel: evidence in which they differ was edited.
         let forwards = sysctl.get("net.ipv4.ip_forward");
         let is_sound = forwards.is_some() && forwards == of_all("forwarding");
-        let filter_of_all = of_all("rp_filter").unwrap_or("0");
+        let filter_of_all = sysctl.known("net.ipv4.conf.all.rp_filter");
+        let filter_of_all = filter_of_all.map(|value| value.unwrap_or("0")).ok();
         // Marks that take part in the filter's look-up are not known.
         let has_marks = of_all("src_valid_mark") == Some("1");
         for (key, value) in sysctl.iter() {
@@ -76,7 +77,9 @@ impl<'n> Ingress<'n> {
                     this.forwarding.insert(link(), value != "0");
                 }
                 // The greater of both values applies.
-                "rp_filter" if !has_marks && value.max(filter_of_all) == "1" => {
+                "rp_filter"
+                    if !has_marks && filter_of_all.is_some_and(|all| value.max(all) == "1") =>
+                {
                     this.strict.insert(link());
                 }
                 _ => {}

@@ -23,6 +23,7 @@ use kpx_node::backend::ipvs::model::VirtualServer;
 use kpx_node::cluster::EndpointSlice;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::sysctl::Sysctl;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::Port;
 
@@ -101,7 +102,7 @@ impl<'n> Judge<'n> {
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
-            forwarding: Family::BOTH.map(|family| forwarding_off(node, family)),
+            forwarding: Family::BOTH.map(|family| trace::not_forwarding(node, family)),
             unread: Family::BOTH.map(|family| unread(node, family)),
             lacks_own: Family::BOTH.map(|family| match node.configured_mode() {
                 Ok(Mode::Nftables) => node.nft().is_err(),
@@ -253,7 +254,10 @@ impl<'n> Judge<'n> {
                         self.unread_of(question).map(Fault::Unknown).or(Some(fault))
                     }
                     Some(fault) => Some(fault),
-                    None => self.unread_of(question).map(Fault::Unknown),
+                    None if self.lacks_own[index(question)] => {
+                        self.unread_of(question).map(Fault::Unknown)
+                    }
+                    None => None,
                 }
                 .or_else(|| self.gap(question, outcome).map(Fault::Unknown))
                 .or_else(|| self.unsure_ipsec(question, outcome))
@@ -261,6 +265,8 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unsure_tc(question, outcome))
                 .or_else(|| self.unlearnt(question, outcome))
                 .or_else(|| self.unmodelled(question, outcome))
+                // Rules of others, where kube-proxy's are read: every other reason says more.
+                .or_else(|| self.unread_of(question).map(Fault::Unknown))
             }
         }
     }
@@ -417,7 +423,10 @@ impl<'n> Judge<'n> {
             (!gap.is_absence()).then_some(Fault::Unknown(Missing::Gap { what, gap }))
         };
         let ends = match self.node.sysctl() {
-            Ok(sysctl) => sysctl.get(ENDS)?.trim() != "0",
+            Ok(sysctl) => match sysctl.known(ENDS) {
+                Ok(value) => value?.trim() != "0",
+                Err(gap) => return unknown(gap),
+            },
             Err(gap) => return unknown(gap),
         };
         let binds = |real: SocketAddr| {
@@ -459,7 +468,7 @@ impl<'n> Judge<'n> {
             node.addresses().err(),
             node.routes().err(),
             node.links().err(),
-            node.sysctl().err(),
+            node.sysctl().and_then(Sysctl::whole).err(),
             node.conntrack().err(),
             node.neighbour_table().err(),
             node.xfrm().err(),
@@ -503,8 +512,12 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
         slice.service() == Some((&*port.name.namespace, &*port.name.name))
             && (slice.address_type == family.to_string() || slice.endpoints.is_empty())
     };
-    let in_part = node.evidence().missing_part(Item::EndpointSlices);
-    in_part.is_none() || slices.iter().any(is_its)
+    if node.evidence().missing_part(Item::EndpointSlices).is_none() {
+        return true;
+    }
+    let its: Vec<_> = slices.iter().filter(|slice| is_its(slice)).collect();
+    let may_list_more = |slice: &&EndpointSlice| slice.in_part && !slice.endpoints.is_empty();
+    !its.is_empty() && !its.iter().any(may_list_more)
 }
 
 /// Returns whether `fault` is there because no rule or program translates the packet.
@@ -549,24 +562,6 @@ fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
             refused,
             reason,
         },
-    }
-}
-
-/// Returns the sysctl that turns forwarding off in `family`, if one does.
-fn forwarding_off(node: &NodeSnapshot<'_>, family: Family) -> Result<Option<&'static str>, Gap> {
-    let keys: &[&'static str] = match family {
-        Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
-        Family::V6 => &["net.ipv6.conf.all.forwarding"],
-    };
-    let sysctl = node.sysctl()?;
-    let found = keys.iter().find_map(|key| Some((*key, sysctl.get(key)?)));
-    match found {
-        Some((key, "0")) => Ok(Some(key)),
-        Some(_) => Ok(None),
-        None => {
-            let what = format!("it has no {}", keys[0]);
-            Err(Gap::Absent(Item::Sysctl, what))
-        }
     }
 }
 

@@ -39,8 +39,9 @@ impl LocalPorts {
     pub fn read(node: &NodeSnapshot<'_>) -> Result<Self, Gap> {
         let sysctl = node.sysctl()?;
         let get = |key| {
-            let value = sysctl.get(key);
-            value.ok_or_else(|| Gap::Absent(Item::Sysctl, format!("it has no {key}")))
+            sysctl
+                .known(key)?
+                .ok_or_else(|| Gap::Absent(Item::Sysctl, format!("it has no {key}")))
         };
         let text = get(PORT_RANGE)?;
         let bad = || {

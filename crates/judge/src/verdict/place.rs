@@ -440,6 +440,11 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
     });
     let addresses = addresses.filter_map(|text| text.parse().ok());
     let mut all: Vec<Cidr> = direct.map(|route| route.destination).collect();
+    if node.links().is_err() {
+        let networks = node.connected().into_iter().flatten().map(|of| of.network);
+        let is_pods = |of: &Cidr| pods.iter().any(|range| range.contains(of.addr));
+        all.extend(networks.filter(is_pods));
+    }
     all.extend(addresses.map(Cidr::host));
     all.dedup();
     all

@@ -93,8 +93,8 @@ impl Judge<'_> {
             Family::V6 => "net.bridge.bridge-nf-call-ip6tables",
         };
         let gap = |what, gap: Gap| Some(Fault::Unknown(Missing::Gap { what, gap }));
-        match self.node.sysctl() {
-            Ok(sysctl) if sysctl.get(key) == Some("1") => return None,
+        match self.node.sysctl().and_then(|all| all.known(key)) {
+            Ok(Some("1")) => return None,
             Ok(_) => {}
             Err(missing) => {
                 return gap("whether bridged packets pass the rules is unknown", missing);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use thiserror::Error;
 
 use super::Cause;
-use crate::trace::target::{Target, TargetError};
+use crate::trace::target::{Target, TargetError, port_in_words};
 use kpx_node::cluster::{EndpointSlice, Service, ServicePort};
 use kpx_node::owner;
 
@@ -197,7 +197,7 @@ fn select<'s>(service: &'s Service, only: Option<Only>, word: &str) -> Result<Fo
     Err(Cause::NoPort {
         service: full(service),
         port: word.to_owned(),
-        ports: ports.iter().map(in_words).collect(),
+        ports: ports.iter().map(port_in_words).collect(),
     })
 }
 
@@ -238,18 +238,6 @@ fn by_endpoint<'s>(
 /// Returns the namespace and name of a Service.
 pub(super) fn full(service: &Service) -> String {
     format!("{}/{}", service.metadata.namespace, service.metadata.name)
-}
-
-/// Returns a port as text: `http (80/TCP)`.
-fn in_words(port: &ServicePort) -> String {
-    let proto = match port.protocol.as_str() {
-        "" => "TCP",
-        proto => proto,
-    };
-    match port.name.as_str() {
-        "" => format!("{}/{proto}", port.port),
-        name => format!("{name} ({}/{proto})", port.port),
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,20 @@ const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-targ
 /// The class of Services with an NLB.
 const NLB_CLASSES: [&str; 2] = ["service.k8s.aws/nlb", "eks.amazonaws.com/nlb"];
 
+/// Returns that `service` waits for a load balancer to give it an address.
+pub(super) fn pending(service: &Service) -> Option<Cause> {
+    let spec = &service.spec;
+    let waits = spec.kind == "LoadBalancer"
+        && service.status.load_balancer.ingress.is_empty()
+        && spec.external_ips.is_empty();
+    waits.then(|| {
+        let ports = spec.ports.iter().filter_map(|port| port.node_port);
+        Cause::Pending {
+            node_ports: ports.filter(|port| *port != 0).collect(),
+        }
+    })
+}
+
 /// Returns the load balancer of `service` that no node shows; `None` if it has none.
 pub(super) fn unseen(service: &Service) -> Option<Cause> {
     let spec = &service.spec;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{Compared, Lack, Objects, lack, last_change, slices_of, usable};
+use super::endpoints::{Compared, Lack, Objects, lack, last_change, slices_of, unready, usable};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
@@ -532,12 +532,17 @@ impl Look<'_> {
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
         let in_part = self.node.evidence().part(Item::Services).is_some();
+        let pods = objects.pods.unwrap_or_default();
+        let unready = || unready(&service.metadata.namespace, pods);
         let lack = match lack {
-            Lack::NoSelector if in_part => Lack::SelectorUnread,
+            Lack::NoSelector if in_part => Lack::SelectorUnread { unready: unready() },
             Lack::NoPods {
                 selector,
                 compared: Compared::All,
-            } if self.are_states_unread(service) => Lack::StatesUnread { selector },
+            } if self.are_states_unread(service) => Lack::StatesUnread {
+                selector,
+                unready: unready(),
+            },
             known => known,
         };
         let others = Family::BOTH.into_iter().filter(|of| *of != family);
@@ -555,8 +560,8 @@ impl Look<'_> {
 
     /// Returns whether the slices of `service` are made of a table or a description, which leave out endpoints that are not ready.
     fn are_states_unread(&self, service: &Service) -> bool {
-        let in_part = self.node.evidence().part(Item::EndpointSlices).is_some();
-        in_part && slices_of(service, self.slices).all(|slice| slice.metadata.uid.is_empty())
+        let mut slices = slices_of(service, self.slices).peekable();
+        slices.peek().is_some() && slices.all(|slice| slice.in_part)
     }
 
     fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {

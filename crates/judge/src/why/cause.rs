@@ -321,6 +321,11 @@ pub enum Cause {
         /// Whether the Service's annotations ask for an NLB that preserves the addresses of clients.
         preserves: bool,
     },
+    /// The Service is of type LoadBalancer, and no load balancer has given it an address.
+    Pending {
+        /// Its `NodePorts`.
+        node_ports: Vec<u16>,
+    },
     /// The endpoints use a port that their pods do not declare.
     UndeclaredPort {
         /// The port of the endpoints.
@@ -332,7 +337,7 @@ pub enum Cause {
     NoPod {
         /// The endpoint.
         backend: SocketAddr,
-        /// The slice.
+        /// The slice; empty if its name is not shown.
         slice: String,
         /// Who writes it.
         writer: Writer,
@@ -343,7 +348,7 @@ pub enum Cause {
         backend: SocketAddr,
         /// The Service port whose address or `NodePort` it is.
         other: String,
-        /// The slice that lists it.
+        /// The slice that lists it; empty if its name is not shown.
         slice: String,
         /// Who writes it.
         writer: Writer,
@@ -453,7 +458,7 @@ impl Cause {
                 11
             }
             Self::NoPod { .. } | Self::Twice { .. } | Self::Unexplained { .. } => 12,
-            Self::Balancer { .. } => 13,
+            Self::Balancer { .. } | Self::Pending { .. } => 13,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
         }
     }

@@ -14,6 +14,7 @@ use kpx_node::cluster::{
 use kpx_node::evidence::Time;
 use kpx_node::net::Family;
 use kpx_node::owner::{EndpointState, Port};
+use kpx_node::words::number_of;
 
 /// Why a Service port has no usable endpoint.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -52,7 +53,7 @@ pub enum Lack {
     Unlisted {
         /// The pods.
         pods: Vec<String>,
-        /// The slices.
+        /// The slices, as far as their names are shown.
         slices: Vec<String>,
     },
     /// Every slice has the label of headless Services, so kube-proxy does not read it.
@@ -63,11 +64,16 @@ pub enum Lack {
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector,
     /// The endpoints are none, and the selector is not shown: of a table.
-    SelectorUnread,
+    SelectorUnread {
+        /// Pods of the namespace that are not ready, with what they wait for.
+        unready: Vec<String>,
+    },
     /// No endpoint is shown, in a form that does not show those that are not ready.
     StatesUnread {
         /// The selector, as `kubectl -l` takes it.
         selector: String,
+        /// Pods of the namespace that are not ready, with what they wait for.
+        unready: Vec<String>,
     },
     /// The endpoints exist, but none is ready.
     NotReady {
@@ -90,7 +96,7 @@ pub enum Lack {
         wanted: String,
         /// The names of the slices' ports.
         names: Vec<String>,
-        /// The slices.
+        /// The slices, as far as their names are shown.
         slices: Vec<String>,
         /// Who writes the first one.
         writer: Writer,
@@ -188,6 +194,7 @@ pub(super) fn slice(
             labels: [(label, meta.name.clone())].into_iter().collect(),
             ..Metadata::default()
         },
+        in_part: false,
         address_type: Family::of(addr).to_string(),
         endpoints: vec![Endpoint {
             addresses: vec![addr.to_string()],
@@ -255,7 +262,7 @@ pub(super) fn lack(
 fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Objects<'_>) -> Lack {
     let matching = Matching::of(service, Some(family), objects.pods.unwrap_or_default());
     let ours = of_family(service, family, objects.slices);
-    let slices: Vec<String> = ours.map(|of| of.metadata.name.clone()).collect();
+    let slices: Vec<&EndpointSlice> = ours.collect();
     let ready = !matching.ready.is_empty();
     if slices.is_empty() && !matching.is_empty() {
         return Lack::NoSlice {
@@ -266,6 +273,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     }
     if ready {
         let pods = matching.ready;
+        let slices = names_of(&slices);
         return Lack::Unlisted { pods, slices };
     }
     let other = Matching::of(service, None, objects.pods.unwrap_or_default());
@@ -282,6 +290,38 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
             ([], None) => Compared::Nothing,
         },
     }
+}
+
+/// Returns the pods of `namespace` that are not ready, with what they wait for: which of them a selector matches is not known.
+pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<String> {
+    let here = pods.iter().filter(|pod| {
+        let mut conditions = pod.status.conditions.iter();
+        pod.metadata.namespace == namespace
+            && conditions.any(|of| of.kind == "Ready" && of.status != "True")
+    });
+    let named = here.filter_map(|pod| {
+        let mut containers = pod.status.container_statuses.iter();
+        let waiting = containers.find_map(|of| {
+            Some((
+                of.state.waiting.as_ref()?.reason.as_deref()?,
+                of.restart_count,
+            ))
+        });
+        let state = match waiting {
+            Some((reason, 0)) => reason.to_owned(),
+            Some((reason, count)) => format!("{reason}, {}", number_of(count, "restart")),
+            None if pod.status.phase == "Pending" => "Pending".to_owned(),
+            None => return None,
+        };
+        Some(format!("{} ({state})", pod.metadata.name))
+    });
+    named.collect()
+}
+
+/// Returns the names of `slices` that are shown.
+fn names_of(slices: &[&EndpointSlice]) -> Vec<String> {
+    let names = slices.iter().map(|of| of.metadata.name.clone());
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// Returns that no slice of `service` has a port called `port`; protocols are named where the names are the same.
@@ -312,7 +352,7 @@ fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSl
             port.to_owned()
         },
         names: names.into_iter().collect(),
-        slices: ours.iter().map(|of| of.metadata.name.clone()).collect(),
+        slices: names_of(&ours),
         writer: ours
             .first()
             .map_or(Writer::Other, |slice| Writer::of(slice, Some(service))),

@@ -4,8 +4,8 @@ use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
 use super::endpoints::Lack;
 use crate::check::{
-    Advice, Fix, ServiceRef, Writer, hairpin_fix, home_fix, no_route_fix, obstacle_fix, route_fix,
-    rule_fix,
+    Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
+    route_fix, rule_fix,
 };
 use kpx_node::words::listed;
 
@@ -187,6 +187,11 @@ impl Cause {
                  must let it reach them. Inside the cluster, use the cluster IP.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
+            Self::Pending { .. } => with(
+                "A controller of load balancers gives the address: that of the cloud, MetalLB, K3s' own, or another. Check that one runs, \
+                 and what its events on the Service say.",
+                format!("kubectl -n {namespace} describe service {name}"),
+            ),
             Self::UndeclaredPort { .. } => Some(Fix::said(
                 "Look at which port the program listens; if it is another one, correct targetPort. Pods need not declare their ports.",
             )),
@@ -197,11 +202,12 @@ impl Cause {
             Self::NoPod { slice, writer, .. } => Some(writer.fix(namespace, slice, name)),
             Self::Twice { slice, writer, .. } => {
                 let text = "List the pods' own addresses and ports as endpoints, or give the Service a selector.";
-                let object = match writer {
-                    Writer::Mirror => format!("endpoints {name}"),
-                    _ => format!("endpointslice {slice}"),
+                let what = match (writer, slice.as_str()) {
+                    (Writer::Mirror, _) => format!("edit endpoints {name}"),
+                    (_, "") => get_slices(name),
+                    (_, slice) => format!("edit endpointslice {slice}"),
                 };
-                with(text, format!("kubectl -n {namespace} edit {object}"))
+                with(text, format!("kubectl -n {namespace} {what}"))
             }
             Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
@@ -267,11 +273,11 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                 slices.join(" ")
             )),
         ),
-        Lack::StatesUnread { selector } => (
+        Lack::StatesUnread { selector, .. } => (
             "Start the pods, find out why they are not ready, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
         ),
-        Lack::SelectorUnread => (
+        Lack::SelectorUnread { .. } => (
             "Look at the selector, and at the pods that it matches.",
             pods(&format!("get service {name} -o yaml")),
         ),
@@ -283,16 +289,14 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             let first = endpoints.first().and_then(|of| of.split_once('/'));
             let command = match first {
                 Some((_, pod)) => pods(&format!("describe pod {pod}")),
-                None => pods(&format!(
-                    "get endpointslices -l kubernetes.io/service-name={name} -o yaml"
-                )),
+                None => pods(&get_slices(name)),
             };
             ("Find out why the pods are not ready.", command)
         }
         Lack::PortName { slices, writer, .. } => {
             let text = "Give the port of the EndpointSlice the name of the Service's port: kube-proxy joins them by name.";
             return match (slices.first(), writer) {
-                (Some(_), Writer::Mirror) => Fix::kubectl(
+                (_, Writer::Mirror) => Fix::kubectl(
                     "Give the port of the Endpoints object, of which the EndpointSlice is a mirror, the name of the Service's \
                      port: kube-proxy joins them by name.",
                     pods(&format!("edit endpoints {name}")),
@@ -300,7 +304,7 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                 (Some(slice), _) => {
                     Fix::kubectl(text, pods(&format!("edit endpointslice {slice}")))
                 }
-                (None, _) => edit(text, service),
+                (None, _) => Fix::kubectl(text, pods(&get_slices(name))),
             };
         }
         Lack::TargetPort { .. } => {

@@ -442,6 +442,12 @@ impl<'n> Look<'n> {
                 ));
             }
         }
+        if found.at == AskedAt::All
+            && let Some(cause) = balancer::pending(service)
+        {
+            let at = self.at_service(service, name.clone());
+            answer.causes.push(Broken::new(cause, Degree::Suspect, at));
+        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,

@@ -42,6 +42,7 @@ impl Cause {
                 | Self::StaleConnections { .. }
                 | Self::NoEndpoints { .. }
                 | Self::Balancer { .. }
+                | Self::Pending { .. }
                 | Self::UndeclaredPort { .. }
                 | Self::Probe { .. }
         )
@@ -328,8 +329,12 @@ impl Cause {
                     Writer::Mirror => "it mirrors the Service's Endpoints object",
                     Writer::Other => "the EndpointSlice controller did not write it",
                 };
+                let list = match slice.as_str() {
+                    "" => "an EndpointSlice of the Service".to_owned(),
+                    name => format!("EndpointSlice {name}"),
+                };
                 format!(
-                    "no pod on {node} has the address of endpoint {backend}, which EndpointSlice {slice} lists ({stale})"
+                    "no pod on {node} has the address of endpoint {backend}, which {list} lists ({stale})"
                 )
             }
             Self::Twice { backend, other, .. } => format!(
@@ -350,6 +355,22 @@ impl Cause {
                 node_ports,
                 preserves,
             } => balancer(subject, node, names, node_ports, *preserves),
+            Self::Pending { node_ports } => {
+                let ports: Vec<String> = node_ports.iter().map(u16::to_string).collect();
+                let way = match ports.as_slice() {
+                    [] => String::new(),
+                    [port] => {
+                        format!(": clients outside reach it only at NodePort {port} of the nodes")
+                    }
+                    ports => format!(
+                        ": clients outside reach it only at NodePorts {} of the nodes",
+                        listed(ports)
+                    ),
+                };
+                format!(
+                    "no load balancer has given {subject} an address (EXTERNAL-IP is <pending>){way}"
+                )
+            }
             Self::UndeclaredPort { port, declared } => {
                 let declared: Vec<_> = declared.iter().map(u16::to_string).collect();
                 format!(
@@ -469,9 +490,9 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             )
         }
         Lack::Unlisted { pods, slices } => format!(
-            "{subject} has no {of_family}endpoints{since}: its EndpointSlice ({}) lists none, although ready pods match its selector ({}): \
+            "{subject} has no {of_family}endpoints{since}: its EndpointSlice{} lists none, although ready pods match its selector ({}): \
              the EndpointSlice controller has not updated it",
-            listed(slices),
+            in_brackets(slices),
             listed(pods)
         ),
         Lack::Headless { slices } => format!(
@@ -479,11 +500,13 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
              with it",
             listed(slices)
         ),
-        Lack::SelectorUnread => format!(
-            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown"
+        Lack::SelectorUnread { unready } => format!(
+            "{subject} has no {of_family}endpoints{since}; its selector is not shown, so which pods it is to have is unknown{}",
+            of_namespace(unready)
         ),
-        Lack::StatesUnread { selector } => format!(
-            "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown"
+        Lack::StatesUnread { selector, unready } => format!(
+            "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown{}",
+            of_namespace(unready)
         ),
         Lack::NoSelector => format!(
             "{subject} has no {of_family}endpoints{since}: it has no selector, and no EndpointSlice names it"
@@ -512,8 +535,8 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                 names => format!("has ports {}, and none {}", listed(names), called(wanted)),
             };
             format!(
-                "{subject} has no {of_family}endpoint for this port{since}: its EndpointSlice ({}) {has}",
-                listed(slices)
+                "{subject} has no {of_family}endpoint for this port{since}: its EndpointSlice{} {has}",
+                in_brackets(slices)
             )
         }
         Lack::TargetPort { target } => format!(
@@ -521,6 +544,22 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
         ),
     };
     format!("{sentence}{at_all}")
+}
+
+/// Returns that pods of the namespace are not ready, if any are.
+fn of_namespace(unready: &[String]) -> String {
+    match unready {
+        [] => String::new(),
+        pods => format!("; pods of its namespace are not ready: {}", listed(pods)),
+    }
+}
+
+/// Returns ` (NAME, NAME)`, or nothing if no name is shown.
+fn in_brackets(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        names => format!(" ({})", listed(names)),
+    }
 }
 
 /// Returns what an address is of a Service.

@@ -10,8 +10,12 @@ use super::{Metadata, null_is_default};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
-    /// Name, namespace, labels (`kubernetes.io/service-name`).
+    /// Name, namespace, labels (`kubernetes.io/service-name`). The name is empty if a text shows endpoints of the Service, and not the
+    /// slice that has them.
     pub metadata: Metadata,
+    /// Whether a text shows only some of its endpoints, or not the names and protocols of its ports: `ports` are then all that the
+    /// Service's ports may lead to.
+    pub in_part: bool,
     /// `IPv4`, `IPv6` or `FQDN`.
     pub address_type: String,
     /// Endpoints of the slice.

@@ -223,7 +223,8 @@ impl Evidence {
         self.one_of_all
     }
 
-    /// Returns the text of `item`, or why it is missing. A text that is never empty, and is, was not read.
+    /// Returns the text of `item`, or why it is missing. A text that is never empty, and is, was not read. Of sysctls, each line is known by
+    /// itself, so a part is always read.
     pub fn text(&self, item: Item) -> Result<&str, Gap> {
         match self.items.get(&item) {
             Some(Ok(_)) if self.hides(item) => {
@@ -243,12 +244,13 @@ impl Evidence {
 
     /// Returns whether `item` was read in part, and parts do not count.
     fn hides(&self, item: Item) -> bool {
-        let takes = match self.parts {
-            Parts::None => false,
-            Parts::Settings => item == Item::ProxyConfig,
-            Parts::Marked => item.is_iptables() || MARKED.contains(&item),
-            Parts::All => true,
-        };
+        let takes = item == Item::Sysctl
+            || match self.parts {
+                Parts::None => false,
+                Parts::Settings => item == Item::ProxyConfig,
+                Parts::Marked => item.is_iptables() || MARKED.contains(&item),
+                Parts::All => true,
+            };
         !takes && self.partial.contains_key(&item)
     }
 

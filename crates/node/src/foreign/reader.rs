@@ -78,6 +78,18 @@ impl Reader {
             }
             return;
         }
+        if let Some(of) = command.filter(|of| of.program == "journalctl")
+            && let Some(lines) = journal(of, &lines)
+        {
+            let is_cut = lines.iter().any(|line| rules::is_cut(line)) || of.fragment.is_some();
+            self.logs.push(ProxyLog {
+                node: Some(host).filter(|host| !host.is_empty()),
+                pod: String::new(),
+                text: lines.join("\n") + "\n",
+                is_cut,
+            });
+            return;
+        }
         if let Some((item, why)) = command.and_then(|command| refused(command, &lines)) {
             let draft = self.nodes.entry(host).or_default();
             draft.gaps.insert(item, Gap::Failed(item, why));
@@ -573,6 +585,22 @@ pub(super) fn logged_pod(line: &str) -> Option<&str> {
 pub(super) fn braces(line: &str) -> i64 {
     let count = |c: char| i64::try_from(line.matches(c).count()).unwrap_or(0);
     count('{') - count('}')
+}
+
+/// Returns the lines of kube-proxy that `command` prints, if the unit of the journal is kube-proxy's or has it inside, with others.
+fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
+    let has = |names: &[&str]| {
+        let mut args = command.args.iter();
+        args.any(|arg| names.iter().any(|name| arg.contains(name)))
+    };
+    let is_own = has(&["kube-proxy", "daemon-proxy"]);
+    let is_inside = has(&["daemon-kubelite", "k3s", "rke2", "k0s"]);
+    if !is_own && !is_inside {
+        return None;
+    }
+    let is_proxys = |line: &&str| is_own || line.to_ascii_lowercase().contains("prox");
+    let lines = lines.iter().map(String::as_str);
+    Some(lines.filter(is_proxys).collect())
 }
 
 /// Returns why a command has no output, if it reports an error.

@@ -605,6 +605,7 @@ fn mutated_samples_do_not_panic() {
 }
 
 mod forms;
+mod ports;
 
 const SAVE: &str = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A FORWARD -d 10.42.0.0/16 -j DROP\nCOMMIT\n";
 

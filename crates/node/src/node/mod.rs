@@ -50,7 +50,7 @@ use neighbours::Neighbours;
 use pod_networks::PodNetwork;
 use processes::{Processes, ProxyFiles};
 use recent::Recent;
-use routes::{Routes, Rules};
+use routes::{Connection, Routes, Rules};
 use runtime::{Health, Metrics};
 use sockets::{Connected, Sockets};
 use sysctl::Sysctl;
@@ -75,6 +75,7 @@ pub struct NodeSnapshot<'a> {
     addresses: Section<Addresses>,
     links: Section<Links>,
     routes: Section<Routes>,
+    connected: Section<Vec<Connection>>,
     rules: Section<Rules>,
     sockets: Section<Sockets>,
     held_sockets: Section<Vec<Connected>>,
@@ -152,6 +153,8 @@ sections! {
     links: Links = |e| e.text(Item::Links).and_then(links::links);
     /// Returns the routes of every table.
     routes: Routes = |e| e.text(Item::Routes).and_then(routes::routes);
+    /// Returns the networks of links that routes show, even if only some routes were read.
+    connected: Vec<Connection> = |e| e.with_all_parts().text(Item::Routes).and_then(routes::connected);
     /// Returns the routing policy rules.
     rules: Rules = |e| e.text(Item::Rules).and_then(routes::rules);
     /// Returns the neighbours on every link.
@@ -169,7 +172,7 @@ sections! {
     /// Returns the connected sockets whose source is an address of kube-ipvs0 or of a kpx route.
     held_sockets: Vec<Connected> = |e| e.text(Item::HeldSockets).and_then(sockets::connected);
     /// Returns the kernel settings.
-    sysctl: Sysctl<'a> = |e| e.text(Item::Sysctl).and_then(Sysctl::read);
+    sysctl: Sysctl<'a> = |e| Sysctl::read(e);
     /// Returns the state of kernel modules.
     modules: Modules<'a> = |e| modules::parse(e);
     /// Returns the tracked connections.
@@ -240,7 +243,7 @@ impl<'a> NodeSnapshot<'a> {
     /// Returns whether the evidence shows that IPVS is not loaded: no loaded module and none of its settings.
     fn lacks_ip_vs(&self) -> bool {
         let loaded = self.modules().ok().and_then(|all| all.loaded.as_ref());
-        let settings = self.sysctl().ok();
+        let settings = self.sysctl().and_then(Sysctl::whole).ok();
         loaded.is_some_and(|all| !all.contains_key("ip_vs"))
             && settings
                 .is_some_and(|all| !all.iter().any(|(key, _)| key.starts_with("net.ipv4.vs.")))
@@ -373,6 +376,7 @@ impl<'a> NodeSnapshot<'a> {
             addresses: OnceLock::new(),
             links: OnceLock::new(),
             routes: OnceLock::new(),
+            connected: OnceLock::new(),
             rules: OnceLock::new(),
             sockets: OnceLock::new(),
             held_sockets: OnceLock::new(),

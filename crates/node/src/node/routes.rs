@@ -314,6 +314,33 @@ pub fn routes(text: &str) -> Result<Routes, Gap> {
     Ok(Routes { all })
 }
 
+/// A network that a link is connected to.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Name of the link.
+    pub link: String,
+    /// The network.
+    pub network: Cidr,
+    /// The node's own address in it.
+    pub own: IpAddr,
+}
+
+/// Returns the networks to which the kernel itself has added a route, when the node got its address there.
+pub fn connected(text: &str) -> Result<Vec<Connection>, Gap> {
+    let all = routes(text)?.all.into_iter();
+    let found = all.filter_map(|route| {
+        let is_kernels = route.protocol.as_deref() == Some("kernel")
+            && route.scope.as_deref() == Some("link")
+            && route.gateway.is_none();
+        Some(Connection {
+            link: route.device.filter(|_| is_kernels)?,
+            network: route.destination,
+            own: route.source?,
+        })
+    });
+    Ok(found.collect())
+}
+
 fn route(raw: RawRoute, around: Family) -> Result<Route, String> {
     let gateway = hop(raw.gateway, raw.via.as_ref())?;
     let source = ip(raw.prefsrc)?;

@@ -18,6 +18,7 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::desired::NEEDS;
 use kpx_node::node::links::Addresses;
+use kpx_node::node::sysctl::Sysctl;
 use kpx_node::owner::{PortName, Role};
 use kpx_node::words::listed;
 
@@ -489,7 +490,7 @@ fn not_served(facts: &Facts<'_>) -> Verdict {
         if desired.family(family).is_some() {
             // Only its rules prove that it serves the family, and IPv6 may have been disabled since.
             findings.read(facts.written_for(mode, family));
-            findings.read(facts.node.sysctl());
+            findings.read(facts.node.sysctl().and_then(Sysctl::whole));
             continue;
         }
         let message = "Services have addresses of this IP family, but kube-proxy does not serve it on this node";

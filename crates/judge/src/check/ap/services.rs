@@ -211,9 +211,10 @@ fn one_family(
         )
     };
     let seen = slices.iter().map(|of| {
-        let name = &of.metadata.name;
+        let name = Some(&of.metadata.name).filter(|name| !name.is_empty());
         Proof::Note(format!(
-            "EndpointSlice {name}: {} of {}",
+            "EndpointSlice{}: {} of {}",
+            name.map_or_else(String::new, |name| format!(" {name}")),
             number_of(of.endpoints.len(), "endpoint"),
             of.address_type
         ))
@@ -383,8 +384,12 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
             }
             let message = "no pod on this node has the endpoint's address";
             let (meta, service) = (&slice.metadata, slice.service());
-            let about = Subject::object("EndpointSlice", &meta.namespace, &meta.name);
             let name = service.map_or("", |(_, name)| name);
+            let about = if meta.name.is_empty() {
+                Subject::from(ServiceRef::new(&meta.namespace, name))
+            } else {
+                Subject::object("EndpointSlice", &meta.namespace, &meta.name)
+            };
             let mut all = facts.node.services().into_iter().flatten();
             let of =
                 all.find(|of| of.metadata.namespace == meta.namespace && of.metadata.name == name);
@@ -433,7 +438,7 @@ fn sctp(facts: &Facts<'_>) -> Verdict {
     // This one is there if the kernel tracks connections, and the list has the settings of that.
     setting(facts, "net.netfilter.nf_conntrack_icmp_timeout")?;
     let key = "net.netfilter.nf_conntrack_sctp_timeout_established";
-    if facts.node.sysctl()?.get(key).is_some() {
+    if facts.node.sysctl()?.known(key)?.is_some() {
         return Ok(Vec::new());
     }
     let message = "Services have SCTP ports, but the kernel does not track SCTP";

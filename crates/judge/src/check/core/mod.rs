@@ -66,7 +66,7 @@ pub(in crate::check) use running::{
     still_held,
 };
 pub use settle::{drifted, is_as_complete, keep_persistent};
-pub use slices::Writer;
+pub use slices::{Writer, get_slices};
 pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;
 pub(in crate::check) use syncs::{family_or_proxy, proxy_metrics, queued, syncs_slower_than};

@@ -17,7 +17,7 @@ pub(in crate::check) const IPVS_TABLE: &[Item] = &[
 
 /// Returns the value of the sysctl `key`, or a gap if it is missing.
 pub(in crate::check) fn setting<'a>(facts: &Facts<'a>, key: &str) -> Result<&'a str, Gap> {
-    let value = facts.node.sysctl()?.get(key);
+    let value = facts.node.sysctl()?.known(key)?;
     value.ok_or_else(|| Gap::Absent(Item::Sysctl, format!("it has no {key}")))
 }
 

@@ -8,6 +8,11 @@ use crate::check::Fix;
 /// The label that names who writes a slice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
+/// Returns the rest of a command that shows the slices of Service `service`, where their names are not known.
+pub fn get_slices(service: &str) -> String {
+    format!("get endpointslices -l kubernetes.io/service-name={service} -o yaml")
+}
+
 /// Who writes an EndpointSlice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
@@ -37,9 +42,13 @@ impl Writer {
         }
     }
 
-    /// Returns how to correct the slice called `slice` of Service `service`, both in `namespace`, one of whose endpoints does not
-    /// exist.
+    /// Returns how to correct the slice called `slice`, empty if its name is not shown, of Service `service`, both in `namespace`, one of
+    /// whose endpoints does not exist.
     pub fn fix(self, namespace: &str, slice: &str, service: &str) -> Fix {
+        let with = |verb: &str| match slice {
+            "" => format!("kubectl -n {namespace} {}", get_slices(service)),
+            slice => format!("kubectl -n {namespace} {verb} endpointslice {slice}"),
+        };
         match self {
             Self::Controller => Fix::kubectl(
                 "kube-controller-manager updates EndpointSlices: check that it runs and leads. It creates a slice that is deleted \
@@ -48,7 +57,7 @@ impl Writer {
             ),
             Self::Former => Fix::kubectl(
                 "Delete the EndpointSlice: the Service has no selector any more, so nothing updates it or creates it again.",
-                format!("kubectl -n {namespace} delete endpointslice {slice}"),
+                with("delete"),
             ),
             Self::Mirror => Fix::kubectl(
                 "Correct the Endpoints object, of which the EndpointSlice is a mirror.",
@@ -56,7 +65,7 @@ impl Writer {
             ),
             Self::Other => Fix::kubectl(
                 "Correct the addresses in the EndpointSlice, or in what writes it.",
-                format!("kubectl -n {namespace} edit endpointslice {slice}"),
+                with("edit"),
             ),
         }
     }

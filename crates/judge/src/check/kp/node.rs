@@ -346,7 +346,7 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
     if blind.peek().is_some() {
         facts.this_node()?;
         // Whether a family is in use.
-        facts.node.sysctl()?;
+        facts.node.sysctl()?.whole()?;
         if !facts.version()?.version.has(Change::NodeAddresses) {
             let why = "kube-proxy before 1.28 does not take its addresses from the Node";
             return Err(Gap::NotApplicable(why.to_owned()));

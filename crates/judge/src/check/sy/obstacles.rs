@@ -87,7 +87,7 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     facts.node.links()?;
     facts.node.routes()?;
     facts.node.addresses()?;
-    facts.node.sysctl()?;
+    facts.node.sysctl()?.whole()?;
     // Pods of other nodes are clients.
     facts.node.nodes()?;
     let surveyed = facts.surveyed()?;

@@ -16,6 +16,7 @@ use kpx_node::backend::iptables::model::{
 };
 use kpx_node::net::{Cidr, Family, Mark};
 use kpx_node::node::IptablesBackend;
+use kpx_node::owner;
 
 /// More levels than any known program uses; nftables allows 16.
 const DEEPEST: usize = 64;
@@ -69,7 +70,10 @@ pub(crate) fn base<'n, 'a>(
         }
         let translates = matches!(hook, Hook::Prerouting | Hook::Output) && table == "nat";
         // What iptables does not translate does not reach a Service, unless IPVS does it.
-        let end = if translates && walker.world.node.ipvs().is_err() {
+        let end = if translates
+            && walker.world.node.ipvs().is_err()
+            && may_be_of_service(walker, &branch)
+        {
             End::Unknown(unseen(table, chain))
         } else {
             passes_unseen(&mut branch, table);
@@ -711,6 +715,20 @@ fn passes_unseen(branch: &mut Branch, table: &str) {
             tables: vec![table.to_owned()],
         }),
     }
+}
+
+/// Returns whether the packet may be one to a Service, as far as Services are shown: to one of their addresses or NodePorts.
+fn may_be_of_service(walker: &Walker<'_, '_, '_>, branch: &Branch) -> bool {
+    let Ok(services) = walker.world.node.services() else {
+        return true;
+    };
+    let packet = &branch.packet;
+    services.iter().any(|service| {
+        let mut addresses = owner::addresses(service).into_iter();
+        let mut ports = service.spec.ports.iter();
+        addresses.any(|(_, addr)| packet.destination().is_address(addr))
+            || ports.any(|port| port.node_port == Some(packet.port().exact()))
+    })
 }
 
 fn unseen(table: &str, chain: &str) -> String {

@@ -106,8 +106,9 @@ impl Objects {
                 .collect();
             spec.insert("selector".into(), Value::Object(labels));
         }
-        let (mut list, mut endpoints): (Vec<Map<String, Value>>, Vec<Vec<SocketAddr>>) =
-            (Vec::new(), Vec::new());
+        let mut list: Vec<Map<String, Value>> = Vec::new();
+        // Of each port, and whether there are more.
+        let mut endpoints: Vec<(Vec<SocketAddr>, bool)> = Vec::new();
         for (key, value) in pairs {
             let words: Vec<&str> = value.split_whitespace().collect();
             let number = words.last().map_or(("", ""), |word| {
@@ -128,7 +129,7 @@ impl Objects {
                     of.insert("port".into(), json!(port));
                     of.insert("protocol".into(), json!(number.1));
                     list.push(of);
-                    endpoints.push(Vec::new());
+                    endpoints.push((Vec::new(), false));
                 }
                 ("TargetPort", Some(of)) => {
                     let target = number
@@ -151,14 +152,16 @@ impl Objects {
                         .position(|word| *word == "+")
                         .and_then(|at| words.get(at + 1))
                         .and_then(|count| count.parse::<u32>().ok());
-                    if rest.is_some_and(|rest| rest > 0) {
+                    let is_cut = rest.is_some_and(|rest| rest > 0);
+                    if is_cut {
                         self.lose(
                             Item::EndpointSlices,
                             "a description shows the first three endpoints",
                         );
                     }
                     if let Some(last) = endpoints.last_mut() {
-                        last.extend(shown);
+                        last.0.extend(shown);
+                        last.1 |= is_cut;
                     }
                 }
                 _ => {}
@@ -168,27 +171,13 @@ impl Objects {
         let says_none = pairs
             .iter()
             .any(|(key, value)| *key == "Endpoints" && (value.is_empty() || *value == "<none>"));
-        if says_none && endpoints.iter().all(Vec::is_empty) {
+        if says_none && endpoints.iter().all(|(shown, _)| shown.is_empty()) {
             self.no_endpoints(namespace, name);
         }
-        for (of, endpoints) in list.iter().zip(&endpoints) {
-            let port = of
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned();
-            let proto = of
-                .get("protocol")
-                .and_then(Value::as_str)
-                .map(str::to_owned);
-            self.slices(
-                namespace,
-                name,
-                &port,
-                endpoints,
-                proto.as_deref(),
-                "described",
-            );
+        for (of, (endpoints, is_cut)) in list.iter().zip(&endpoints) {
+            let text = |key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default();
+            let port = Some((text("name"), text("protocol")));
+            self.slices(namespace, name, port, endpoints, *is_cut);
         }
         spec.insert("ports".into(), json!(list));
         let mut object = json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});

@@ -40,6 +40,31 @@ struct Object {
     is_whole: bool,
 }
 
+impl Object {
+    /// Returns the ports of a slice that the ports of the Service may lead to, if endpoints have port `number`.
+    fn ports_to(&self, number: u64) -> Vec<Value> {
+        let spec = self.value.get("spec");
+        let of_spec = |key: &str| spec.and_then(|spec| spec.get(key));
+        let selector = of_spec("selector").and_then(Value::as_object);
+        let is_selected = selector.is_some_and(|labels| !labels.is_empty());
+        let may_lead = |port: &&Value| match port.get("targetPort") {
+            // Whoever writes the endpoints of a Service without a selector chooses their port.
+            _ if !is_selected => true,
+            Some(Value::Number(target)) => target.as_u64() == Some(number),
+            Some(_) => true,
+            None => !self.is_whole || port.get("port").and_then(Value::as_u64) == Some(number),
+        };
+        let ports = of_spec("ports").and_then(Value::as_array);
+        let ports = ports.into_iter().flatten().filter(may_lead);
+        let text = |port: &Value, key: &str| port.get(key)?.as_str().map(str::to_owned);
+        let named = ports.map(|port| {
+            let protocol = text(port, "protocol").unwrap_or_else(|| "TCP".to_owned());
+            json!({"name": text(port, "name").unwrap_or_default(), "port": number, "protocol": protocol})
+        });
+        named.collect()
+    }
+}
+
 /// Kinds with their items.
 const KINDS: [(&str, Item); 7] = [
     ("Service", Item::Services),
@@ -93,7 +118,7 @@ impl Objects {
         self.lost.entry(item).or_default().insert(why.to_owned());
     }
 
-    fn add(&mut self, item: Item, mut value: Value, is_whole: bool) {
+    fn add(&mut self, item: Item, value: Value, is_whole: bool) {
         let metadata = value.get("metadata");
         let text = |key: &str| {
             let of = metadata
@@ -102,9 +127,13 @@ impl Objects {
             of.unwrap_or_default().to_owned()
         };
         let key = (text("namespace"), text("name"));
-        if key.1.is_empty() {
-            return;
+        if !key.1.is_empty() {
+            self.add_as(item, key, value, is_whole);
         }
+    }
+
+    /// Adds an object with its namespace and name, or with what tells it from others where its name is not shown.
+    fn add_as(&mut self, item: Item, key: (String, String), mut value: Value, is_whole: bool) {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
@@ -352,20 +381,23 @@ impl Objects {
         (end, others)
     }
 
-    /// Adds a slice that says that the Service has no endpoints.
+    /// Adds a slice that says that the Service has no endpoints that are ready.
     fn no_endpoints(&mut self, namespace: &str, service: &str) {
-        self.add(Item::EndpointSlices, empty_slice(namespace, service), false);
+        let key = (namespace.to_owned(), format!("{service} none"));
+        let mut slice = empty_slice(namespace, service);
+        slice["inPart"] = json!(true);
+        self.add_as(Item::EndpointSlices, key, slice, false);
     }
 
-    /// Adds slices of the Service with one port called `port`.
+    /// Adds slices of the Service with the endpoints at `all`, of the port with this name and protocol; `None` if they are not shown.
+    /// `is_cut` says that there are more.
     fn slices(
         &mut self,
         namespace: &str,
         service: &str,
-        port: &str,
+        port: Option<(&str, &str)>,
         all: &[SocketAddr],
-        proto: Option<&str>,
-        from: &str,
+        is_cut: bool,
     ) {
         let mut by_port: BTreeMap<(u16, bool), Vec<IpAddr>> = BTreeMap::new();
         for at in all {
@@ -379,17 +411,26 @@ impl Objects {
                 .iter()
                 .map(|addr| json!({"addresses": [addr.to_string()], "conditions": {"ready": true}}))
                 .collect();
+            let mut of = json!({"port": number});
+            if let Some((name, protocol)) = port {
+                of["name"] = json!(name);
+                of["protocol"] = json!(protocol);
+            }
+            let kind = if six { "IPv6" } else { "IPv4" };
+            let key = format!("{service} {kind} {of}");
             let value = json!({
-                "metadata": {
-                    "name": format!("{service}-{from}-{number}{}", if six { "-6" } else { "" }),
-                    "namespace": namespace,
-                    "labels": {"kubernetes.io/service-name": service},
-                },
-                "addressType": if six { "IPv6" } else { "IPv4" },
-                "ports": [{"name": port, "port": number, "protocol": proto.unwrap_or("TCP")}],
+                "metadata": {"namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+                "inPart": is_cut || port.is_none(),
+                "addressType": kind,
+                "ports": [of],
                 "endpoints": endpoints,
             });
-            self.add(Item::EndpointSlices, value, false);
+            self.add_as(
+                Item::EndpointSlices,
+                (namespace.to_owned(), key),
+                value,
+                false,
+            );
         }
     }
 
@@ -500,6 +541,33 @@ impl Objects {
         }
     }
 
+    /// Gives the ports of slices whose name and protocol are not shown those of each port of the Service that may lead to them.
+    fn name_ports(&mut self) {
+        let services = self.all.get(&Item::Services).cloned().unwrap_or_default();
+        let slices = self.all.get_mut(&Item::EndpointSlices);
+        for slice in slices.into_iter().flat_map(BTreeMap::values_mut) {
+            let slice = &mut slice.value;
+            let of = |pointer: &str| {
+                let text = slice.pointer(pointer).and_then(Value::as_str);
+                text.unwrap_or_default().to_owned()
+            };
+            let service = of("/metadata/labels/kubernetes.io~1service-name");
+            let Some(service) = services.get(&(of("/metadata/namespace"), service)) else {
+                continue;
+            };
+            let Some(ports) = slice.get_mut("ports").and_then(Value::as_array_mut) else {
+                continue;
+            };
+            for port in std::mem::take(ports) {
+                let number = port.get("port").and_then(Value::as_u64);
+                match number.filter(|_| port.get("protocol").is_none()) {
+                    Some(number) => ports.extend(service.ports_to(number)),
+                    None => ports.push(port),
+                }
+            }
+        }
+    }
+
     /// Puts the objects into `evidence`.
     pub(in crate::foreign) fn put(&self, evidence: &mut Evidence) {
         let mut objects = self.clone();
@@ -523,10 +591,17 @@ impl Objects {
             })
             .collect();
         for endpoints in std::mem::take(&mut objects.endpoints) {
-            for slice in slices_of(&endpoints, &sliced) {
-                objects.add(Item::EndpointSlices, slice, true);
+            for (at, slice) in slices_of(&endpoints, &sliced).into_iter().enumerate() {
+                let of = |pointer: &str| {
+                    let text = slice.pointer(pointer).and_then(Value::as_str);
+                    text.unwrap_or_default().to_owned()
+                };
+                let service = of("/metadata/labels/kubernetes.io~1service-name");
+                let key = (of("/metadata/namespace"), format!("{service} subset {at}"));
+                objects.add_as(Item::EndpointSlices, key, slice, true);
             }
         }
+        objects.name_ports();
         let own = evidence.text(Item::Addresses).and_then(links::addresses);
         objects.tell_host_network(&own.unwrap_or_default().all);
         for (_, item) in KINDS {
@@ -590,11 +665,7 @@ fn same_ports(one: &Value, other: &Value) -> bool {
 /// Returns a slice without endpoints.
 fn empty_slice(namespace: &str, service: &str) -> Value {
     json!({
-        "metadata": {
-            "name": format!("{service}-none"),
-            "namespace": namespace,
-            "labels": {"kubernetes.io/service-name": service},
-        },
+        "metadata": {"namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
         "addressType": "IPv4",
         "ports": [],
         "endpoints": [],
@@ -622,7 +693,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             .unwrap_or_default()
     };
     let mut made = Vec::new();
-    for (at, subset) in list(endpoints, "subsets").iter().enumerate() {
+    for subset in &list(endpoints, "subsets") {
         for six in [false, true] {
             let mut all = Vec::new();
             for (key, ready) in [("addresses", true), ("notReadyAddresses", false)] {
@@ -645,11 +716,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
             }
             if !all.is_empty() {
                 made.push(json!({
-                    "metadata": {
-                        "name": format!("{name}-{at}{}", if six { "-6" } else { "" }),
-                        "namespace": namespace,
-                        "labels": {"kubernetes.io/service-name": name},
-                    },
+                    "metadata": {"namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
                     "addressType": if six { "IPv6" } else { "IPv4" },
                     "ports": list(subset, "ports"),
                     "endpoints": all,
@@ -658,9 +725,7 @@ fn slices_of(endpoints: &Value, sliced: &BTreeSet<(String, String)>) -> Vec<Valu
         }
     }
     if made.is_empty() {
-        let mut slice = empty_slice(&namespace, &name);
-        slice["metadata"]["uid"] = json!(of("/metadata/uid"));
-        made.push(slice);
+        made.push(empty_slice(&namespace, &name));
     }
     made
 }

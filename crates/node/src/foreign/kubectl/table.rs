@@ -44,7 +44,8 @@ impl Objects {
                 break;
             }
             if titles.contains(&"CLUSTER-IP") || titles.contains(&"CLUSTER_IP") {
-                self.service_row(namespace, name, &words[1..]);
+                let selector = titles.last() == Some(&"SELECTOR");
+                self.service_row(namespace, name, &words[1..], selector);
             } else if titles.contains(&"ADDRESSTYPE") {
                 self.slice_row(namespace, name, &words[1..]);
             } else if titles.contains(&"ENDPOINTS") {
@@ -59,7 +60,8 @@ impl Objects {
         }
     }
 
-    fn service_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
+    /// Reads a row; `has_selector` says that the last column is the selector.
+    fn service_row(&mut self, namespace: &str, name: &str, words: &[&str], has_selector: bool) {
         const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
         let kind = words.iter().find(|word| TYPES.contains(word)).copied();
         // The first address is the cluster IP; columns may be missing.
@@ -97,6 +99,15 @@ impl Objects {
             };
             spec.insert("ports".into(), json!(ports));
         }
+        let pairs = words.last().filter(|_| has_selector);
+        let pairs = pairs.into_iter().flat_map(|word| word.split(','));
+        let labels: Map<String, Value> = pairs
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .collect();
+        if !labels.is_empty() {
+            spec.insert("selector".into(), Value::Object(labels));
+        }
         let mut object = json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
         let addresses = external
             .into_iter()
@@ -133,14 +144,15 @@ impl Objects {
         if all.is_empty() {
             self.no_endpoints(namespace, name);
         }
-        self.slices(namespace, name, "", &all, None, "table");
+        self.slices(namespace, name, None, &all, more);
     }
 
     fn slice_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
-        let [kind, ports, addresses, ..] = words else {
+        let [kind, ports, rest @ ..] = words else {
             return;
         };
-        if words.contains(&"more...") {
+        let is_cut = words.contains(&"more...");
+        if is_cut {
             self.lose(Item::EndpointSlices, FIRST_ONES);
         }
         if !["IPv4", "IPv6", "FQDN"].contains(kind) {
@@ -149,11 +161,10 @@ impl Objects {
         let ports: Vec<Value> = ports
             .split(',')
             .filter_map(|port| port.parse::<u16>().ok())
-            .map(|port| json!({"port": port, "protocol": "TCP"}))
+            .map(|port| json!({"port": port}))
             .collect();
-        let endpoints = addresses
-            .split(',')
-            .filter(|word| word.parse::<IpAddr>().is_ok());
+        let addresses = rest.iter().flat_map(|word| word.split(','));
+        let endpoints = addresses.filter(|word| word.parse::<IpAddr>().is_ok());
         let endpoints: Vec<Value> = endpoints.map(|addr| json!({"addresses": [addr]})).collect();
         // The name of the slice is that of the Service and five letters.
         let service = name.rsplit_once('-').map_or(name, |(service, _)| service);
@@ -163,6 +174,8 @@ impl Objects {
         );
         let value = json!({
             "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+            // A slice without a port serves none, whatever its endpoints are.
+            "inPart": is_cut || !ports.is_empty(),
             "addressType": kind,
             "ports": ports,
             "endpoints": endpoints,
@@ -171,7 +184,7 @@ impl Objects {
     }
 
     fn pod_row(&mut self, namespace: &str, name: &str, words: &[&str]) {
-        let [ready, status, ..] = words else {
+        let [ready, status, rest @ ..] = words else {
             return;
         };
         let Some((is, of)) = ready.split_once('/') else {
@@ -182,10 +195,17 @@ impl Objects {
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"containers": []},
             "status": {
-                "phase": status,
+                "phase": phase(status),
                 "conditions": [{"type": "Ready", "status": if is == of { "True" } else { "False" }}],
             },
         });
+        if let Some(reason) = waits(status) {
+            let restarts = rest.first().and_then(|word| word.parse::<u32>().ok());
+            pod["status"]["containerStatuses"] = json!([{
+                "restartCount": restarts.unwrap_or_default(),
+                "state": {"waiting": {"reason": reason}},
+            }]);
+        }
         if let Some(at) = addr {
             pod["status"]["podIP"] = json!(words[at]);
             pod["status"]["podIPs"] = json!([{"ip": words[at]}]);
@@ -271,6 +291,33 @@ pub(super) fn ports(word: &str) -> Option<Vec<Value>> {
         Some(value)
     };
     word.split(',').map(of).collect()
+}
+
+/// Returns the phase of a pod of which a table shows `status`.
+fn phase(status: &str) -> &str {
+    match status {
+        "Completed" => "Succeeded",
+        "Evicted" => "Failed",
+        _ if waits(status).is_none() => status,
+        "CrashLoopBackOff" => "Running",
+        _ => "Pending",
+    }
+}
+
+/// Returns why a container of a pod does not run, of which a table shows `status`: what the pod waits for, in the kubelet's words.
+fn waits(status: &str) -> Option<&str> {
+    let ends = [
+        "BackOff",
+        "ContainerCreating",
+        "PodInitializing",
+        "ErrImagePull",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ConfigError",
+        "ContainerError",
+    ];
+    let is_known = ends.iter().any(|end| status.ends_with(end));
+    is_known.then(|| status.strip_prefix("Init:").unwrap_or(status))
 }
 
 /// Returns whether `line` is the title of a table.

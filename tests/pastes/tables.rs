@@ -1,0 +1,238 @@
+//! What tables of kubectl, some rules and some settings prove together, and what they leave open.
+
+use super::answers::ask;
+use super::flat;
+
+const WIDE: &str =
+    "NAME          TYPE           CLUSTER-IP    EXTERNAL-IP   PORT(S)         AGE   SELECTOR\n";
+
+/// Returns a Service `demo/web` with this type, external address and ports, and these endpoints.
+fn web(kind: &str, external: &str, ports: &str, endpoints: &str) -> String {
+    format!(
+        "$ kubectl get svc,ep -n demo -o wide\n{WIDE}service/web   {kind}   10.96.7.7   {external}   {ports}   9d   app=web\n\n\
+         NAME            ENDPOINTS   AGE\nendpoints/web   {endpoints}   9d\n"
+    )
+}
+
+/// Rules of node w1 for `demo/web`, whose endpoint is a pod of another node; `forward` are those of FORWARD.
+fn rules(forward: &str) -> String {
+    format!(
+        "root@w1:~# iptables-save\n*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{forward}COMMIT\n*nat\n\
+         :PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n\
+         :KUBE-MARK-MASQ - [0:0]\n:KUBE-POSTROUTING - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:KUBE-SEP-BBBBBBBBBBBBBBBB - [0:0]\n\
+         -A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\n-A POSTROUTING -j KUBE-POSTROUTING\n\
+         -A KUBE-SERVICES -d 10.96.7.7/32 -p tcp -m comment --comment \"demo/web cluster IP\" -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
+         -A KUBE-SVC-AAAAAAAAAAAAAAAA ! -s 10.244.0.0/16 -d 10.96.7.7/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ\n\
+         -A KUBE-SVC-AAAAAAAAAAAAAAAA -m comment --comment \"demo/web -> 10.244.2.4:8080\" -j KUBE-SEP-BBBBBBBBBBBBBBBB\n\
+         -A KUBE-SEP-BBBBBBBBBBBBBBBB -p tcp -m comment --comment \"demo/web\" -m tcp -j DNAT --to-destination 10.244.2.4:8080\n\
+         -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN\n\
+         -A KUBE-POSTROUTING -j MASQUERADE\nCOMMIT\n{ROUTES}"
+    )
+}
+
+const ROUTES: &str = "root@w1:~# ip route\ndefault via 10.210.0.2 dev eth0\n\
+                      10.210.0.0/24 dev eth0 proto kernel scope link src 10.210.0.16\n10.244.2.0/24 via 10.210.0.17 dev eth0\n\
+                      10.244.1.0/24 dev cni0 proto kernel scope link src 10.244.1.1\n";
+
+#[tokio::test]
+async fn a_table_never_proves_that_a_port_has_no_endpoint() {
+    for (ports, endpoints) in [
+        ("53/UDP,53/TCP", "10.244.1.6:53,10.244.1.6:53"),
+        ("514/UDP", "10.244.1.6:1514"),
+        (
+            "80/TCP,443/TCP",
+            "10.244.1.6:8443,10.244.1.7:8443,10.244.1.8:8443 + 3 more...",
+        ),
+    ] {
+        let ran = ask(
+            &web("ClusterIP", "<none>", ports, endpoints),
+            &["why", "demo/web"],
+        )
+        .await;
+        assert_eq!(ran.code, 3, "{ran}");
+        assert!(!ran.out.contains("no endpoint"), "{ran}");
+        assert!(!ran.out.contains("endpointslice "), "{ran}");
+    }
+    let none = ask(
+        &web("ClusterIP", "<none>", "53/UDP,53/TCP", "<none>"),
+        &["why", "demo/web"],
+    )
+    .await;
+    assert!(none.out.contains("has no ready endpoint"), "{none}");
+    assert_eq!(none.code, 1, "{none}");
+}
+
+#[tokio::test]
+async fn pods_that_do_not_run_are_named_where_a_service_has_no_endpoint() {
+    let pods = "$ kubectl get pods -n demo\nNAME        READY   STATUS             RESTARTS      AGE\n\
+                web-7c9-a   0/1     CrashLoopBackOff   7 (32s ago)   12m\nweb-7c9-b   0/1     ImagePullBackOff   0             12m\n\
+                web-7c9-c   0/1     Pending            0             12m\ndb-0        1/1     Running            0             12m\n";
+    let text = web("ClusterIP", "<none>", "80/TCP", "<none>") + pods;
+    let ran = ask(&text, &["why", "demo/web"]).await;
+    let page = flat(&ran.out);
+    assert!(
+        page.contains("matches its selector app=web")
+            || page.contains("match its selector app=web"),
+        "{ran}"
+    );
+    assert!(
+        page.contains(
+            "pods of its namespace are not ready: web-7c9-a (CrashLoopBackOff, 7 restarts), web-7c9-b (ImagePullBackOff), web-7c9-c \
+             (Pending)"
+        ),
+        "{ran}"
+    );
+}
+
+#[tokio::test]
+async fn a_load_balancer_that_is_pending_is_named() {
+    let text = web(
+        "LoadBalancer",
+        "<pending>",
+        "80:30378/TCP",
+        "10.244.2.4:8080",
+    );
+    let ran = ask(&text, &["why", "demo/web"]).await;
+    assert!(
+        flat(&ran.out).contains(
+            "no load balancer has given demo/web an address (EXTERNAL-IP is <pending>): clients outside reach it only at NodePort \
+             30378 of the nodes"
+        ),
+        "{ran}"
+    );
+    let text = web(
+        "LoadBalancer",
+        "192.0.2.9",
+        "80:30378/TCP",
+        "10.244.2.4:8080",
+    );
+    let ran = ask(&text, &["why", "demo/web"]).await;
+    assert!(!ran.out.contains("pending"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_setting_that_is_shown_counts_and_pods_need_not_be_shown() {
+    let all = |value: u8| {
+        format!(
+            "{}root@w1:~# sysctl net.ipv4.ip_forward\nnet.ipv4.ip_forward = {value}\n{}",
+            rules(""),
+            web("ClusterIP", "<none>", "80/TCP", "10.244.2.4:8080")
+        )
+    };
+    let off = ask(&all(0), &["why", "demo/web"]).await;
+    assert_eq!(off.code, 1, "{off}");
+    assert!(flat(&off.out).contains("net.ipv4.ip_forward is 0"), "{off}");
+    assert!(off.out.contains("PODS"), "{off}");
+    let on = ask(&all(1), &["why", "demo/web"]).await;
+    assert_eq!(on.code, 3, "{on}");
+    assert!(!on.out.contains("ip_forward"), "{on}");
+    let traced = ask(&all(0), &["trace", "demo/web", "--source", "10.244.1.9"]).await;
+    assert!(
+        flat(&traced.out).contains("net.ipv4.ip_forward is 0"),
+        "{traced}"
+    );
+    assert!(traced.out.contains("from a pod (10.244.1.9)"), "{traced}");
+}
+
+#[tokio::test]
+async fn what_is_forwarded_never_comes_in_by_lo() {
+    let text = rules(
+        "-A FORWARD -i lo -j ACCEPT\n-A FORWARD -j REJECT --reject-with icmp-host-prohibited\n",
+    );
+    let ran = ask(&text, &["trace", "10.96.7.7:80", "--source", "10.244.1.9"]).await;
+    assert!(!ran.out.contains("the link is lo"), "{ran}");
+    assert!(ran.out.contains("rejected"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_route_shows_an_address_of_the_node() {
+    let text = rules("") .replace(
+        "-A KUBE-SERVICES -d 10.96.7.7/32",
+        "-A KUBE-SERVICES -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
+         -A KUBE-SERVICES -d 10.96.7.7/32",
+    );
+    let ran = ask(
+        &text,
+        &["trace", "10.210.0.16:30080", "--source", "external"],
+    )
+    .await;
+    assert!(!ran.out.contains("is an address of this host"), "{ran}");
+    assert!(ran.out.contains("10.244.2.4:8080"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_filter_that_ends_every_way_decides_without_a_nat_table() {
+    let text = format!(
+        "root@w1:~# iptables -S\n-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT\n{ROUTES}{}",
+        web("ClusterIP", "<none>", "80/TCP", "10.244.2.4:8080")
+    );
+    let ran = ask(
+        &text,
+        &["trace", "10.244.2.4:8080", "--source", "10.244.1.4"],
+    )
+    .await;
+    let page = flat(&ran.out);
+    assert!(
+        page.contains("dropped by the policy of filter FORWARD"),
+        "{ran}"
+    );
+    assert!(
+        page.contains("nat")
+            && page.contains("that the evidence does not show let the packet pass"),
+        "{ran}"
+    );
+    // Where the table may translate the packet, nothing is decided.
+    let ran = ask(&text, &["trace", "demo/web", "--source", "10.244.1.4"]).await;
+    assert!(
+        flat(&ran.out).contains("does not show chain PREROUTING of table nat"),
+        "{ran}"
+    );
+}
+
+#[tokio::test]
+async fn ports_without_names_are_traced_by_number_and_protocol() {
+    let text = web(
+        "ClusterIP",
+        "<none>",
+        "53/UDP,53/TCP",
+        "10.244.1.6:53,10.244.1.6:53",
+    );
+    let ran = ask(&text, &["trace", "web"]).await;
+    assert_ne!(ran.code, 2, "{ran}");
+    assert!(
+        ran.out.contains("53/udp") && ran.out.contains("53/tcp"),
+        "{ran}"
+    );
+    let ran = ask(&text, &["trace", "web:9"]).await;
+    assert!(flat(&ran.err).contains("it has 53/UDP, 53/TCP"), "{ran}");
+    let text = rules("") + &web("NodePort", "<none>", "80:30001/TCP", "10.244.2.4:8080");
+    let local = ask(&text, &["why", "localhost:30001"]).await;
+    let address = ask(&text, &["why", "127.0.0.1:30001"]).await;
+    assert_eq!(
+        (local.code, &local.out),
+        (address.code, &address.out),
+        "{local}"
+    );
+    assert_ne!(local.code, 2, "{local}");
+}
+
+#[tokio::test]
+async fn the_journal_of_a_unit_with_kube_proxy_is_its_log() {
+    let line = "F1025 05:51:21.210993    3121 server.go:361] unable to create proxier: no default routes found";
+    for unit in [
+        "snap.microk8s.daemon-proxy",
+        "snap.microk8s.daemon-kubelite",
+        "k3s",
+        "kube-proxy",
+    ] {
+        let text = format!(
+            "root@w1:~# journalctl -u {unit} -n 20\nOct 25 05:51:21 w1 {unit}[3121]: {line}\n\
+             root@w1:~# ip route\ndefault via 10.210.0.2 dev eth0\n"
+        );
+        let ran = ask(&text, &["doctor"]).await;
+        assert!(ran.err.contains("kube-proxy's log"), "{unit}: {ran}");
+    }
+    let text = format!("root@w1:~# journalctl -u docker\nOct 25 05:51:21 w1 docker[3]: {line}\n");
+    let ran = ask(&text, &["doctor"]).await;
+    assert!(!ran.err.contains("kube-proxy's log"), "{ran}");
+}
