@@ -14,6 +14,7 @@ mod ids;
 mod ignore;
 mod incidents;
 mod known_bugs;
+mod links;
 mod neighbours;
 mod obstacles;
 mod partial;

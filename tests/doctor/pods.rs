@@ -7,7 +7,7 @@ use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
 
 /// Changes the section of the network of [`EDGE`].
-fn in_edge(dir: &tempfile::TempDir, change: impl FnOnce(&str) -> String) {
+pub(super) fn in_edge(dir: &tempfile::TempDir, change: impl FnOnce(&str) -> String) {
     write(dir, PODS, |text| {
         let at = text.find(&format!("\"local\":\"{EDGE}\"")).unwrap();
         let start = text[..at].rfind("=== ").unwrap();

@@ -88,6 +88,7 @@ async fn links_are_what_ip_prints() {
             "/linkinfo/info_kind",
             "/linkinfo/info_slave_kind",
             "/linkinfo/info_slave_data/hairpin",
+            "/linkinfo/info_slave_data/locked",
         ] {
             assert_eq!(
                 ours.pointer(path),

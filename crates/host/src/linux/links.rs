@@ -274,6 +274,7 @@ fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {
         InfoBridgePort::Learning(on) => Some(("learning", json!(on))),
         InfoBridgePort::UnicastFlood(on) => Some(("flood", json!(on))),
         InfoBridgePort::Isolated(on) => Some(("isolated", json!(on))),
+        InfoBridgePort::Locked(on) => Some(("locked", json!(on))),
         _ => None,
     });
     known.map(|(key, value)| (key.to_owned(), value)).collect()

@@ -145,6 +145,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             && self.node.pod_networks().is_ok()
         {
             let network = PodNetwork {
+                by_link: Vec::new(),
                 duplicates: Vec::new(),
                 pid: 0,
                 addresses: vec![address],
@@ -311,13 +312,26 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
     }
 
     fn remove_address(&mut self, addr: IpAddr, link: &str) {
+        let (mut networks, mut kept) = (Vec::new(), Vec::new());
         self.copy.edit_addresses(|all| {
-            all.all.retain(|of| of.link != link || of.addr.addr != addr);
+            let is_it = |of: &Address| of.link == link && of.addr.addr == addr;
+            let own = all.all.iter().filter(|of| is_it(of));
+            networks = own.map(|of| of.addr.normal()).collect();
+            all.all.retain(|of| !is_it(of));
+            // Another address of the link keeps the route to the network of both.
+            let others = all.all.iter().filter(|of| of.link == link);
+            kept = others.map(|of| of.addr.normal()).collect();
         });
-        self.copy.edit_routes(|all| {
-            all.all
-                .retain(|of| of.device.as_deref() != Some(link) || of.destination.addr != addr);
-        });
+        // The kernel removes the routes to it, to its network, and those that prefer it as their source.
+        let is_its = |of: &Route| {
+            let to = of.destination.normal();
+            let is_connected = of.protocol.as_deref() == Some("kernel") && networks.contains(&to);
+            of.device.as_deref() == Some(link)
+                && !kept.contains(&to)
+                && (to.addr == addr || of.source == Some(addr) || is_connected)
+        };
+        self.copy
+            .edit_routes(|all| all.all.retain(|of| !is_its(of)));
     }
 
     fn ipvs(&mut self, object: &Object) {

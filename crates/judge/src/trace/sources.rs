@@ -104,9 +104,24 @@ fn own_object<'a>(node: &'a NodeSnapshot<'_>) -> Option<&'a Node> {
     nodes.find(|of| of.metadata.name == name)
 }
 
-/// Returns the node's own address of `family`: its Node object's, or else the one on the link of its default route.
+/// Returns the node's own address of `family`: the first internal one of its Node object that a link has, else the first of that object,
+/// or else the one on the link of its default route.
 pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
-    let of_object = own_object(node).and_then(|of| target::node_address(of, family));
+    let of_object = own_object(node).and_then(|of| {
+        let internal = of
+            .status
+            .addresses
+            .iter()
+            .filter(|of| of.kind == "InternalIP");
+        let mut internal = internal.filter_map(|of| of.address.parse::<IpAddr>().ok());
+        let here = node.addresses().map_or(&[][..], |all| all.all.as_slice());
+        let is_used = |ip: &IpAddr| {
+            here.iter()
+                .any(|at| at.addr.addr == *ip && !at.is_duplicate())
+        };
+        let held = internal.find(|ip| Family::of(*ip) == family && is_used(ip));
+        held.or_else(|| target::node_address(of, family))
+    });
     of_object.or_else(|| uplink(node, family))
 }
 

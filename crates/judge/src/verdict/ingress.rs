@@ -17,7 +17,7 @@ use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::net::Family;
+use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::{PolicyRule, Route};
@@ -367,20 +367,31 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns why packets to `pod`, which is behind the link called `home`, take `route`.
-    fn led_astray(&self, pod: IpAddr, home: &str, route: Option<&Route>) -> Obstacle {
-        self.no_bridge(pod).unwrap_or_else(|| {
+    /// Returns why packets to `pod`, which is behind the link called `home`, take `route`: with a link that is down, and with the
+    /// address of a bridge, the kernel removes the routes by it.
+    pub(super) fn led_astray(&self, pod: IpAddr, home: &str, route: Option<&Route>) -> Obstacle {
+        let gone = self.home_down(pod).or_else(|| self.without_gateway(pod));
+        gone.or_else(|| self.no_bridge(pod)).unwrap_or_else(|| {
             let wins = route.filter(|route| self.hides(route, pod, home));
             let way = route.and_then(|route| route.devices().first().copied());
             Obstacle::RouteBack {
                 pod,
                 link: home.to_owned(),
+                network: self.network_on(home, pod),
                 way: way.map(str::to_owned),
                 route: wins.map(|route| Box::new(route.clone())),
                 before: wins.and_then(|route| self.before(route, pod)),
                 home: self.places.home_elsewhere(pod).map(Box::new),
             }
         })
+    }
+
+    /// Returns the network of the link called `link` that has `pod`; `None` if it has none, as links of single pods.
+    fn network_on(&self, link: &str, pod: IpAddr) -> Option<Cidr> {
+        let all = &self.node.addresses().ok()?.all;
+        let mut own = all.iter().filter(|of| of.link == link);
+        let own = own.find(|of| !of.addr.is_host() && of.addr.contains(pod))?;
+        Some(own.addr.normal())
     }
 
     /// Returns why packets to `pod`, one of this node, leave by another link than its own, if no route leads there by that.

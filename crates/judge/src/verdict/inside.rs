@@ -9,11 +9,12 @@ use foldhash::HashMap;
 
 use super::judge::{Judge, Question, is_of_old};
 use super::neighbours::is_link_local;
+use super::ports::REPLY_PORT;
 use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
+use crate::trace::{Effect, Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -74,6 +75,9 @@ impl Judge<'_> {
             ..question.flow.clone()
         };
         let inside = Inside::of(network, at.ip());
+        if inside.is_of_vm() {
+            return None;
+        }
         // A client takes replies to a packet that nothing translated by whatever way they come.
         let is_ended = |fault: &Fault| match fault {
             Fault::Obstacle(what) => {
@@ -87,7 +91,7 @@ impl Judge<'_> {
         };
         let found = inside
             .end(&comes)
-            .or_else(|| self.beside(&inside, question.flow, true))
+            .or_else(|| self.beside(&inside, question.flow, outcome.leaves_by()))
             .or_else(strayed)
             .or_else(|| self.other_gateway(&inside, outcome.source));
         self.insides.known.borrow_mut().insert(asked, found.clone());
@@ -112,14 +116,18 @@ impl Judge<'_> {
             self.link_inside(address)
                 .map(|of| Fault::Obstacle(Box::new(of)))
         };
+        if inside.is_of_vm() {
+            return link();
+        }
         let nowhere = || inside.nowhere(flow.destination, false);
         let unanswered = || {
             let silent = inside.unanswered(flow.destination)?;
             Some(self.mute(address).unwrap_or(silent))
         };
         link()
+            .or_else(|| self.duplicate_client(address))
             .or_else(nowhere)
-            .or_else(|| self.beside(&inside, flow, false))
+            .or_else(|| self.beside(&inside, flow, None))
             .or_else(|| self.strayed(&inside, flow.destination, false))
             .or_else(|| self.no_gateway(&inside, flow.destination))
             .or_else(unanswered)
@@ -129,28 +137,33 @@ impl Judge<'_> {
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
     }
 
-    /// Returns the fault of packets of a pod whose link is on a link of the node, past its rules, or of packets to it from the node.
-    fn beside(&self, inside: &Inside<'_>, flow: &Flow, reply: bool) -> Option<Fault> {
+    /// Returns the fault of packets of a pod whose link is on a link of the node, past its rules; or of packets to it that leave the node
+    /// by the link called `out`.
+    fn beside(&self, inside: &Inside<'_>, flow: &Flow, out: Option<&str>) -> Option<Fault> {
         let link = inside.own_link()?;
         let parent = self.parent(link)?;
-        let is_met = if reply {
-            flow.entry != Entry::Outside
-        } else {
-            self.places.service(flow.destination).is_some()
+        let is_met = match out {
+            // The node may have a link of the same kind there, by which it reaches them.
+            Some(out) => flow.entry != Entry::Outside && out == parent.name,
+            None => {
+                self.places.service(flow.destination).is_some()
+                    || self.places.own(flow.destination) == Some(&parent.name)
+            }
         };
         is_met.then(|| {
             Fault::Obstacle(Box::new(Obstacle::Beside {
                 pod: inside.address,
                 kind: link.kind.clone(),
                 parent: parent.name.clone(),
-                reply,
+                reply: out.is_some(),
             }))
         })
     }
 
     /// Returns the link of the node on which `link` of a pod is, past its rules.
     fn parent(&self, link: &Link) -> Option<&Link> {
-        self.far_end(link).filter(|_| link.kind == "macvlan")
+        self.far_end(link)
+            .filter(|_| matches!(link.kind.as_str(), "macvlan" | "ipvlan"))
     }
 
     /// Returns whether packets of the pod do not pass the node's rules.
@@ -163,10 +176,6 @@ impl Judge<'_> {
     /// Returns the fault of packets to `to`, or of replies, that leave the pod by another link than the one with its address, which does
     /// not lead to the node.
     fn strayed(&self, inside: &Inside<'_>, to: IpAddr, reply: bool) -> Option<Fault> {
-        // What marks packets leads them elsewhere.
-        if inside.network.has_rules() && inside.has_rule_of_mark() {
-            return None;
-        }
         let own = inside.own_link()?;
         // The source of a client's packet follows from the route.
         let Decision::Out {
@@ -179,7 +188,8 @@ impl Judge<'_> {
         let link = links.find(|of| of.name == *name)?;
         let leads_here = self.far_end(link).is_some_and(|of| of.kind == "veth");
         let is_own = *own.name == *name || inside.network.addresses.contains(&to);
-        if is_own || leads_here || link.name == "lo" {
+        // What marks packets leads them elsewhere.
+        if is_own || leads_here || link.name == "lo" || inside.marks(to) {
             return None;
         }
         Some(Fault::Obstacle(Box::new(Obstacle::Strayed {
@@ -314,13 +324,54 @@ impl Judge<'_> {
         // The pod may still be asking for it.
         let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
         // Nodes answer for those of link-local scope.
-        let is_open = !is_seen && !is_link_local(next) && self.places.own(next).is_none();
+        let is_open = !is_seen
+            && !is_link_local(next)
+            && self.places.own(next).is_none()
+            && inside.asks_for_neighbours(&link)
+            && !self.is_proxied(inside, next, &link);
         is_open.then_some((next, link))
+    }
+
+    /// Returns whether the node answers for `gateway` on the link called `own` of the pod: proxy ARP is on at its end, and a route leads to
+    /// that address by another link.
+    fn is_proxied(&self, inside: &Inside<'_>, gateway: IpAddr, own: &str) -> bool {
+        let mut links = inside.network.links.iter().flat_map(|of| &of.all);
+        let link = links.find(|of| of.name == own);
+        let Some(far) = link
+            .and_then(|of| self.far_end(of))
+            .filter(|_| gateway.is_ipv4())
+        else {
+            return false;
+        };
+        let is_on = |of: &str| {
+            let sysctl = self.node.sysctl();
+            sysctl.is_ok_and(|all| all.get(&sysctl_of(of, "proxy_arp")) == Some("1"))
+        };
+        let way = self.way_to(gateway);
+        (is_on("all") || is_on(&far.name)) && way.is_some_and(|(link, _)| link != far.name)
     }
 
     /// Returns the fault of packets to `to` whose gateway is to be the bridge of pods, which has no such address, and has not answered.
     fn no_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let (gateway, _) = self.unseen_gateway(inside, to)?;
+        let gone = self.gateway_gone(inside, gateway)?;
+        // A link that is down loses its addresses of IPv6.
+        let gone = self.home_down(inside.address).unwrap_or(gone);
+        Some(Fault::Obstacle(Box::new(gone)))
+    }
+
+    /// Returns that the bridge of `pod` does not have the address that is the pod's gateway.
+    pub(super) fn without_gateway(&self, pod: IpAddr) -> Option<Obstacle> {
+        let network = self.network_of(pod).ok().flatten()?;
+        let inside = Inside::of(network, pod);
+        let to = self.places.any_service(Family::of(pod))?;
+        let (gateway, _) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
+        let is_open = !is_link_local(gateway) && self.places.own(gateway).is_none();
+        is_open.then(|| self.gateway_gone(&inside, gateway))?
+    }
+
+    /// Returns that the bridge of the pod does not have `gateway`, nor another address of the pod's network.
+    fn gateway_gone(&self, inside: &Inside<'_>, gateway: IpAddr) -> Option<Obstacle> {
         let (_, own) = self.link_of_pod(inside.address)?;
         let bridge = self.far_end(own)?.master.as_ref()?;
         // Beyond a port to the network of machines, a router may have the address.
@@ -339,13 +390,13 @@ impl Judge<'_> {
         if of_bridge.any(|of| range.addr.contains(of.addr.addr)) {
             return None;
         }
-        Some(Fault::Obstacle(Box::new(Obstacle::NoGateway {
+        Some(Obstacle::NoGateway {
             gateway: Cidr {
                 addr: gateway,
                 prefix: range.addr.prefix,
             },
             bridge: bridge.clone(),
-        })))
+        })
     }
 
     /// Returns the doubt about packets to `to` whose gateway, as the pod has it, is no address of this node and has not been seen.
@@ -367,7 +418,11 @@ impl Judge<'_> {
             return false;
         };
         let inside = Inside::of(network, address);
-        inside.nowhere(to, false).is_some()
+        if inside.is_of_vm() {
+            return false;
+        }
+        network.duplicates.contains(&address)
+            || inside.nowhere(to, false).is_some()
             || inside.unanswered(to).is_some()
             || self.silent_gateway(&inside, to).is_some()
             || self.strayed(&inside, to, false).is_some()
@@ -477,14 +532,20 @@ impl<'p> Inside<'p> {
 
     /// Returns the link with the pod's address.
     fn own_link(&self) -> Option<&'p Link> {
-        let node = NodeSnapshot::new(&self.network.evidence);
-        let addresses = node.addresses().ok()?;
-        let own = addresses
-            .all
-            .iter()
-            .find(|of| of.addr.addr == self.address)?;
-        let mut links = self.network.links.as_ref()?.all.iter();
-        links.find(|of| of.name == own.link)
+        self.network.link_with(self.address)
+    }
+
+    /// Returns whether a virtual machine has the pod's link, its routes and its sockets: its tap is a port of a bridge beside that link
+    /// (bridge binding of `KubeVirt`), or on that link.
+    fn is_of_vm(&self) -> bool {
+        let links = self.network.links.as_ref();
+        let links = links.map_or(&[][..], |of| of.all.as_slice());
+        let is_bridged = |tap: &Link| {
+            let mut beside = links.iter().filter(|of| of.master == tap.master);
+            tap.master.is_some() && is_tap(tap) && beside.any(|of| of.peer.is_some())
+        };
+        let is_it = |of: &Link| of.kind == "macvtap" || is_bridged(of);
+        links.iter().any(is_it)
     }
 
     /// Returns the fault of packets to `to`, or of replies, if no route of the pod's network leads there.
@@ -516,11 +577,32 @@ impl<'p> Inside<'p> {
         Some(Router::new(&node).decide(lookup))
     }
 
-    /// Returns whether a routing policy rule of the pod's network asks for a mark.
-    fn has_rule_of_mark(&self) -> bool {
+    /// Returns whether a routing policy rule of the pod's network asks for a mark, and a rule there marks what the pod sends to `to`.
+    fn marks(&self, to: IpAddr) -> bool {
         let node = NodeSnapshot::new(&self.network.evidence);
         let rules = node.rules();
-        rules.is_ok_and(|of| of.all.iter().any(|of| of.mark.is_some()))
+        if !rules.is_ok_and(|of| of.all.iter().any(|of| of.mark.is_some())) {
+            return false;
+        }
+        let sent = Flow {
+            entry: Entry::Host,
+            source: Some(self.address),
+            destination: to,
+            port: REPLY_PORT,
+            mark: 0,
+            proto: Proto::Tcp,
+            established: false,
+        };
+        let outcomes = walked(&node, &sent);
+        let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+        hops.any(|hop| matches!(hop.effect, Effect::Mark { .. }))
+    }
+
+    /// Returns whether the pod asks for neighbours on its link of this name: links without ARP, as those of a VPN, need none.
+    fn asks_for_neighbours(&self, name: &str) -> bool {
+        let mut links = self.network.links.iter().flat_map(|of| &of.all);
+        let link = links.find(|of| of.name == name);
+        link.is_none_or(|of| of.flag("NOARP") != Some(true) && !is_of_vpn(&of.kind))
     }
 
     /// Returns the next hop of packets to `to`, and its link.
@@ -615,12 +697,7 @@ impl<'p> Inside<'p> {
     fn deaf(&self, proto: Proto, at: SocketAddr, end: SocketAddr) -> Option<Fault> {
         // Sockets of SCTP need a module, and those of a virtual machine are behind its tap.
         let node = NodeSnapshot::new(&self.network.evidence);
-        let is_vm = |link: &Link| {
-            let is_tap = link.kind == "tun" && link.flag("POINTOPOINT") != Some(true);
-            is_tap
-                || matches!(link.kind.as_str(), "tap" | "macvtap")
-                || link.name.starts_with("tap")
-        };
+        let is_vm = |link: &Link| is_tap(link) || link.kind == "macvtap";
         let has_sockets = matches!(proto, Proto::Tcp | Proto::Udp)
             && self
                 .network
@@ -655,6 +732,12 @@ impl<'p> Inside<'p> {
             bound: taking.find_map(|socket| socket.device.clone()),
         })))
     }
+}
+
+/// Returns whether `link` is a tap, behind which is a virtual machine.
+fn is_tap(link: &Link) -> bool {
+    let is_ethernet = link.kind == "tun" && link.flag("POINTOPOINT") != Some(true);
+    is_ethernet || link.kind == "tap" || link.name.starts_with("tap")
 }
 
 /// Returns whether links of this kind lead to the other end of a VPN alone.

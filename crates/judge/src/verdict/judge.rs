@@ -211,7 +211,9 @@ impl<'n> Judge<'n> {
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
                 let fault = self
                     .at_home(question)
+                    .or_else(|| self.kept_by_route(outcome))
                     .or_else(|| self.ingress(question, outcome))
+                    .or_else(|| self.hidden_route(question, outcome))
                     .or_else(|| self.end(question, outcome))
                     .or_else(|| self.not_forwarded(question, outcome))
                     .or_else(|| self.ttl(question, outcome))

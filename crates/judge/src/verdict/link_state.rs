@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use super::judge::{Judge, Question};
 use super::{Fault, Obstacle};
+use crate::trace::region::Asked;
+use crate::trace::route::Lookup;
 use crate::trace::{Entry, Outcome};
 use kpx_node::node::links::Link;
 
@@ -72,7 +74,7 @@ impl Judge<'_> {
         let back = || {
             let is_host = question.flow.entry == Entry::Host;
             let (link, _) = self.way_to(outcome.sent_from).filter(|_| !is_host)?;
-            self.broken(&link, None)
+            self.broken(&link, Some(outcome.sent_from))
         };
         let broken = there.or_else(back)?;
         Some(Fault::Obstacle(Box::new(broken)))
@@ -110,16 +112,21 @@ impl Judge<'_> {
                 let mut its = all.iter().filter(|of| of.link == name);
                 its.find(|of| !of.addr.is_host() && of.addr.contains(pod))
             };
-            if let (Some(twin), Some(_)) = (of_link(&first.name), of_link(bridge)) {
-                return Some(Obstacle::SameNetwork {
-                    link: first.name.clone(),
-                    address: twin.addr,
-                    bridge: bridge.clone(),
-                });
+            if of_link(bridge).is_some() {
+                if let Some(twin) = of_link(&first.name) {
+                    return Some(Obstacle::SameNetwork {
+                        link: first.name.clone(),
+                        address: twin.addr,
+                        bridge: bridge.clone(),
+                    });
+                }
+                let route = self.router.found(Lookup::to(Asked::new(pod, None)));
+                return Some(self.led_astray(pod, bridge, route.ok().flatten()));
             }
         }
+        let is_alone = is_apart && port.master.is_none();
         let state = LinkState::of(port)
-            .or_else(|| is_apart.then(|| LinkState::NoPortOf(first.name.clone())))?;
+            .or_else(|| is_alone.then(|| LinkState::NoPortOf(first.name.clone())))?;
         Some(Obstacle::Link {
             link: port.name.clone(),
             inside: None,

@@ -176,7 +176,7 @@ impl Judge<'_> {
 }
 
 /// Returns the client to which the node routes the reply.
-fn back_to(question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
+pub(super) fn back_to(question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
     let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
     // A bridge carries a reply to the client's own address from port to port.
     let is_routed = question.flow.entry != Entry::Host && (!outcome.bridged || is_translated);

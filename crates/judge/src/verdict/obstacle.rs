@@ -40,6 +40,8 @@ pub enum Obstacle {
         pod: IpAddr,
         /// The link of its packets.
         link: String,
+        /// The network of that link, if it has one for several pods.
+        network: Option<Cidr>,
         /// The link by which the packets leave that are to go back, if one is known.
         way: Option<String>,
         /// The route that leads there, if it wins over one that leads back to the pod.
@@ -57,6 +59,13 @@ pub enum Obstacle {
         address: Cidr,
         /// The bridge of the pods.
         bridge: String,
+    },
+    /// A route of type local keeps packets at the node, which does not have their destination.
+    KeptByRoute {
+        /// The route.
+        route: Box<Route>,
+        /// The routing policy rule that leads to its table.
+        rule: Option<Box<PolicyRule>>,
     },
     /// The ports of a bridge are isolated from each other.
     Isolated {
@@ -169,6 +178,15 @@ pub enum Obstacle {
         link: String,
         /// What keeps them from it.
         by: Arp,
+    },
+    /// A route leads packets to pods of another Node elsewhere than the less specific or less preferred one by that Node's address.
+    HiddenRoute {
+        /// The route.
+        route: Box<Route>,
+        /// The one that it hides.
+        hidden: Box<Route>,
+        /// The other Node.
+        node: String,
     },
     /// Rules stop the packets in which a tunnel carries those of pods.
     Tunnel {
@@ -294,6 +312,8 @@ pub enum Obstacle {
         address: IpAddr,
         /// The Node.
         node: String,
+        /// Whether the client gets an error, for want of a route.
+        refused: bool,
     },
     /// IPv6 found another machine or pod with an address, so the kernel that has it does not use it.
     Duplicate {
@@ -302,10 +322,10 @@ pub enum Obstacle {
         /// The link of the node that has it.
         link: String,
     },
-    /// The same of the address of an endpoint's pod.
+    /// The same of the address of a pod.
     DuplicateInside {
-        /// The endpoint.
-        at: SocketAddr,
+        /// The address.
+        address: IpAddr,
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
     },
@@ -424,6 +444,8 @@ pub enum Obstacle {
 pub enum Wayless {
     /// Table main has the route, and no routing policy rule of this family looks it up.
     NoMain(Family),
+    /// This link, which has an address of this Node, is down: the kernel removed the routes by it.
+    Down(String),
     /// IPv6 is off at this link (`disable_ipv6`), so the kernel keeps neither its addresses nor routes by it.
     Ipv6Off(String),
     /// The node forwards, and `accept_ra` of this link is 1: the kernel ignores the advertisements that bring the default route.
@@ -608,7 +630,7 @@ impl Obstacle {
             | Self::NoBridge { .. }
             | Self::Duplicate { .. }
             | Self::Taken { end: None, .. } => 3,
-            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } => 8,
+            Self::Taken { end: Some(_), .. } | Self::Wayless { .. } | Self::KeptByRoute { .. } => 8,
             Self::Deaf { .. }
             | Self::Inside { .. }
             | Self::InsideRoute { reply: true, .. }
@@ -629,6 +651,7 @@ impl Obstacle {
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
             | Self::DeadNextHop { .. }
+            | Self::HiddenRoute { .. }
             | Self::Arp { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }
@@ -655,6 +678,7 @@ impl Obstacle {
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Wayless { refused: true, .. }
+            | Self::HomeGone { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::DeadNextHop { .. } | Self::TwoPods { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
@@ -666,7 +690,7 @@ impl Obstacle {
             | Self::OffTunnel { .. }
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }
-            | Self::HomeGone { .. }
+            | Self::HomeGone { refused: false, .. }
             | Self::Duplicate { .. }
             | Self::DuplicateInside { .. }
             | Self::ProxyArp { .. }
@@ -674,11 +698,13 @@ impl Obstacle {
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
             | Self::RouteBack { .. }
+            | Self::KeptByRoute { .. }
             | Self::NoBridge { .. }
             | Self::Strayed { .. }
             | Self::Beside { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::HiddenRoute { .. }
             | Self::Arp { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use foldhash::{HashMap, HashSet};
 
 use super::judge::{Judge, Question};
-use super::place::pod_ranges;
+use super::neighbours::back_to;
+use super::place::{Holder, pod_ranges};
 use super::{Fault, Missing, Obstacle, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
@@ -13,7 +14,8 @@ use crate::trace::{Entry, Outcome};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::links::Address;
+use kpx_node::node::links::{Address, Link};
+use kpx_node::node::routes::Route;
 use kpx_node::owner::Endpoint;
 
 /// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
@@ -68,6 +70,13 @@ impl Peers {
         }
         peers
     }
+
+    /// Returns the name of the Node in whose range of pods `addr` is, and the Node.
+    fn with_pod(&self, addr: IpAddr) -> Option<(&str, &Peer)> {
+        let mut all = self.by_name.iter();
+        let has = |(_, of): &(&String, &Peer)| of.ranges.iter().any(|range| range.contains(addr));
+        all.find(has).map(|(name, of)| (name.as_str(), of))
+    }
 }
 
 impl Judge<'_> {
@@ -119,14 +128,65 @@ impl Judge<'_> {
         }))
     }
 
+    /// Returns the fault of a packet to a pod of another node, or of its reply, whose route hides the one by that node's address, and
+    /// leads to a third node, or to nothing that answers.
+    pub(super) fn hidden_route(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        if self.ends_here(outcome) {
+            return None;
+        }
+        let ends = [Some(outcome.destination.0), back_to(question, outcome)];
+        let mut all = ends.into_iter().flatten();
+        let found = all.find_map(|pod| self.hidden_route_to(pod))?;
+        Some(Fault::Obstacle(Box::new(found)))
+    }
+
+    fn hidden_route_to(&self, pod: IpAddr) -> Option<Obstacle> {
+        let peers = self.peers();
+        let (name, peer) = peers.with_pod(pod)?;
+        let route = self
+            .router
+            .found(Lookup::to(Asked::new(pod, None)))
+            .ok()
+            .flatten()?;
+        let leads_there = |of: &Route| of.gateway.is_some_and(|by| peer.addrs.contains(&by));
+        if leads_there(route) {
+            return None;
+        }
+        let is_of_node = |to: Cidr| {
+            let mut ranges = peer.ranges.iter();
+            ranges.any(|of| of.normal() == to.normal())
+        };
+        let is_hidden = |of: &&Route| {
+            let (chosen, other) = (route.destination, of.destination);
+            of.table == route.table
+                && of.kind == route.kind
+                && other.contains(pod)
+                && (other.prefix < chosen.prefix
+                    || other.prefix == chosen.prefix && of.metric > route.metric)
+                && leads_there(of)
+                && is_of_node(other)
+        };
+        let hidden = self.node.routes().ok()?.all.iter().find(is_hidden)?;
+        let by = route.gateway;
+        let is_of_other =
+            by.is_some_and(|by| peers.by_name.values().any(|of| of.addrs.contains(&by)));
+        let is_silent = || {
+            let table = self.node.neighbour_table().ok()?;
+            let found = table.on(by.unwrap_or(pod), route.device.as_deref()?)?;
+            Some(found.failed)
+        };
+        (is_of_other || is_silent() == Some(true)).then(|| Obstacle::HiddenRoute {
+            route: Box::new(route.clone()),
+            hidden: Box::new(hidden.clone()),
+            node: name.to_owned(),
+        })
+    }
+
     /// Returns the route that would lead to the pods of another node with `addr`: their range, that node's address, and the link.
     pub(super) fn route_to_pods_there(&self, addr: IpAddr) -> Option<(Cidr, IpAddr, String)> {
         let family = Family::of(addr);
-        let mut peers = self.peers().by_name.values();
-        let (peer, range) = peers.find_map(|peer| {
-            let range = peer.ranges.iter().find(|range| range.contains(addr))?;
-            Some((peer, *range))
-        })?;
+        let (_, peer) = self.peers().with_pod(addr)?;
+        let range = *peer.ranges.iter().find(|range| range.contains(addr))?;
         let mut own = peer.addrs.iter().copied();
         let by = own.find(|of| Family::of(*of) == family)?;
         let (link, _) = self.way_to(by)?;
@@ -152,7 +212,8 @@ pub struct HomeGone<'n> {
     pub address: IpAddr,
     /// The link that has it without using it, as another machine has it too.
     pub failed: Option<&'n Address>,
-    /// Whether it is of the network of one of the machine's links: else a router may translate it.
+    /// Whether one of the machine's links to other machines has its network, or none of them has any address: else a router may
+    /// translate it.
     pub is_certain: bool,
 }
 
@@ -174,7 +235,13 @@ impl Judge<'_> {
         gone.is_certain.then(|| Obstacle::HomeGone {
             address: gone.address,
             node: own.metadata.name.clone(),
+            refused: false,
         })
+    }
+
+    /// Returns the address of `own`, the Node of this machine, in `family` that the machine does not use, if it uses none of those.
+    pub(super) fn home_gone_in(&self, own: &Node, family: Family) -> Option<HomeGone<'_>> {
+        home_gone(own, self.node, family)
     }
 
     /// Returns why packets to an address of this Node do not reach the node.
@@ -192,29 +259,59 @@ impl Judge<'_> {
                 refused: false,
             })));
         }
-        let gone = home_gone(own, here, Family::of(address))?;
+        let gone = self.home_gone_in(own, Family::of(address))?;
         // The node's own packets, and those of its pods, come to its rules in any case.
         let is_met = gone.failed.is_none() || question.flow.entry == Entry::Outside;
-        let what = self.gone(own, &gone)?;
-        (gone.address == address && is_met).then(|| Fault::Obstacle(Box::new(what)))
+        (gone.address == address && is_met).then(|| match self.gone(own, &gone) {
+            Some(what) => Fault::Obstacle(Box::new(what)),
+            None => Fault::Unknown(Missing::Unmodelled(format!(
+                "whether packets to {address} reach this machine is unknown: it is the address of the Node, and no link has it, so a \
+                 router would have to translate it"
+            ))),
+        })
     }
 
     /// Returns the fault of an endpoint whose pod does not use its address, as IPv6 found another one with it.
     pub(super) fn duplicate(&self, endpoint: &Endpoint) -> Option<Fault> {
-        let addr = endpoint.addr.ip();
-        let mut networks = self.node.pod_networks().ok()?.iter();
-        let is_duplicate = networks.any(|of| of.duplicates.contains(&addr));
-        let pod = endpoint.pod.as_deref().filter(|_| is_duplicate)?;
+        let address = endpoint.addr.ip();
+        let pod = endpoint
+            .pod
+            .as_deref()
+            .filter(|_| self.is_duplicate(address))?;
         Some(Fault::Obstacle(Box::new(Obstacle::DuplicateInside {
-            at: endpoint.addr,
+            address,
             pod: pod.to_owned(),
         })))
     }
+
+    /// Returns the same of a client, which is a pod of this node with `address`.
+    pub(super) fn duplicate_client(&self, address: IpAddr) -> Option<Fault> {
+        let is_duplicate = self.is_duplicate(address);
+        let holder = self.places.holder(address).filter(|_| is_duplicate)?;
+        let Holder::Pod(pod) = holder else {
+            return None;
+        };
+        Some(Fault::Obstacle(Box::new(Obstacle::DuplicateInside {
+            address,
+            pod: pod.clone(),
+        })))
+    }
+
+    /// Returns whether the network of a pod has `address` and does not use it.
+    fn is_duplicate(&self, address: IpAddr) -> bool {
+        let networks = self.node.pod_networks();
+        networks.is_ok_and(|all| all.iter().any(|of| of.duplicates.contains(&address)))
+    }
 }
 
-/// Returns the address of `node` in `family` that the machine with the addresses `here` does not use, if it uses none of those.
-pub fn home_gone<'n>(node: &Node, here: &'n [Address], family: Family) -> Option<HomeGone<'n>> {
-    let mut announced = addresses(node);
+/// Returns the address of the Node `own` in `family` that its machine does not use, if it uses none of those.
+pub fn home_gone<'n>(
+    own: &Node,
+    node: &'n NodeSnapshot<'n>,
+    family: Family,
+) -> Option<HomeGone<'n>> {
+    let here = &node.addresses().ok()?.all;
+    let mut announced = addresses(own);
     announced.retain(|at| Family::of(*at) == family);
     let address = *announced.first()?;
     // A listing may be of the other family alone.
@@ -226,14 +323,46 @@ pub fn home_gone<'n>(node: &Node, here: &'n [Address], family: Family) -> Option
         return None;
     }
     let failed = here.iter().find(|of| of.addr.addr == address);
-    let is_certain = here
-        .iter()
-        .any(|of| of.addr.prefix > 0 && of.addr.contains(address));
+    let out = outward(node);
+    let is_out = |of: &&Address| of.scope == "global" && out.contains(&*of.link);
+    let of_out = here.iter().filter(is_out);
+    let mut of_family = of_out.filter(|of| of.addr.family() == family).peekable();
+    let has_none = of_family.peek().is_none() && !out.is_empty();
+    let is_certain =
+        has_none || of_family.any(|of| of.addr.prefix > 0 && of.addr.contains(address));
     Some(HomeGone {
         address,
         failed,
         is_certain,
     })
+}
+
+/// Returns the names of the links of `node` that lead to other machines and are no ports of others: those of pods and containers, and
+/// tunnels, do not.
+fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
+    let Ok(links) = node.links() else {
+        return HashSet::default();
+    };
+    let networks = node.pod_networks().map_or(&[][..], Vec::as_slice);
+    let ends = networks.iter().filter_map(|of| of.link_of(links));
+    let of_pods: HashSet<u32> = ends.map(|of| of.index).collect();
+    let is_plain = |of: &Link| {
+        let is_inner = matches!(of.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
+        // A machine may be a container, whose link is a veth, too.
+        let is_of_pod = of.kind == "veth" && (networks.is_empty() || of_pods.contains(&of.index));
+        !is_inner && !is_of_pod && !of.is_tunnel() && of.name != "lo"
+    };
+    let leads_out = |link: &&Link| {
+        let mut ports = links.all.iter();
+        let is_port = |of: &Link| of.master.as_ref() == Some(&link.name);
+        link.master.is_none()
+            && match link.kind.as_str() {
+                "bridge" => ports.any(|of| is_port(of) && is_plain(of)),
+                _ => is_plain(link),
+            }
+    };
+    let out = links.all.iter().filter(leads_out);
+    out.map(|of| of.name.as_str()).collect()
 }
 
 /// Returns the addresses of `node` in the cluster's network.

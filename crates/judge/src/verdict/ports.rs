@@ -21,7 +21,8 @@ impl Judge<'_> {
             return None;
         }
         let bridge = outcome.leaves_by()?;
-        let ports: Vec<&Link> = self.ports(bridge).collect();
+        // The port of the bridge to the network of machines is none of a pod.
+        let ports: Vec<&Link> = self.ports(bridge).filter(|of| of.kind == "veth").collect();
         let isolated = ports.iter().filter(|port| port.isolated == Some(true));
         let isolated: Vec<&str> = isolated.map(|port| port.name.as_str()).collect();
         if isolated.len() < 2 {
@@ -58,7 +59,7 @@ impl Judge<'_> {
     }
 
     /// Returns the doubt about a packet, or its reply, that a bridge carries to a port whose addresses it does not learn, and to which it
-    /// floods nothing.
+    /// floods nothing, or that comes in by a locked port.
     pub(super) fn unlearnt(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if self.ends_here(outcome) {
             return None;
@@ -70,16 +71,24 @@ impl Judge<'_> {
             .then(|| self.way_to(outcome.sent_from))
             .flatten()
             .map(|(link, _)| (outcome.sent_from, link));
-        let (pod, port, bridge) =
+        let (pod, port, bridge, is_locked) =
             [there, back]
                 .into_iter()
                 .flatten()
                 .find_map(|(pod, bridge)| {
                     let ports: Vec<&Link> = self.ports(&bridge).collect();
                     let port = self.port_of(pod, &ports)?;
-                    let is_closed = port.learning == Some(false) && port.flood == Some(false);
-                    is_closed.then(|| (pod, port.name.clone(), bridge.clone()))
+                    let is_locked = port.locked == Some(true);
+                    let found = || (pod, port.name.clone(), bridge.clone(), is_locked);
+                    is_restricted(port).then(found)
                 })?;
+        if is_locked {
+            return Some(Fault::Unknown(Missing::Unmodelled(format!(
+                "whether bridge {bridge} takes packets from {pod} is unknown: its port {port} is locked, as for 802.1X, so only those \
+                 from MAC addresses that an entry has for it pass (`bridge fdb show dev {port}` lists them; \
+                 `bridge link set dev {port} locked off` is the default)"
+            ))));
+        }
         Some(Fault::Unknown(Missing::Unmodelled(format!(
             "whether bridge {bridge} carries packets to {pod} is unknown: for its port {port}, both learning and flood are off, so \
              only an entry set by hand leads there (`bridge fdb show dev {port}` lists them; \
@@ -87,8 +96,15 @@ impl Judge<'_> {
         ))))
     }
 
+    /// Returns whether the port of `pod` may not carry its packets, by its own settings.
+    pub(super) fn has_restricted_port(&self, pod: IpAddr) -> bool {
+        let link = self.link_of_pod(pod);
+        let port = link.and_then(|(_, inside)| self.far_end(inside));
+        port.is_some_and(is_restricted)
+    }
+
     /// Returns the port of a bridge that `pod` has, if its network is read.
-    fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
+    pub(super) fn port_of<'p>(&self, pod: IpAddr, ports: &[&'p Link]) -> Option<&'p Link> {
         let (_, inside) = self.link_of_pod(pod)?;
         let mut ports = ports.iter().copied();
         ports.find(|port| Some(port.index) == inside.peer)
@@ -100,13 +116,17 @@ impl Judge<'_> {
         links.find(|of| Some(of.index) == inside.peer)
     }
 
-    /// Returns the network of `pod` and the only link there that has its other end elsewhere, if the network is read.
+    /// Returns the network of `pod` and the link there that has its other end elsewhere, if the network is read: the one with the
+    /// address, or the only one.
     pub(super) fn link_of_pod(&self, pod: IpAddr) -> Option<(&PodNetwork, &Link)> {
         let network = self.network_of(pod).ok().flatten()?;
-        let links = network.links.as_ref()?.all.iter();
-        let mut links = links.filter(|link| link.peer.is_some());
-        let link = links.next().filter(|_| links.next().is_none())?;
-        Some((network, link))
+        let with_address = network.link_with(pod).filter(|link| link.peer.is_some());
+        let only = || {
+            let links = network.links.as_ref()?.all.iter();
+            let mut links = links.filter(|link| link.peer.is_some());
+            links.next().filter(|_| links.next().is_none())
+        };
+        Some((network, with_address.or_else(only)?))
     }
 
     /// Returns the fault of replies that chains on links or bridges stop.
@@ -194,4 +214,10 @@ impl Judge<'_> {
             .iter()
             .filter(move |link| link.master.as_deref() == Some(bridge))
     }
+}
+
+/// Returns whether a bridge does not learn from `port` nor floods it, or takes from it only what entries allow.
+fn is_restricted(port: &Link) -> bool {
+    let is_closed = port.learning == Some(false) && port.flood == Some(false);
+    is_closed || port.locked == Some(true)
 }

@@ -127,11 +127,16 @@ impl Judge<'_> {
             return None;
         }
         let bridge = outcome.leaves_by()?;
-        let ports = links
-            .all
-            .iter()
-            .filter(|link| link.master.as_deref() == Some(bridge));
-        let modes: Vec<Option<bool>> = ports.map(|link| link.hairpin).collect();
+        // A promiscuous bridge takes the packet itself, and sends it to any port.
+        let mut all = links.all.iter();
+        if all.any(|link| link.name == bridge && link.flag("PROMISC") == Some(true)) {
+            return None;
+        }
+        let ports: Vec<_> = self.ports(bridge).filter(|of| of.kind == "veth").collect();
+        let modes: Vec<Option<bool>> = match self.port_of(outcome.sent_from, &ports) {
+            Some(own) => vec![own.hairpin],
+            None => ports.iter().map(|of| of.hairpin).collect(),
+        };
         if modes.iter().all(|mode| *mode == Some(true)) {
             return None;
         }

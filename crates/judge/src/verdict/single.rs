@@ -71,6 +71,7 @@ impl Judge<'_> {
                     || self.has_rules_inside(addr)
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
+                    || self.has_restricted_port(addr)
                     || self.has_service_address(addr)
                     || self.has_used_up(addr)
                     || self

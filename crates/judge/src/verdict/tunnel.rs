@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use super::judge::{Judge, Question};
-use super::peers::{addresses, home_gone};
+use super::peers::addresses;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, TunnelState, is_likely};
 use crate::trace::region::Asked;
@@ -341,8 +341,7 @@ impl Judge<'_> {
         let (own, _) = self
             .both_ends(outcome)
             .filter(|_| !self.ends_here(outcome))?;
-        let here = &self.node.addresses().ok()?.all;
-        let gone = |family| home_gone(own, here, family);
+        let gone = |family| self.home_gone_in(own, family);
         let family = Family::of(outcome.destination.0);
         // A tunnel may carry packets of one family in those of the other.
         let is_carried = outcome.leaves_by().is_some_and(|link| self.is_tunnel(link));

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use super::judge::Judge;
 use super::peers::addresses;
 use super::{Fault, Obstacle, Wayless, disable_ipv6_of};
+use crate::trace::Outcome;
+use crate::trace::packet::Link;
 use kpx_node::net::Family;
 use kpx_node::node::links::Address;
 use kpx_node::node::routes::{PolicyRule, Route};
@@ -17,10 +19,67 @@ impl Judge<'_> {
             Wayless::Ipv6Off(link)
         } else if self.lacks_main(to)? {
             Wayless::NoMain(Family::of(to))
+        } else if self.places.is_pod_here(to) == Some(true) {
+            let gone = self.home_down(to).or_else(|| self.without_gateway(to))?;
+            return Some(Fault::Obstacle(Box::new(gone)));
+        } else if let Some(link) = self.down_of_node() {
+            Wayless::Down(link)
+        } else if let Some(gone) = self.homeless(Family::of(to), refused) {
+            return Some(Fault::Obstacle(Box::new(gone)));
         } else {
             Wayless::NoAdvertisements(self.deaf_to_routers(to)?.to_owned())
         };
         Some(Fault::Obstacle(Box::new(Obstacle::Wayless { by, refused })))
+    }
+
+    /// Returns the link with an address of this Node that is down.
+    fn down_of_node(&self) -> Option<String> {
+        let links = &self.node.links().ok()?.all;
+        let own = self.places.links_of_node();
+        let mut own = links.iter().filter(|of| own.contains(of.name.as_str()));
+        let down = own.find(|of| of.flag("UP") == Some(false))?;
+        Some(down.name.clone())
+    }
+
+    /// Returns that the machine certainly has no address of its Node in `family`.
+    fn homeless(&self, family: Family, refused: bool) -> Option<Obstacle> {
+        let own = self.places.object()?;
+        let gone = self.home_gone_in(own, family)?;
+        let is_gone = gone.failed.is_none() && gone.is_certain;
+        is_gone.then(|| Obstacle::HomeGone {
+            address: gone.address,
+            node: own.metadata.name.clone(),
+            refused,
+        })
+    }
+
+    /// Returns the fault of a packet that a route of type local keeps at the node, which does not have its destination: without a
+    /// transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
+    pub(super) fn kept_by_route(&self, outcome: &Outcome) -> Option<Fault> {
+        let to = outcome.destination.0;
+        let is_kept = matches!(outcome.output, Link::None)
+            || outcome.leaves_by() == Some("lo") && outcome.gateway.is_none();
+        let has_it = |of: &Address| of.addr.addr == to || of.broadcast == Some(to);
+        let here = &self.node.addresses().ok()?.all;
+        if !is_kept || outcome.bridged || to.is_loopback() || here.iter().any(has_it) {
+            return None;
+        }
+        let routes = &self.node.routes().ok()?.all;
+        let is_it = |of: &&Route| {
+            of.kind == "local"
+                && !matches!(of.table.as_str(), "local" | "255")
+                && of.destination.contains(to)
+        };
+        let route = routes.iter().find(is_it)?;
+        let rules = self.node.rules().map_or(&[][..], |all| all.all.as_slice());
+        let leads_there =
+            |of: &&PolicyRule| of.family == route.family && of.table.as_ref() == Some(&route.table);
+        let is_default = matches!(route.table.as_str(), "main" | "254" | "default" | "253");
+        let rule = rules.iter().find(leads_there).filter(|_| !is_default);
+        Some(Fault::Obstacle(Box::new(Obstacle::KeptByRoute {
+            route: Box::new(route.clone()),
+            rule: rule.map(|of| Box::new(of.clone())),
+        })))
     }
 
     /// Returns the link to `to` at which IPv6 is off: the one with the node's IPv4 address, or for pods of this node the one with

@@ -779,9 +779,14 @@ fn local_fields(service: &Service) -> Vec<&'static str> {
 }
 
 fn obstacle_cause(what: &Obstacle) -> Cause {
+    let mut what = what.clone();
+    // It is one cause, whether the client gets an error or not.
+    if let Obstacle::HomeGone { refused, .. } | Obstacle::Wayless { refused, .. } = &mut what {
+        *refused = false;
+    }
     Cause::Obstacle {
         text: what.to_string(),
-        what: Box::new(what.clone()),
+        what: Box::new(what),
     }
 }
 

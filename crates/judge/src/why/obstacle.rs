@@ -19,6 +19,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::RouteBack {
             before: Some(rule), ..
         } => vec![Repair::AddPolicyRule(rule.clone())],
+        Obstacle::KeptByRoute {
+            rule: Some(rule), ..
+        } => vec![Repair::RemovePolicyRule(rule.clone())],
+        Obstacle::KeptByRoute { route, .. } | Obstacle::HiddenRoute { route, .. } => vec![Repair::RemoveRoute(route.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
@@ -91,7 +95,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::DuplicateInside { .. }
         | Obstacle::ProxyArp { no_route: true, .. }
         | Obstacle::Wayless {
-            by: Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
+            by: Wayless::Down(_) | Wayless::NoAdvertisements(_) | Wayless::Ipv6Off(_),
             ..
         }
         | Obstacle::Unanswered { inside: None, .. }

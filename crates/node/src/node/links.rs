@@ -97,6 +97,9 @@ pub struct Link {
     pub flood: Option<bool>,
     /// Whether it is an isolated port of a bridge; `None` if that is not known.
     pub isolated: Option<bool>,
+    /// Of a bridge port: whether it takes nothing but what comes from MAC addresses that an entry has for it; `None` if that is not
+    /// known.
+    pub locked: Option<bool>,
     /// Of a bridge port: `forwarding`, `disabled`, `blocking`, …; `None` if that is not known.
     pub port_state: Option<String>,
     /// The port to which a tunnel sends its packets over UDP; `None` if it is not listed.
@@ -269,6 +272,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         };
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
         let (learning, flood) = (port("learning"), port("flood"));
+        let locked = port("locked");
         let tunnel_port = link.linkinfo.data.get("port").and_then(Value::as_u64);
         let vni = link.linkinfo.data.get("id").and_then(Value::as_u64);
         let port_state = link.linkinfo.slave_data.get("state");
@@ -296,6 +300,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             learning,
             flood,
             isolated,
+            locked,
             port_state,
             tunnel_port: tunnel_port.and_then(|port| u16::try_from(port).ok()),
             external: link

@@ -12,6 +12,8 @@ pub struct PodNetwork {
     pub pid: u32,
     /// The addresses of its links.
     pub addresses: Vec<IpAddr>,
+    /// The same, each with the name of its link.
+    pub by_link: Vec<(IpAddr, String)>,
     /// Those of them that the kernel does not use, as IPv6 found another machine or pod with them.
     pub duplicates: Vec<IpAddr>,
     /// Its links, if they can be read.
@@ -31,6 +33,13 @@ impl PodNetwork {
         };
         let mut all = self.links.iter().flat_map(|inside| &inside.all);
         all.find_map(|own| node.all.iter().find(|far| is_end(own, far)))
+    }
+
+    /// Returns the link of it that has `address`.
+    pub fn link_with(&self, address: IpAddr) -> Option<&Link> {
+        let (_, own) = self.by_link.iter().find(|(of, _)| *of == address)?;
+        let mut links = self.links.as_ref()?.all.iter();
+        links.find(|of| of.name == *own)
     }
 
     /// Returns whether it has rules of its own, as far as they are read.
@@ -57,6 +66,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
         Ok(PodNetwork {
             pid: of.pid,
             addresses: addresses.all.iter().map(|at| at.addr.addr).collect(),
+            by_link: addresses
+                .all
+                .iter()
+                .map(|at| (at.addr.addr, at.link.clone()))
+                .collect(),
             duplicates: addresses
                 .all
                 .iter()

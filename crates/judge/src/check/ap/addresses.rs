@@ -96,7 +96,13 @@ pub(super) const CHECKS: &[Check] = &[
             "Start each kubelet with --node-ip and the address by which other nodes reach it.",
         ),
         incidents: &["k3s-io/k3s#10109: machines of Vagrant share 10.0.2.15"],
-        needs: &[&[Item::Nodes, Item::Addresses, Item::ProxyConfig]],
+        needs: &[&[
+            Item::Nodes,
+            Item::Addresses,
+            Item::Links,
+            Item::PodNetworks,
+            Item::ProxyConfig,
+        ]],
         caused_by: &[],
         run: nodes_addresses,
     },
@@ -297,7 +303,7 @@ fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
 fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     let node = facts.this_node().ok()?;
     let own = &facts.node.addresses().ok()?.all;
-    let gone = home_gone(node, own, family)?;
+    let gone = home_gone(node, facts.node, family)?;
     let first = gone.address;
     let global = own.iter().filter(|of| of.scope == "global");
     let global: Vec<String> = global

@@ -84,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Because::Services("VS07"),
         Because::Services("DV02"),
         Because::In("DV04"),
+        Because::Services("SY16"),
     ],
     run: api,
 }];

@@ -34,6 +34,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: Some(_), .. } => "the CNI configuration of the node",
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
+        | Obstacle::HiddenRoute { .. }
+        | Obstacle::KeptByRoute { .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
         Obstacle::Taken { .. }
         | Obstacle::NoGateway { .. }
@@ -59,9 +61,12 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
-        Obstacle::Link { inside: None, .. } | Obstacle::Arp { by: Arp::Off, .. } => {
-            "links of the node"
-        }
+        Obstacle::Link { inside: None, .. }
+        | Obstacle::Arp { by: Arp::Off, .. }
+        | Obstacle::Wayless {
+            by: Wayless::Down(_),
+            ..
+        } => "links of the node",
         Obstacle::Arp {
             by: Arp::Dropped(_) | Arp::Unsolicited(_),
             ..
@@ -141,10 +146,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Remove the route, also where it is configured.",
             route.removal(),
         ),
-        Obstacle::RouteBack { pod, link, .. } => Fix::on_node(
-            "Restart the network plugin's pod on this node: it makes the routes to pods. Until then:",
-            format!("ip route replace {pod} dev {link}"),
-        ),
+        Obstacle::RouteBack {
+            pod, link, network, ..
+        } => {
+            let to = network.map_or_else(|| pod.to_string(), |of| of.to_string());
+            Fix::on_node(
+                "Restart the network plugin's pod on this node: it makes the routes to pods. Until then:",
+                format!("ip route replace {to} dev {link}"),
+            )
+        }
         Obstacle::Xfrm { policies, .. } => {
             let all: Vec<_> = policies
                 .iter()
@@ -189,10 +199,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("nsenter --net=/proc/{pid}/ns/net ip link show dev {link}"),
         ),
         Obstacle::Link { link, state, .. } => match state {
-            LinkState::Down => Fix::on_node(
-                "Set the link up, and find out what set it down: the journal of the kernel and of the network manager.",
-                format!("ip link set dev {link} up"),
-            ),
+            LinkState::Down => link_up(link),
             LinkState::NoArp => Fix::on_node(ARP_ON, format!("ip link set {link} arp on")),
             LinkState::NoCarrier => Fix::on_node(
                 "Bring the other end up: the cable or switch of a network card, the link inside the pod of a veth.",
@@ -212,17 +219,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Remove the address, also where it is configured: \"bip\" in /etc/docker/daemon.json for docker0.",
             format!("ip addr del {address} dev {link}"),
         ),
-        Obstacle::NoBridge { link, .. } => Fix::on_node(
+        Obstacle::NoBridge { .. } => Fix::on_node(
             "Delete the pods of this node that have an address of their own: the network plugin makes the bridge again with the first pod, \
              and those that run stay cut off. Then find out what removed the bridge: a network manager, or a script.",
-            format!("ip -d link show dev {link}; ls /etc/cni/net.d"),
+            "ip -d link show type bridge; ls /etc/cni/net.d",
         ),
-        Obstacle::Strayed { pid, link, to, .. } => Fix::on_node(
+        Obstacle::Strayed { pid, link, .. } => Fix::on_node(
             format!(
                 "Let the ranges of pods, Services and nodes leave by the pod's own link, in the settings of what made the route by {link}: \
                  FIREWALL_OUTBOUND_SUBNETS of gluetun, AllowedIPs of WireGuard, default-route of Multus."
             ),
-            format!("nsenter --net=/proc/{pid}/ns/net ip route get {to}"),
+            format!("nsenter --net=/proc/{pid}/ns/net ip route show dev {link} table all"),
         ),
         Obstacle::Beside { kind, .. } => Fix::said(format!(
             "Give the pod a second link that the node routes, for the ranges of Services and pods, or connect to its address from another \
@@ -255,6 +262,14 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::DeadNextHop { route, .. } => Fix::on_node(
             "Bring the next hop back, or remove it from the route, also where the route is configured.",
             format!("ip route show {}", route.destination),
+        ),
+        Obstacle::KeptByRoute { route, rule, .. } => diversion_fix(match rule {
+            Some(rule) => rule.removal(),
+            None => route.removal(),
+        }),
+        Obstacle::HiddenRoute { route, .. } => Fix::on_node(
+            "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
+            route.removal(),
         ),
         Obstacle::Arp { link, by } => match by {
             Arp::Off => Fix::on_node(
@@ -433,6 +448,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             )
         }
         Obstacle::Wayless {
+            by: Wayless::Down(link),
+            ..
+        } => link_up(link),
+        Obstacle::Wayless {
             by: Wayless::Ipv6Off(link),
             ..
         } => ipv6_fix(link),
@@ -567,6 +586,15 @@ fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<Strin
     let of_pods = format!("{} saddr {PODS}", family.nft_name());
     let before = pass.before.replace(&format!("-s {PODS}"), iptables);
     Some(before.replace(&of_pods, nft))
+}
+
+/// Returns the fix of a `link` that is down.
+fn link_up(link: &str) -> Fix {
+    Fix::on_node(
+        "Set the link up, and find out what set it down: the journal of the kernel and of the network manager. Routes that the kernel \
+         did not make come back with the network manager.",
+        format!("ip link set dev {link} up"),
+    )
 }
 
 /// Returns the fix of a `link` at which IPv6 is off.

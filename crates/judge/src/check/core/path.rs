@@ -6,7 +6,7 @@ use super::{Collector, idle_rules, proof_of};
 use crate::check::{Facts, Proof};
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World, target,
+    self, Assumption, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World,
 };
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::{Family, Proto};
@@ -138,13 +138,12 @@ fn sources(node: &NodeSnapshot<'_>, family: Family) -> Vec<Source> {
 
 /// Returns the node's own address of `family`, to which packets from outside are sent.
 pub(in crate::check) fn own_address(facts: &Facts<'_>, family: Family) -> Result<IpAddr, Gap> {
-    let node = facts.this_node();
-    let of_node = node.as_ref().ok();
-    let of_node = of_node.and_then(|node| target::node_address(node, family));
-    let found = of_node.or_else(|| sources::uplink(facts.node, family));
-    found.ok_or_else(|| {
+    sources::own_address(facts.node, family).ok_or_else(|| {
         let why = format!("it has no {family} address of this node");
-        node.err().unwrap_or(Gap::Absent(Item::Nodes, why))
+        facts
+            .this_node()
+            .err()
+            .unwrap_or(Gap::Absent(Item::Nodes, why))
     })
 }
 

@@ -45,7 +45,11 @@ pub(super) const CHECKS: &[Check] = &[Check {
     fix: Text::plain("Remove what stops the packets, here and in the configuration that sets it."),
     incidents: &["cilium/cilium#10645: systemd 245 sets rp_filter at the links of pods"],
     needs: &[PATH, trace::NOTES_NEEDS],
-    caused_by: &[Because::Same("IR16"), Because::In("SY01")],
+    caused_by: &[
+        Because::Same("IR16"),
+        Because::In("SY01"),
+        Because::Same("AP13"),
+    ],
     run: obstacles,
 }];
 
@@ -429,14 +433,29 @@ fn about(what: &Obstacle) -> Subject {
             link, inside: None, ..
         }
         | Obstacle::NoGateway { bridge: link, .. }
-        | Obstacle::Isolated { bridge: link } => Subject::link(link),
+        | Obstacle::Isolated { bridge: link }
+        | Obstacle::RouteBack {
+            home: None,
+            route: None,
+            network: Some(_),
+            link,
+            ..
+        } => Subject::link(link),
         Obstacle::RouteBack {
             home: Some(home), ..
         } => Subject::Prefix { prefix: home.range },
+        Obstacle::KeptByRoute {
+            rule: Some(rule), ..
+        } => Subject::RoutingRule {
+            priority: rule.priority,
+            rule: rule.to_string(),
+        },
         Obstacle::RouteBack {
             route: Some(route), ..
         }
-        | Obstacle::DeadNextHop { route, .. } => Subject::Route {
+        | Obstacle::KeptByRoute { route, .. }
+        | Obstacle::DeadNextHop { route, .. }
+        | Obstacle::HiddenRoute { route, .. } => Subject::Route {
             route: route.to_string(),
         },
         Obstacle::Further {
@@ -464,6 +483,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::HomeGone { address, .. }
         | Obstacle::ForeignTunnelEnd { address, .. }
         | Obstacle::OtherMac { address, .. }
+        | Obstacle::DuplicateInside { address, .. }
         | Obstacle::OwnEnd { pod: address, .. }
         | Obstacle::TwoPods { address, .. }
         | Obstacle::Bound {
@@ -473,7 +493,6 @@ fn about(what: &Obstacle) -> Subject {
         Obstacle::Deaf { at, .. }
         | Obstacle::FullQueue { at, .. }
         | Obstacle::Ended { at, .. }
-        | Obstacle::DuplicateInside { at, .. }
         | Obstacle::AddressGone { at, .. } => Subject::from(at.ip()),
         Obstacle::Duplicate { address, .. } => Subject::from(address.addr),
         Obstacle::Ttl { pod: None, .. } => Subject::sysctl(DEFAULT_TTL),
@@ -496,6 +515,7 @@ fn about(what: &Obstacle) -> Subject {
                 priority: PolicyRule::main(*family).priority,
                 rule: PolicyRule::main(*family).to_string(),
             },
+            Wayless::Down(link) => Subject::link(link),
             Wayless::NoAdvertisements(link) => Subject::sysctl(accept_ra_of(link)),
             Wayless::Ipv6Off(link) => Subject::sysctl(disable_ipv6_of(link)),
         },

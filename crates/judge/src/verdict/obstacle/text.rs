@@ -60,6 +60,12 @@ impl fmt::Display for Obstacle {
                 ),
                 (None, None) => write!(f, "no route leads to pod {pod} by its link {link}"),
             },
+            Self::KeptByRoute { route, .. } => write!(
+                f,
+                "the packets end at the node itself, which does not have their destination: table {} has the route {route}, which is for \
+                 packets to programs on the node",
+                route.table
+            ),
             Self::SameNetwork {
                 link,
                 address,
@@ -81,9 +87,13 @@ impl fmt::Display for Obstacle {
                 ..
             } => {
                 let what = if *reply { "its replies" } else { "its packets" };
+                let kind = match kind.as_str() {
+                    "" => String::new(),
+                    kind => format!(" ({kind})"),
+                };
                 write!(
                     f,
-                    "in the network of pod {pod}, {what} to {to} leave by {link} ({kind}), which does not lead to the node, so no rule of \
+                    "in the network of pod {pod}, {what} to {to} leave by {link}{kind}, which does not lead to the node, so no rule of \
                      the node translates them"
                 )
             }
@@ -218,7 +228,7 @@ impl fmt::Display for Obstacle {
                 f,
                 "pod {pod} of endpoint {at} has lost its address: no network of a pod on this node has it"
             ),
-            Self::HomeGone { address, node } => write!(
+            Self::HomeGone { address, node, .. } => write!(
                 f,
                 "no link of this machine has {address}, the address of its Node {node}, so what other nodes send to its pods does not \
                  reach it"
@@ -229,9 +239,9 @@ impl fmt::Display for Obstacle {
                  it",
                 address.addr
             ),
-            Self::DuplicateInside { at, pod } => write!(
+            Self::DuplicateInside { address, pod } => write!(
                 f,
-                "IPv6 found another pod or machine with the address of endpoint {at} (dadfailed), so pod {pod} does not use it"
+                "IPv6 found another pod or machine with {address}, the address of pod {pod} (dadfailed), so the pod does not use it"
             ),
             Self::NoGateway { gateway, bridge } => write!(
                 f,
@@ -290,6 +300,13 @@ impl fmt::Display for Obstacle {
             } => write!(
                 f,
                 "no routing policy rule of {family} looks up table main, so its routes are not used"
+            ),
+            Self::Wayless {
+                by: Wayless::Down(link),
+                ..
+            } => write!(
+                f,
+                "{link}, the link with an address of this Node, is down, so no route leads by it"
             ),
             Self::Wayless {
                 by: Wayless::NoAdvertisements(link),
@@ -408,6 +425,14 @@ impl fmt::Display for Obstacle {
                  FAILED): packets that take it are lost",
                 route.destination,
                 route.nexthops.len()
+            ),
+            Self::HiddenRoute {
+                route,
+                hidden,
+                node,
+            } => write!(
+                f,
+                "the route {route} hides {hidden}, which leads to the pods of node {node} by the address of that node"
             ),
             Self::Arp { link, by } => match by {
                 Arp::Off => write!(

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::trace::Entry;
 use crate::trace::region::Ranges;
 use crate::trace::sources::{self, Pods, Source};
-use crate::trace::{Entry, target};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{Port, Role};
@@ -21,10 +21,6 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) fn of(node: &NodeSnapshot<'_>, family: Family) -> Self {
-        let name = node.name().ok();
-        let nodes = node.nodes().ok();
-        let mut nodes = nodes.iter().flat_map(|nodes| nodes.iter());
-        let this = nodes.find(|of| Some(&of.metadata.name) == name.as_ref());
         let known = Pods::of(node, node.slices().map_or(&[], Vec::as_slice));
         let no_destination = match family {
             Family::V4 => IpAddr::from([0, 0, 0, 0]),
@@ -34,9 +30,7 @@ impl Sources {
             pods: Vec::new(),
             host: None,
             outside: None,
-            own: this
-                .and_then(|this| target::node_address(this, family))
-                .or_else(|| sources::uplink(node, family)),
+            own: sources::own_address(node, family),
         };
         let mut taken = Vec::new();
         for _ in 0..2 {
