@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &str, &str)] = &[
     ("kpx-node", "net", ""),
     ("kpx-node", "evidence", "net"),
     ("kpx-node", "action", "evidence net"),
-    ("kpx-node", "cluster", "evidence net"),
+    ("kpx-node", "cluster", "evidence net words"),
     ("kpx-node", "desired", "cluster evidence net"),
     ("kpx-node", "dns", "cluster"),
     ("kpx-node", "backend", "action cluster desired evidence net"),

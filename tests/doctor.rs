@@ -1,5 +1,6 @@
 //! The output of `kpx doctor` and `kpx explain`, for people and programs.
 
+mod absent;
 mod advice;
 mod backends;
 mod case;

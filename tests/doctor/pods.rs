@@ -113,6 +113,54 @@ async fn packets_that_leave_a_pod_past_the_node_are_lost() {
 }
 
 #[tokio::test]
+async fn a_pod_does_not_find_services_on_its_own_link() {
+    for (answers, fate) in [("0", "partly"), ("1", "works")] {
+        let dir = copy(HEALTHY);
+        in_edge(&dir, |text| {
+            let route = "{\"dst\":\"10.96.0.0/12\",\"dev\":\"eth0\",\"flags\":[]}";
+            text.replacen(
+                "[{\"dst\":\"default\"",
+                &format!("[{route},{{\"dst\":\"default\""),
+                1,
+            )
+        });
+        write(&dir, "node/sysctl.txt", |text| {
+            let text = crate::support::without(text, "proxy_arp");
+            format!(
+                "{text}net.ipv4.conf.all.proxy_arp = 0\nnet.ipv4.conf.cni0.proxy_arp = {answers}\n"
+            )
+        });
+        let words: &[&str] = match fate {
+            "partly" => &["on its own link eth0", "has no gateway"],
+            _ => &[],
+        };
+        says(&dir, "demo/web:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_stopped_packets_is_a_warning() {
+    for (count, severity) in [(36, "warning"), (0, "info")] {
+        let dir = copy(HEALTHY);
+        let rules = format!(
+            "[9:540] -A FORWARD -p tcp -m limit --limit 1/sec --limit-burst 3 -j ACCEPT\n[{count}:2160] -A FORWARD -p tcp -j DROP\n"
+        );
+        write(&dir, "node/iptables-save.txt", |text| {
+            text.replacen("[0:0] -A FORWARD ", &format!("{rules}[0:0] -A FORWARD "), 1)
+        });
+        let found = findings(&dir).await;
+        let own: Vec<_> = found.iter().filter(|of| of.0 == "IR16").collect();
+        assert_eq!(own.len(), 1, "{found:?}");
+        assert_eq!(own[0].1, severity, "{found:?}");
+        assert_eq!(
+            own[0].2.contains("36 packets so far"),
+            count > 0,
+            "{found:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_socket_that_is_bound_to_another_link_takes_nothing() {
     for (device, fate) in [("wg0", "partly"), ("eth0", "works")] {
         let dir = copy(HEALTHY);
@@ -129,6 +177,7 @@ async fn one_connection_exceeds_no_limit() {
         "-A FORWARD -p tcp -m hashlimit --hashlimit-above 100/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP\n",
         "-A FORWARD -p tcp -m connlimit --connlimit-above 50 --connlimit-mask 32 --connlimit-saddr -j REJECT --reject-with tcp-reset\n",
         "-A FORWARD -p tcp -m limit --limit 25/sec --limit-burst 100 -j ACCEPT\n-A FORWARD -p tcp -j DROP\n",
+        "-A FORWARD -p tcp -m conntrack --ctstate NEW -m tcpmss ! --mss 536:65535 -j DROP\n",
         "-A FORWARD -p tcp -m recent --rcheck --seconds 30 --hitcount 6 --name DEFAULT --mask 255.255.255.255 --rsource -j DROP\n",
     ] {
         let dir = copy(HEALTHY);
@@ -175,6 +224,8 @@ async fn fixes_open_no_more_than_the_fault() {
     });
     let words = ["policy of ip filter INPUT", "tcp dport 8080 accept"];
     says(&dir, "demo/edge:http", "partly", &words).await;
+    // A Local policy leads outsiders to this pod, and is not to blame.
+    says(&dir, "demo/edge-local:http", "partly", &words).await;
 
     // A list of bans stays.
     let dir = copy(HEALTHY);

@@ -285,7 +285,7 @@ fn printed(report: &Value, id: &str, before: &Findings) -> Vec<String> {
 }
 
 /// Makes and fixes each fault on `node`, and fails with every unexpected finding. `healthy` has the checks that are unknown, too:
-/// the recorded cluster has no pods but those of kube-proxy (AP06), and kube-proxy has no log (IB05, IS01).
+/// the recorded cluster has no pods but those of kube-proxy (AP06), and kube-proxy has no log (KP21, IS01).
 ///
 /// One run of the doctor covers the new fault and the one fixed before it, unless the same checks find both.
 fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {

@@ -77,8 +77,8 @@ async fn pods_that_do_not_run_are_named_where_a_service_has_no_endpoint() {
     );
     assert!(
         page.contains(
-            "pods of its namespace are not ready: web-7c9-a (CrashLoopBackOff, 7 restarts), web-7c9-b (ImagePullBackOff), web-7c9-c \
-             (Pending)"
+            "pods of its namespace are not ready: pod demo/web-7c9-a: it is waiting (CrashLoopBackOff) after 7 restarts; pod \
+             demo/web-7c9-b: it is waiting (ImagePullBackOff); pod demo/web-7c9-c: its phase is Pending"
         ),
         "{ran}"
     );

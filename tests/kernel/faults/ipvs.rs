@@ -7,7 +7,7 @@ use crate::kernel::trace::recording::Recording;
 
 /// What is true of the recorded cluster, of its configuration, of the mode, and of a kernel as it comes.
 const HEALTHY: &[&str] = &[
-    "AP01", "AP04", "AP06", "AP07", "DP01", "DP08", "IB05", "IS01", "KP09", "KP12", "KP21", "SY11",
+    "AP01", "AP04", "AP06", "AP07", "DP01", "DP08", "IS01", "KP09", "KP12", "KP21", "SY11",
 ];
 
 const FAULTS: &[Fault] = &[

@@ -14,7 +14,6 @@ use kpx_node::apply::StepError;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::pod::{self, Restarts};
 use kpx_node::evidence::Time;
-use kpx_node::words::number_of;
 
 /// First interval between two checks; it doubles up to the longest.
 const FIRST: Duration = Duration::from_millis(10);
@@ -85,7 +84,7 @@ async fn look(
         return absent(session, node, &pods).await;
     };
     let name = &pod.metadata.name;
-    let Some(trouble) = unready(pod) else {
+    let Some(trouble) = pod.unready().map(|of| of.to_string()) else {
         return Ok(PodState::Ready);
     };
     // A new pod's container has only ended because of its own failure.
@@ -157,38 +156,6 @@ async fn absent(session: &Session, node: &str, old: &[Pod]) -> Result<PodState, 
         Some(pod) => format!("its old pod {} still exists", pod.metadata.name),
         None => "its DaemonSet has not created a pod".to_owned(),
     }))
-}
-
-/// Returns the reason why `pod` is not ready.
-fn unready(pod: &Pod) -> Option<String> {
-    let status = &pod.status;
-    for container in &status.container_statuses {
-        let name = &container.name;
-        let times = match container.restart_count {
-            0 => String::new(),
-            count => format!(" after {}", number_of(count, "restart")),
-        };
-        if let Some(waiting) = &container.state.waiting {
-            let reason = waiting.reason.as_deref().unwrap_or("no reason given");
-            let message = waiting.message.as_deref().unwrap_or_default();
-            let colon = if message.is_empty() { "" } else { ": " };
-            return Some(format!(
-                "container {name} is waiting{times} ({reason}{colon}{message})"
-            ));
-        }
-        if let Some(ended) = &container.state.terminated {
-            return Some(format!(
-                "container {name} ended with exit status {}{times}",
-                ended.exit_code
-            ));
-        }
-    }
-    let ready = status.conditions.iter().find(|c| c.kind == "Ready");
-    match ready {
-        Some(ready) if ready.status == "True" && !status.container_statuses.is_empty() => None,
-        Some(ready) if !ready.message.is_empty() => Some(ready.message.clone()),
-        _ => Some(format!("its phase is {}", status.phase)),
-    }
 }
 
 /// Returns the last log line of `container` in pod `name` before its last restart or, without a restart, the last one

@@ -288,6 +288,11 @@ pub struct Walks<'w, 'n, 'r> {
 }
 
 impl<'w, 'n, 'r> Walks<'w, 'n, 'r> {
+    /// Returns the node.
+    pub(crate) const fn node(&self) -> &'n NodeSnapshot<'n> {
+        self.world.node
+    }
+
     /// Returns a walker of packets of `family`.
     pub fn new(world: &'w World<'n, 'r>, family: Family) -> Self {
         let walker = walk::Walker::recording(world, family);

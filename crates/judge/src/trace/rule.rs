@@ -1,5 +1,6 @@
 //! One rule of a node, by its place.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -143,6 +144,56 @@ impl Rule {
         found.map_or(known, |(name, _)| Maker::Other(name))
     }
 
+    /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain
+    /// for the policies of a pod.
+    pub fn is_of_policy(&self) -> bool {
+        // Calico's tables of nftables have the names of its chains behind that of a table.
+        let chain = self.chain.trim_start_matches("filter-");
+        let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
+        let unmatched = self.rule.contains("no policies passed");
+        self.blocks()
+            && (is_of(&["cali-tw-", "cali-fw-"]) && unmatched
+                || is_of(&[
+                    "cali-pi-",
+                    "cali-po-",
+                    "KUBE-POD-FW-",
+                    "KUBE-NWPLCY-",
+                    "WEAVE-NPC",
+                    "AZURE-NPM-",
+                ]))
+    }
+
+    /// Returns the NetworkPolicies, as `NAMESPACE/NAME`, that the comments of its chain, and of those that it leads to, name.
+    pub fn policies(&self, node: &NodeSnapshot<'_>) -> Vec<String> {
+        let rules = node.iptables(IptablesBackend::InUse, self.family);
+        let Some(table) = rules.ok().and_then(|rules| rules.table(&self.table)) else {
+            return Vec::new();
+        };
+        let comments = |chain: &str| {
+            let rules = table.chain(chain).into_iter().flat_map(|of| &of.rules);
+            let comments = rules.filter_map(|rule| rule.comment().map(str::to_owned));
+            comments.collect::<Vec<_>>()
+        };
+        let mut all = comments(&self.chain);
+        let jumps = table
+            .chain(&self.chain)
+            .into_iter()
+            .flat_map(|of| &of.rules);
+        for rule in jumps {
+            if let Some(Target::Jump(to) | Target::Goto(to)) = &rule.target {
+                all.extend(comments(to));
+            }
+        }
+        // Calico: "Policy NAMESPACE/knp.default.NAME egress".
+        let names = all.iter().filter_map(|comment| {
+            let policy = comment.strip_prefix("Policy ")?.split(' ').next()?;
+            let (namespace, name) = policy.split_once("/knp.default.")?;
+            Some(format!("{namespace}/{name}"))
+        });
+        let names: BTreeSet<String> = names.collect();
+        names.into_iter().collect()
+    }
+
     /// Returns whether it ends packets.
     fn blocks(&self) -> bool {
         let ends = ["DROP", "REJECT", "drop", "reject"];
@@ -184,16 +235,48 @@ impl Rule {
         self.blocks() && words.all(|word| known.contains(&word) || is_number(word))
     }
 
+    /// Returns whether it ends a list of those who may use a port: rules before it in its chain accept packets to the same ports from
+    /// some sources.
+    pub fn ends_list(&self, node: &NodeSnapshot<'_>) -> bool {
+        let own = ports(&self.rule);
+        // A live trace reads no more rules than it needs.
+        if self.subsystem != Subsystem::Iptables || !self.blocks() || own.is_empty() {
+            return false;
+        }
+        let rules = node.iptables(IptablesBackend::InUse, self.family).ok();
+        let table = rules.and_then(|rules| rules.table(&self.table));
+        let chain = table.and_then(|table| table.chain(&self.chain));
+        let mut before = chain
+            .into_iter()
+            .flat_map(|of| &of.rules)
+            .take(self.number.saturating_sub(1));
+        before.any(|rule| {
+            let lets = matches!(rule.target, Some(Target::Accept | Target::Return));
+            let text = rule.to_string();
+            lets && text.contains("-s ") && ports(&text) == own
+        })
+    }
+
     /// Returns whether packets to the node itself pass its chain.
     pub fn is_of_input(&self, node: &NodeSnapshot<'_>) -> bool {
+        self.is_of("INPUT", node)
+    }
+
+    /// Returns whether forwarded packets pass its chain.
+    pub fn is_of_forward(&self, node: &NodeSnapshot<'_>) -> bool {
+        self.is_of("FORWARD", node)
+    }
+
+    /// Returns whether its chain is that of the hook `name`, as iptables writes it.
+    fn is_of(&self, name: &str, node: &NodeSnapshot<'_>) -> bool {
         if !self.is_nft() {
-            return self.chain == "INPUT";
+            return self.chain == name;
         }
         let parts = self.table.split_once(' ');
         let table = parts.and_then(|(family, name)| node.nft().ok()?.table(family, name));
         let chain = table.and_then(|table| table.chain(&self.chain));
         let base = chain.and_then(|chain| chain.base.as_ref());
-        base.is_some_and(|base| base.hook == "input")
+        base.is_some_and(|base| base.hook.eq_ignore_ascii_case(name))
     }
 
     /// Returns whether packets of both families pass it: its table is of family inet.
@@ -220,8 +303,8 @@ impl Rule {
             format!("nft insert rule {table} {chain} {what} accept")
         } else {
             let what = match packets {
-                Accepted::FromPods => format!("-s {PODS}"),
-                Accepted::ToPods => format!("-d {PODS}"),
+                Accepted::FromPods => format!("-s {PODS}{}", ports(&self.rule)),
+                Accepted::ToPods => format!("-d {PODS}{}", ports(&self.rule)),
                 Accepted::To(at, proto) => {
                     format!("-d {} -p {proto} --dport {}", at.ip(), at.port())
                 }
@@ -258,15 +341,28 @@ impl Rule {
         }
     }
 
-    /// Returns the command that lists the set that it looks up, if it does.
-    pub fn listing_of_set(&self) -> Option<String> {
-        let mut words = self.rule.split_ascii_whitespace();
-        if self.is_nft() {
-            let name = words.find_map(|word| word.strip_prefix('@'))?;
-            return Some(format!("nft list set {} {name}", self.table));
+    /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
+    pub fn listing_of_set(&self) -> Option<(String, bool)> {
+        let words: Vec<&str> = self.rule.split_ascii_whitespace().collect();
+        let is_set = |word: &&str| {
+            if self.is_nft() {
+                word.starts_with('@')
+            } else {
+                *word == "--match-set"
+            }
+        };
+        let at = words.iter().position(is_set)?;
+        let before = at.checked_sub(1).map(|at| words[at]);
+        if !self.is_nft() {
+            let name = words.get(at + 1)?;
+            return Some((format!("ipset list {name}"), before == Some("!")));
         }
-        words.find(|word| *word == "--match-set")?;
-        Some(format!("ipset list {}", words.next()?))
+        let kind = match before {
+            Some("vmap" | "map") => "map",
+            _ => "set",
+        };
+        let listing = format!("nft list {kind} {} {}", self.table, &words[at][1..]);
+        Some((listing, before == Some("!=")))
     }
 
     /// Returns the command that deletes it.
@@ -301,6 +397,27 @@ impl fmt::Display for Rule {
             0 => f.write_str("policy"),
             number => write!(f, "rule {number}"),
         }
+    }
+}
+
+/// Returns the protocol and the destination ports that a rule of iptables asks for, as its options, each after a blank.
+fn ports(rule: &str) -> String {
+    let words: Vec<&str> = rule.split_ascii_whitespace().collect();
+    let asks = |option: &str, value: &str| match option {
+        "-p" | "--dport" | "--dports" => true,
+        "-m" => matches!(value, "tcp" | "udp" | "sctp" | "multiport"),
+        _ => false,
+    };
+    let pairs = words.windows(2).filter(|pair| asks(pair[0], pair[1]));
+    let mut text = String::new();
+    for word in pairs.flatten() {
+        text.push(' ');
+        text.push_str(word);
+    }
+    if text.contains("--dport") {
+        text
+    } else {
+        String::new()
     }
 }
 

@@ -445,6 +445,7 @@ impl Judge<'_> {
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
         // A pod that something tells apart stands for no other.
         let apart = self.all_single().iter().filter_map(|of| of.addr);
+        let apart = apart.chain(self.restricted().iter().copied());
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
         let is_known = |of: &Source| {
             let holder = of.addr.and_then(|addr| self.places.holder(addr));
@@ -473,7 +474,10 @@ impl Judge<'_> {
     /// Returns the first pod of the Service on this node as a client.
     fn itself(&self, target: Target<'_>) -> Option<Source> {
         let mut local = usable(target.port, target.family()).filter(|of| of.local == Some(true));
-        let endpoint = local.find(|of| self.places.own(of.addr.ip()).is_none())?;
+        let endpoint = local.find(|of| {
+            let addr = of.addr.ip();
+            self.places.own(addr).is_none() && !self.restricted().contains(&addr)
+        })?;
         let addr = endpoint.addr.ip();
         let name = match &endpoint.pod {
             Some(pod) => format!("a pod of the Service ({addr}, {pod})"),

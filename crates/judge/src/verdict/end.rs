@@ -42,7 +42,10 @@ impl Judge<'_> {
                         .or_else(|| self.stray(endpoint, outcome))
                         .or_else(|| self.undeclared(port, endpoint))
                         .or_else(|| self.unready(endpoint))
-                        .or_else(|| self.silent(endpoint)),
+                        .or_else(|| {
+                            let doubt = self.silent(endpoint)?;
+                            Some(self.unanswered(question, outcome).unwrap_or(doubt))
+                        }),
                     Some(state) => Some(Fault::NotReady { address: at, state }),
                     None => Some(self.without_objects(question)),
                 };

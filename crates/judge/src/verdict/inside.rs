@@ -129,6 +129,7 @@ impl Judge<'_> {
             .or_else(nowhere)
             .or_else(|| self.beside(&inside, flow, None))
             .or_else(|| self.strayed(&inside, flow.destination, false))
+            .or_else(|| self.gatewayless(&inside, flow.destination))
             .or_else(|| self.no_gateway(&inside, flow.destination))
             .or_else(unanswered)
             .or_else(stopped)
@@ -200,6 +201,40 @@ impl Judge<'_> {
             to,
             reply,
         })))
+    }
+
+    /// Returns the fault of packets to an address of a Service that the pod looks for on its own link, which leads to a bridge or a link of
+    /// the node: neither the node nor a machine there has it, and the node does not answer for others.
+    fn gatewayless(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
+        self.places.service(to)?;
+        let (next, link) = inside.next_hop(to)?;
+        let own = inside.own_link().filter(|own| own.name == link)?;
+        let far = self.far_end(own).filter(|of| of.kind == "veth")?;
+        if next != to
+            || !to.is_ipv4()
+            || self.places.own(to).is_some()
+            || own.flag("NOARP") == Some(true)
+        {
+            return None;
+        }
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let is_seen = node
+            .neighbour_table()
+            .is_ok_and(|table| table.on(to, &link).is_some_and(|of| of.mac.is_some()));
+        let sysctl = self.node.sysctl().ok()?;
+        let asked = far.master.as_ref().unwrap_or(&far.name);
+        let mut answers = ["all", asked]
+            .into_iter()
+            .map(|name| sysctl.get(&sysctl_of(name, "proxy_arp")));
+        let is_silent = answers.all(|of| of == Some("0"));
+        (is_silent && !is_seen).then(|| {
+            Fault::Obstacle(Box::new(Obstacle::Gatewayless {
+                pod: inside.address,
+                pid: inside.network.pid,
+                link,
+                to,
+            }))
+        })
     }
 
     /// Returns the fault of a pod whose bridge does not exist: its link is a port of none, and nothing has its gateway.
@@ -426,6 +461,7 @@ impl Judge<'_> {
             || inside.unanswered(to).is_some()
             || self.silent_gateway(&inside, to).is_some()
             || self.strayed(&inside, to, false).is_some()
+            || self.gatewayless(&inside, to).is_some()
             || self.is_beside(&inside)
             || self.unknown_gateway(&inside, to).is_some()
     }
@@ -466,6 +502,15 @@ impl Judge<'_> {
     pub(super) fn knows_sockets_of(&self, address: IpAddr) -> bool {
         let network = self.network_of(address).ok().flatten();
         network.is_some_and(|of| NodeSnapshot::new(&of.evidence).sockets().is_ok())
+    }
+
+    /// Returns whether a program in the network of the pod with `address` listens on a TCP port; `None` if unknown.
+    pub fn listens_inside(&self, address: IpAddr, port: u16) -> Option<bool> {
+        let network = self.network_of(address).ok().flatten()?;
+        let node = NodeSnapshot::new(&network.evidence);
+        let sockets = node.sockets().ok()?;
+        let mut taking = sockets.taking(Proto::Tcp, address, port);
+        Some(taking.next().is_some())
     }
 
     /// Returns the network of the pod with `address`.

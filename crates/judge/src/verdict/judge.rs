@@ -53,6 +53,8 @@ pub struct Judge<'n> {
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
+    /// Pods that NetworkPolicies restrict.
+    pub(super) restricted: OnceCell<Vec<IpAddr>>,
     /// The virtual servers that bind clients to a real server.
     binding: OnceCell<Vec<&'n VirtualServer>>,
     /// Addresses to which clients on the node have no port left.
@@ -92,6 +94,7 @@ impl<'n> Judge<'n> {
             peers: OnceCell::new(),
             insides: Insides::default(),
             single: OnceCell::new(),
+            restricted: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),
             likely: Default::default(),

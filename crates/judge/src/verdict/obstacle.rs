@@ -12,6 +12,7 @@ use super::place::Home;
 use crate::trace::{Accepted, Hop, Rule, why};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::agents::Agent;
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
@@ -120,6 +121,17 @@ pub enum Obstacle {
         to: IpAddr,
         /// Whether they are replies.
         reply: bool,
+    },
+    /// A pod looks for an address of a Service on its own link, where no machine has it: its route has no gateway.
+    Gatewayless {
+        /// The pod's address.
+        pod: IpAddr,
+        /// A process in it.
+        pid: u32,
+        /// The link in the pod.
+        link: String,
+        /// The Service's address.
+        to: IpAddr,
     },
     /// The link of a pod is on a link of the node, whose rules its packets do not pass.
     Beside {
@@ -501,11 +513,15 @@ pub struct By {
     pub rule: Rule,
     /// Who made it.
     pub maker: Maker,
+    /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
+    pub agent: Option<Agent>,
+    /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
+    pub policies: Option<Vec<String>>,
     /// The command that removes it; of a policy, the one that makes it accept.
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
-    /// Whether it ends all packets that reach it.
+    /// Whether it ends all packets that reach it, or all to a port: rules before it accept some.
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
@@ -539,16 +555,35 @@ impl Pass {
     }
 }
 
+/// Returns how to accept the packets of pods before `rule`: in a chain of forwarded packets, those to them, too.
+fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
+    let packets = if rule.is_of_forward(node) {
+        &[Accepted::FromPods, Accepted::ToPods][..]
+    } else {
+        &[Accepted::FromPods]
+    };
+    let all = packets.iter();
+    all.map(|of| Pass::new(rule, family, *of, node)).collect()
+}
+
+/// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies.
+pub(super) fn is_of_policy(rule: &Rule, maker: Maker, node: &NodeSnapshot<'_>) -> bool {
+    rule.is_of_policy() && node.agent_of(maker) != Some(Agent::Gone)
+}
+
 impl By {
     /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
+        let maker = rule.maker(node, maker);
         Self {
+            agent: node.agent_of(maker),
+            policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),
             undo: rule.undo(node),
             listing: rule.listing(node),
-            closes: rule.is_last(),
+            closes: rule.is_last() || rule.ends_list(node),
             is_of_input: rule.is_of_input(node),
-            passes: vec![Pass::new(&rule, rule.family, Accepted::FromPods, node)],
-            maker: rule.maker(node, maker),
+            passes: passes(&rule, rule.family, node),
+            maker,
             rule,
         }
     }
@@ -562,8 +597,9 @@ impl By {
     ) -> Self {
         if self.rule.covers_both() {
             let families = families.into_iter();
-            let pass = |family| Pass::new(&self.rule, family, Accepted::FromPods, node);
-            self.passes = families.map(pass).collect();
+            self.passes = families
+                .flat_map(|family| passes(&self.rule, family, node))
+                .collect();
         }
         self
     }
@@ -613,6 +649,7 @@ impl Obstacle {
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::Strayed { reply: false, .. }
+            | Self::Gatewayless { .. }
             | Self::Beside { reply: false, .. }
             | Self::ProxyArp { .. }
             | Self::NoGateway { .. }
@@ -701,6 +738,7 @@ impl Obstacle {
             | Self::KeptByRoute { .. }
             | Self::NoBridge { .. }
             | Self::Strayed { .. }
+            | Self::Gatewayless { .. }
             | Self::Beside { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }

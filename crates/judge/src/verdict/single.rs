@@ -10,11 +10,15 @@ use foldhash::HashMap;
 use super::cell::Target;
 use super::judge::Judge;
 use super::ttl::FEW_HOPS;
+use crate::trace::region::Asked;
+use crate::trace::route::{Decision, Lookup};
 use crate::trace::sources::{Pods, Source};
 use kpx_node::backend::iptables::model::{Match, Target as Goal};
 use kpx_node::backend::nftables::expect::TABLE as OWN_TABLE;
 use kpx_node::backend::nftables::model::{Expr, Statement};
+use kpx_node::backend::software::maker_of_chain;
 use kpx_node::net::{Cidr, Family};
+use kpx_node::node::agents::Agent;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
 /// The most of them that are judged for one address.
@@ -69,6 +73,7 @@ impl Judge<'_> {
                     || self.is_cut_off(addr)
                     || self.is_set_by_hand(addr)
                     || self.has_rules_inside(addr)
+                    || self.is_under_policy(addr, false)
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
                     || self.has_restricted_port(addr)
@@ -80,6 +85,50 @@ impl Judge<'_> {
             })
         });
         pods
+    }
+
+    /// Returns the addresses of this node's pods that NetworkPolicies restrict: they stand for no others, and what they may not do is
+    /// meant.
+    pub(super) fn restricted(&self) -> &[IpAddr] {
+        self.restricted.get_or_init(|| {
+            let pods = Pods::of(self.node, &[]).running_here().into_iter();
+            let all = pods.filter_map(|pod| pod.addr);
+            all.filter(|addr| self.is_under_policy(*addr, true))
+                .collect()
+        })
+    }
+
+    /// Returns whether the packets of the pod with `addr` pass a chain that lets only those out which a NetworkPolicy allows: one `in_force`,
+    /// or one that a network plugin has left behind.
+    fn is_under_policy(&self, addr: IpAddr, in_force: bool) -> bool {
+        let lookup = Lookup::to(Asked::new(addr, None));
+        let link = match self.router.decide(lookup) {
+            Decision::Out { device, .. } => device,
+            _ => None,
+        };
+        let family = Family::of(addr);
+        let Ok(saved) = self.node.saved(IptablesBackend::InUse, family) else {
+            return false;
+        };
+        let is_its = |of: &Match<'_>| match of {
+            Match::In(of) => !of.inverted && Some(&*of.value) == link.as_deref(),
+            Match::Source(of) => !of.inverted && of.value == Cidr::host(addr),
+            _ => false,
+        };
+        let is_open = |chain: &str| is_foreign(chain) || chain.starts_with("KUBE-ROUTER-");
+        let rules = saved.chains(is_open).flat_map(|chain| &chain.rules);
+        let mut chains = rules.filter_map(|rule| match &rule.target {
+            Some(Goal::Jump(to) | Goal::Goto(to)) if rule.matches.iter().any(is_its) => Some(to),
+            _ => None,
+        });
+        chains.any(|name| {
+            let chain = saved.chains(|of| of == &**name);
+            let mut own = chain.flat_map(|chain| &chain.rules);
+            let is_policy = name.starts_with("KUBE-POD-FW-")
+                || own.any(|rule| rule.to_string().contains("no policies passed"));
+            let agent = self.node.agent_of(maker_of_chain("filter", name));
+            is_policy && in_force == (agent != Some(Agent::Gone))
+        })
     }
 }
 
@@ -112,6 +161,17 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                             }
                             Match::Destination(range) => {
                                 add(&range.value, format!("{} to {does}", chain.name));
+                            }
+                            // A ban.
+                            Match::Set { name, .. }
+                                if matches!(
+                                    rule.target,
+                                    Some(Goal::Drop | Goal::Reject { .. })
+                                ) =>
+                            {
+                                for range in members(node, &name.value) {
+                                    add(&range, format!("{} set {}", chain.name, name.value));
+                                }
                             }
                             _ => {}
                         }
@@ -163,6 +223,15 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
         }
     }
     signs
+}
+
+/// Returns the members of the IP set called `name`, as far as they begin with an address.
+fn members<'n>(node: &'n NodeSnapshot<'_>, name: &str) -> impl Iterator<Item = Cidr> + 'n {
+    let sets = node.ipset().ok();
+    let mut sets = sets.into_iter().flat_map(|sets| &sets.sets);
+    let set = sets.find(|of| of.name == name);
+    let members = set.into_iter().flat_map(|set| &set.members);
+    members.filter_map(|of| of.element.split(',').next()?.parse().ok())
 }
 
 fn is_foreign(chain: &str) -> bool {

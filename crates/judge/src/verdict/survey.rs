@@ -12,10 +12,11 @@ use serde::Serialize;
 use super::across::{Across, Onward};
 use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::judge::Judge;
+use super::obstacle::is_of_policy;
 use super::{Barrier, Fate, Fault};
 use crate::trace::mismatch::usable;
-use crate::trace::why::{Refusal, refusal};
-use crate::trace::{Walks, World};
+use crate::trace::why::{Refusal, maker, refusal};
+use crate::trace::{Rule, Walks, World};
 use kpx_node::cluster::Service;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -91,7 +92,7 @@ impl Surveyed {
             Standing::Fails
         } else if self.cells.is_empty() || any(&|cell| cell.fate == Fate::Unknown) {
             Standing::Unknown
-        } else if any(&|cell| cell.by_design) {
+        } else if any(&|cell| cell.by_design && cell.client != Client::Single) {
             Standing::Restricted
         } else {
             Standing::Works
@@ -191,7 +192,7 @@ fn one(
 }
 
 fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell: &Cell) -> Brief {
-    let by_design = cell.fate().fails() && is_by_design(service, port, cell);
+    let by_design = cell.fate().fails() && is_by_design(service, port, cell, walks.node());
     Brief {
         client: cell.client,
         kind: cell.kind,
@@ -209,8 +210,13 @@ fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell
 }
 
 /// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source
-/// ranges, or a Local policy.
-fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
+/// ranges, or a Local policy; or NetworkPolicies.
+fn is_by_design(
+    service: Option<&Service>,
+    port: &Port,
+    cell: &Cell,
+    node: &NodeSnapshot<'_>,
+) -> bool {
     let Some(spec) = service.map(|service| &service.spec) else {
         return false;
     };
@@ -236,10 +242,13 @@ fn is_by_design(service: Option<&Service>, port: &Port, cell: &Cell) -> bool {
         Some(Fault::Stopped { hop, .. }) => match refusal(outcome, &outcome.hops[*hop]) {
             Some(Refusal::SourceRanges) => true,
             Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => is_local && !is_here,
-            _ => false,
+            _ => {
+                let hop = &outcome.hops[*hop];
+                is_of_policy(&Rule::of(hop, family), maker(hop), node)
+            }
         },
         Some(Fault::There { .. }) => match &way.onward {
-            Some(Onward::Far(far)) => is_by_design(service, port, &far.cell),
+            Some(Onward::Far(far)) => is_by_design(service, port, &far.cell, node),
             _ => false,
         },
         // Mode ipvs sends such packets on; and traffic from pods bypasses the policy.
@@ -384,8 +393,8 @@ impl Tally {
         if !self.restricted.is_empty() {
             parts.push(verb(
                 self.restricted.len(),
-                "is restricted by its own settings",
-                "are restricted by their own settings",
+                "is restricted by design",
+                "are restricted by design",
             ));
         }
         parts

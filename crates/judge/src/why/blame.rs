@@ -172,6 +172,13 @@ impl Look<'_> {
 
     /// Returns the cause of connections to `port` that no known repair helps.
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
+        let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
+        let faults = cell.verdict.faults();
+        if faults.first().is_some_and(|of| is_unserved(of))
+            && let Some(idle) = self.idle(Family::of(cell.flow.destination))
+        {
+            return Cause::Idle(idle);
+        }
         let dead = |fault: &&Fault| match fault {
             Fault::NoPod { address } => {
                 let (slice, writer) = self.slice_with(service, *address)?;
@@ -209,7 +216,6 @@ impl Look<'_> {
             }
             _ => None,
         };
-        let faults = cell.verdict.faults();
         let first = faults.first().and_then(dead);
         first.unwrap_or_else(|| unexplained(cell))
     }
@@ -529,6 +535,7 @@ impl Look<'_> {
             services: self.services,
             slices: self.slices,
             pods: self.node.pods().ok().map(Vec::as_slice),
+            listens: &|address, port| self.judge.listens_inside(address, port),
         };
         let (lack, since) = lack(service, &port.name.port, target, family, objects);
         let in_part = self.node.evidence().part(Item::Services).is_some();
@@ -539,6 +546,7 @@ impl Look<'_> {
             Lack::NoPods {
                 selector,
                 compared: Compared::All,
+                but_for: None,
             } if self.are_states_unread(service) => Lack::StatesUnread {
                 selector,
                 unready: unready(),
@@ -566,8 +574,10 @@ impl Look<'_> {
 
     fn rules(&self, changes: &[&Change], family: Family) -> Option<Cause> {
         let first = changes.first()?;
+        // That of both families is the time of the answer as long as kube-proxy is healthy.
         let health = self.node.health().ok();
-        let synced = health.and_then(|health| health.last_updated.as_deref()?.parse().ok());
+        let own = health.and_then(|health| health.status.get(&family.to_string()));
+        let synced = own.and_then(|own| own.last_updated.as_deref()?.parse().ok());
         Some(Cause::Rules {
             difference: mismatch::in_words(first),
             object: (first.object.to_string(), first.kind()),

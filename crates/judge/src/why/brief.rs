@@ -61,9 +61,10 @@ impl Cause {
             Self::NoEndpoints { lack, .. } => match lack {
                 Lack::OtherFamily { .. } => "no pod has an address of the family",
                 Lack::NoPods { .. } => "no pod matches the selector",
+                Lack::NotStarted { .. } => "its pods have not started",
                 Lack::NoSlice { .. } => "no EndpointSlice",
                 Lack::Unlisted { .. } => "the EndpointSlice is empty",
-                Lack::Headless { .. } => "the EndpointSlice is one of a headless Service",
+                Lack::Labelled { .. } => "a label keeps kube-proxy from the EndpointSlice",
                 Lack::SelectorUnread { .. } => "no endpoint",
                 Lack::StatesUnread { .. } => "no ready endpoint",
                 Lack::NoSelector => "no selector and no EndpointSlice",

@@ -245,7 +245,7 @@ impl Look<'_> {
         let mut edits = Vec::new();
         if self.lacks_endpoints(port, family) {
             edits.push(Edit::Endpoint);
-        } else if is_local(service, cell.kind) {
+        } else if is_local(service, cell.kind) && faults.iter().any(|of| may_be_of_policy(of)) {
             edits.push(Edit::Policies);
         }
         let is_balancer = matches!(
@@ -543,4 +543,9 @@ fn tracked(cell: &Cell, faults: &[&Fault]) -> Option<Candidate> {
         }),
         _ => None,
     })
+}
+
+/// Returns whether a Local policy may cause the fault: what stops the packets at their end on this node is there with any policy.
+const fn may_be_of_policy(fault: &Fault) -> bool {
+    !matches!(fault, Fault::Obstacle(_))
 }

@@ -504,13 +504,14 @@ impl Cause {
         }
     }
 
-    /// Returns whether the Service's own settings ask for it.
+    /// Returns whether the Service's own settings, or NetworkPolicies, ask for it.
     pub const fn is_by_design(&self) -> bool {
         match self {
             Self::SourceRanges { .. }
             | Self::OnLoopback { .. }
             | Self::OtherFamily { role: None, .. } => true,
             Self::NoLocalEndpoints { unnamed, .. } => unnamed.is_empty(),
+            Self::ForeignRule { by, .. } => by.policies.is_some(),
             _ => false,
         }
     }
@@ -532,6 +533,11 @@ impl Cause {
             Self::ForeignRule { software, .. } => {
                 Some(software.as_deref().unwrap_or("unknown, but not kube-proxy"))
             }
+            // What kube-proxy does not write is not its own.
+            Self::Rules {
+                object: (_, ChangeKind::Extra),
+                ..
+            } => None,
             Self::Rules { .. }
             | Self::Idle(_)
             | Self::Leftover { .. }

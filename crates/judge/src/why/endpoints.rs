@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::check::Writer;
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
-    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, makes_none,
+    Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, Unready,
+    makes_none,
 };
 use kpx_node::evidence::Time;
 use kpx_node::net::Family;
 use kpx_node::owner::{EndpointState, Port};
-use kpx_node::words::number_of;
 
 /// Why a Service port has no usable endpoint.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -31,6 +31,14 @@ pub enum Lack {
         selector: String,
         /// What was compared with it.
         compared: Compared,
+        /// A label of the selector without which it matches ready pods of this node.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        but_for: Option<ButFor>,
+    },
+    /// The pods of this node that match the selector have not started, or have ended.
+    NotStarted {
+        /// The pods, and why each has no address.
+        pods: Vec<Waits>,
     },
     /// Pods match the selector, but have no address of the family.
     OtherFamily {
@@ -56,29 +64,34 @@ pub enum Lack {
         /// The slices, as far as their names are shown.
         slices: Vec<String>,
     },
-    /// Every slice has the label of headless Services, so kube-proxy does not read it.
-    Headless {
+    /// Every slice has a label for which kube-proxy does not read it.
+    Labelled {
         /// The slices.
         slices: Vec<String>,
+        /// The label's key.
+        label: &'static str,
     },
     /// The Service has no selector, and nothing else created endpoints.
     NoSelector,
     /// The endpoints are none, and the selector is not shown: of a table.
     SelectorUnread {
-        /// Pods of the namespace that are not ready, with what they wait for.
-        unready: Vec<String>,
+        /// Pods of the namespace that take no connections.
+        unready: Vec<Waits>,
     },
     /// No endpoint is shown, in a form that does not show those that are not ready.
     StatesUnread {
         /// The selector, as `kubectl -l` takes it.
         selector: String,
-        /// Pods of the namespace that are not ready, with what they wait for.
-        unready: Vec<String>,
+        /// Pods of the namespace that take no connections.
+        unready: Vec<Waits>,
     },
     /// The endpoints exist, but none is ready.
     NotReady {
         /// Pods or addresses.
         endpoints: Vec<String>,
+        /// Why the pods of this node are not.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<Waits>,
     },
     /// All endpoints are terminating.
     Terminating {
@@ -103,6 +116,84 @@ pub enum Lack {
     },
 }
 
+/// A pod that takes no connections.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Waits {
+    /// The pod, as `NAMESPACE/NAME`.
+    pub pod: String,
+    /// Why it takes none.
+    pub reason: String,
+    /// The container that ended, whose log says more.
+    #[serde(skip)]
+    pub crashed: Option<String>,
+}
+
+impl Waits {
+    /// Returns why `pod` takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
+    /// with an address listens on a port.
+    fn of(pod: &Pod, listens: &dyn Fn(IpAddr, u16) -> Option<bool>) -> Option<Self> {
+        let why = pod.unready()?;
+        let address = pod.status.pod_ip.as_deref().and_then(|of| of.parse().ok());
+        let silent = match why {
+            Unready::Probe {
+                port: Some(port), ..
+            } => address.and_then(|address| listens(address, port)) == Some(false),
+            _ => false,
+        };
+        let silent = if silent {
+            ", and nothing in the pod listens there"
+        } else {
+            ""
+        };
+        Some(Self {
+            pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
+            reason: format!("{why}{silent}"),
+            crashed: match why {
+                Unready::Container { name, restarts, .. } if restarts > 0 => Some(name),
+                _ => None,
+            },
+        })
+    }
+}
+
+/// A label of a selector that pods lack.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct ButFor {
+    /// The label, as `KEY=VALUE`.
+    pub label: String,
+    /// A pod that matches otherwise, as `NAMESPACE/NAME`.
+    pub pod: String,
+    /// Its value of that key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub has: Option<String>,
+}
+
+impl ButFor {
+    /// Returns the label of `service`'s selector without which it matches a ready pod of `pods`.
+    fn of(service: &Service, labels: &Labels, pods: &[Pod]) -> Option<Self> {
+        let ready = pods
+            .iter()
+            .filter(|of| of.is_ready() && of.metadata.namespace == service.metadata.namespace);
+        labels
+            .iter()
+            .filter(|_| labels.len() > 1)
+            .find_map(|(key, value)| {
+                let matches = |pod: &&Pod| {
+                    let mut others = labels.iter().filter(|(other, _)| *other != key);
+                    others.all(|(key, value)| pod.metadata.labels.get(key) == Some(value))
+                };
+                let pod = ready.clone().find(matches)?;
+                Some(Self {
+                    label: format!("{key}={value}"),
+                    pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
+                    has: pod.metadata.labels.get(key).cloned(),
+                })
+            })
+    }
+}
+
 /// What a selector was compared with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
@@ -125,6 +216,8 @@ pub(super) struct Objects<'s> {
     pub(super) slices: &'s [EndpointSlice],
     /// The pods of this node; `None` if they were not read.
     pub(super) pods: Option<&'s [Pod]>,
+    /// Whether a program in the network of the pod with an address listens on a port; `None` if unknown.
+    pub(super) listens: &'s dyn Fn(IpAddr, u16) -> Option<bool>,
 }
 
 /// An endpoint of a Service port.
@@ -170,9 +263,9 @@ pub(super) fn slices_of<'s>(
         .filter(move |slice| slice.service() == Some((namespace, name)))
 }
 
-/// Returns whether kube-proxy reads `slice` of `service`: those of headless Services, which it does not serve, have a label.
+/// Returns whether kube-proxy would read `slice` of `service`, if it served that: a label keeps it from others.
 pub(super) fn is_read(service: &Service, slice: &EndpointSlice) -> bool {
-    service.spec.cluster_ip == "None" || !slice.is_headless()
+    service.spec.cluster_ip == "None" || slice.unread_for().is_none()
 }
 
 /// The port of an endpoint that is only assumed.
@@ -221,10 +314,11 @@ pub(super) fn lack(
     let pods = objects.pods.unwrap_or_default();
     let edited = last_change(service, family, slices);
     let ours: Vec<&EndpointSlice> = of_family(service, family, slices).collect();
-    if !ours.is_empty() && !ours.iter().any(|slice| is_read(service, slice)) {
+    let label = ours.first().and_then(|slice| slice.unread_for());
+    if let Some(label) = label.filter(|_| !ours.iter().any(|slice| is_read(service, slice))) {
         let slices = ours.iter().map(|slice| slice.metadata.name.clone());
         let slices = slices.collect();
-        return (Lack::Headless { slices }, edited);
+        return (Lack::Labelled { slices, label }, edited);
     }
     let all: Vec<&Endpoint> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
     if all.is_empty() {
@@ -253,7 +347,11 @@ pub(super) fn lack(
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {
-        Lack::NotReady { endpoints }
+        let pods = all.iter().filter_map(|of| pod_of(of, pods));
+        let pods = pods
+            .filter_map(|of| Waits::of(of, objects.listens))
+            .collect();
+        Lack::NotReady { endpoints, pods }
     };
     (lack, since.or(edited))
 }
@@ -281,6 +379,14 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
         let pods = other.shown();
         return Lack::OtherFamily { pods, family };
     }
+    let all = objects.pods.unwrap_or_default();
+    let selected = all.iter().filter(|pod| service.selects(pod));
+    let pods: Vec<Waits> = selected
+        .filter_map(|of| Waits::of(of, objects.listens))
+        .collect();
+    if !pods.is_empty() {
+        return Lack::NotStarted { pods };
+    }
     let words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
     Lack::NoPods {
         selector: words.join(","),
@@ -289,33 +395,17 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
             ([], Some(_)) => Compared::Here,
             ([], None) => Compared::Nothing,
         },
+        but_for: ButFor::of(service, labels, all),
     }
 }
 
-/// Returns the pods of `namespace` that are not ready, with what they wait for: which of them a selector matches is not known.
-pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<String> {
-    let here = pods.iter().filter(|pod| {
-        let mut conditions = pod.status.conditions.iter();
-        pod.metadata.namespace == namespace
-            && conditions.any(|of| of.kind == "Ready" && of.status != "True")
-    });
-    let named = here.filter_map(|pod| {
-        let mut containers = pod.status.container_statuses.iter();
-        let waiting = containers.find_map(|of| {
-            Some((
-                of.state.waiting.as_ref()?.reason.as_deref()?,
-                of.restart_count,
-            ))
-        });
-        let state = match waiting {
-            Some((reason, 0)) => reason.to_owned(),
-            Some((reason, count)) => format!("{reason}, {}", number_of(count, "restart")),
-            None if pod.status.phase == "Pending" => "Pending".to_owned(),
-            None => return None,
-        };
-        Some(format!("{} ({state})", pod.metadata.name))
-    });
-    named.collect()
+/// Returns the pods of `namespace` that take no connections: which of them a selector matches is not known.
+pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
+    let here = pods
+        .iter()
+        .filter(|pod| pod.metadata.namespace == namespace);
+    here.filter_map(|pod| Waits::of(pod, &|_, _| None))
+        .collect()
 }
 
 /// Returns the names of `slices` that are shown.
@@ -435,6 +525,7 @@ mod tests {
             services: &[],
             slices,
             pods: Some(&[]),
+            listens: &|_, _| None,
         }
     }
 

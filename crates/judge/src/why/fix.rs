@@ -2,7 +2,7 @@
 
 use super::balancer::TARGET_ATTRIBUTES;
 use super::cause::{At, Cause, PROXY_NAME};
-use super::endpoints::Lack;
+use super::endpoints::{Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
     route_fix, rule_fix,
@@ -162,9 +162,8 @@ impl Cause {
                 format!("nft add table {table}"),
             ),
             Self::BypassedReply { key, .. } => on_node(
-                "Let bridged packets pass the rules, also in /etc/sysctl.d; the module br_netfilter must be loaded (`modprobe \
-                 br_netfilter`).",
-                format!("sysctl -w {key}=1"),
+                "Let bridged packets pass the rules; make both last in /etc/modules-load.d and /etc/sysctl.d.",
+                format!("modprobe br_netfilter; sysctl -w {key}=1"),
             ),
             Self::NotMasqueraded { .. } => with(
                 "Set clusterCIDR to the range of the pods in kube-proxy's configuration, then restart kube-proxy. Until then, a \
@@ -256,6 +255,14 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
              that --controllers does not exclude endpointslice.",
             "kubectl -n kube-system get lease kube-controller-manager -o yaml".to_owned(),
         ),
+        Lack::NotStarted { pods: all } => return start_fix(all, namespace),
+        Lack::NotReady { pods: all, .. } if !all.is_empty() => return start_fix(all, namespace),
+        Lack::NoPods {
+            but_for: Some(_), ..
+        } => {
+            let text = "Correct the selector, or give the pods the label in their template.";
+            return edit(text, service);
+        }
         Lack::NoPods { selector, .. } => (
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
@@ -266,10 +273,10 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
                  Service with the family that they have (ipFamilies)."
             ));
         }
-        Lack::Headless { slices } => (
+        Lack::Labelled { slices, label } => (
             "Remove the label from the EndpointSlice, and from what writes it.",
             pods(&format!(
-                "label endpointslice {} service.kubernetes.io/headless-",
+                "label endpointslice {} {label}-",
                 slices.join(" ")
             )),
         ),
@@ -285,7 +292,7 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";
             return edit(text, service);
         }
-        Lack::NotReady { endpoints } | Lack::Terminating { endpoints } => {
+        Lack::NotReady { endpoints, .. } | Lack::Terminating { endpoints } => {
             let first = endpoints.first().and_then(|of| of.split_once('/'));
             let command = match first {
                 Some((_, pod)) => pods(&format!("describe pod {pod}")),
@@ -313,4 +320,30 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
         }
     };
     Fix::kubectl(text, command)
+}
+
+/// Returns how to see why pods do not start, or are not ready.
+fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
+    let crashed = pods.iter().find_map(|of| Some((of, of.crashed.as_ref()?)));
+    let name = |of: &Waits| {
+        of.pod
+            .split_once('/')
+            .map_or(of.pod.clone(), |(_, name)| name.to_owned())
+    };
+    match (crashed, pods.first()) {
+        (Some((of, container)), _) => Fix::kubectl(
+            "Look at the log of the container that ended, and fix what ends it.",
+            format!(
+                "kubectl -n {namespace} logs {} -c {container} --previous",
+                name(of)
+            ),
+        ),
+        (None, first) => Fix::kubectl(
+            "The events of the pod say what it waits for.",
+            format!(
+                "kubectl -n {namespace} describe pod {}",
+                first.map(name).unwrap_or_default()
+            ),
+        ),
+    }
 }

@@ -58,6 +58,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }
         | Obstacle::Strayed { pod, .. }
+        | Obstacle::Gatewayless { pod, .. }
         | Obstacle::Link {
             inside: Some((pod, _)),
             ..

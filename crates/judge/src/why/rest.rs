@@ -9,7 +9,7 @@ use crate::check::{
     Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
     idle_proxy, some_services,
 };
-use crate::trace::Rule;
+use crate::trace::{Rule, Subsystem};
 use crate::verdict::{Brief, Standing, client_names};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -31,12 +31,11 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         Outcome::Fail(findings) => findings.as_slice(),
         _ => &[],
     });
-    let errors: Vec<&Finding> = findings
-        .filter(|of| of.severity == Severity::Error)
-        .collect();
+    let findings: Vec<&Finding> = findings.collect();
     let mut open = failing(facts, said)?;
     open.retain(|service| {
-        let mut named = errors.iter().flat_map(|of| &of.services);
+        let errors = findings.iter().filter(|of| of.severity == Severity::Error);
+        let mut named = errors.flat_map(|of| &of.services);
         !named.any(|of| of.is_same_service(service))
     });
     if open.is_empty() {
@@ -61,7 +60,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         for broken in causes {
             // The checks of drift name the rules that differ.
             let is_drift = matches!(broken.cause, Cause::Rules { .. });
-            if (is_alone || !is_drift) && !is_said(&broken, &errors) {
+            if (is_alone || !is_drift) && !is_said(&broken, &findings) {
                 Found::add(&mut found, service, broken);
             }
         }
@@ -98,9 +97,9 @@ fn gap_of(unanswered: Unanswered) -> Gap {
     }
 }
 
-/// Returns whether one of `errors` says what `broken` is: it names the same object, offers the same fix, or says more than that no repair
-/// is found.
-fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
+/// Returns whether one of `findings` says what `broken` is: it names the same object, offers the same fix, or is an error that says more
+/// than that no repair is found.
+fn is_said(broken: &Broken, findings: &[&Finding]) -> bool {
     let about = broken.cause.about();
     let advice = |fix: &Option<Fix>| fix.as_ref().and_then(|fix| fix.advice.clone());
     let own = advice(&broken.fix);
@@ -112,14 +111,15 @@ fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
             }
             (one, other) => Some(one) == other.as_ref(),
         };
-        let is_vague = is_unexplained(broken) && of.services.is_empty();
+        let is_error = of.severity == Severity::Error;
+        let is_vague = is_unexplained(broken) && of.services.is_empty() && is_error;
         is_about || is_vague || own.is_some() && advice(&of.fix) == own
     };
     let by_proxy = matches!(
         broken.cause,
         Cause::Idle(_) | Cause::Rules { proxy: Some(_), .. }
     );
-    by_proxy || errors.iter().any(|of| says(of))
+    by_proxy || findings.iter().any(|of| says(of))
 }
 
 impl Found {
@@ -164,8 +164,16 @@ fn rule_of(cause: &Cause) -> Option<&Rule> {
 }
 
 /// Returns where a rule is.
-fn place(rule: &Rule) -> (&str, &str, usize) {
-    (&rule.table, &rule.chain, rule.number)
+fn place(rule: &Rule) -> (Family, Subsystem, &str, &str, usize) {
+    let Rule {
+        family,
+        subsystem,
+        table,
+        chain,
+        number,
+        ..
+    } = rule;
+    (*family, *subsystem, table, chain, *number)
 }
 
 const fn is_unexplained(of: &Broken) -> bool {

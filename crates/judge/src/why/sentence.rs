@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::cause::{At, Cause, Idle, PROXY_NAME, is_before_nat};
-use super::endpoints::{Compared, Lack};
+use super::endpoints::{Compared, Lack, Waits};
 use crate::check::Writer;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Which, client_names};
@@ -463,8 +463,27 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             "{subject} has no {family} endpoints{since}: its pods ({}) have no {family} address",
             listed(pods)
         ),
-        Lack::NoPods { selector, compared } => {
-            let no_pod = format!("no pod in namespace {namespace} matches its selector {selector}");
+        Lack::NotStarted { pods } => format!(
+            "{subject} has no {of_family}endpoints{since}: pods match its selector, but none takes connections; {}",
+            waits(pods)
+        ),
+        Lack::NoPods {
+            selector,
+            compared,
+            but_for,
+        } => {
+            let but_for = but_for.as_ref().map_or_else(String::new, |of| {
+                let has = match &of.has {
+                    Some(value) => format!("has the value {value} there"),
+                    None => "lacks it".to_owned(),
+                };
+                format!(
+                    "; without {} it would match {}, which {has}",
+                    of.label, of.pod
+                )
+            });
+            let no_pod =
+                format!("no pod in namespace {namespace} matches its selector {selector}{but_for}");
             let node = at.node.as_deref().unwrap_or("this node");
             match compared {
                 Compared::All => format!("{subject} has no {of_family}endpoints{since}: {no_pod}"),
@@ -495,9 +514,8 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             in_brackets(slices),
             listed(pods)
         ),
-        Lack::Headless { slices } => format!(
-            "{subject} has no {of_family}endpoints{since}: EndpointSlice {} has the label service.kubernetes.io/headless, and kube-proxy reads none \
-             with it",
+        Lack::Labelled { slices, label } => format!(
+            "{subject} has no {of_family}endpoints{since}: EndpointSlice {} has the label {label}, and kube-proxy reads none with it",
             listed(slices)
         ),
         Lack::SelectorUnread { unready } => format!(
@@ -511,9 +529,13 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
         Lack::NoSelector => format!(
             "{subject} has no {of_family}endpoints{since}: it has no selector, and no EndpointSlice names it"
         ),
-        Lack::NotReady { endpoints } => format!(
-            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready",
-            of(endpoints)
+        Lack::NotReady { endpoints, pods } => format!(
+            "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}",
+            of(endpoints),
+            match pods.as_slice() {
+                [] => String::new(),
+                pods => format!("; {}", waits(pods)),
+            }
         ),
         Lack::Terminating { endpoints } => format!(
             "{subject} has no {of_family}endpoint{since}: all of {} are terminating",
@@ -546,11 +568,31 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
     format!("{sentence}{at_all}")
 }
 
+/// Returns why pods take no connections: each reason with the first pod that has it.
+fn waits(pods: &[Waits]) -> String {
+    let mut all: Vec<(&Waits, usize)> = Vec::new();
+    for of in pods {
+        match all.iter_mut().find(|(first, _)| first.reason == of.reason) {
+            Some((_, count)) => *count += 1,
+            None => all.push((of, 1)),
+        }
+    }
+    let text = |(first, count): &(&Waits, usize)| {
+        let more = match count {
+            1 => String::new(),
+            count => format!(" (as in {} more)", count - 1),
+        };
+        format!("pod {}: {}{more}", first.pod, first.reason)
+    };
+    let texts: Vec<String> = all.iter().map(text).collect();
+    texts.join("; ")
+}
+
 /// Returns that pods of the namespace are not ready, if any are.
-fn of_namespace(unready: &[String]) -> String {
+fn of_namespace(unready: &[Waits]) -> String {
     match unready {
         [] => String::new(),
-        pods => format!("; pods of its namespace are not ready: {}", listed(pods)),
+        pods => format!("; pods of its namespace are not ready: {}", waits(pods)),
     }
 }
 

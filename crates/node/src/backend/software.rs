@@ -87,6 +87,9 @@ const fn named(name: &'static str, names: &'static [&'static str]) -> Software {
 /// The cache that answers queries to the cluster's DNS on the node itself.
 const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
 
+/// Who fills a chain that Docker makes and leaves alone.
+pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
+
 /// Other software; the first whose object it may be counts.
 pub const SOFTWARE: &[Software] = &[
     Software {
@@ -174,6 +177,7 @@ pub const SOFTWARE: &[Software] = &[
         agents: &["kube-ovn", "ovnkube"],
         ..named("OVN", &["OVN-"])
     },
+    named(ADMINISTRATOR, &["DOCKER-USER"]),
     Software {
         tables: &["docker-bridges"],
         links: &["docker0", "docker_gwbridge"],
@@ -472,7 +476,8 @@ mod tests {
         for (made, who) in [
             (chain("FWDI_public"), "firewalld"),
             (chain("ufw-before-input"), "ufw"),
-            (chain("DOCKER-USER"), "Docker"),
+            (chain("DOCKER-USER"), ADMINISTRATOR),
+            (chain("DOCKER-ISOLATION-STAGE-1"), "Docker"),
             (chain("CNI-ISOLATION-STAGE-1"), "nerdctl"),
             (chain("CNI-HOSTPORT-DNAT"), "portmap"),
             (chain("cali-FORWARD"), "Calico"),

@@ -36,10 +36,15 @@ impl EndpointSlice {
         (!name.is_empty()).then_some((&self.metadata.namespace, name))
     }
 
-    /// Returns whether its label says that it is one of a headless Service: kube-proxy does not read it.
-    pub fn is_headless(&self) -> bool {
-        let labels = &self.metadata.labels;
-        labels.contains_key("service.kubernetes.io/headless")
+    /// Returns the label for which kube-proxy does not read it: that of headless Services, or that of another proxy.
+    pub fn unread_for(&self) -> Option<&'static str> {
+        let labels = [
+            "service.kubernetes.io/headless",
+            "service.kubernetes.io/service-proxy-name",
+        ];
+        labels
+            .into_iter()
+            .find(|label| self.metadata.labels.contains_key(*label))
     }
 
     /// Returns `slices` by their Service, without those that have none.

@@ -9,7 +9,9 @@ pub mod flags;
 mod list;
 mod matching;
 mod node;
+mod placement;
 pub mod pod;
+mod readiness;
 pub mod release;
 pub mod selector;
 mod service;
@@ -29,6 +31,8 @@ pub use endpoints::{
 pub use list::{List, list, list_naming, missing, yaml};
 pub use matching::{Matching, makes_none};
 pub use node::{Node, NodeAddress, NodeInfo, NodeSpec, NodeStatus};
+pub use placement::Misplaced;
+pub use readiness::Unready;
 pub use service::{
     ClientIp, Ingress, LoadBalancerStatus, Service, ServiceCidr, ServiceCidrSpec, ServicePort,
     ServiceSpec, ServiceStatus, SessionAffinityConfig,

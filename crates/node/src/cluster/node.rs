@@ -42,6 +42,10 @@ pub struct NodeSpec {
 pub struct Taint {
     /// Key of the taint.
     pub key: String,
+    /// Its value; empty without one.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
 }
 
 /// `status` of a Node.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Condition, Metadata, null_is_default};
+use super::{Condition, Labels, Metadata, null_is_default};
 
 /// A Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,9 +32,20 @@ pub struct PodSpec {
     pub node_name: Option<String>,
     /// Whether the pod uses the node's network namespace.
     pub host_network: bool,
+    /// Labels that the node must have.
+    #[serde(deserialize_with = "null_is_default")]
+    pub node_selector: Labels,
+    /// Affinity, as written.
+    pub affinity: serde_json::Value,
+    /// Tolerations, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub tolerations: Vec<serde_json::Value>,
     /// Containers of the pod.
     #[serde(deserialize_with = "null_is_default")]
     pub containers: Vec<Container>,
+    /// Readiness gates, as written.
+    #[serde(deserialize_with = "null_is_default")]
+    pub readiness_gates: Vec<serde_json::Value>,
     /// Volumes, as written.
     #[serde(deserialize_with = "null_is_default")]
     pub volumes: Vec<serde_json::Value>,
@@ -102,6 +113,9 @@ pub struct PodStatus {
     /// IP addresses, one per family.
     #[serde(rename = "podIPs", deserialize_with = "null_is_default")]
     pub pod_ips: Vec<PodIp>,
+    /// State of each container that runs before the others.
+    #[serde(deserialize_with = "null_is_default")]
+    pub init_container_statuses: Vec<ContainerStatus>,
     /// State of each container.
     #[serde(deserialize_with = "null_is_default")]
     pub container_statuses: Vec<ContainerStatus>,
@@ -116,6 +130,8 @@ pub struct PodStatus {
 pub struct ContainerStatus {
     /// Name of the container.
     pub name: String,
+    /// Whether its readiness probe succeeds; `None` if not shown.
+    pub ready: Option<bool>,
     /// Number of restarts.
     pub restart_count: u32,
     /// Current state.
@@ -152,6 +168,8 @@ pub struct ContainerTerminated {
     pub reason: Option<String>,
     /// Exit status.
     pub exit_code: i32,
+    /// What it left in its termination log.
+    pub message: Option<String>,
 }
 
 /// An address of a Pod.

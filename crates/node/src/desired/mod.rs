@@ -235,5 +235,5 @@ impl FamilyState {
 
 /// Returns the slices that kube-proxy watches, by their Service.
 fn index(slices: &[EndpointSlice]) -> ByService<'_> {
-    EndpointSlice::by_service(slices.iter().filter(|slice| !slice.is_headless()))
+    EndpointSlice::by_service(slices.iter().filter(|slice| slice.unread_for().is_none()))
 }

@@ -14,6 +14,9 @@ pub const NO_IPVS: &str = "can't use the IPVS proxier";
 const NO_REASON: &str = "Ignoring deprecated --wait-interval option.";
 /// Another program holds the lock of iptables.
 const LOCK_HELD: &str = "holding the xtables lock";
+
+/// The error of a sync that waited for the lock in vain.
+pub const LOCKED: &str = "another program holds the lock of iptables";
 /// The kernel's IP sets are newer than the tool.
 const NEWER_SETS: &str = "not supported by userspace";
 /// The tool of IP sets failed, which is no message about IPVS.
@@ -45,8 +48,6 @@ pub struct ProxyLog {
     pub troubles: Result<Vec<Trouble>, Gap>,
     /// Whether it is the log of a container, whose clock is UTC; a journal has that of the node.
     pub of_container: bool,
-    /// Lines about the lock of iptables, which another program holds.
-    pub lock_held: Vec<String>,
     /// The last line about IP sets that the tool cannot read.
     pub newer_sets: Option<String>,
     /// The last line about a kernel without IPVS.
@@ -174,10 +175,6 @@ pub fn started(text: &str) -> Started {
 }
 
 fn kind_of(lowercase: &str) -> Option<Kind> {
-    // Who holds the lock is asked apart, and a sync that waits for it is tried again.
-    if lowercase.contains(LOCK_HELD) {
-        return None;
-    }
     let sign = SIGNS.iter().find(|(words, _)| lowercase.contains(words));
     sign.map(|(_, kind)| *kind)
 }
@@ -202,7 +199,6 @@ pub(crate) fn parse(text: &str) -> ProxyLog {
             header(line).is_some()
                 && (line.starts_with(['I', 'W', 'E', 'F']) || line.contains(" stderr F "))
         }),
-        lock_held: with(LOCK_HELD).collect(),
         newer_sets: with(NEWER_SETS).next_back(),
         no_ipvs: with(NO_IPVS).rfind(|line| !line.contains(NO_IPSET)),
     }
@@ -402,7 +398,9 @@ fn error(text: &str) -> String {
             .to_owned(),
         None => {
             let after = ["panic: ", ", error: ", ", err: ", " error: ", ": "];
-            if text.starts_with("exec ") {
+            // The path says what the error is about.
+            let words = ["exec ", "open ", "write ", "read ", "mkdir "];
+            if words.iter().any(|word| text.starts_with(word)) {
                 return text.lines().next().unwrap_or_default().trim().to_owned();
             }
             let split = after.iter().find_map(|sign| text.split_once(sign));
@@ -414,6 +412,9 @@ fn error(text: &str) -> String {
         let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         let rest = rest.trim_start_matches([':', '(', ' ']);
         value = if rest.is_empty() { value } else { rest };
+    }
+    if value.contains(LOCK_HELD) {
+        return LOCKED.to_owned();
     }
     let value = value.replace(NO_REASON, "");
     let mut lines = value.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -538,7 +539,13 @@ mod tests {
             "err=\"x\"",
             "err=\"exit status 4: Another app is currently holding the xtables lock\"",
         );
-        assert_eq!(troubles(&lock), []);
+        let found = troubles(&lock);
+        assert_eq!((found[0].0, found[0].2.as_str()), (Kind::Sync, LOCKED));
+        let paths = "F0515 10:12:01.348690 1 server.go:485] write /sys/module/x/parameters/hashsize: operation not supported\n";
+        assert_eq!(
+            troubles(paths)[0].2,
+            "write /sys/module/x/parameters/hashsize: operation not supported"
+        );
     }
 
     #[test]
@@ -636,10 +643,8 @@ mod tests {
 
     #[test]
     fn lines_of_other_checks_need_no_header() {
-        let log = parse(
-            "a holding the xtables lock\nb not supported by userspace\nc can't use the IPVS proxier: ipset version\n",
-        );
-        assert_eq!(log.lock_held, ["a holding the xtables lock"]);
+        let log =
+            parse("b not supported by userspace\nc can't use the IPVS proxier: ipset version\n");
         assert_eq!(
             log.newer_sets.as_deref(),
             Some("b not supported by userspace")

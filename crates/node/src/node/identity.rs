@@ -213,6 +213,19 @@ impl NodeSnapshot<'_> {
         }
     }
 
+    /// Returns the name of this node's Node object. If kube-proxy uses a name that no Node has, it is the Node that matches this
+    /// machine.
+    pub fn object_name(&self) -> Result<String, Gap> {
+        let name = self.name();
+        let (Ok(name), Ok(nodes)) = (&name, self.nodes()) else {
+            return name;
+        };
+        if nodes.iter().any(|node| node.metadata.name == *name) {
+            return Ok(name.clone());
+        }
+        self.by_clues().name()
+    }
+
     /// Identifies this machine's Node by what both have in common, whatever name kube-proxy uses.
     pub fn by_clues(&self) -> Identity {
         let known = |name: &str, by| Identity::Known {

@@ -1,5 +1,6 @@
 //! A node's evidence, parsed on first use.
 
+pub mod agents;
 pub mod bpf;
 pub mod conntrack;
 pub mod counters;

@@ -11,7 +11,7 @@ use crate::net::Family;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
-    /// Time of the last sync, RFC 3339.
+    /// Time of the last sync, RFC 3339; the current time while kube-proxy is healthy.
     pub last_updated: Option<String>,
     /// Current time of kube-proxy, RFC 3339.
     pub current_time: Option<String>,

@@ -32,7 +32,7 @@ pub(super) fn some_ports(node: &NodeSnapshot<'_>, services: &[&Service]) -> (Vec
 
 fn together(node: &NodeSnapshot<'_>, services: &[&Service], slices: &[EndpointSlice]) -> Vec<Port> {
     // kube-proxy serves no endpoint of the others.
-    let read = slices.iter().filter(|slice| !slice.is_headless());
+    let read = slices.iter().filter(|slice| slice.unread_for().is_none());
     let by_service = EndpointSlice::by_service(read);
     let here = node.name().ok();
     let served = services.iter().filter(|service| {

@@ -141,6 +141,11 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
         let ours = ours.into_iter().flatten();
         let ours: Vec<_> = ours.collect();
+        let label = ours.first().and_then(|slice| slice.unread_for());
+        if let Some(label) = label.filter(|_| ours.iter().all(|of| of.unread_for().is_some())) {
+            findings.push(labelled_slices(service, &ours, label));
+            continue;
+        }
         let all: Vec<_> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
         if all.iter().any(|endpoint| is_ready(endpoint)) {
             for finding in without_port(service, &ours) {
@@ -175,9 +180,13 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
             continue;
         }
         let seen = format!("none of {} endpoints is ready", all.len());
-        findings.push(unready(service, &seen));
+        let pods = findings.read(facts.node.pods());
+        findings.push(unready(service, &seen, pods));
     }
-    findings.verdict()
+    let mut verdict = findings.verdict()?;
+    // Those with pods that do not run are less likely meant to have none.
+    verdict.sort_by_key(|of| of.evidence.len() < 2);
+    Ok(verdict)
 }
 
 /// Returns the finding of `service`, which has ready endpoints, if it has none of one of its families.
@@ -226,10 +235,42 @@ fn one_family(
     )
 }
 
-fn unready(service: &Service, seen: &str) -> Finding {
+/// Returns the finding of `service` whose slices all have a label for which kube-proxy does not read them.
+fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -> Finding {
+    let message = format!(
+        "kube-proxy reads none of the Service's EndpointSlices, since they have the label {label}"
+    );
+    let names: Vec<&str> = slices.iter().map(|of| of.metadata.name.as_str()).collect();
+    let seen = names
+        .iter()
+        .map(|name| Proof::object("EndpointSlice", *name));
+    Finding::new(Severity::Warning, service, message)
+        .evidence(seen)
+        .fix(Fix::kubectl(
+            "Remove the label from the EndpointSlices, and from what writes them.",
+            format!(
+                "kubectl -n {} label endpointslice {} {label}-",
+                service.metadata.namespace,
+                names.join(" ")
+            ),
+        ))
+}
+
+/// Returns the finding of `service` without a ready endpoint, with why those of `pods` that it selects are not ready.
+fn unready(service: &Service, seen: &str, pods: Option<&Vec<Pod>>) -> Finding {
     let message = "the Service has no ready endpoint";
+    let selected = pods
+        .into_iter()
+        .flatten()
+        .filter(|pod| service.selects(pod));
+    let reasons = selected.filter_map(|pod| {
+        let (meta, why) = (&pod.metadata, pod.unready()?);
+        let text = format!("pod {}/{}: {why}", meta.namespace, meta.name);
+        Some(Proof::Note(text))
+    });
     Finding::new(Severity::Warning, service, message)
         .evidence([Proof::Note(format!("{}: {seen}", name_of(service)))])
+        .evidence(reasons)
 }
 
 /// Returns the finding of `service`, whose slices list no endpoint if there `are_slices`: no pod matches, or nothing has listed those
@@ -260,14 +301,15 @@ fn none_listed(
     }
     let matching = all;
     if are_slices && matching.ready.is_empty() {
-        return Ok(unready(service, "no pod matches the selector"));
+        let seen = "no pod that matches the selector has an address";
+        return Ok(unready(service, seen, pods));
     }
     if matching.is_empty() {
         let seen = match pods {
             Some(_) => "no EndpointSlice exists, and no pod of this node matches the selector",
             None => "no EndpointSlice exists, and the pods were not read",
         };
-        return Ok(unready(service, seen));
+        return Ok(unready(service, seen, pods));
     }
     let ready = !matching.ready.is_empty();
     let names = listed(&matching.shown());

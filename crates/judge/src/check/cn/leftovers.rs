@@ -12,6 +12,7 @@ use kpx_node::backend::iptables::model::{Rule, Target};
 use kpx_node::backend::software::{SOFTWARE, Software, is_built_in};
 use kpx_node::cluster::Pod;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::agents::Agent;
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -114,26 +115,30 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
         .collect();
     let is_running = |of: &&Software| {
         let mut pods = pods.iter().filter(|pod| pod.status.phase == "Running");
-        pods.any(|pod| is_of(pod, of))
+        pods.any(|pod| of.has_agent(pod))
     };
     let running: Vec<&Software> = SOFTWARE.iter().filter(is_running).collect();
     for (of, left) in left {
         let mut proxies = facts.node.ebpf().iter();
         let proxy = proxies.find(|proxy| proxy.proxy.name() == of.name);
         let attached = proxy.is_some_and(|proxy| !proxy.programs.is_empty());
-        let is_there = pods.iter().any(|pod| is_of(pod, of)) || is_in_process(facts, of);
+        let Some(agent) = findings.read(facts.node.agent(of)) else {
+            continue;
+        };
         let mut others = running.iter().filter(|other| other.name != of.name);
-        match others.next() {
-            Some(other) if !is_there => findings.push(finding(of, Some(other), left, attached)),
+        match (agent, others.next()) {
+            // CN13 says so of programs.
+            (Agent::Missing, _) => findings.extend((!attached).then(|| missing(of, left, &here))),
+            (Agent::Gone, Some(other)) => findings.push(finding(of, Some(other), left, attached)),
             // Whoever the plugin of the node is: jumps into chains that no agent updates.
-            None if !is_there
-                && running.is_empty()
-                && !left.rules.is_empty()
-                && proxy.is_some_and(|proxy| proxy.agent == Ok(false)) =>
+            (Agent::Gone, None)
+                if running.is_empty()
+                    && !left.rules.is_empty()
+                    && proxy.is_some_and(|proxy| proxy.agent == Ok(false)) =>
             {
                 findings.push(finding(of, None, left, attached));
             }
-            _ => {}
+            (Agent::Runs, _) | (Agent::Gone, None) => {}
         }
     }
     if running.is_empty() {
@@ -144,37 +149,6 @@ fn leftovers(facts: &Facts<'_>) -> Verdict {
         };
     }
     findings.verdict()
-}
-
-/// Returns whether `pod` is the agent of `plugin`.
-fn is_of(pod: &Pod, plugin: &Software) -> bool {
-    let containers = &pod.spec.containers;
-    plugin.is_agent(&pod.metadata.name)
-        || containers
-            .iter()
-            .any(|of| plugin.is_agent(&of.name) || plugin.is_agent(&of.image))
-}
-
-/// Returns whether a process that is in no pod may be the agent: k3s contains flannel, and the policies of kube-router.
-fn is_in_process(facts: &Facts<'_>, plugin: &Software) -> bool {
-    let processes = facts.node.processes();
-    let mut processes = processes.iter().flat_map(|all| &all.processes);
-    if processes.any(|of| plugin.is_agent(&of.name)) {
-        return true;
-    }
-    let Ok(node) = facts.this_node() else {
-        // A node that is not known may be one of k3s.
-        return matches!(plugin.name, "flannel" | "kube-router");
-    };
-    let version = &node.status.node_info.kubelet_version;
-    let args = node.metadata.annotations.get("k3s.io/node-args");
-    let args = args.map_or("", String::as_str);
-    version.contains("+k3s")
-        && match plugin.name {
-            "flannel" => !args.contains("none"),
-            "kube-router" => !args.contains("disable-network-policy"),
-            _ => false,
-        }
 }
 
 /// Returns the objects of `plugin` on the node.
@@ -241,6 +215,21 @@ fn effect(rule: &Rule<'_>) -> Option<&'static str> {
         Target::Accept => Some("accept"),
         _ => None,
     }
+}
+
+/// Returns the finding on a plugin that connects pods of the node called `here`, and does not run.
+fn missing(plugin: &Software, left: Left, here: &str) -> Finding {
+    let name = plugin.name;
+    let message = format!(
+        "{name} does not run on this node, although pods are connected by its links: nothing updates its rules, routes and \
+         policies"
+    );
+    Finding::new(Severity::Warning, Subject::software(name), message)
+        .evidence(left.seen)
+        .fix(Fix::kubectl(
+            "Start its agent on this node, and find out why it does not run.",
+            format!("kubectl get pods -A -o wide --field-selector spec.nodeName={here}"),
+        ))
 }
 
 /// Returns the finding on what is left of `plugin`, whose programs of eBPF may still be attached.

@@ -240,14 +240,7 @@ impl Facts<'_> {
     /// Returns the name of this node's Node object. If kube-proxy uses a name that no Node has, it is the Node that matches this
     /// machine.
     pub fn called(&self) -> Result<String, Gap> {
-        let name = self.node.name();
-        let (Ok(name), Ok(nodes)) = (&name, self.node.nodes()) else {
-            return name;
-        };
-        if nodes.iter().any(|node| node.metadata.name == *name) {
-            return Ok(name.clone());
-        }
-        self.node.by_clues().name()
+        self.node.object_name()
     }
 
     /// Returns this node's Node object.

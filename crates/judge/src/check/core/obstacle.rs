@@ -88,6 +88,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Inside { .. }
         | Obstacle::InsideRoute { .. }
         | Obstacle::Strayed { .. }
+        | Obstacle::Gatewayless { .. }
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
@@ -230,6 +231,11 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                  FIREWALL_OUTBOUND_SUBNETS of gluetun, AllowedIPs of WireGuard, default-route of Multus."
             ),
             format!("nsenter --net=/proc/{pid}/ns/net ip route show dev {link} table all"),
+        ),
+        Obstacle::Gatewayless { pid, to, .. } => Fix::on_node(
+            "Correct the network plugin's configuration: the range of pods, or a route that it gives them, contains addresses of Services. Then \
+             create the pods again.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip route get {to}"),
         ),
         Obstacle::Beside { kind, .. } => Fix::said(format!(
             "Give the pod a second link that the node routes, for the ranges of Services and pods, or connect to its address from another \

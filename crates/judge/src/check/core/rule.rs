@@ -6,7 +6,8 @@ use super::{Fix, Line, Proof};
 use crate::trace::{PODS, Rule};
 use crate::verdict::{By, Pass};
 use kpx_node::net::Family;
-use kpx_node::owner::software::Maker;
+use kpx_node::node::agents::Agent;
+use kpx_node::owner::software::{ADMINISTRATOR, Maker};
 
 /// The fix of a rule without a known owner.
 const DELETE: &str =
@@ -70,6 +71,9 @@ const FORWARD_PORTS: &str = "firewalld forwards only translated packets that it 
 /// What to do about a rule that stops what is in a set.
 const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
 
+/// What to do about a rule that stops what is not in a set.
+const BUT_OF_SET: &str = "The rule stops what is not in the set: add the address to it, here and in what fills it, rather than delete the rule.";
+
 const POLICIES: &str = "kubectl get networkpolicies -A";
 /// What to do about a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
@@ -109,6 +113,7 @@ const OWNERS: &[Owner] = &[
         change: Some(BANNED),
         ..node("CrowdSec", "cscli decisions list")
     },
+    node(ADMINISTRATOR, "iptables -S DOCKER-USER"),
     node("NetBird", "netbird status --detail"),
     node("libvirt", "virsh net-list --all"),
     node("nerdctl", "nerdctl ps"),
@@ -182,10 +187,27 @@ pub(in crate::check) fn proof_of(rule: &Rule) -> Proof {
 /// if it closes the node, or else the command that deletes it.
 pub fn rule_fix(by: &By) -> Fix {
     let who = match by.maker {
+        Maker::Other(ADMINISTRATOR) => return without_owner(by),
         Maker::Other(who) => who,
         Maker::Kubelet => "the kubelet",
         _ => return without_owner(by),
     };
+    if let Some(policies) = &by.policies {
+        let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
+        let line = match policies.iter().find_map(|of| of.split_once('/')) {
+            Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
+            None => POLICIES.to_owned(),
+        };
+        return Fix::kubectl(text, line);
+    }
+    if by.agent == Some(Agent::Gone)
+        && let Some(undo) = &by.undo
+    {
+        let text = format!(
+            "{who} left the rule behind: it does not run on this node, and nothing restores the rule. CN12 lists what else is left."
+        );
+        return Fix::on_node(text, undo.clone());
+    }
     let owner = owner_of(who);
     if who == "firewalld" && by.rule.chain.ends_with("FORWARD_dnat") {
         return Fix::on_node(
@@ -223,8 +245,10 @@ pub fn rule_fix(by: &By) -> Fix {
 
 fn without_owner(by: &By) -> Fix {
     let is_policy = by.rule.number == 0;
-    if let Some(listing) = by.rule.listing_of_set() {
-        return Fix::on_node(OF_SET, listing);
+    match by.rule.listing_of_set() {
+        Some((listing, false)) => return Fix::on_node(OF_SET, listing),
+        Some((listing, true)) => return Fix::on_node(BUT_OF_SET, listing),
+        None => {}
     }
     if by.closes && (!is_policy || by.is_of_input) {
         let commands = by.passes.iter().map(|of| with_range(&of.before, of));

@@ -291,8 +291,6 @@ pub enum Subject {
         /// Name of the software.
         software: String,
     },
-    /// The lock of iptables.
-    Lock,
     /// A known bug of kube-proxy.
     Bug {
         /// Its key.
@@ -602,7 +600,6 @@ impl fmt::Display for Subject {
             Self::Setting { setting } => f.write_str(setting),
             Self::Tool { tool } => f.write_str(tool),
             Self::Software { software } => f.write_str(software),
-            Self::Lock => f.write_str("xtables.lock"),
             Self::Bug { bug } => f.write_str(bug),
             Self::Release { release } => write!(f, "release {release}"),
             Self::Migration { id } => write!(f, "migration {id}"),

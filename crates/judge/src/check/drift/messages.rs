@@ -25,7 +25,13 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
             Error,
             "rules for an endpoint are missing: it gets no traffic",
         ),
-        "IR04" if extra => (Error, "rules lead to an endpoint that no longer exists"),
+        "IR04" if extra && changes.iter().any(is_of_endpoint) => {
+            (Error, "rules lead to an endpoint that no longer exists")
+        }
+        "IR04" if extra => (
+            Error,
+            "the chain does not spread connections over the current endpoints",
+        ),
         "IR04" => (Error, "the rules do not lead to the current endpoints"),
         "IR05" => (Info, "chains of a deleted Service; no rule leads to them"),
         "IR07" if extra => (
@@ -126,6 +132,12 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         "NF03" => (Error, "the chains do not lead to the current endpoints"),
         _ => (Error, "differs from the desired state"),
     }
+}
+
+/// Returns whether a change is one of a rule or a chain of an endpoint.
+fn is_of_endpoint(change: &Change) -> bool {
+    let chain = change.object.iptables_chain();
+    chain.is_some_and(|(_, chain)| chain.starts_with("KUBE-SEP-"))
 }
 
 /// Returns the severity and message of changes that are all elements of one set which leads to no Service port.

@@ -57,6 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
             &[Item::ProxyLog],
         ],
         caused_by: &[
+            Because::Absence("KP05"),
             Because::In("IB07"),
             Because::Family("KM01"),
             Because::Same("KP21"),

@@ -87,6 +87,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         caused_by: &[
             Because::Absence("KP21"),
+            Because::Outdated("KP21"),
             Because::Absence("KP02"),
             Because::Exit("KM01"),
             Because::Exit("KM12"),

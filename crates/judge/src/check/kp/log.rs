@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::check::{
-    Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
-    When,
+    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
+    Verdict, When,
 };
 use kpx_node::evidence::proxy_log::{self, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Item, Time};
@@ -123,8 +123,22 @@ const FIXES: &[(&str, &str)] = &[
          restart kube-proxy.",
     ),
     (
+        proxy_log::LOCKED,
+        "Find the program that holds /run/xtables.lock with `lslocks`, and end it, or let it take the lock for each change alone \
+         (iptables -w): kube-proxy then writes its rules at its next sync. kpx reconcile needs the same lock.",
+    ),
+    (
+        "parameters/hashsize",
+        "Set conntrack.maxPerCore and conntrack.min to 0 in kube-proxy's configuration, so that it leaves the size of the table alone, \
+         and set net.netfilter.nf_conntrack_max on the machine itself: inside a container this file cannot be written.",
+    ),
+    (
         "exec format error",
         "Use an image of kube-proxy that has the processor architecture of this node.",
+    ),
+    (
+        "unknown flag: --kubeconfig ",
+        "Write the flag as --kubeconfig=PATH, or as two arguments: the command line has the flag and its value in one argument.",
     ),
     (
         "unknown flag",
@@ -150,7 +164,7 @@ const FIXES: &[(&str, &str)] = &[
     ),
     (
         "forbidden",
-        "Grant kube-proxy's ServiceAccount the ClusterRole system:node-proxier.",
+        "Grant kube-proxy's user or ServiceAccount the ClusterRole system:node-proxier.",
     ),
     (
         "is not yet valid: current time",
@@ -298,12 +312,13 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             Proof::Log(format!("kube-proxy.log: {}", trouble.line)),
             Proof::Note(times),
         ])
-        .fix(match own_service(facts, error) {
-            Some(service) => format!(
+        .fix(match (own_service(facts, error), binding(error)) {
+            (Some(service), _) => Fix::said(format!(
                 "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
                  {service}, which kube-proxy itself is to serve."
-            ),
-            None => fix(*kind, error).to_owned(),
+            )),
+            (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
+            (None, None) => Fix::said(fix(*kind, error)),
         });
     let finding = match trouble.family {
         Some(family) => finding.of_family(family),
@@ -315,6 +330,19 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
     } else {
         finding
     }
+}
+
+/// Returns the command that gives the user of a refused request the rights of kube-proxy.
+fn binding(error: &str) -> Option<String> {
+    let (_, rest) = error.split_once("forbidden: User \"")?;
+    let user = rest.split('"').next()?;
+    let subject = match user.strip_prefix("system:serviceaccount:") {
+        Some(account) => format!("--serviceaccount={account}"),
+        None => format!("--user={user}"),
+    };
+    Some(format!(
+        "kubectl create clusterrolebinding kube-proxy-node-proxier --clusterrole=system:node-proxier {subject}"
+    ))
 }
 
 /// Returns the names in an error of a decoder: `unknown field: NAME, …` until 1.22, `unknown field "NAME"` since.
@@ -348,6 +376,26 @@ fn fix(kind: Kind, error: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_without_rights_is_bound() {
+        let line = |user: &str| {
+            binding(&format!(
+                "services is forbidden: User \"{user}\" cannot list resource \"services\""
+            ))
+        };
+        let account = line("system:serviceaccount:kube-system:kube-proxy").unwrap();
+        assert!(
+            account.ends_with(" --serviceaccount=kube-system:kube-proxy"),
+            "{account}"
+        );
+        assert!(
+            line("system:kube-proxy")
+                .unwrap()
+                .ends_with(" --user=system:kube-proxy")
+        );
+        assert_eq!(binding("unauthorized"), None);
+    }
 
     #[test]
     fn unknown_fields_are_named_in_both_forms() {

@@ -393,10 +393,36 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
             &config.cluster_cidr,
         )
     };
-    if node.spec.pod_cidrs.is_empty() {
-        return pods_outside(facts, &ours, setting(), &config.cluster_cidr);
-    }
     let mut findings = Vec::new();
+    let internal = node.status.addresses.iter();
+    let internal = internal.filter(|of| of.kind == "InternalIP");
+    for address in internal.filter_map(|of| of.address.parse::<IpAddr>().ok()) {
+        let covers = |of: &&Cidr| of.contains(address);
+        let Some(range) = ours.iter().flatten().find(covers) else {
+            continue;
+        };
+        let message = format!(
+            "clusterCIDR contains {address}, the node's own address: machines of its network count as pods, so their connections are not \
+             masqueraded"
+        );
+        findings.push(
+            Finding::new(
+                Severity::Warning,
+                Subject::Prefix { prefix: *range },
+                message,
+            )
+            .evidence([Proof::setting("the Node", "InternalIP", address), setting()]),
+        );
+    }
+    if node.spec.pod_cidrs.is_empty() {
+        return match pods_outside(facts, &ours, setting(), &config.cluster_cidr) {
+            Err(gap) if findings.is_empty() => Err(gap),
+            other => {
+                findings.extend(other.unwrap_or_default());
+                Ok(findings)
+            }
+        };
+    }
     for text in &node.spec.pod_cidrs {
         let Ok(pods) = text.parse::<Cidr>() else {
             continue;

@@ -13,8 +13,8 @@ use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::bpf::Proxy;
 use kpx_node::node::ebpf::{Attached, EbpfProxy};
-use kpx_node::node::processes::is_here;
-use kpx_node::words::listed;
+use kpx_node::node::processes::{Process, is_here, kube_proxies};
+use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -251,6 +251,28 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     let (mut findings, mut seen) = (Collector::default(), Vec::new());
+    let lasting = |of: &&Process| !of.args.iter().any(|arg| arg.starts_with("--cleanup"));
+    let own: Vec<_> = kube_proxies(facts.node.processes()?)
+        .filter(lasting)
+        .collect();
+    // One may be the child of another: those of two pods or services are in control groups of their own.
+    let groups: BTreeSet<&str> = own.iter().filter_map(|of| of.cgroup.as_deref()).collect();
+    if groups.len() > 1 {
+        let message = format!(
+            "{} of kube-proxy run at once: each takes back what the other writes, unless their settings are the same",
+            number_of(own.len(), "process")
+        );
+        let seen = own.iter().map(|of| {
+            let args = of.args.join(" ");
+            Proof::Note(format!("process {}: {args}", of.pid))
+        });
+        findings.push(
+            Finding::new(Severity::Error, Subject::Proxy, message)
+                .called("kube-proxy twice")
+                .evidence(seen)
+                .fix("Keep one: delete the DaemonSet kube-proxy, or the static pod or the service unit that starts the other."),
+        );
+    }
     let processes = facts.node.processes()?.processes.iter();
     let routers = processes.filter(|of| is_here(of) && is_kube_router(of));
     seen.extend(routers.map(|of| Proof::Note(format!("process {} {}", of.pid, of.name))));

@@ -2,9 +2,10 @@
 
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::{
-    Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject, Unknown,
-    Verdict,
+    Advice, Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject,
+    Unknown, Verdict,
 };
+use kpx_node::cluster::{DaemonSet, Misplaced};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::processes::Process;
 
@@ -19,9 +20,8 @@ const ANSWERS: &[Item] = &[
 
 /// Returns the error for a kube-proxy that does not answer, or else `gap`, the reason why its health is unknown.
 pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
-    let metrics = facts.node.evidence().text(Item::Metrics).err();
     // Before a switch, gates of the migration check kube-proxy.
-    if facts.target().is_some() || !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
+    if facts.target().is_some() {
         return Err(gap);
     }
     let Ok(processes) = facts.node.processes() else {
@@ -48,6 +48,10 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     }
     let here = facts.node_name();
     if runs_here(facts)? {
+        let metrics = facts.node.evidence().text(Item::Metrics).err();
+        if !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
+            return Err(gap);
+        }
         let which = proxies().next().map(|of| format!("process {} ", of.pid));
         let message = format!(
             "{}runs but does not answer: it hangs, or listens on another address",
@@ -70,7 +74,17 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if containers(facts).is_err() && !has_rules() {
         return Err(gap);
     }
-    let message = "kube-proxy does not run on this node: its rules are no longer updated";
+    let mut message =
+        "kube-proxy does not run on this node: its rules are no longer updated".to_owned();
+    if let Some((why, fix)) = kept_off(facts) {
+        message =
+            format!("kube-proxy does not run on this node, so nothing updates its rules: {why}");
+        return Ok(vec![
+            error(ProcessState::Absent, message)
+                .evidence([seen])
+                .fix(fix),
+        ]);
+    }
     let finding = error(ProcessState::Absent, message).evidence([seen]);
     let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
     let line = match here {
@@ -81,6 +95,61 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         "Find out why its pod does not run.",
         line,
     ))])
+}
+
+/// Returns why kube-proxy's pod does not run on this node, and what to do: its pod waits, or its DaemonSet may have none here.
+fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
+    let here = facts.node_name()?;
+    if let Some(pod) = facts.node.proxy_pod(Some(&here)) {
+        let (name, why) = (&pod.metadata.name, pod.unready()?);
+        let fix = Fix::kubectl(
+            "The events of the pod say more.",
+            format!("kubectl -n {} describe pod {name}", pod.metadata.namespace),
+        );
+        return Some((format!("pod {name}: {why}"), fix));
+    }
+    let mut nodes = facts.node.nodes().ok()?.iter();
+    let node = nodes.find(|of| of.metadata.name == here)?;
+    let sets = facts.node.daemon_sets().ok()?.iter();
+    let is_proxys = |set: &&DaemonSet| {
+        let mut containers = set.spec.template.spec.containers.iter();
+        containers.any(|of| of.name == "kube-proxy")
+    };
+    let all: Vec<(&DaemonSet, Misplaced)> = sets
+        .filter(is_proxys)
+        .map(|set| Some((set, set.misplaced(node)?)))
+        .collect::<Option<_>>()?;
+    let (set, misplaced) = all.first()?;
+    let (namespace, name) = (&set.metadata.namespace, &set.metadata.name);
+    let of_set = || Advice::Edit {
+        resource: "daemonset",
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
+    let (why, fix) = match misplaced {
+        Misplaced::Taint(taint) => (
+            format!("its DaemonSet does not tolerate taint {taint} of the node"),
+            Fix::new(
+                "Let its pods tolerate every taint: tolerations with `operator: Exists` alone.",
+                of_set(),
+            ),
+        ),
+        Misplaced::Selector(label) => (
+            format!("its DaemonSet asks for nodes with label {label}, which this one lacks"),
+            Fix::kubectl(
+                "Give the node the label, or correct the nodeSelector of the DaemonSet.",
+                format!("kubectl label node {here} {label}"),
+            ),
+        ),
+        Misplaced::Affinity => (
+            "the node affinity of its DaemonSet does not match the labels of the node".to_owned(),
+            Fix::new(
+                "Correct the node affinity, or the labels of the node.",
+                of_set(),
+            ),
+        ),
+    };
+    Some((why, fix))
 }
 
 fn error(state: ProcessState, message: impl Into<String>) -> Finding {

@@ -180,6 +180,8 @@ impl HealthPort<'_> {
         family: Family,
         paths: &Paths<'_>,
     ) -> Option<Finding> {
+        // Whether an address is the node's own decides what happens to packets for it.
+        findings.read(facts.node.addresses())?;
         let addresses = findings.read(self.addresses(facts, family))?;
         let mut found = None;
         for address in addresses {

@@ -466,6 +466,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::Inside { pod: address, .. }
         | Obstacle::InsideRoute { pod: address, .. }
         | Obstacle::Strayed { pod: address, .. }
+        | Obstacle::Gatewayless { pod: address, .. }
         | Obstacle::Beside { pod: address, .. }
         | Obstacle::NoBridge {
             gateway: address, ..

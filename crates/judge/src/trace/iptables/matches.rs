@@ -200,10 +200,12 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 text.contains("--connlimit-above") != text.contains("! --connlimit"),
             ))
         }
-        Match::Unknown(text) => match options::masked(text, packet) {
-            Some(holds) => Likelihood::sure(holds),
-            None => Likelihood::unknown(format!("whether `{text}` holds")),
-        },
+        Match::Unknown(text) => {
+            match options::masked(text, packet).or_else(|| options::mss(text, packet)) {
+                Some(holds) => Likelihood::sure(holds),
+                None => Likelihood::unknown(format!("whether `{text}` holds")),
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Coordinate as _;
 use crate::trace::route::{Lookup, Router};
 use kpx_node::backend::iptables::model::States;
-use kpx_node::net::{Cidr, PortRange};
+use kpx_node::net::{Cidr, PortRange, Proto};
 use kpx_node::node::NodeSnapshot;
 
 /// The options of a match, each with its values and whether `!` precedes it.
@@ -126,6 +126,28 @@ pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bo
     };
     let route = router.found(lookup).ok().flatten();
     route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link))
+}
+
+/// Returns whether `-m tcpmss` matches: hosts offer segments of 536 to 8,960 bytes in the packets that open connections, and nothing in
+/// later ones, which only an inverted range matches (`xt_tcpmss`). `None` for a part of that range, and for other options.
+pub(super) fn mss(text: &str, packet: &Packet) -> Option<bool> {
+    const SYN: u8 = 2;
+    let options = text.strip_prefix("-m tcpmss ")?;
+    if !packet.is(Proto::Tcp) {
+        return Some(false);
+    }
+    let (inverted, range) = match options.strip_prefix("! ") {
+        Some(rest) => (true, rest),
+        None => (false, options),
+    };
+    let range = range.strip_prefix("--mss ")?;
+    if packet.tcp_flags() & SYN == 0 {
+        return Some(inverted);
+    }
+    let (low, high) = range.split_once(':').unwrap_or((range, range));
+    let (low, high): (u16, u16) = (low.parse().ok()?, high.parse().ok()?);
+    let (all, none) = (low <= 536 && high >= 8960, high < 536 || low > 8960);
+    (all || none).then_some(all != inverted)
 }
 
 /// `-s ADDRESS/MASK` with a mask that is no prefix; `None` for any other match.

@@ -97,6 +97,11 @@ impl fmt::Display for Obstacle {
                      the node translates them"
                 )
             }
+            Self::Gatewayless { pod, link, to, .. } => write!(
+                f,
+                "pod {pod} looks for {to} on its own link {link}, where no machine has that address: the pod's route to it has no gateway, so \
+                 its packets never reach the node"
+            ),
             Self::Beside {
                 pod,
                 kind,

@@ -1,0 +1,303 @@
+//! Why a pod takes no connections.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde_json::Value;
+
+use super::{Condition, Container, ContainerStatus, Pod};
+use crate::words::{listed, number_of};
+
+/// Why a pod is not ready, as its status says. [`Display`] calls the pod "it".
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Unready {
+    /// It is being deleted.
+    Ending,
+    /// It has ended: its phase is `Succeeded` or `Failed`.
+    Ended(String),
+    /// No node runs it: what the scheduler says.
+    Unscheduled(String),
+    /// A container does not run.
+    Container {
+        /// Name of the container; empty if it is not shown.
+        name: String,
+        /// How often it was started again.
+        restarts: u32,
+        /// `is waiting (CrashLoopBackOff)`, `ended with exit status 1`.
+        state: String,
+        /// How it ended before.
+        last: Option<String>,
+    },
+    /// Its containers run, and one is not ready.
+    Probe {
+        /// Name of the container.
+        name: String,
+        /// What its readiness probe asks, in words; `None` without a probe.
+        asks: Option<String>,
+        /// The port that the probe asks, if that is known and asked at the pod's address.
+        port: Option<u16>,
+    },
+    /// Its containers are ready, but not the conditions of its readiness gates.
+    Gates(Vec<String>),
+    /// Another reason: the message of its condition `Ready`, or its phase.
+    Other(String),
+}
+
+impl Display for Unready {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ending => f.write_str("it is being deleted"),
+            Self::Ended(phase) => write!(f, "it has ended ({phase})"),
+            Self::Unscheduled(why) if why.is_empty() => f.write_str("no node runs it yet"),
+            Self::Unscheduled(why) => write!(f, "no node runs it: {why}"),
+            Self::Container {
+                name,
+                restarts,
+                state,
+                last,
+            } => {
+                match name.as_str() {
+                    // A table does not show it.
+                    "" => write!(f, "it {state}")?,
+                    name => write!(f, "container {name} {state}")?,
+                }
+                if *restarts > 0 {
+                    write!(f, " after {}", number_of(*restarts, "restart"))?;
+                }
+                match last {
+                    Some(last) => write!(f, "; before, it {last}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Probe {
+                name,
+                asks: Some(asks),
+                ..
+            } => write!(
+                f,
+                "the readiness probe of container {name} fails, which asks {asks}"
+            ),
+            Self::Probe { name, .. } => write!(f, "container {name} is not ready"),
+            Self::Gates(gates) => match gates.as_slice() {
+                [gate] => write!(f, "its readiness gate {gate} is not met"),
+                gates => write!(f, "its readiness gates {} are not met", listed(gates)),
+            },
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Pod {
+    /// Returns why it is not ready; `None` if it is.
+    pub fn unready(&self) -> Option<Unready> {
+        let status = &self.status;
+        if self.is_ready() {
+            return None;
+        }
+        if self.metadata.deletion_timestamp.is_some() {
+            return Some(Unready::Ending);
+        }
+        if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
+            return Some(Unready::Ended(status.phase.clone()));
+        }
+        if let Some(scheduled) = self
+            .condition("PodScheduled")
+            .filter(|of| of.status == "False")
+        {
+            return Some(Unready::Unscheduled(scheduled.message.clone()));
+        }
+        let (initial, all) = (&status.init_container_statuses, &status.container_statuses);
+        if let Some(stopped) = initial.iter().chain(all).find_map(stopped) {
+            return Some(stopped);
+        }
+        if let Some(of) = all.iter().find(|of| of.ready == Some(false)) {
+            let mut containers = self.spec.containers.iter();
+            let container = containers.find(|container| container.name == of.name);
+            let probe = container.and_then(|of| Some((of, of.readiness_probe.as_ref()?)));
+            return Some(Unready::Probe {
+                name: of.name.clone(),
+                asks: probe.and_then(|(_, probe)| asks(probe)),
+                port: probe.and_then(|(container, probe)| port(container, probe)),
+            });
+        }
+        let gates = self.spec.readiness_gates.iter();
+        let gates = gates.filter_map(|of| of.get("conditionType")?.as_str());
+        let is_met = |gate: &&str| self.condition(gate).is_some_and(|of| of.status == "True");
+        let unmet: Vec<String> = gates.filter(|of| !is_met(of)).map(str::to_owned).collect();
+        if !unmet.is_empty() {
+            return Some(Unready::Gates(unmet));
+        }
+        match self.condition("Ready") {
+            Some(ready) if !ready.message.is_empty() => Some(Unready::Other(ready.message.clone())),
+            _ if status.phase == "Running" => {
+                Some(Unready::Other("its condition Ready is not True".to_owned()))
+            }
+            _ => Some(Unready::Other(format!("its phase is {}", status.phase))),
+        }
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|of| of.kind == kind)
+    }
+}
+
+/// Returns why a container does not run. One that ended well before the others start has done its work.
+fn stopped(of: &ContainerStatus) -> Option<Unready> {
+    let ended = |code: i32, reason: Option<&str>, message: Option<&str>| {
+        let reason = reason
+            .filter(|of| *of != "Error")
+            .map_or_else(String::new, |of| format!(" ({of})"));
+        let message = message.map_or_else(String::new, |of| format!(": {}", one_line(of)));
+        format!("ended with exit status {code}{reason}{message}")
+    };
+    let state = match (&of.state.waiting, &of.state.terminated) {
+        (Some(waiting), _) => {
+            let reason = waiting.reason.as_deref().unwrap_or("no reason given");
+            // The message of a crash loop repeats the name of the pod.
+            let message = waiting
+                .message
+                .as_deref()
+                .filter(|_| reason != "CrashLoopBackOff");
+            let message = message.map_or_else(String::new, |of| format!(": {}", one_line(of)));
+            format!("is waiting ({reason}{message})")
+        }
+        (None, Some(terminated)) if terminated.exit_code != 0 || of.ready == Some(false) => ended(
+            terminated.exit_code,
+            terminated.reason.as_deref(),
+            terminated.message.as_deref(),
+        ),
+        _ => return None,
+    };
+    let last = of.last_state.terminated.as_ref();
+    Some(Unready::Container {
+        name: of.name.clone(),
+        restarts: of.restart_count,
+        state,
+        last: last.map(|of| ended(of.exit_code, of.reason.as_deref(), of.message.as_deref())),
+    })
+}
+
+/// Returns the last line that is not empty: it says most.
+fn one_line(text: &str) -> &str {
+    let mut lines = text.lines().rev().map(str::trim);
+    lines.find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// Returns what a probe asks, in words.
+fn asks(probe: &Value) -> Option<String> {
+    let text = |of: &Value| of.as_str().map_or_else(|| of.to_string(), str::to_owned);
+    if let Some(get) = probe.get("httpGet") {
+        let path = get.get("path").and_then(Value::as_str).unwrap_or("/");
+        return Some(format!("port {} for {path}", text(get.get("port")?)));
+    }
+    if let Some(socket) = probe.get("tcpSocket").or_else(|| probe.get("grpc")) {
+        return Some(format!("port {}", text(socket.get("port")?)));
+    }
+    let words = probe.get("exec")?.get("command")?.as_array()?;
+    let words: Vec<String> = words.iter().map(text).collect();
+    Some(one_line(&words.join(" ")).to_owned())
+}
+
+/// Returns the port that a probe asks, by number or by name.
+fn port(container: &Container, probe: &Value) -> Option<u16> {
+    let kinds = ["httpGet", "tcpSocket", "grpc"];
+    let asked = kinds.iter().find_map(|kind| probe.get(kind))?;
+    // Another host is asked, such as the loopback address of the node.
+    let asked = asked.get("port").filter(|_| asked.get("host").is_none())?;
+    let number = match asked {
+        Value::String(name) if name.parse::<u16>().is_err() => {
+            let mut ports = container.ports.iter();
+            let named = ports.find(|of| of.get("name").and_then(Value::as_str) == Some(name))?;
+            return u16::try_from(named.get("containerPort")?.as_u64()?).ok();
+        }
+        Value::String(number) => return number.parse().ok(),
+        number => number.as_u64()?,
+    };
+    u16::try_from(number).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(spec: &Value, status: &Value) -> String {
+        let pod = json!({"metadata": {"name": "web-1", "namespace": "demo"}, "spec": spec, "status": status});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        pod.unready()
+            .map_or_else(|| "ready".to_owned(), |of| of.to_string())
+    }
+
+    #[test]
+    fn the_status_of_a_pod_tells_why_it_takes_no_connections() {
+        let ready = |status: &str| json!({"type": "Ready", "status": status});
+        let conditions = |status: &str| json!([ready(status)]);
+        let none = json!({});
+        assert_eq!(
+            said(
+                &none,
+                &json!({"phase": "Running", "conditions": conditions("True")})
+            ),
+            "ready"
+        );
+        assert_eq!(
+            said(
+                &none,
+                &json!({"phase": "Pending", "conditions": [{
+                    "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient cpu."
+                }]})
+            ),
+            "no node runs it: 0/3 nodes are available: 3 Insufficient cpu."
+        );
+        assert_eq!(
+            said(
+                &none,
+                &json!({"phase": "Running", "containerStatuses": [{
+                    "name": "main", "ready": false, "restartCount": 7,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}},
+                    "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                }]})
+            ),
+            "container main is waiting (CrashLoopBackOff) after 7 restarts; before, it ended with exit status 137 (OOMKilled)"
+        );
+        assert_eq!(
+            said(
+                &none,
+                &json!({"phase": "Pending", "initContainerStatuses": [
+                {"name": "done", "ready": true, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+                {"name": "migrate", "ready": false, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}},
+            ], "containerStatuses": [{"name": "main", "ready": false, "state": {"waiting": {"reason": "PodInitializing"}}}]})
+            ),
+            "container migrate is waiting (ErrImagePull: not found)"
+        );
+        let runs = json!({"phase": "Running", "conditions": conditions("False"),
+            "containerStatuses": [{"name": "main", "ready": false, "state": {"running": {}}}]});
+        let probed = |probe: Value| {
+            json!({"containers": [{"name": "main", "readinessProbe": probe,
+            "ports": [{"name": "health", "containerPort": 9200}]}]})
+        };
+        let http = probed(json!({"httpGet": {"path": "/ready", "port": "health"}}));
+        assert_eq!(
+            said(&http, &runs),
+            "the readiness probe of container main fails, which asks port health for /ready"
+        );
+        let pod = json!({"spec": http, "status": runs});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert!(matches!(
+            pod.unready(),
+            Some(Unready::Probe {
+                port: Some(9200),
+                ..
+            })
+        ));
+        assert_eq!(said(&none, &runs), "container main is not ready");
+        let gated = json!({"readinessGates": [{"conditionType": "target-health.example/x"}]});
+        let well = json!({"phase": "Running", "conditions": [ready("False"), {"type": "ContainersReady", "status": "True"}],
+            "containerStatuses": [{"name": "main", "ready": true, "state": {"running": {}}}]});
+        assert_eq!(
+            said(&gated, &well),
+            "its readiness gate target-health.example/x is not met"
+        );
+        assert_eq!(said(&none, &well), "its condition Ready is not True");
+    }
+}

@@ -1,0 +1,108 @@
+//! Network plugins on a node: whether their agents run, and whether their links carry pods.
+
+use std::net::IpAddr;
+
+use super::NodeSnapshot;
+use crate::backend::software::{Maker, SOFTWARE, Software};
+use crate::cluster::Pod;
+use crate::evidence::Gap;
+
+/// What is known of a network plugin whose objects are on a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Agent {
+    /// Its agent runs, or has a pod on the node that may run again.
+    Runs,
+    /// Its agent does not run, and pods are connected by its links.
+    Missing,
+    /// Its agent does not run, and no pod depends on it.
+    Gone,
+}
+
+impl NodeSnapshot<'_> {
+    /// Returns whether the agent of `plugin` runs on this node; a gap if neither its pods nor its processes were read.
+    pub fn agent(&self, plugin: &Software) -> Result<Agent, Gap> {
+        let here = self.object_name().ok();
+        let pods = self.pods();
+        let mut of_node = pods
+            .iter()
+            .flat_map(|pods| pods.iter())
+            .filter(|pod| here.is_some() && pod.spec.node_name == here);
+        if of_node.any(|pod| plugin.has_agent(pod)) {
+            return Ok(Agent::Runs);
+        }
+        let processes = match (self.processes(), &pods) {
+            (Ok(all), _) => all.processes.as_slice(),
+            (Err(_), Ok(_)) => &[],
+            (Err(gap), Err(_)) => return Err(gap),
+        };
+        let mut processes = processes.iter();
+        if processes.any(|of| plugin.is_agent(&of.name)) || self.is_in_k3s(plugin) {
+            return Ok(Agent::Runs);
+        }
+        Ok(if self.carries_pods(plugin) {
+            Agent::Missing
+        } else {
+            Agent::Gone
+        })
+    }
+
+    /// Returns the same of the network plugin that made something; `None` if none did, or if that is not known.
+    pub fn agent_of(&self, maker: Maker) -> Option<Agent> {
+        let Maker::Other(name) = maker else {
+            return None;
+        };
+        let mut plugins = SOFTWARE.iter().filter(|of| !of.agents.is_empty());
+        self.agent(plugins.find(|of| of.name == name)?).ok()
+    }
+
+    /// Returns whether a process that is in no pod may be the agent: k3s contains flannel, and the policies of kube-router.
+    fn is_in_k3s(&self, plugin: &Software) -> bool {
+        let name = self.object_name().ok();
+        let mut nodes = self.nodes().into_iter().flatten();
+        let Some(node) = nodes.find(|of| Some(&of.metadata.name) == name.as_ref()) else {
+            // A node that is not known may be one of k3s.
+            return matches!(plugin.name, "flannel" | "kube-router");
+        };
+        let version = &node.status.node_info.kubelet_version;
+        let args = node.metadata.annotations.get("k3s.io/node-args");
+        let args = args.map_or("", String::as_str);
+        version.contains("+k3s")
+            && match plugin.name {
+                "flannel" => !args.contains("none"),
+                "kube-router" => !args.contains("disable-network-policy"),
+                _ => false,
+            }
+    }
+
+    /// Returns whether a link or a route to a pod that runs here is one of `plugin`.
+    fn carries_pods(&self, plugin: &Software) -> bool {
+        let links = self.links();
+        let networks = self.pod_networks().into_iter().flatten();
+        let mut ends = networks.filter_map(|of| of.link_of(links.as_ref().ok()?));
+        if ends.any(|link| plugin.has_link(&link.name)) {
+            return true;
+        }
+        let running = self.pods().into_iter().flatten();
+        let running = running.filter(|pod| pod.status.phase == "Running" && !pod.spec.host_network);
+        let mut addresses = running.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
+        let routes = self.routes().map_or(&[][..], |all| &all.all);
+        addresses.any(|address: IpAddr| {
+            routes.iter().any(|of| {
+                let mut devices = of.devices().into_iter();
+                let is_own = of.destination.is_host() && of.destination.addr == address;
+                is_own && devices.any(|device| plugin.has_link(device))
+            })
+        })
+    }
+}
+
+impl Software {
+    /// Returns whether `pod` is its agent.
+    pub fn has_agent(&self, pod: &Pod) -> bool {
+        let containers = &pod.spec.containers;
+        self.is_agent(&pod.metadata.name)
+            || containers
+                .iter()
+                .any(|of| self.is_agent(&of.name) || self.is_agent(&of.image))
+    }
+}

@@ -1,0 +1,370 @@
+//! Incidents of what should run and does not: pods of a Service, kube-proxy, the agent of a network plugin; and of what holds packets back
+//! on purpose.
+
+use serde_json::{Value, json};
+
+use super::ends::{EDGE, HEALTHY, findings, json, says};
+use super::incidents::{copy, write};
+use crate::support::without;
+
+const PODS: &str = "cluster/pods.json";
+const SLICES: &str = "cluster/endpointslices.json";
+const RULES: &str = "node/iptables-save.txt";
+const PROCESSES: &str = "node/processes.json";
+
+/// Changes each pod of Service web.
+fn web_pods(dir: &tempfile::TempDir, change: impl Fn(&mut Value)) {
+    write(
+        dir,
+        PODS,
+        json(|pods| {
+            let all = pods["items"].as_array_mut().unwrap().iter_mut();
+            all.filter(|of| of["metadata"]["labels"]["app"] == "web")
+                .for_each(change);
+        }),
+    );
+}
+
+/// Changes the slice of Service web.
+fn web_slice(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value)) {
+    write(
+        dir,
+        SLICES,
+        json(|slices| {
+            let mut all = slices["items"].as_array_mut().unwrap().iter_mut();
+            let own =
+                all.find(|of| of["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
+            change(own.unwrap());
+        }),
+    );
+}
+
+/// Leaves of the rules of Service web what kube-proxy writes without endpoints.
+fn reject_web(dir: &tempfile::TempDir) {
+    let reject = "[0:0] -A KUBE-SERVICES -d 10.101.213.102/32 -p tcp -m comment --comment \"demo/web:http has no endpoints\" \
+        -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable";
+    write(dir, RULES, |text| {
+        let text = without(text, "demo/web:http");
+        let first = "[0:0] -A KUBE-FORWARD ";
+        text.replacen(first, &format!("{reject}\n{first}"), 1)
+    });
+}
+
+/// Puts rules before the first one of FORWARD.
+fn before_forward(dir: &tempfile::TempDir, rules: &str) {
+    write(dir, RULES, |text| {
+        text.replacen("[0:0] -A FORWARD ", &format!("{rules}[0:0] -A FORWARD "), 1)
+    });
+}
+
+#[tokio::test]
+async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
+    let pending = json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
+    let crashing = json!({"phase": "Running", "containerStatuses": [{"name": "app", "ready": false, "restartCount": 7,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]});
+    for (status, words) in [
+        (
+            pending,
+            [
+                "no node runs it: 0/3 nodes are available",
+                "describe pod web-",
+            ],
+        ),
+        (
+            crashing,
+            ["exit status 137 (OOMKilled)", "-c app --previous"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        web_slice(&dir, |slice| slice["endpoints"] = json!([]));
+        web_pods(&dir, |pod| pod["status"] = status.clone());
+        reject_web(&dir);
+        says(&dir, "demo/web:http", "refused", &words).await;
+        let found = findings(&dir).await;
+        assert!(found.iter().any(|of| of.0 == "AP01"), "{found:?}");
+    }
+    // Not ready: a probe asks a port at which nothing listens.
+    let dir = copy(HEALTHY);
+    reject_web(&dir);
+    web_slice(&dir, |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            endpoint["conditions"] =
+                json!({"ready": false, "serving": false, "terminating": false});
+        }
+    });
+    web_pods(&dir, |pod| {
+        pod["spec"]["containers"][0]["readinessProbe"] =
+            json!({"httpGet": {"port": 9200, "path": "/"}});
+        pod["status"]["containerStatuses"][0]["ready"] = false.into();
+        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                condition["status"] = "False".into();
+            }
+        }
+    });
+    let words = ["asks port 9200 for /, and nothing in the pod listens there (as in 1 more)"];
+    says(&dir, "demo/web:http", "refused", &words).await;
+    // A label too many.
+    let dir = copy(HEALTHY);
+    reject_web(&dir);
+    web_slice(&dir, |slice| slice["endpoints"] = json!([]));
+    write(&dir, "cluster/services.json", |text| {
+        let own = "\"selector\": {\"app\": \"web\"}";
+        let (from, to) = if text.contains(own) {
+            (own, "\"selector\": {\"app\": \"web\", \"tier\": \"front\"}")
+        } else {
+            (
+                "\"selector\":{\"app\":\"web\"}",
+                "\"selector\":{\"app\":\"web\",\"tier\":\"front\"}",
+            )
+        };
+        text.replace(from, to)
+    });
+    let words = ["without tier=front it would match demo/web-", "edit"];
+    says(&dir, "demo/web:http", "refused", &words).await;
+}
+
+#[tokio::test]
+async fn a_label_keeps_kube_proxy_from_endpoint_slices() {
+    for label in [
+        "service.kubernetes.io/service-proxy-name",
+        "service.kubernetes.io/headless",
+    ] {
+        let dir = copy(HEALTHY);
+        web_slice(&dir, |slice| {
+            slice["metadata"]["labels"][label] = "cilium".into();
+        });
+        // What kube-proxy writes then.
+        let words = [label, "label endpointslice web-bfvpk"];
+        let found = findings(&dir).await;
+        let named: Vec<_> = found
+            .iter()
+            .filter(|of| of.0 == "AP01" && of.2.contains(label))
+            .collect();
+        assert_eq!(named.len(), 1, "{found:?}");
+        reject_web(&dir);
+        let path = dir.path().to_str().unwrap();
+        let answer = super::incidents::answer(path, "demo/web:http")
+            .await
+            .to_string();
+        assert!(words.iter().all(|of| answer.contains(of)), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_reason_why_kube_proxy_does_not_run_is_the_cause() {
+    let dir = copy(HEALTHY);
+    write(&dir, PROCESSES, |_| json!({"processes": []}).to_string());
+    let without_proxy = |pods: &mut Value| {
+        let all = pods["items"].as_array_mut().unwrap();
+        all.retain(|of| of["metadata"]["name"] != "kube-proxy-lg2lh");
+    };
+    write(&dir, PODS, json(without_proxy));
+    write(
+        &dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let own = all.find(|of| of["metadata"]["name"] == "w1").unwrap();
+            own["spec"]["taints"] =
+                json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]);
+        }),
+    );
+    write(
+        &dir,
+        "cluster/daemonsets.json",
+        json(|sets| sets["items"][0]["spec"]["template"]["spec"]["tolerations"] = json!([])),
+    );
+    write(&dir, RULES, |text| without(text, "KUBE-S"));
+    for file in [
+        "healthz.json",
+        "proxy-mode.txt",
+        "metrics.txt",
+        "configz.json",
+    ] {
+        std::fs::remove_file(dir.path().join("kube-proxy").join(file)).unwrap();
+    }
+    let found = findings(&dir).await;
+    let first = &found[0];
+    assert_eq!(
+        (first.0.as_str(), first.1.as_str()),
+        ("KP05", "error"),
+        "{found:?}"
+    );
+    assert!(
+        first
+            .2
+            .contains("does not tolerate taint dedicated=gpu:NoSchedule"),
+        "{}",
+        first.2
+    );
+    let words = [
+        "does not tolerate taint dedicated=gpu:NoSchedule",
+        "daemonset",
+    ];
+    says(&dir, "demo/web:http", "lost", &words).await;
+
+    let twice = copy(HEALTHY);
+    write(
+        &twice,
+        PROCESSES,
+        json(|of| {
+            let mut other = of["processes"][0].clone();
+            other["pid"] = 4242.into();
+            other["cgroup"] = "/system.slice/kube-proxy.service".into();
+            of["processes"].as_array_mut().unwrap().push(other);
+        }),
+    );
+    let found = findings(&twice).await;
+    let is_two = |of: &(String, String, String)| {
+        of.0 == "KP17" && of.2.starts_with("2 processes of kube-proxy")
+    };
+    assert!(found.iter().any(is_two), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_another_program_holds_is_the_cause_of_missing_rules() {
+    let line = "E1128 11:32:30.367127       1 proxier.go:1579] \"Failed to execute iptables-restore\" err=<\n\
+        \texit status 4: Another app is currently holding the xtables lock; still 4s 0us time ahead to have a chance to grab the lock...\n \
+        > ipFamily=\"IPv4\"\n";
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/kube-proxy.log", |text| {
+        format!("{}\n{}", text.trim_end(), line.repeat(3))
+    });
+    write(&dir, "kube-proxy/healthz.json", |_| {
+        json!({"healthy": false, "status": {"IPv4": {"healthy": false, "lastUpdated": "2026-11-28T04:08:40Z"}}}).to_string()
+    });
+    std::fs::remove_file(dir.path().join("kube-proxy/metrics.txt")).unwrap();
+    write(&dir, RULES, |text| {
+        text.replace(
+            "--to-destination 10.244.1.5:8080",
+            "--to-destination 10.244.1.99:8080",
+        )
+    });
+    let words = [
+        "another program holds the lock of iptables; therefore",
+        "lslocks",
+        "last sync was at 2026-11-28T04:08:40Z",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
+    let chain = "KUBE-POD-FW-4LQ6GMH7TAX3VOQF";
+    let with = |running: bool| {
+        let dir = copy(HEALTHY);
+        write(&dir, RULES, |text| {
+            text.replacen(
+                ":KUBE-FORWARD - [0:0]\n",
+                &format!(":KUBE-FORWARD - [0:0]\n:{chain} - [0:0]\n:KUBE-ROUTER-FORWARD - [0:0]\n"),
+                1,
+            )
+        });
+        before_forward(
+            &dir,
+            &format!(
+                "[0:0] -A FORWARD -j KUBE-ROUTER-FORWARD\n[0:0] -A KUBE-ROUTER-FORWARD -s 10.244.1.2/32 -j {chain}\n\
+                 [0:0] -A {chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+                 [0:0] -A {chain} -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable\n"
+            ),
+        );
+        if running {
+            let router = json!({"pid": 99, "name": "kube-router", "args": ["kube-router", "--run-firewall=true", "--run-service-proxy=false"], "sameNetwork": true});
+            write(
+                &dir,
+                PROCESSES,
+                json(|of| of["processes"].as_array_mut().unwrap().push(router)),
+            );
+        }
+        dir
+    };
+    let dir = with(true);
+    says(&dir, "demo/edge:http", "works", &[]).await;
+    let path = dir.path().to_str().unwrap();
+    let asked = [
+        "--from",
+        path,
+        "why",
+        "demo/edge:http",
+        "--source",
+        "demo/client-vfxvm",
+    ];
+    let ran = crate::support::kpx(&asked).await;
+    for words in [
+        "does not work on w1 from pods",
+        "none allows these packets",
+        "get networkpolicies",
+    ] {
+        let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(words), "{ran}");
+    }
+    let errors =
+        |found: &[(String, String, String)]| found.iter().find(|of| of.1 == "error").cloned();
+    assert_eq!(errors(&findings(&dir).await), None);
+
+    let dir = with(false);
+    let words = ["left the rule behind", &format!("-D {chain}")];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    let found = findings(&dir).await;
+    assert!(errors(&found).is_some(), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_list_of_those_who_may_is_kept() {
+    let dir = copy(HEALTHY);
+    before_forward(
+        &dir,
+        "[0:0] -A FORWARD -s 10.9.0.0/16 -p tcp -m tcp --dport 8080 -j ACCEPT\n[0:0] -A FORWARD -p tcp -m tcp --dport 8080 -j DROP\n",
+    );
+    let words = [
+        "keep it",
+        "-I FORWARD 2 -s 10.244.0.0/16 -p tcp -m tcp --dport 8080 -j ACCEPT",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+
+    let dir = copy(HEALTHY);
+    write(&dir, "node/ipset-save.txt", |text| {
+        format!(
+            "create trusted hash:net family inet hashsize 1024 maxelem 65536\nadd trusted 10.9.0.0/16\n{text}"
+        )
+    });
+    before_forward(
+        &dir,
+        "[0:0] -A FORWARD -m set ! --match-set trusted src -j DROP\n",
+    );
+    let words = ["add the address to it", "ipset list trusted"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+
+    // A ban of one pod.
+    let dir = copy(HEALTHY);
+    write(&dir, "node/ipset-save.txt", |text| {
+        format!(
+            "create banned hash:ip family inet hashsize 1024 maxelem 65536\nadd banned 10.244.1.2\n{text}"
+        )
+    });
+    before_forward(
+        &dir,
+        "[0:0] -A FORWARD -m set --match-set banned src -j DROP\n",
+    );
+    let words = ["from single pods", "take the address out of it"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+
+    // Docker leaves this chain to the administrator.
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        text.replacen(
+            ":KUBE-FORWARD - [0:0]\n",
+            ":KUBE-FORWARD - [0:0]\n:DOCKER-USER - [0:0]\n",
+            1,
+        )
+    });
+    before_forward(
+        &dir,
+        "[0:0] -A FORWARD -j DOCKER-USER\n[0:0] -A DOCKER-USER -d 10.244.1.4/32 -j DROP\n",
+    );
+    let words = ["owner of the rule: the administrator", "-D DOCKER-USER"];
+    assert_eq!(EDGE, "10.244.1.4");
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
