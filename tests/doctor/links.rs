@@ -183,6 +183,23 @@ async fn a_route_that_hides_the_one_by_the_endpoints_node_is_the_cause() {
             .await;
         }
     }
+    // Not every cluster gives its Nodes ranges of pods.
+    let dir = copy(HEALTHY);
+    add_routes(&dir, &[route("10.244.2.0/25", "10.210.0.15")]);
+    write(
+        &dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                let spec = node["spec"].as_object_mut().unwrap();
+                spec.remove("podCIDR");
+                spec.remove("podCIDRs");
+                node["metadata"]["annotations"]["without"] = "ranges".into();
+            }
+        }),
+    );
+    let words = ["hides 10.244.2.0/24 via 10.210.0.17 dev eth0"];
+    says(&dir, "demo/web:http", "partly", &words).await;
     // A next hop that nothing has is no machine to bring back.
     let dir = copy(HEALTHY);
     let tunnel = json!({"ifindex": 30, "ifname": "flannel.1", "flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1450,

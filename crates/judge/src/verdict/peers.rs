@@ -136,13 +136,19 @@ impl Judge<'_> {
         }
         let ends = [Some(outcome.destination.0), back_to(question, outcome)];
         let mut all = ends.into_iter().flatten();
-        let found = all.find_map(|pod| self.hidden_route_to(pod))?;
+        let node_of = |pod: IpAddr| {
+            let mut endpoints = question.port?.endpoints.iter();
+            endpoints.find(|of| of.addr.ip() == pod)?.node.as_deref()
+        };
+        let found = all.find_map(|pod| self.hidden_route_to(pod, node_of(pod)))?;
         Some(Fault::Obstacle(Box::new(found)))
     }
 
-    fn hidden_route_to(&self, pod: IpAddr) -> Option<Obstacle> {
+    /// Returns the route to `pod` that hides the one by the address of its Node: the one called `name`, or else that in whose range it is.
+    fn hidden_route_to(&self, pod: IpAddr, name: Option<&str>) -> Option<Obstacle> {
         let peers = self.peers();
-        let (name, peer) = peers.with_pod(pod)?;
+        let named = name.and_then(|name| Some((name, peers.by_name.get(name)?)));
+        let (name, peer) = named.or_else(|| peers.with_pod(pod))?;
         let route = self
             .router
             .found(Lookup::to(Asked::new(pod, None)))
@@ -152,9 +158,10 @@ impl Judge<'_> {
         if leads_there(route) {
             return None;
         }
+        // Not every cluster gives its Nodes ranges of pods.
         let is_of_node = |to: Cidr| {
             let mut ranges = peer.ranges.iter();
-            ranges.any(|of| of.normal() == to.normal())
+            to.prefix > 0 && (peer.ranges.is_empty() || ranges.any(|of| of.normal() == to.normal()))
         };
         let is_hidden = |of: &&Route| {
             let (chosen, other) = (route.destination, of.destination);
