@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::check::core::{MODE, VERSION, containers, flags_of};
+use crate::check::core::{Collector, MODE, VERSION, containers, flags_of};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,
@@ -393,7 +393,7 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
             &config.cluster_cidr,
         )
     };
-    let mut findings = Vec::new();
+    let mut all = Collector::default();
     let internal = node.status.addresses.iter();
     let internal = internal.filter(|of| of.kind == "InternalIP");
     for address in internal.filter_map(|of| of.address.parse::<IpAddr>().ok()) {
@@ -405,7 +405,7 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
             "clusterCIDR contains {address}, the node's own address: machines of its network count as pods, so their connections are not \
              masqueraded"
         );
-        findings.push(
+        all.push(
             Finding::new(
                 Severity::Warning,
                 Subject::Prefix { prefix: *range },
@@ -414,15 +414,12 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
             .evidence([Proof::setting("the Node", "InternalIP", address), setting()]),
         );
     }
+    let outside = || pods_outside(facts, &ours, setting(), &config.cluster_cidr);
     if node.spec.pod_cidrs.is_empty() {
-        return match pods_outside(facts, &ours, setting(), &config.cluster_cidr) {
-            Err(gap) if findings.is_empty() => Err(gap),
-            other => {
-                findings.extend(other.unwrap_or_default());
-                Ok(findings)
-            }
-        };
+        all.add(outside());
+        return all.verdict();
     }
+    let mut findings = Vec::new();
     for text in &node.spec.pod_cidrs {
         let Ok(pods) = text.parse::<Cidr>() else {
             continue;
@@ -451,12 +448,17 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
     }
     if findings.is_empty() {
         // The network plugin may give pods addresses of a range of its own.
-        return match pods_outside(facts, &ours, setting(), &config.cluster_cidr) {
-            Err(Gap::NotApplicable(_)) => Ok(findings),
-            other => other,
+        findings = match outside() {
+            Err(Gap::NotApplicable(_)) => Vec::new(),
+            Err(gap) => {
+                all.note(gap);
+                return all.verdict();
+            }
+            Ok(found) => found,
         };
     }
-    Ok(findings)
+    all.add(Ok(findings));
+    all.verdict()
 }
 
 fn outside_message(cluster_cidr: &str) -> String {

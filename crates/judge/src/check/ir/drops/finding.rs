@@ -20,15 +20,15 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
     let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
     let is_limit = |when: &String| when.contains("limit") || when.contains("xt_recent");
     let met = packets(node, rule).filter(|met| *met > 0 && effect.open.iter().any(is_limit));
-    let (severity, message) = match (effect.certain.is_empty(), only_outside) {
-        (true, _) if met.is_some() => (
+    let (severity, message) = match (effect.certain.is_empty(), met, only_outside) {
+        (true, Some(met), _) => (
             Severity::Warning,
             format!(
                 "a rule of other software {verb} what exceeds its limit, also of traffic to {services}: {} so far",
-                number_of(met.unwrap_or_default(), "packet")
+                number_of(met, "packet")
             ),
         ),
-        (true, _) => (
+        (true, None, _) => (
             Severity::Info,
             format!(
                 "a rule of other software may {} traffic to {services}",
@@ -36,11 +36,11 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
             ),
         ),
         // A firewall may close the node to the outside on purpose.
-        (false, true) if !rule.is_particular() => (
+        (false, _, true) if !rule.is_particular() => (
             Severity::Info,
             format!("the node's firewall {verb} traffic from outside to {services}"),
         ),
-        (false, _) => (
+        (false, ..) => (
             match effect.act {
                 Act::Drop | Act::Reject => Severity::Error,
                 Act::Divert { to_host: false } => Severity::Warning,
