@@ -55,6 +55,7 @@ pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Entry, Flow, Further, Reply};
+pub(crate) use rule::own_policies;
 pub use rule::{Accepted, PODS, Rule};
 pub use why::why;
 

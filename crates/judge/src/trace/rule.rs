@@ -147,16 +147,13 @@ impl Rule {
     /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain
     /// for the policies of a pod.
     pub fn is_of_policy(&self) -> bool {
-        // Calico's tables of nftables have the names of its chains behind that of a table.
-        let chain = self.chain.trim_start_matches("filter-");
+        let chain = policy_name(&self.chain);
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
-        let unmatched = self.rule.contains("no policies passed");
         self.blocks()
-            && (is_of(&["cali-tw-", "cali-fw-"]) && unmatched
+            && (own_policies(&self.chain).is_some_and(|words| self.rule.contains(words))
                 || is_of(&[
                     "cali-pi-",
                     "cali-po-",
-                    "KUBE-POD-FW-",
                     "KUBE-NWPLCY-",
                     "WEAVE-NPC",
                     "AZURE-NPM-",
@@ -398,6 +395,21 @@ impl fmt::Display for Rule {
             number => write!(f, "rule {number}"),
         }
     }
+}
+
+/// Returns words of the rule that holds back what no policy allows, if `chain` is one for the policies of a single pod: Calico's or
+/// kube-router's.
+pub(crate) fn own_policies(chain: &str) -> Option<&'static str> {
+    let chain = policy_name(chain);
+    if chain.starts_with("cali-tw-") || chain.starts_with("cali-fw-") {
+        return Some("no policies passed");
+    }
+    chain.starts_with("KUBE-POD-FW-").then_some("")
+}
+
+/// Returns the name of a chain in iptables: Calico's tables of nftables have it behind that of a table.
+fn policy_name(chain: &str) -> &str {
+    chain.trim_start_matches("filter-")
 }
 
 /// Returns the protocol and the destination ports that a rule of iptables asks for, as its options, each after a blank.

@@ -445,7 +445,8 @@ impl Judge<'_> {
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
         // A pod that something tells apart stands for no other.
         let apart = self.all_single().iter().filter_map(|of| of.addr);
-        let apart = apart.chain(self.restricted().iter().copied());
+        let restricted = self.policed().keys().copied();
+        let apart = apart.chain(restricted.filter(|addr| self.is_restricted(*addr)));
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
         let is_known = |of: &Source| {
             let holder = of.addr.and_then(|addr| self.places.holder(addr));
@@ -476,7 +477,7 @@ impl Judge<'_> {
         let mut local = usable(target.port, target.family()).filter(|of| of.local == Some(true));
         let endpoint = local.find(|of| {
             let addr = of.addr.ip();
-            self.places.own(addr).is_none() && !self.restricted().contains(&addr)
+            self.places.own(addr).is_none() && !self.is_restricted(addr)
         })?;
         let addr = endpoint.addr.ip();
         let name = match &endpoint.pod {

@@ -53,8 +53,8 @@ pub struct Judge<'n> {
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
-    /// Pods that NetworkPolicies restrict.
-    pub(super) restricted: OnceCell<Vec<IpAddr>>,
+    /// Pods with a chain for their NetworkPolicies, and whether these are in force.
+    pub(super) policed: OnceCell<HashMap<IpAddr, bool>>,
     /// The virtual servers that bind clients to a real server.
     binding: OnceCell<Vec<&'n VirtualServer>>,
     /// Addresses to which clients on the node have no port left.
@@ -94,7 +94,7 @@ impl<'n> Judge<'n> {
             peers: OnceCell::new(),
             insides: Insides::default(),
             single: OnceCell::new(),
-            restricted: OnceCell::new(),
+            policed: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),
             likely: Default::default(),

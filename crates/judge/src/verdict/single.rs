@@ -10,6 +10,7 @@ use foldhash::HashMap;
 use super::cell::Target;
 use super::judge::Judge;
 use super::ttl::FEW_HOPS;
+use crate::trace::own_policies;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::sources::{Pods, Source};
@@ -73,7 +74,7 @@ impl Judge<'_> {
                     || self.is_cut_off(addr)
                     || self.is_set_by_hand(addr)
                     || self.has_rules_inside(addr)
-                    || self.is_under_policy(addr, false)
+                    || self.policed().get(&addr) == Some(&false)
                     || self.link_inside(addr).is_some()
                     || self.leads_nowhere(addr)
                     || self.has_restricted_port(addr)
@@ -87,49 +88,85 @@ impl Judge<'_> {
         pods
     }
 
-    /// Returns the addresses of this node's pods that NetworkPolicies restrict: they stand for no others, and what they may not do is
-    /// meant.
-    pub(super) fn restricted(&self) -> &[IpAddr] {
-        self.restricted.get_or_init(|| {
+    /// Returns whether NetworkPolicies restrict the pod with `addr`: it stands for no others, and what it may not do is meant.
+    pub(super) fn is_restricted(&self, addr: IpAddr) -> bool {
+        self.policed().get(&addr) == Some(&true)
+    }
+
+    /// Returns this node's pods whose packets pass a chain that lets only those out which a NetworkPolicy allows, and whether that is in
+    /// force: a network plugin may have left it behind.
+    pub(super) fn policed(&self) -> &HashMap<IpAddr, bool> {
+        self.policed.get_or_init(|| {
             let pods = Pods::of(self.node, &[]).running_here().into_iter();
-            let all = pods.filter_map(|pod| pod.addr);
-            all.filter(|addr| self.is_under_policy(*addr, true))
+            let own: Vec<IpAddr> = pods.filter_map(|pod| pod.addr).collect();
+            let by_family = Family::BOTH.map(|family| policed(self.node, family));
+            let of = |addr: IpAddr| {
+                let known = &by_family[usize::from(Family::of(addr) == Family::V6)];
+                let lookup = Lookup::to(Asked::new(addr, None));
+                let by_link = || match self.router.decide(lookup) {
+                    Decision::Out {
+                        device: Some(link), ..
+                    } => known.links.get(&*link),
+                    _ => None,
+                };
+                known.addresses.get(&addr).or_else(by_link).copied()
+            };
+            own.into_iter()
+                .filter_map(|addr| Some((addr, of(addr)?)))
                 .collect()
         })
     }
+}
 
-    /// Returns whether the packets of the pod with `addr` pass a chain that lets only those out which a NetworkPolicy allows: one `in_force`,
-    /// or one that a network plugin has left behind.
-    fn is_under_policy(&self, addr: IpAddr, in_force: bool) -> bool {
-        let lookup = Lookup::to(Asked::new(addr, None));
-        let link = match self.router.decide(lookup) {
-            Decision::Out { device, .. } => device,
-            _ => None,
-        };
-        let family = Family::of(addr);
-        let Ok(saved) = self.node.saved(IptablesBackend::InUse, family) else {
-            return false;
-        };
-        let is_its = |of: &Match<'_>| match of {
-            Match::In(of) => !of.inverted && Some(&*of.value) == link.as_deref(),
-            Match::Source(of) => !of.inverted && of.value == Cidr::host(addr),
-            _ => false,
-        };
-        let is_open = |chain: &str| is_foreign(chain) || chain.starts_with("KUBE-ROUTER-");
-        let rules = saved.chains(is_open).flat_map(|chain| &chain.rules);
-        let mut chains = rules.filter_map(|rule| match &rule.target {
-            Some(Goal::Jump(to) | Goal::Goto(to)) if rule.matches.iter().any(is_its) => Some(to),
-            _ => None,
-        });
-        chains.any(|name| {
-            let chain = saved.chains(|of| of == &**name);
-            let mut own = chain.flat_map(|chain| &chain.rules);
-            let is_policy = name.starts_with("KUBE-POD-FW-")
-                || own.any(|rule| rule.to_string().contains("no policies passed"));
-            let agent = self.node.agent_of(maker_of_chain("filter", name));
-            is_policy && in_force == (agent != Some(Agent::Gone))
+/// What leads to a chain for the policies of a pod, and whether these are in force.
+#[derive(Default)]
+struct Policed {
+    links: HashMap<String, bool>,
+    addresses: HashMap<IpAddr, bool>,
+}
+
+/// Returns the links and addresses that lead to chains for the policies of a pod.
+fn policed(node: &NodeSnapshot<'_>, family: Family) -> Policed {
+    let mut found = Policed::default();
+    let Ok(saved) = node.saved(IptablesBackend::InUse, family) else {
+        return found;
+    };
+    let of_pods = |name: &str| own_policies(name).is_some();
+    let chains = saved.chains(of_pods).filter(|chain| {
+        let words = own_policies(&chain.name).unwrap_or_default();
+        let mut rules = chain.rules.iter();
+        rules.any(|rule| rule.to_string().contains(words))
+    });
+    let in_force: HashMap<String, bool> = chains
+        .map(|chain| {
+            let agent = node.agent_of(maker_of_chain("filter", &chain.name));
+            (chain.name.to_string(), agent != Some(Agent::Gone))
         })
+        .collect();
+    if in_force.is_empty() {
+        return found;
     }
+    let leading = |name: &str| is_foreign(name) || name.starts_with("KUBE-ROUTER-");
+    for rule in saved.chains(leading).flat_map(|chain| &chain.rules) {
+        let Some(Goal::Jump(to) | Goal::Goto(to)) = &rule.target else {
+            continue;
+        };
+        let Some(&in_force) = in_force.get(&**to) else {
+            continue;
+        };
+        for of in &rule.matches {
+            match of {
+                Match::In(of) if !of.inverted => {
+                    found.links.entry(of.value.to_string()).or_insert(in_force);
+                }
+                Match::Source(of) if !of.inverted && of.value.is_host() => {
+                    found.addresses.entry(of.value.addr).or_insert(in_force);
+                }
+                _ => {}
+            }
+        }
+    }
+    found
 }
 
 /// The rules that name an address, but for what they do with it.
