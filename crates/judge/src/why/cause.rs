@@ -521,7 +521,9 @@ impl Cause {
         match self {
             Self::ForeignRule { by, .. } => Some(Subject::Rule(by.rule.clone())),
             Self::Leftover { mode, .. } => Some(Subject::from(*mode)),
-            Self::ForwardingOff { key } => Some(Subject::sysctl(*key)),
+            Self::ForwardingOff { key } | Self::BypassedReply { key, .. } => {
+                Some(Subject::sysctl(*key))
+            }
             Self::HairpinPort { bridge } => Some(Subject::link(bridge)),
             _ => None,
         }

@@ -6,7 +6,7 @@ use super::asked::Asked;
 use super::cause::Degree;
 use super::{Broken, Cause, Look, Unanswered};
 use crate::check::{
-    Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
+    Because, Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
     idle_proxy, some_services,
 };
 use crate::trace::{Rule, Subsystem};
@@ -27,9 +27,15 @@ struct Found {
 
 /// Returns the causes of the Services that fail and that no error in `said`, the outcomes of the other checks, names.
 pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
-    let findings = said.iter().flat_map(|(_, outcome)| match outcome {
-        Outcome::Fail(findings) => findings.as_slice(),
-        _ => &[],
+    let findings = said.iter().flat_map(|(check, outcome)| {
+        let findings = match outcome {
+            Outcome::Fail(findings) => findings.as_slice(),
+            _ => &[],
+        };
+        // A warning that this check's error explains does not stand for it.
+        let is_explained = check.caused_by.contains(&Because::Same("SV01"));
+        let stands = move |of: &&Finding| of.severity == Severity::Error || !is_explained;
+        findings.iter().filter(stands)
     });
     let findings: Vec<&Finding> = findings.collect();
     let mut open = failing(facts, said)?;

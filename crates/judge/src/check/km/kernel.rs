@@ -328,7 +328,7 @@ fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
             value: value.unwrap_or("missing").to_owned(),
         };
         findings.push(
-            Finding::new(Severity::Error, Subject::link(&bridges[0].name), message)
+            Finding::new(Severity::Error, Subject::sysctl(key), message)
                 .evidence([seen])
                 .evidence(
                     bridges
