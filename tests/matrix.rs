@@ -1,31 +1,13 @@
 //! What other tests show of chosen recordings, of every recording.
 
-use std::collections::BTreeSet;
-
 use crate::support::{CHOSEN, every, recordings};
 use crate::{docs, doctor, hostile, migrate, redact, registry, snapshot, verdict};
 
-/// The kind of a recording: the letters with which its name begins.
-fn kind(name: &str) -> &str {
-    name.split(|c: char| !c.is_ascii_lowercase())
-        .next()
-        .unwrap()
-}
-
-/// Large recordings have no other kinds of Services.
 #[test]
-fn every_kind_of_recording_is_chosen() {
+fn chosen_recordings_are_there() {
     let all = recordings();
     let unknown = CHOSEN.iter().find(|name| !all.iter().any(|of| of == *name));
     assert_eq!(unknown, None, "no such recording");
-    let chosen: BTreeSet<&str> = CHOSEN.iter().map(|name| kind(name)).collect();
-    let kinds: BTreeSet<&str> = all.iter().map(|name| kind(name)).collect();
-    let left_out: Vec<_> = kinds.difference(&chosen).collect();
-    assert_eq!(
-        left_out,
-        [&"scale"],
-        "add one of each to CHOSEN in tests/support.rs"
-    );
 }
 
 #[tokio::test]
@@ -136,6 +118,12 @@ async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
 
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
+async fn a_dry_run_prints_the_plan() {
+    migrate::screen::dry_runs_print_plans(migrate::directions()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
 async fn json_has_the_same_plan() {
     migrate::screen::json_has_plans(migrate::directions()).await;
 }
@@ -150,4 +138,16 @@ async fn no_command_prints_what_a_terminal_would_obey() {
 #[ignore = "takes minutes: make test-loops"]
 async fn no_error_about_a_file_prints_what_a_terminal_would_obey() {
     hostile::errors_print_nothing_hostile(hostile::REFUSED).await;
+}
+
+#[test]
+#[ignore = "takes minutes: make test-loops"]
+fn a_finding_is_no_worse_than_the_severity_of_its_check() {
+    registry::severities_hold(every());
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: make test-loops"]
+async fn the_screen_has_every_error_and_the_number_of_the_rest() {
+    doctor::voice::screens_are_whole(recordings()).await;
 }

@@ -364,7 +364,7 @@ pub(crate) fn diagnosis_is_kept(names: &[String]) {
 
 #[test]
 fn a_trace_says_the_same_of_a_redacted_bundle() {
-    traces_are_kept(&chosen(), 50);
+    traces_are_kept(&chosen(), 20);
 }
 
 /// Fails if a trace changes, or if no more than `least` are compared.

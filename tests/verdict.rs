@@ -42,9 +42,9 @@ fn bundles(recorded: Vec<String>, cases: Vec<String>) -> Vec<PathBuf> {
     recorded.chain(cases).collect()
 }
 
-/// Chosen recordings, and each third incident.
+/// Chosen recordings, and each sixth incident.
 fn few() -> Vec<PathBuf> {
-    bundles(chosen(), cases().into_iter().step_by(3).collect())
+    bundles(chosen(), cases().into_iter().step_by(6).collect())
 }
 
 /// These recordings, and every incident.
@@ -203,7 +203,7 @@ pub(crate) async fn commands_agree(dirs: Vec<PathBuf>) {
         wrong.len(),
         wrong.join("\n")
     );
-    assert!(compared > 1_000, "{compared} connections");
+    assert!(compared > 500, "{compared} connections");
 }
 
 /// A walk that omits hops, and follows packets that are treated alike once, has the same ends.
@@ -244,7 +244,7 @@ pub(crate) fn replies_are_judged_alike(dirs: Vec<PathBuf>) {
         assert_eq!(cell.verdict, verdict, "{place}: {:?}", cell.flow);
         compared += 1;
     });
-    assert!(compared > 1_000, "{compared} connections");
+    assert!(compared > 500, "{compared} connections");
 }
 
 /// Judges each connection of these bundles, as they are and without routes, and gives it to `compare`, with

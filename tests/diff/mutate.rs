@@ -258,6 +258,7 @@ fn chains(node: &Node, item: Item, lines: &[&str]) {
 }
 
 #[test]
+#[ignore = "what the one on two families shows, on more Services: make test-loops"]
 fn every_rule_of_the_iptables_mode() {
     rules("full-iptables", Mode::Iptables);
 }

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{EDGE, HEALTHY, findings, json, says};
+use super::ends::{EDGE, HEALTHY, PODS as POD_NETWORKS, ROUTES, findings, json, says};
 use super::incidents::{copy, write};
-use crate::support::without;
+use crate::support::{kpx, without};
 
 const PODS: &str = "cluster/pods.json";
 const SLICES: &str = "cluster/endpointslices.json";
@@ -291,7 +291,7 @@ async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
         "--source",
         "demo/client-vfxvm",
     ];
-    let ran = crate::support::kpx(&asked).await;
+    let ran = kpx(&asked).await;
     for words in [
         "does not work on w1 from pods",
         "none allows these packets",
@@ -367,4 +367,64 @@ async fn a_list_of_those_who_may_is_kept() {
     let words = ["owner of the rule: the administrator", "-D DOCKER-USER"];
     assert_eq!(EDGE, "10.244.1.4");
     says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+/// A route of another table counts for the packets that a routing policy rule sends there, if the rules are read.
+#[tokio::test]
+async fn routing_policy_rules_that_were_not_read_leave_open_who_takes_other_tables() {
+    let dir = copy(HEALTHY);
+    let rules = dir.path().join("node/ip-rule.json");
+    std::fs::remove_file(&rules).unwrap();
+    says(&dir, "demo/web:http", "works", &[]).await;
+    let run = [
+        "--from",
+        dir.path().to_str().unwrap(),
+        "why",
+        "demo/web:http",
+    ];
+    let ran = kpx(&run).await;
+    assert!(ran.out.contains("routing policy rules"), "{ran}");
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            let other = json!({"dst": "default", "gateway": "10.210.0.15", "dev": "eth0", "table": "100", "flags": []});
+            routes.as_array_mut().unwrap().push(other);
+        }),
+    );
+    let words = ["the routing policy rules are unknown: node/ip-rule.json was not collected"];
+    says(&dir, "demo/web:http", "unknown", &words).await;
+}
+
+/// What a tool says of its failure is no list without entries.
+#[tokio::test]
+async fn an_error_in_place_of_a_list_is_unknown() {
+    let dir = copy(HEALTHY);
+    let before = findings(&dir).await;
+    write(&dir, "node/ss.txt", |_| {
+        "bash: ss: command not found\n".to_owned()
+    });
+    let denied = "conntrack v1.4.7 (conntrack-tools): Operation failed: sorry, you must be root\n";
+    write(&dir, "node/conntrack.txt", |_| denied.to_owned());
+    assert_eq!(findings(&dir).await, before);
+    let run = ["--from", dir.path().to_str().unwrap(), "doctor", "-v"];
+    let ran = kpx(&run).await;
+    for gap in ["\"bash:\" is no protocol that ss lists", "line 1: "] {
+        assert!(ran.out.contains(gap), "{gap}: {ran}");
+    }
+}
+
+/// Part of the pods' networks shows nothing of the pods that are missing there.
+#[tokio::test]
+async fn a_list_of_networks_that_was_cut_loses_no_address() {
+    let dir = copy(HEALTHY);
+    write(&dir, POD_NETWORKS, |text| {
+        let last = text.rfind("\n=== ").unwrap();
+        text[..=last].to_owned()
+    });
+    let lost = findings(&dir).await;
+    let lost = lost
+        .iter()
+        .find(|(.., message)| message.contains("lost its address"));
+    assert_eq!(lost, None);
 }

@@ -43,7 +43,11 @@ async fn dry_run(recording: &str, to: Mode, more: &[&str]) -> Arc<Ran> {
 
 #[tokio::test]
 async fn a_dry_run_prints_the_plan() {
-    for (from, to) in directions() {
+    dry_runs_print_plans(CIRCLE).await;
+}
+
+pub(crate) async fn dry_runs_print_plans(directions: impl IntoIterator<Item = (Mode, Mode)>) {
+    for (from, to) in directions {
         let ran = dry_run(recorded(from), to, &[]).await;
         insta::assert_snapshot!(format!("dry_run_{from}_to_{to}"), ran);
     }

@@ -41,7 +41,7 @@ pub(crate) struct TraceReport {
     pub assumed: bool,
     /// The Service port behind the target.
     pub service: Option<ServiceRow>,
-    /// The first source's trace.
+    /// The first source's trace, with the fate of all.
     #[serde(flatten)]
     pub first: SourceTrace,
     /// Every source's trace; empty when there is one.

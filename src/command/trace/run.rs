@@ -33,7 +33,7 @@ use kpx_judge::trace::question::{
 use kpx_judge::trace::sources::{self, Source};
 use kpx_judge::trace::target::{Found, Target, TargetError};
 use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
-use kpx_judge::verdict::{self, Cell, Client, Judge, Kind, Question};
+use kpx_judge::verdict::{self, Cell, Client, Fate, Judge, Kind, Question};
 use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::Service;
@@ -573,10 +573,11 @@ fn report(
         name: port.name.name.to_string(),
         port: port.name.port.to_string(),
     });
-    let first = traces
+    let mut first = traces
         .first()
         .cloned()
         .ok_or_else(|| eyre!("no source to trace from"))?;
+    first.fate = Fate::of_all(traces.iter().map(|trace| trace.fate));
     if traces.len() == 1 {
         traces.clear();
     }

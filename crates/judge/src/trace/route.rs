@@ -429,6 +429,13 @@ fn number(name: &str) -> &str {
     }
 }
 
+/// Returns whether `route` is used without a routing policy rule of the administrator's: the kernel has rules for its own three tables.
+pub(crate) fn is_of_own_tables(route: &Route) -> bool {
+    ["local", "main", "default"]
+        .map(number)
+        .contains(&number(&route.table))
+}
+
 fn applies(rule: &PolicyRule, lookup: Lookup<'_>) -> bool {
     let none = match Family::of(lookup.destination.shown()) {
         Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -112,14 +112,16 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns whether the networks of most pods with an address of their own on this node are read.
+    /// Returns whether the networks of most pods with an address of their own on this node are read, and no fewer networks than there
+    /// are such pods.
     fn sees_most_networks(&self) -> bool {
         let name = self.node.name().ok();
         let pods = self.node.pods().into_iter().flatten();
         let here = pods.filter(|pod| pod.spec.node_name == name && !pod.spec.host_network);
         let addresses = here.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
         let (unseen, seen): (Vec<_>, Vec<_>) = addresses.partition(|at| self.is_in_no_network(*at));
-        unseen.len() < seen.len()
+        let read = self.node.pod_networks().map_or(0, Vec::len);
+        unseen.len() < seen.len() && unseen.len() + seen.len() <= read
     }
 
     /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.

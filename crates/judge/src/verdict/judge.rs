@@ -15,7 +15,7 @@ use super::place::Places;
 use super::replies::Replies;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
-use crate::trace::route::Router;
+use crate::trace::route::{Router, is_of_own_tables};
 use crate::trace::sources::{Likely, Source};
 use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
@@ -276,7 +276,7 @@ impl<'n> Judge<'n> {
         }
     }
 
-    /// Returns which rules of `family` may exist and are not read.
+    /// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
     pub fn unread(&self, family: Family) -> Option<&Missing> {
         self.unread[usize::from(family == Family::V6)].as_ref()
     }
@@ -570,9 +570,17 @@ fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     }
 }
 
-/// Returns which rules of `family` may exist and are not read.
+/// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
 fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
     let missing = |what, gap: Gap| Some(Missing::Gap { what, gap });
+    let routes = node.routes().into_iter().flat_map(|routes| &routes.all);
+    let mut routes = routes.filter(|route| Family::of(route.destination.addr) == family);
+    match node.rules() {
+        Err(gap) if !gap.is_absence() && routes.any(|route| !is_of_own_tables(route)) => {
+            return missing("the routing policy rules are unknown", gap);
+        }
+        _ => {}
+    }
     let modules = node.modules().ok();
     let loaded = modules.and_then(|all| all.loaded.as_ref());
     let lacks = |name: &str| {

@@ -12,7 +12,7 @@ use super::paths::Path;
 use crate::check::{Fix, ServiceRef};
 use crate::trace::mismatch::listed;
 use crate::verdict::{Cell, Client, Fate, Onward, client_names};
-use kpx_node::evidence::Time;
+use kpx_node::evidence::{Item, Time};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::pod_networks::PodNetwork;
 use kpx_node::owner::EndpointState;
@@ -29,10 +29,26 @@ const UNSEEN: &[&str] = &[
 /// What else is not seen unless connections are followed to other nodes.
 const OTHER_NODES: &str = "other nodes";
 
+/// Evidence that a node may lack without a word about it elsewhere, and what it would show.
+const MAY_LACK: &[(Item, &str)] = &[
+    (Item::NeighbourTable, "neighbours"),
+    (Item::Rules, "routing policy rules"),
+    (Item::Tc, "filters of traffic control"),
+    (Item::XfrmPolicies, "IPsec policies"),
+    (Item::Bpf, "programs of eBPF"),
+];
+
 /// Returns what the evidence of `node` does not show.
 pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     let mut unseen = UNSEEN.to_vec();
     unseen.push(OTHER_NODES);
+    let lacks = |item| {
+        node.evidence()
+            .text(item)
+            .is_err_and(|gap| !gap.is_absence())
+    };
+    let lacking = MAY_LACK.iter().filter(|(item, _)| lacks(*item));
+    unseen.extend(lacking.map(|(_, what)| *what));
     match node.pod_networks() {
         Ok(all) if all.iter().all(PodNetwork::knows_rules) => {}
         Ok(_) => unseen.push("rules inside pods"),

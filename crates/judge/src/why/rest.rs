@@ -6,7 +6,7 @@ use super::asked::Asked;
 use super::cause::Degree;
 use super::{Broken, Cause, Look, Unanswered};
 use crate::check::{
-    Because, Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
+    Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
     idle_proxy, some_services,
 };
 use crate::trace::{Rule, Subsystem};
@@ -27,21 +27,17 @@ struct Found {
 
 /// Returns the causes of the Services that fail and that no error in `said`, the outcomes of the other checks, names.
 pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
-    let findings = said.iter().flat_map(|(check, outcome)| {
-        let findings = match outcome {
-            Outcome::Fail(findings) => findings.as_slice(),
-            _ => &[],
-        };
-        // A warning that this check's error explains does not stand for it.
-        let is_explained = check.caused_by.contains(&Because::Same("SV01"));
-        let stands = move |of: &&Finding| of.severity == Severity::Error || !is_explained;
-        findings.iter().filter(stands)
+    let findings = said.iter().flat_map(|(_, outcome)| match outcome {
+        Outcome::Fail(findings) => findings.as_slice(),
+        _ => &[],
     });
-    let findings: Vec<&Finding> = findings.collect();
+    // A warning does not stand for Services that fail.
+    let errors: Vec<&Finding> = findings
+        .filter(|of| of.severity == Severity::Error)
+        .collect();
     let mut open = failing(facts, said)?;
     open.retain(|service| {
-        let errors = findings.iter().filter(|of| of.severity == Severity::Error);
-        let mut named = errors.flat_map(|of| &of.services);
+        let mut named = errors.iter().flat_map(|of| &of.services);
         !named.any(|of| of.is_same_service(service))
     });
     if open.is_empty() {
@@ -66,7 +62,7 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         for broken in causes {
             // The checks of drift name the rules that differ.
             let is_drift = matches!(broken.cause, Cause::Rules { .. });
-            if (is_alone || !is_drift) && !is_said(&broken, &findings) {
+            if (is_alone || !is_drift) && !is_said(&broken, &errors) {
                 Found::add(&mut found, service, broken);
             }
         }
@@ -103,9 +99,9 @@ fn gap_of(unanswered: Unanswered) -> Gap {
     }
 }
 
-/// Returns whether one of `findings` says what `broken` is: it names the same object, offers the same fix, or is an error that says more
-/// than that no repair is found.
-fn is_said(broken: &Broken, findings: &[&Finding]) -> bool {
+/// Returns whether one of `errors` says what `broken` is: it names the same object, offers the same fix, or says more than that no
+/// repair is found.
+fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
     let about = broken.cause.about();
     let advice = |fix: &Option<Fix>| fix.as_ref().and_then(|fix| fix.advice.clone());
     let own = advice(&broken.fix);
@@ -117,15 +113,14 @@ fn is_said(broken: &Broken, findings: &[&Finding]) -> bool {
             }
             (one, other) => Some(one) == other.as_ref(),
         };
-        let is_error = of.severity == Severity::Error;
-        let is_vague = is_unexplained(broken) && of.services.is_empty() && is_error;
+        let is_vague = is_unexplained(broken) && of.services.is_empty();
         is_about || is_vague || own.is_some() && advice(&of.fix) == own
     };
     let by_proxy = matches!(
         broken.cause,
         Cause::Idle(_) | Cause::Rules { proxy: Some(_), .. }
     );
-    by_proxy || findings.iter().any(|of| says(of))
+    by_proxy || errors.iter().any(|of| says(of))
 }
 
 impl Found {

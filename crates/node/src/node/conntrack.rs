@@ -104,8 +104,10 @@ impl NodeSnapshot<'_> {
 pub fn parse(text: &str) -> Result<Conntrack, Gap> {
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        // The last line, `conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown.`
-        if line.trim().is_empty() || line.starts_with("conntrack v") {
+        // The last line, `conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown.`; an error begins in the same way.
+        let is_count =
+            line.starts_with("conntrack v") && line.trim_end().ends_with("have been shown.");
+        if line.trim().is_empty() || is_count {
             continue;
         }
         let entry = entry(line)

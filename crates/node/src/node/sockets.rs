@@ -169,8 +169,10 @@ fn from_ss(line: &str) -> Result<Option<Socket>, String> {
         Some("tcp") => Proto::Tcp,
         Some("udp") => Proto::Udp,
         Some("sctp") => Proto::Sctp,
-        // A header, or an association of an SCTP socket.
-        _ => return Ok(None),
+        // An association of an SCTP socket is indented.
+        None | Some("Netid") => return Ok(None),
+        Some(_) if line.starts_with(char::is_whitespace) => return Ok(None),
+        Some(other) => return Err(format!("{other:?} is no protocol that ss lists")),
     };
     if !matches!(words.next(), Some("LISTEN" | "UNCONN")) {
         return Ok(None);

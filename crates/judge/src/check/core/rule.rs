@@ -84,9 +84,9 @@ const PODS_WIDE: &str = "kubectl get pods -A -o wide";
 const OWNERS: &[Owner] = &[
     Owner {
         pass: Some((
-            "Let firewalld trust the network of the pods. Its rules protect the node, and a reload restores those that are \
-             deleted.",
-            "firewall-cmd --permanent --zone=trusted --add-source=PODS && firewall-cmd --reload",
+            "Let firewalld trust the network of the pods, now and after a restart. Its rules protect the node, and a reload, \
+             which restores those that are deleted, flushes kube-proxy's as well.",
+            "firewall-cmd --zone=trusted --add-source=PODS && firewall-cmd --permanent --zone=trusted --add-source=PODS",
         )),
         ..node("firewalld", "firewall-cmd --list-all-zones")
     },

@@ -100,9 +100,8 @@ impl Walker<'_, '_, '_> {
             let (_, port) = branch.packet.target();
             branch.packet.bound[0] = true;
             // Without vs.conntrack the translated packet is not tracked, and no nat rule sees it.
-            if self.tracks() == Some(false) {
-                branch.packet.untracked = true;
-            }
+            let tracks = self.tracks();
+            branch.packet.untracked = tracks == Ok(false);
             let effect = Effect::Balance {
                 server: shown(key),
                 scheduler: server.scheduler.clone(),
@@ -122,6 +121,11 @@ impl Walker<'_, '_, '_> {
                      address {addr} itself is unknown",
                     SocketAddr::new(real.addr, real.port),
                 );
+                ends.push((branch, End::Unknown(reason)));
+                continue;
+            }
+            if let Err(gap) = tracks {
+                let reason = format!("whether IPVS connections are tracked is unknown: {gap}");
                 ends.push((branch, End::Unknown(reason)));
                 continue;
             }
@@ -170,15 +174,15 @@ impl Walker<'_, '_, '_> {
         at(port).or_else(|| at(0))
     }
 
-    fn tracks(&self) -> Option<bool> {
-        Some(
-            self.world
-                .node
-                .sysctl()
-                .ok()?
-                .get("net.ipv4.vs.conntrack")?
-                != "0",
-        )
+    /// Returns whether translated packets are tracked, as kube-proxy has it set, unless the node's settings say otherwise.
+    fn tracks(&self) -> Result<bool, Gap> {
+        let key = "net.ipv4.vs.conntrack";
+        let sysctl = self.world.node.sysctl();
+        match sysctl.and_then(|all| all.known(key)) {
+            Ok(Some(value)) => Ok(value != "0"),
+            Ok(None) => Err(Gap::Absent(Item::Sysctl, format!("it has no {key}"))),
+            Err(_) => Ok(true),
+        }
     }
 }
 
