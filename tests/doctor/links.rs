@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::ends::{EDGE, HEALTHY, LINKS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::pods::in_edge;
+use crate::support::kpx;
 
 const ADDRESSES: &str = "node/ip-addr.json";
 
@@ -449,5 +450,89 @@ async fn node_ports_are_asked_at_the_address_of_the_node_that_a_link_has() {
             }),
         );
         assert_eq!(fate_of(&dir).await, expected);
+    }
+}
+
+/// Asks why a client cannot reach `service`, and asserts the fate, and words of the sentence and of the first fix.
+async fn says_to(dir: &tempfile::TempDir, service: &str, source: &str, fate: &str, words: &[&str]) {
+    let from = dir.path().to_str().unwrap();
+    let args = [
+        "--from", from, "why", service, "--source", source, "-o", "json",
+    ];
+    let ran = kpx(&args).await;
+    let answer: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+    let text = format!("{} {}", answer["sentence"], answer["causes"][0]["fix"]);
+    assert_eq!(answer["fate"], fate, "{text}");
+    for part in words {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_sees_one_direction_alone_drops_what_follows() {
+    let by = |to: &str, gateway: &str, table: &str| json!({"dst": to, "gateway": gateway, "dev": "eth0", "table": table, "flags": []});
+    let client = "10.210.0.17";
+    // The client is next to this node: it sends its packets directly.
+    let dir = copy(HEALTHY);
+    add_routes(&dir, &[by(client, "10.210.0.15", "main")]);
+    let words = [
+        "leads replies by 10.210.0.15, node cp1",
+        "ip route del 10.210.0.17/32 via 10.210.0.15 dev eth0",
+    ];
+    says_to(&dir, "nodeport:30080", client, "lost", &words).await;
+    // Whatever a node with a liberal connection tracking does, its kube-proxy drops nothing.
+    write(&dir, "node/sysctl.txt", |text| {
+        let off = "net.netfilter.nf_conntrack_tcp_be_liberal = 0";
+        text.replace(off, "net.netfilter.nf_conntrack_tcp_be_liberal = 1")
+    });
+    says_to(
+        &dir,
+        "nodeport:30080",
+        client,
+        "unknown",
+        &["whether it drops them is unknown"],
+    )
+    .await;
+    // Routers and the node of the client itself see both directions, as does a node that is the way to everywhere.
+    for (to, gateway) in [
+        (client, "10.210.0.2"),
+        (client, "10.210.0.17"),
+        ("default", "10.210.0.15"),
+    ] {
+        let dir = copy(HEALTHY);
+        if to == "default" {
+            lose_routes(&dir, "eth0", |of| of["dst"] != "default");
+        }
+        add_routes(&dir, &[by(to, gateway, "main")]);
+        says_to(&dir, "nodeport:30080", client, "works", &[]).await;
+        says_to(&dir, "nodeport:30080", "outside", "works", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn replies_of_pods_by_another_table_leave_by_a_third_node() {
+    for (gateway, fate) in [("10.210.0.15", "partly"), ("10.210.0.2", "works")] {
+        let dir = copy(HEALTHY);
+        add_routes(
+            &dir,
+            &[
+                json!({"dst": "default", "gateway": gateway, "dev": "eth0", "table": "100", "flags": []}),
+            ],
+        );
+        let rules = r#"{"priority":99,"src":"all","dst":"10.244.0.0","dstlen":16,"table":"main"},{"priority":100,"src":"10.244.1.0","srclen":24,"table":"100"}"#;
+        write(&dir, "node/ip-rule.json", |text| {
+            text.replacen(
+                "[{\"priority\":0,",
+                &format!("[{rules},{{\"priority\":0,"),
+                1,
+            )
+        });
+        let words = [
+            "of table 100 leads replies by 10.210.0.15, node cp1",
+            "ip rule del from 10.244.1.0/24 lookup 100 priority 100",
+        ];
+        let words = if fate == "works" { &[][..] } else { &words[..] };
+        says(&dir, "nodeport:30080", fate, words).await;
+        says(&dir, "demo/web:http", "works", &[]).await;
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::ends::{EDGE, HEALTHY, LINKS, PODS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
+use crate::support::kpx;
 
 /// Changes the section of the network of [`EDGE`].
 pub(super) fn in_edge(dir: &tempfile::TempDir, change: impl FnOnce(&str) -> String) {
@@ -138,26 +139,77 @@ async fn a_pod_does_not_find_services_on_its_own_link() {
     }
 }
 
+/// Puts `rules` before those of FORWARD.
+fn forward_first(dir: &tempfile::TempDir, rules: &str) {
+    write(dir, "node/iptables-save.txt", |text| {
+        text.replacen("[0:0] -A FORWARD ", &format!("{rules}[0:0] -A FORWARD "), 1)
+    });
+}
+
 #[tokio::test]
-async fn a_limit_that_stopped_packets_is_a_warning() {
-    for (count, severity) in [(36, "warning"), (0, "info")] {
+async fn connections_beyond_a_limit_fail_if_it_is_low_or_packets_exceeded_it() {
+    let accept = |limit: &str, count: u32| {
+        format!(
+            "[9:540] -A FORWARD -p tcp -m limit --limit {limit} --limit-burst 3 -j ACCEPT\n[{count}:2160] -A FORWARD -p tcp -j DROP\n"
+        )
+    };
+    let by_source = |count: u32| {
+        format!(
+            "[{count}:540] -A FORWARD -p tcp -m hashlimit --hashlimit-above 1/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP\n"
+        )
+    };
+    let again = |count: u32| {
+        format!(
+            "[{count}:540] -A FORWARD -p tcp -m recent --update --seconds 60 --hitcount 10 --name np --mask 255.255.255.255 --rsource -j DROP\n"
+        )
+    };
+    for (rules, fails, count) in [
+        (accept("1/sec", 36), true, 36),
+        (accept("1/sec", 0), true, 0),
+        (accept("600/min", 0), true, 0),
+        (accept("100/sec", 36), true, 36),
+        (accept("100/sec", 0), false, 0),
+        // Every client has a limit of its own.
+        (by_source(0), false, 0),
+        (by_source(31), true, 31),
+        (again(0), false, 0),
+        (again(31), true, 31),
+    ] {
         let dir = copy(HEALTHY);
-        let rules = format!(
-            "[9:540] -A FORWARD -p tcp -m limit --limit 1/sec --limit-burst 3 -j ACCEPT\n[{count}:2160] -A FORWARD -p tcp -j DROP\n"
-        );
-        write(&dir, "node/iptables-save.txt", |text| {
-            text.replacen("[0:0] -A FORWARD ", &format!("{rules}[0:0] -A FORWARD "), 1)
-        });
+        forward_first(&dir, &rules);
+        let path = dir.path().to_str().unwrap();
+        let answer = answer(path, "demo/web:http").await;
+        let fate = if fails { "partly" } else { "works" };
+        assert_eq!(answer["fate"], fate, "{rules}{answer}");
+        let so_far = format!("{count} packets so far");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert_eq!(sentence.contains(&so_far), count > 0, "{rules}{sentence}");
+        if fails {
+            let fix = answer["causes"][0]["fix"].to_string();
+            assert!(fix.contains("-D FORWARD"), "{rules}{fix}");
+        }
         let found = findings(&dir).await;
         let own: Vec<_> = found.iter().filter(|of| of.0 == "IR16").collect();
         assert_eq!(own.len(), 1, "{found:?}");
-        assert_eq!(own[0].1, severity, "{found:?}");
-        assert_eq!(
-            own[0].2.contains("36 packets so far"),
-            count > 0,
-            "{found:?}"
-        );
+        let severity = if fails { "error" } else { "info" };
+        assert_eq!(own[0].1, severity, "{rules}{found:?}");
+        assert_eq!(own[0].2.contains(&so_far), count > 0, "{found:?}");
+        assert!(!found.iter().any(|of| of.0 == "SV01"), "{found:?}");
     }
+    // What else the last rule drops is not known.
+    let last = copy(HEALTHY);
+    let rules = accept("100/sec", 36).replace("-A FORWARD -p tcp -j DROP", "-A FORWARD -j DROP");
+    forward_first(&last, &rules);
+    says(&last, "demo/web:http", "works", &[]).await;
+
+    let high = copy(HEALTHY);
+    forward_first(&high, &accept("100/sec", 0));
+    let from = high.path().to_str().unwrap();
+    let why = kpx(&["--from", from, "why", "demo/web:http"]).await;
+    let words = "more than 100 new connections per second (the rate limit `--limit 100/sec --limit-burst 3`)";
+    assert!(why.out.replace("\n  ", " ").contains(words), "{why}");
+    let trace = kpx(&["--from", from, "trace", "demo/web:http"]).await;
+    assert!(trace.out.contains("one of 4 backends, 25% each"), "{trace}");
 }
 
 #[tokio::test]
@@ -336,7 +388,7 @@ async fn reasons_in_kube_proxys_log_have_their_own_fix() {
             text.to_owned() + &lines
         });
         let path = dir.path().to_str().unwrap();
-        let ran = crate::support::kpx(&["--from", path, "doctor", "KP21", "-o", "json"]).await;
+        let ran = kpx(&["--from", path, "doctor", "KP21", "-o", "json"]).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
         let found = report["findings"][0].to_string();
         assert!(found.contains(fix), "{found}");

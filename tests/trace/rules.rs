@@ -979,3 +979,28 @@ fn a_set_of_networks_and_links_stops_at_the_longest_prefix() {
         assert_eq!(dropped(&evidence, &flow(false)), expected, "{members}");
     }
 }
+
+/// The link of the packet is not known.
+#[test]
+fn only_packets_of_the_node_to_itself_pass_the_loopback_link() {
+    for (rules, expected) in [
+        ("iifname != \"lo\" drop", "1"),
+        ("iif != \"lo\" drop", "1"),
+        ("iifname \"lo\" accept\n\t\tdrop", "1"),
+        ("iifname != { \"lo\" } drop", "1"),
+        ("iifname \"eth0\" drop", "which link it passes"),
+    ] {
+        let mut evidence = iptables("-j MARK --set-xmark 0x1/0x1");
+        for item in [Item::Nft, Item::Routes, Item::Addresses] {
+            evidence.insert(item, Err(Gap::NotCollected(item)));
+        }
+        let hook = "type filter hook prerouting priority -300; policy accept;";
+        let text =
+            format!("table inet guard {{\n\tchain pre {{\n\t\t{hook}\n\t\t{rules}\n\t}}\n}}\n");
+        evidence.insert(Item::NftText, Ok(text));
+        let dropped = dropped(&evidence, &flow(false));
+        let is_text = expected.len() > 4;
+        let is_so = dropped == expected || is_text && dropped.contains(expected);
+        assert!(is_so, "{rules}: {dropped}");
+    }
+}

@@ -95,6 +95,9 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 all.all.push(route(*range, "unicast", "main", "pods"));
             }),
             Repair::RoutePodsThere(range, by, link) => self.copy.edit_routes(|all| {
+                let is_replaced =
+                    |of: &Route| of.table == "main" && of.destination == *range && of.metric == 0;
+                all.all.retain(|of| !is_replaced(of));
                 all.all.push(Route {
                     gateway: Some(*by),
                     ..route(*range, "unicast", "main", link)

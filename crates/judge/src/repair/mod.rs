@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 pub use edits::with;
 
 use crate::diff::Change;
+use crate::trace::{Rule, Subsystem};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::IptablesBackend;
 use kpx_node::node::routes::{PolicyRule, Route};
@@ -74,6 +75,24 @@ pub struct RulePlace {
     pub chain: String,
     /// The number of the rule in its chain, from 1; 0 for the policy.
     pub number: usize,
+}
+
+impl RulePlace {
+    /// Returns the place of `rule`; `None` if it is not known which of the back ends of iptables has it.
+    pub fn of(rule: &Rule) -> Option<Self> {
+        let store = match rule.subsystem {
+            Subsystem::Iptables => Some(IptablesBackend::InUse),
+            Subsystem::Nftables => None,
+            _ => return None,
+        };
+        Some(Self {
+            store,
+            family: rule.family,
+            table: rule.table.clone(),
+            chain: rule.chain.clone(),
+            number: rule.number,
+        })
+    }
 }
 
 /// The cluster after an edit of an object, and what kube-proxy then programs.

@@ -280,9 +280,68 @@ pub enum Question {
         text: String,
         /// Whether the condition holds if the limit is exceeded.
         over: bool,
+        /// How many packets it lets through, if it is one of rates.
+        pace: Option<Pace>,
     },
     /// Any other condition, as text.
     Other(String),
+}
+
+/// How many packets a limit lets through.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pace {
+    /// The packets.
+    pub count: u32,
+    /// The seconds in which they pass.
+    pub seconds: u32,
+    /// Whether all clients share them.
+    pub is_shared: bool,
+}
+
+impl Pace {
+    /// Packets per second that the clients of a Service exceed together.
+    const LOW: u64 = 20;
+
+    /// Reads it from the options of a match, or from a statement: `--limit 10/sec`, `limit rate 10/second burst 5 packets`.
+    fn of(text: &str) -> Option<Self> {
+        let mut words = text
+            .split([' ', '`'])
+            .filter_map(|word| word.split_once('/'));
+        let (count, seconds) = words.find_map(|(count, unit)| {
+            let units = [("sec", 1), ("min", 60), ("hour", 3600), ("day", 86_400)];
+            let (_, seconds) = units.into_iter().find(|(name, _)| unit.starts_with(name))?;
+            Some((count.parse().ok()?, seconds))
+        })?;
+        let mode = text.split_once("--hashlimit-mode ");
+        let is_by_source =
+            mode.is_some_and(|(_, mode)| mode.starts_with("src") || mode.contains(",src"));
+        Some(Self {
+            count,
+            seconds,
+            is_shared: !is_by_source,
+        })
+    }
+
+    /// Returns whether usual traffic of several clients exceeds it.
+    pub const fn is_low(self) -> bool {
+        self.is_shared && self.count as u64 <= Self::LOW * self.seconds as u64
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.seconds {
+            1 => "second",
+            60 => "minute",
+            3600 => "hour",
+            _ => "day",
+        };
+        write!(f, "{} new connections per {unit}", self.count)?;
+        if self.is_shared {
+            return Ok(());
+        }
+        f.write_str(" and client")
+    }
 }
 
 /// What a path assumes about an unknown fact.
@@ -336,6 +395,7 @@ impl Question {
         Self::Rate {
             text: format!("whether {what} {state}"),
             over,
+            pace: Pace::of(what),
         }
     }
 }
@@ -343,7 +403,22 @@ impl Question {
 impl Assumption {
     /// Returns whether a limit is exceeded: one connection alone exceeds none.
     pub(crate) fn is_exceeded(&self) -> bool {
-        matches!(self, Self::Answer { question: Question::Rate { over, .. }, holds } if holds == over)
+        self.exceeded().is_some()
+    }
+
+    /// Returns the limit that is exceeded, in words, and how many packets it lets through, if it is one of rates.
+    pub(crate) fn exceeded(&self) -> Option<(&str, Option<Pace>)> {
+        let Self::Answer {
+            question: Question::Rate { text, over, pace },
+            holds,
+        } = self
+        else {
+            return None;
+        };
+        let limit = text.strip_prefix("whether ").unwrap_or(text);
+        let ends = [" is exceeded", " has room"];
+        let limit = ends.into_iter().find_map(|end| limit.strip_suffix(end));
+        (holds == over).then_some((limit.unwrap_or(text), *pace))
     }
 
     /// Returns whether the packet would have come in by another link than that of its return route. The walk puts packets where

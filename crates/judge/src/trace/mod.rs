@@ -50,7 +50,7 @@ use walk::Follows;
 pub use assume::Assumed;
 pub use ending::overall;
 pub use forwarding::{forwarded, not_forwarding};
-pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Question, Subsystem, Verdict};
+pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem, Verdict};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;

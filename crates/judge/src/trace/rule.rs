@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch, why};
 use kpx_node::backend::iptables::model::Target;
+use kpx_node::backend::nftables::model::Statement;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::{self, Maker};
@@ -79,6 +80,22 @@ impl Rule {
     /// Returns whether it is one of nftables.
     pub fn is_nft(&self) -> bool {
         self.subsystem == Subsystem::Nftables
+    }
+
+    /// Returns how many packets have met it, if its counter is shown.
+    pub fn counter(&self, node: &NodeSnapshot<'_>) -> Option<u64> {
+        let at = self.number.checked_sub(1)?;
+        if let Some((family, name)) = self.table.split_once(' ').filter(|_| self.is_nft()) {
+            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
+            let mut statements = chain.rules.get(at)?.statements.iter();
+            return statements.find_map(|of| match of {
+                Statement::Counter { packets, .. } => Some(*packets),
+                _ => None,
+            });
+        }
+        let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
+        let chain = rules.table(&self.table)?.chain(&self.chain)?;
+        Some(chain.rules.get(at)?.counters?.packets)
     }
 
     /// Returns the program that lists and changes it.

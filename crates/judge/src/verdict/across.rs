@@ -683,6 +683,38 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_leaves_otherwise_than_by_the_clients_node_may_be_lost() {
+        let w1 = node(1, &[(2, "192.0.2.2")]);
+        let default = r#", {"dst": "default", "gateway": "192.0.2.254", "dev": "eth0"}]"#;
+        let by_default = |gateways: &[(u8, &str)]| {
+            let mut node = node(2, gateways);
+            let routes = node.text(Item::Routes).unwrap();
+            let routes = routes.trim_end_matches(']').to_owned() + default;
+            node.insert(Item::Routes, Ok(routes));
+            node
+        };
+        let direct = (1, "192.0.2.1");
+        for (gateways, wanted) in [
+            (&[direct, (3, "192.0.2.3")][..], Fate::Works),
+            (&[(3, "192.0.2.3")], Fate::Unknown),
+            (&[(1, "192.0.2.3"), (3, "192.0.2.3")], Fate::Unknown),
+            // Without any such route, a router has them.
+            (&[], Fate::Works),
+        ] {
+            let w2 = by_default(gateways);
+            let (_, verdict) = path(
+                &[("w1", &w1), ("w2", &w2)],
+                &port("10.1.2.7:80", Some("w2")),
+            );
+            assert_eq!(verdict.fate, wanted, "{gateways:?}: {verdict:?}");
+            let faults = verdict.faults();
+            let said = faults.first().map(ToString::to_string).unwrap_or_default();
+            let words = "on node w2, the replies to pod 10.1.1.7 on w1 leave by eth0 via 192.0.2.";
+            assert_eq!(said.starts_with(words), wanted != Fate::Works, "{said}");
+        }
+    }
+
+    #[test]
     fn without_the_state_of_the_other_node_the_verdict_is_as_before() {
         let w1 = node(1, &[(2, "192.0.2.2")]);
         let (nodes, verdict) = path(&[("w1", &w1)], &port("10.1.2.7:80", Some("w2")));

@@ -235,7 +235,7 @@ pub enum Missing {
     },
     /// The packet to a pod of another node leaves otherwise than by that node's address: it is unknown whether that is a way.
     PodRoute {
-        /// The endpoint.
+        /// The endpoint; with port 0 the client, to which the replies go.
         address: SocketAddr,
         /// The range of the node's pods.
         range: Cidr,
@@ -262,6 +262,15 @@ pub enum Missing {
 }
 
 impl Fault {
+    /// Returns why packets may leave the wrong way, on this node or another one.
+    pub fn astray(&self) -> Option<&Missing> {
+        match self {
+            Self::Unknown(missing @ Missing::PodRoute { .. }) => Some(missing),
+            Self::There { fault, .. } => fault.astray(),
+            _ => None,
+        }
+    }
+
     /// Returns what happens to a packet with this fault.
     pub const fn fate(&self) -> Fate {
         match self {
@@ -546,11 +555,17 @@ impl fmt::Display for Missing {
                 by,
                 way,
                 ..
-            } => write!(
-                f,
-                "the packets to endpoint {address} on {node} leave by {way}, not by {by}: no route leads to the pods of \
-                 {node} ({range}) by its address, as to those of other nodes"
-            ),
+            } => {
+                match address.port() {
+                    0 => write!(f, "the replies to pod {} on {node}", address.ip()),
+                    _ => write!(f, "the packets to endpoint {address} on {node}"),
+                }?;
+                write!(
+                    f,
+                    " leave by {way}, not by {by}: no route leads to the pods of {node} ({range}) by its address, as to those of \
+                     other nodes"
+                )
+            }
             Self::WayBack { source, out } => write!(
                 f,
                 "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \

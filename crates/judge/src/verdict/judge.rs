@@ -162,7 +162,8 @@ impl<'n> Judge<'n> {
             .table_full(question)
             .or_else(|| self.tracked(question, outcomes))
             .or_else(|| self.bound(question))
-            .or_else(|| self.out_of_ports(question));
+            .or_else(|| self.out_of_ports(question))
+            .or_else(|| self.limited(question, outcomes));
         if let Some(fault) = beside {
             let fate = match fault.fate() {
                 Fate::Unknown => Fate::Unknown,
@@ -228,6 +229,8 @@ impl<'n> Judge<'n> {
                     .or_else(|| self.dead_next_hop(question, outcome))
                     .or_else(|| self.unanswered(question, outcome))
                     .or_else(|| self.reply(question, outcome))
+                    .or_else(|| self.by_third_node(question, outcome))
+                    .or_else(|| self.stray_reply(question, outcome))
                     .or_else(|| self.reply_at_links(question, outcome))
                     .or_else(|| self.stopped_tunnel(question, outcome))
                     .or_else(|| self.home_gone(outcome))

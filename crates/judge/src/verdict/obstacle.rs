@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::Fate;
+use super::Limit;
 use super::link_state::LinkState;
 use super::place::Home;
 use crate::trace::{Accepted, Hop, Rule, why};
@@ -199,6 +200,27 @@ pub enum Obstacle {
         hidden: Box<Route>,
         /// The other Node.
         node: String,
+    },
+    /// The next hop of the packets or of their replies is a node that does not see the other direction, and so drops those that follow
+    /// as invalid.
+    ThirdNode {
+        /// The Node.
+        node: String,
+        /// Its address, the next hop.
+        by: IpAddr,
+        /// The route that leads there.
+        route: Box<Route>,
+        /// The routing policy rule that leads to its table.
+        rule: Option<Box<PolicyRule>>,
+        /// Whether it is that of the replies.
+        reply: bool,
+    },
+    /// A rule drops the connections that exceed a limit.
+    Limited {
+        /// The limit.
+        limit: Limit,
+        /// The rule.
+        by: Box<By>,
     },
     /// Rules stop the packets in which a tunnel carries those of pods.
     Tunnel {
@@ -646,6 +668,7 @@ impl Obstacle {
     pub const fn stage(&self) -> u8 {
         match self {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
+            Self::Limited { .. } => 10,
             Self::NoLocalPort { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::Strayed { reply: false, .. }
@@ -689,6 +712,7 @@ impl Obstacle {
             | Self::Unanswered { .. }
             | Self::DeadNextHop { .. }
             | Self::HiddenRoute { .. }
+            | Self::ThirdNode { .. }
             | Self::Arp { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }
@@ -717,7 +741,7 @@ impl Obstacle {
             | Self::Wayless { refused: true, .. }
             | Self::HomeGone { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
-            Self::DeadNextHop { .. } | Self::TwoPods { .. } => Fate::Partly,
+            Self::DeadNextHop { .. } | Self::TwoPods { .. } | Self::Limited { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
@@ -743,6 +767,7 @@ impl Obstacle {
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::HiddenRoute { .. }
+            | Self::ThirdNode { .. }
             | Self::Arp { .. }
             | Self::Tunnel { .. }
             | Self::Ttl { .. }

@@ -1,6 +1,6 @@
 //! The way to pods of other nodes, where routes by the Nodes' own addresses lead to them: a Node without such a route stands out.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use foldhash::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ use kpx_node::owner::Endpoint;
 
 /// Another Node: its addresses in the cluster's network, and the ranges of its pods, as far as it has any.
 #[derive(Debug)]
-struct Peer {
+pub(super) struct Peer {
     addrs: Vec<IpAddr>,
     ranges: Vec<Cidr>,
 }
@@ -29,6 +29,7 @@ struct Peer {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     by_name: HashMap<String, Peer>,
+    by_address: HashMap<IpAddr, String>,
     /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
     lengths: [Option<u8>; 2],
     /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
@@ -47,6 +48,9 @@ impl Peers {
             let (addrs, ranges) = (addresses(of), pod_ranges(of));
             let known = (!ranges.is_empty()).then(|| ranges.clone());
             gateways.extend(addrs.iter().map(|addr| (*addr, known.clone())));
+            let name = || of.metadata.name.clone();
+            let with_name = addrs.iter().map(|addr| (*addr, name()));
+            peers.by_address.extend(with_name);
             peers
                 .by_name
                 .insert(of.metadata.name.clone(), Peer { addrs, ranges });
@@ -71,8 +75,13 @@ impl Peers {
         peers
     }
 
+    /// Returns the name of the Node that has `addr`.
+    pub(super) fn with_address(&self, addr: IpAddr) -> Option<&str> {
+        self.by_address.get(&addr).map(String::as_str)
+    }
+
     /// Returns the name of the Node in whose range of pods `addr` is, and the Node.
-    fn with_pod(&self, addr: IpAddr) -> Option<(&str, &Peer)> {
+    pub(super) fn with_pod(&self, addr: IpAddr) -> Option<(&str, &Peer)> {
         let mut all = self.by_name.iter();
         let has = |(_, of): &(&String, &Peer)| of.ranges.iter().any(|range| range.contains(addr));
         all.find(has).map(|(name, of)| (name.as_str(), of))
@@ -83,21 +92,32 @@ impl Judge<'_> {
     /// Returns the doubt about a packet to a pod of another node next to this one that does not leave by that node's address,
     /// although packets to pods of other nodes do.
     pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
-        let (address, addr) = (endpoint.addr, endpoint.addr.ip());
+        let name = endpoint.node.as_deref()?;
+        let device = outcome.leaves_by().filter(|link| *link != "lo")?;
+        self.stray_to(endpoint.addr, name, device, outcome.gateway)
+    }
+
+    /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by `device` and `gateway`.
+    pub(super) fn stray_to(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        device: &str,
+        gateway: Option<IpAddr>,
+    ) -> Option<Fault> {
+        let addr = address.ip();
         let family = Family::of(addr);
         let peers = self.peers();
         let length = peers.lengths[usize::from(family == Family::V6)]?;
-        let name = endpoint.node.as_deref()?;
         let peer = peers.by_name.get(name)?;
         let mut own = peer.addrs.iter().copied();
         let by = own.find(|of| Family::of(*of) == family)?;
         if by == addr || !self.places.is_pod(addr) {
             return None;
         }
-        let device = outcome.leaves_by().filter(|link| *link != "lo")?;
         // Whose a gateway is that only this way has, no evidence says: it may be another address of that node.
         let is_open = |gateway| gateway != by && peers.gateways.contains(&gateway);
-        if !outcome.gateway.is_none_or(is_open) || self.is_tunnel(device) {
+        if !gateway.is_none_or(is_open) || self.is_tunnel(device) {
             return None;
         }
         let known = peer.ranges.iter().find(|range| range.contains(addr));
@@ -121,7 +141,7 @@ impl Judge<'_> {
             node: name.to_owned(),
             by,
             link: link.to_string(),
-            way: match outcome.gateway {
+            way: match gateway {
                 Some(gateway) => format!("{device} via {gateway}"),
                 None => device.to_owned(),
             },

@@ -71,15 +71,19 @@ impl Judge<'_> {
                 && of.destination.contains(to)
         };
         let route = routes.iter().find(is_it)?;
-        let rules = self.node.rules().map_or(&[][..], |all| all.all.as_slice());
-        let leads_there =
-            |of: &&PolicyRule| of.family == route.family && of.table.as_ref() == Some(&route.table);
-        let is_default = matches!(route.table.as_str(), "main" | "254" | "default" | "253");
-        let rule = rules.iter().find(leads_there).filter(|_| !is_default);
         Some(Fault::Obstacle(Box::new(Obstacle::KeptByRoute {
             route: Box::new(route.clone()),
-            rule: rule.map(|of| Box::new(of.clone())),
+            rule: self.rule_to(route).map(|of| Box::new(of.clone())),
         })))
+    }
+
+    /// Returns the routing policy rule that leads to the table of `route`, if that is not one of the kernel's own.
+    pub(super) fn rule_to(&self, route: &Route) -> Option<&PolicyRule> {
+        let is_default = matches!(route.table.as_str(), "main" | "254" | "default" | "253");
+        let mut rules = self.node.rules().ok()?.all.iter();
+        let leads_there =
+            |of: &&PolicyRule| of.family == route.family && of.table.as_ref() == Some(&route.table);
+        rules.find(leads_there).filter(|_| !is_default)
     }
 
     /// Returns the link to `to` at which IPv6 is off: the one with the node's IPv4 address, or for pods of this node the one with

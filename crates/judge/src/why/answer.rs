@@ -10,6 +10,7 @@ use super::endpoints::EndpointRow;
 use super::findings::Related;
 use super::paths::Path;
 use crate::check::{Fix, ServiceRef};
+use crate::trace::Assumption;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Cell, Client, Fate, Onward, client_names};
 use kpx_node::evidence::{Item, Time};
@@ -39,7 +40,7 @@ const MAY_LACK: &[(Item, &str)] = &[
 ];
 
 /// Returns what the evidence of `node` does not show.
-pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
+pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<String> {
     let mut unseen = UNSEEN.to_vec();
     unseen.push(OTHER_NODES);
     let lacks = |item| {
@@ -54,7 +55,18 @@ pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
         Ok(_) => unseen.push("rules inside pods"),
         Err(_) => unseen.push("sockets and rules inside pods"),
     }
-    unseen
+    unseen.into_iter().map(str::to_owned).collect()
+}
+
+/// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.
+pub(super) fn beyond_limits(paths: &[Path]) -> BTreeSet<String> {
+    let outcomes = paths.iter().flat_map(|path| &path.cell.outcomes);
+    let exceeded = outcomes.flat_map(|of| of.when.iter().filter_map(Assumption::exceeded));
+    let words = exceeded.map(|(limit, pace)| match pace {
+        Some(pace) => format!("more than {pace} ({limit})"),
+        None => format!("more connections than {limit} allows"),
+    });
+    words.collect()
 }
 
 /// The answer to why a Service does not work, seen from one node.
@@ -93,7 +105,7 @@ pub struct Answer {
     #[serde(skip)]
     pub(super) unasked: Option<String>,
     /// What no evidence of a node shows.
-    pub unseen: Vec<&'static str>,
+    pub unseen: Vec<String>,
 }
 
 /// Another node to which connections go.
@@ -218,7 +230,7 @@ impl Answer {
     pub(super) fn settle_as(&mut self, subject: &str) {
         self.nodes = beside(&self.paths);
         if !self.nodes.is_empty() && self.nodes.iter().all(|of| of.unread.is_none()) {
-            self.unseen.retain(|of| *of != OTHER_NODES);
+            self.unseen.retain(|of| of != OTHER_NODES);
         }
         self.causes.sort_by_key(Broken::rank);
         let first = self.causes.first();

@@ -520,6 +520,10 @@ impl Cause {
     pub(super) fn about(&self) -> Option<Subject> {
         match self {
             Self::ForeignRule { by, .. } => Some(Subject::Rule(by.rule.clone())),
+            Self::Obstacle { what, .. } => match what.as_ref() {
+                Obstacle::Limited { by, .. } => Some(Subject::Rule(by.rule.clone())),
+                _ => None,
+            },
             Self::Leftover { mode, .. } => Some(Subject::from(*mode)),
             Self::ForwardingOff { key } | Self::BypassedReply { key, .. } => {
                 Some(Subject::sysctl(*key))

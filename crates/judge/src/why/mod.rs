@@ -455,13 +455,7 @@ impl<'n> Look<'n> {
         if source.is_none() {
             answer.unasked = self.unasked(&answer.paths);
         }
-        let whens = answer.paths.iter().flat_map(|path| &path.cell.outcomes);
-        if whens
-            .flat_map(|of| &of.when)
-            .any(trace::Assumption::is_exceeded)
-        {
-            answer.unseen.push("rate limits");
-        }
+        answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.settle_as(&subject);
         if let Some(cause) = headless_port(found, &ports) {
             answer.add(cause, Fate::Refused);
@@ -769,8 +763,8 @@ fn open(path: &Path) -> Option<String> {
         return None;
     }
     let faults = path.cell.verdict.faults();
-    let beyond = faults.iter().find_map(|fault| match fault {
-        Fault::Unknown(Missing::PodRoute { node, way, .. }) => Some(format!(
+    let beyond = faults.iter().find_map(|fault| match fault.astray() {
+        Some(Missing::PodRoute { node, way, .. }) => Some(format!(
             "whether the way by {way} leads to the pods of {node}"
         )),
         _ => None,

@@ -1,6 +1,6 @@
 //! Obstacles as causes: their place on the way, and what repairs them.
 
-use crate::repair::Repair;
+use crate::repair::{Repair, RulePlace};
 use crate::verdict::{
     DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
 };
@@ -21,8 +21,13 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         } => vec![Repair::AddPolicyRule(rule.clone())],
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
+        }
+        | Obstacle::ThirdNode {
+            rule: Some(rule), ..
         } => vec![Repair::RemovePolicyRule(rule.clone())],
-        Obstacle::KeptByRoute { route, .. } | Obstacle::HiddenRoute { route, .. } => vec![Repair::RemoveRoute(route.clone())],
+        Obstacle::KeptByRoute { route, .. }
+        | Obstacle::ThirdNode { route, .. }
+        | Obstacle::HiddenRoute { route, .. } => vec![Repair::RemoveRoute(route.clone())],
         Obstacle::RouteBack { route, .. } => route
             .iter()
             .map(|route| Repair::RemoveRoute(route.clone()))
@@ -112,6 +117,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             by: Wayless::NoMain(family),
             ..
         } => vec![Repair::AddPolicyRule(Box::new(PolicyRule::main(*family)))],
+        Obstacle::Limited { by, .. } => RulePlace::of(&by.rule)
+            .map(Repair::Pass)
+            .into_iter()
+            .collect(),
         Obstacle::Isolated { bridge } => vec![Repair::JoinPorts(bridge.clone())],
         Obstacle::SameNetwork { link, address, .. } => {
             vec![Repair::RemoveAddress(address.addr, link.clone())]

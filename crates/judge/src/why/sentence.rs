@@ -312,10 +312,17 @@ impl Cause {
                 other,
                 by,
                 way,
-            } => format!(
-                "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
-                 packets to {backend} leave by {way}"
-            ),
+            } => {
+                // The port of a client is not known.
+                let what = match backend.port() {
+                    0 => format!("replies to {}", backend.ip()),
+                    _ => format!("packets to {backend}"),
+                };
+                format!(
+                    "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
+                     {what} leave by {way}"
+                )
+            }
             Self::NoPod {
                 backend,
                 slice,

@@ -100,13 +100,15 @@ pub(super) fn fails_here(cell: &Cell) -> bool {
         || faults.any(|fault| fault.fate().fails() && !is_there(fault))
 }
 
-/// Iterates over the other nodes on which connections of `cell` fail.
+/// Iterates over the other nodes on which connections of `cell` fail, or do so unless the network knows more routes than the node.
 pub(super) fn failing_there(cell: &Cell) -> impl Iterator<Item = &Far> {
     cell.verdict
         .ways
         .iter()
         .filter_map(|way| match (&way.fault, &way.onward) {
-            (Some(Fault::There { fate, .. }), Some(Onward::Far(far))) if fate.fails() => {
+            (Some(fault @ Fault::There { fate, .. }), Some(Onward::Far(far)))
+                if fate.fails() || fault.astray().is_some() =>
+            {
                 Some(far.as_ref())
             }
             _ => None,

@@ -194,6 +194,11 @@ impl DesiredState {
             && self.config.names_loopback(self.mode, family)
     }
 
+    /// Returns whether its rules of mode iptables drop forwarded packets that conntrack calls invalid.
+    pub fn drops_invalid(&self) -> bool {
+        !(self.has(Change::LiberalConntrack) && self.facts.tcp_liberal)
+    }
+
     /// Returns whether the kube-proxy version has `change`.
     pub fn has(&self, change: Change) -> bool {
         self.version.has(change)

@@ -159,6 +159,7 @@ pub(super) fn sentence(report: &TraceReport, trace: &SourceTrace) -> String {
 /// Returns where packets that work go: `reaches one of 3 backends, 33.3% each; its source is kept`.
 fn reaches(trace: &SourceTrace) -> String {
     let outcomes = &trace.outcomes;
+    let ends = ends(trace);
     let kept = match (
         outcomes.iter().all(|o| o.masquerade),
         outcomes.iter().any(|o| o.masquerade),
@@ -167,20 +168,33 @@ fn reaches(trace: &SourceTrace) -> String {
         (false, true) => "its source is rewritten for some backends",
         (false, false) => "its source is kept",
     };
-    let to = match outcomes.as_slice() {
-        [only] => match &only.backend {
-            Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
-            None if only.verdict == Verdict::Local => "a program on the node".to_owned(),
-            None => "its destination".to_owned(),
-        },
-        all => format!("one of {} backends{}", all.len(), shares(trace)),
+    let to = match ends.as_slice() {
+        [(end, _)] => end.clone(),
+        all => format!("one of {} backends{}", all.len(), shares(all)),
     };
     format!("reaches {to}; {kept}")
 }
 
+/// Returns where the packets end, in words, and which share of them does: the ways to one backend count as one.
+fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
+    let mut ends: Vec<(String, f64)> = Vec::new();
+    for outcome in &trace.outcomes {
+        let end = match &outcome.backend {
+            Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
+            None if outcome.verdict == Verdict::Local => "a program on the node".to_owned(),
+            None => "its destination".to_owned(),
+        };
+        match ends.iter_mut().find(|(of, _)| *of == end) {
+            Some((_, share)) => *share += outcome.probability,
+            None => ends.push((end, outcome.probability)),
+        }
+    }
+    ends
+}
+
 /// Returns the share of packets of each of several backends: `, 25% each`.
-fn shares(trace: &SourceTrace) -> String {
-    let shares = || trace.outcomes.iter().map(|o| o.probability);
+fn shares(ends: &[(String, f64)]) -> String {
+    let shares = || ends.iter().map(|(_, share)| *share);
     let (least, most) = (shares().fold(1.0, f64::min), shares().fold(0.0, f64::max));
     if most - least < 1e-3 {
         format!(", {} each", percent(most))

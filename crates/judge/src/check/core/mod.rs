@@ -55,7 +55,7 @@ pub(in crate::check) use reads::{
 };
 pub(in crate::check) use rows::{DRIFT_NEEDS, RESTART};
 pub(in crate::check) use rule::proof_of;
-pub use rule::rule_fix;
+pub use rule::{limit_fix, rule_fix};
 pub(in crate::check) use rules::{
     IDLE, NFT, RULES, all_rules, idle_rules, is_open, is_proxys, known_rules, rule_proof,
     rules_in_use, sets_of_others, stores, there, tool,

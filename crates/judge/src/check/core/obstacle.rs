@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::rule::rule_fix;
+use super::rule::{limit_fix, rule_fix};
 
 use crate::check::{Fix, Line};
 use crate::trace::PODS;
@@ -35,6 +35,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::RouteBack { home: None, .. }
         | Obstacle::DeadNextHop { .. }
         | Obstacle::HiddenRoute { .. }
+        | Obstacle::ThirdNode { .. }
         | Obstacle::KeptByRoute { .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
         Obstacle::Taken { .. }
@@ -71,7 +72,8 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
             by: Arp::Dropped(_) | Arp::Unsolicited(_),
             ..
         }
-        | Obstacle::Tunnel { .. } => "rules of the node",
+        | Obstacle::Tunnel { .. }
+        | Obstacle::Limited { .. } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
         Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",
         Obstacle::Deaf { .. }
@@ -269,10 +271,13 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Bring the next hop back, or remove it from the route, also where the route is configured.",
             format!("ip route show {}", route.destination),
         ),
-        Obstacle::KeptByRoute { route, rule, .. } => diversion_fix(match rule {
-            Some(rule) => rule.removal(),
-            None => route.removal(),
-        }),
+        Obstacle::KeptByRoute { route, rule, .. } | Obstacle::ThirdNode { route, rule, .. } => {
+            diversion_fix(match rule {
+                Some(rule) => rule.removal(),
+                None => route.removal(),
+            })
+        }
+        Obstacle::Limited { limit, by } => limit_fix(limit, by),
         Obstacle::HiddenRoute { route, .. } => Fix::on_node(
             "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
             route.removal(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Fix, Line, Proof};
 use crate::trace::{PODS, Rule};
-use crate::verdict::{By, Pass};
+use crate::verdict::{By, Limit, Pass};
 use kpx_node::net::Family;
 use kpx_node::node::agents::Agent;
 use kpx_node::owner::software::{ADMINISTRATOR, Maker};
@@ -240,6 +240,20 @@ pub fn rule_fix(by: &By) -> Fix {
         Some(Place::Node(command)) => Fix::on_node(text, command),
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),
         None => Fix::on_node(text, by.listing.clone()),
+    }
+}
+
+/// Returns what to do about `limit`, beyond which the rule drops connections.
+pub fn limit_fix(limit: &Limit, by: &By) -> Fix {
+    let text = if limit.is_shared {
+        "Raise the limit, or give each client one of its own, where the rule is configured: all clients share it, and this is no protection \
+         from one that floods. Until then, remove the rule."
+    } else {
+        "Raise the limit where the rule is configured, if it is not to stop these clients. Until then, remove the rule."
+    };
+    match &by.undo {
+        Some(command) => Fix::on_node(text, command.clone()).to_decide(),
+        None => Fix::on_node(text, by.listing.clone()).to_decide(),
     }
 }
 

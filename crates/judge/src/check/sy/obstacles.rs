@@ -446,6 +446,9 @@ fn about(what: &Obstacle) -> Subject {
         } => Subject::Prefix { prefix: home.range },
         Obstacle::KeptByRoute {
             rule: Some(rule), ..
+        }
+        | Obstacle::ThirdNode {
+            rule: Some(rule), ..
         } => Subject::RoutingRule {
             priority: rule.priority,
             rule: rule.to_string(),
@@ -455,7 +458,8 @@ fn about(what: &Obstacle) -> Subject {
         }
         | Obstacle::KeptByRoute { route, .. }
         | Obstacle::DeadNextHop { route, .. }
-        | Obstacle::HiddenRoute { route, .. } => Subject::Route {
+        | Obstacle::HiddenRoute { route, .. }
+        | Obstacle::ThirdNode { route, .. } => Subject::Route {
             route: route.to_string(),
         },
         Obstacle::Further {
@@ -505,6 +509,7 @@ fn about(what: &Obstacle) -> Subject {
             pod: Some((pod, _)),
             ..
         } => Subject::from(*pod),
+        Obstacle::Limited { by, .. } => Subject::Rule(by.rule.clone()),
         Obstacle::Xfrm { policies, .. } => Subject::XfrmPolicy {
             policy: policies
                 .first()

@@ -24,6 +24,8 @@ pub(crate) fn compare(
         return connection(key, op, right, packet);
     }
     let have = match read(left, packet, context) {
+        // Only a packet of the node to itself passes lo, and its link is known.
+        Value::Unknown(_) if is_link_name(left) && is_loopback(right) => Value::Word(String::new()),
         Value::Unknown(_) if is_source_port(left) && is_below_ephemeral(right) => {
             Value::Port(Asked::new(FIRST_EPHEMERAL, None))
         }
@@ -65,6 +67,18 @@ pub(crate) fn compare(
         }
     }
     likelihood
+}
+
+fn is_link_name(expr: &Expr) -> bool {
+    matches!(expr, Expr::Meta(key) if matches!(key.as_str(), "iif" | "iifname" | "oif" | "oifname"))
+}
+
+fn is_loopback(expr: &Expr) -> bool {
+    match expr {
+        Expr::Word(name) => name == "lo",
+        Expr::Set(all) => all.iter().all(is_loopback),
+        _ => false,
+    }
 }
 
 fn is_source_port(expr: &Expr) -> bool {

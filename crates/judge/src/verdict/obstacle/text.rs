@@ -439,6 +439,42 @@ impl fmt::Display for Obstacle {
                 f,
                 "the route {route} hides {hidden}, which leads to the pods of node {node} by the address of that node"
             ),
+            Self::Limited { limit, by } => write!(
+                f,
+                "rule {} of chain {} in table {} drops the connections that exceed {}{}{}",
+                by.rule.number,
+                by.rule.chain,
+                by.rule.table,
+                limit.limit,
+                if limit.is_shared {
+                    ", which all clients share"
+                } else {
+                    ""
+                },
+                limit.so_far()
+            ),
+            Self::ThirdNode {
+                node,
+                by,
+                route,
+                reply,
+                ..
+            } => {
+                let (what, other) = if *reply {
+                    ("replies", "requests")
+                } else {
+                    ("packets", "replies")
+                };
+                let table = match route.table.as_str() {
+                    "main" => String::new(),
+                    table => format!(" of table {table}"),
+                };
+                write!(
+                    f,
+                    "the route {route}{table} leads {what} by {by}, node {node}, which does not see the {other}: its kube-proxy drops such \
+                     packets as invalid (chain KUBE-FORWARD)"
+                )
+            }
             Self::Arp { link, by } => match by {
                 Arp::Off => write!(
                     f,

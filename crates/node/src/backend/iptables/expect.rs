@@ -258,7 +258,7 @@ impl<'a, 't> Writer<'a, 't> {
         nat.chain(CANARY);
 
         let mark = state.mark;
-        if !(state.has(Change::LiberalConntrack) && state.facts.tcp_liberal) {
+        if state.drops_invalid() {
             let mut matches = vec![states(States::INVALID)];
             if state.facts.count_invalid {
                 matches.push(Match::Nfacct(COUNT_INVALID.into()));

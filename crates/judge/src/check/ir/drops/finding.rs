@@ -2,12 +2,10 @@
 
 use super::{Act, Effects};
 use crate::check::core::{proof_of, some_services};
-use crate::check::{Finding, Proof, Severity, Subject, rule_fix};
+use crate::check::{Finding, Proof, Severity, Subject, limit_fix, rule_fix};
 use crate::trace::Rule;
 use crate::verdict::By;
-use kpx_node::backend::nftables::model::Statement;
-use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::words::number_of;
+use kpx_node::node::NodeSnapshot;
 
 /// Returns the finding for a rule.
 pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) -> Finding {
@@ -18,14 +16,12 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
     };
     let services = some_services(&effect.services);
     let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
-    let is_limit = |when: &String| when.contains("limit") || when.contains("xt_recent");
-    let met = packets(node, rule).filter(|met| *met > 0 && effect.open.iter().any(is_limit));
-    let (severity, message) = match (effect.certain.is_empty(), met, only_outside) {
-        (true, Some(met), _) => (
-            Severity::Warning,
+    let (severity, message) = match (effect.certain.is_empty(), &effect.limit, only_outside) {
+        (true, Some(limit), _) => (
+            Severity::Error,
             format!(
-                "a rule of other software {verb} what exceeds its limit, also of traffic to {services}: {} so far",
-                number_of(met, "packet")
+                "a rule of other software {verb} what exceeds its limit, also of traffic to {services}{}",
+                limit.so_far()
             ),
         ),
         (true, None, _) => (
@@ -75,6 +71,10 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
         .called(rule.name(node))
         .services(&effect.services)
         .evidence(seen);
+    if let (true, Some(limit)) = (effect.certain.is_empty(), &effect.limit) {
+        let by = By::new(rule.clone(), effect.maker, node);
+        return finding.fix(limit_fix(limit, &by));
+    }
     let Some((from, to)) = effect.certain.values().next() else {
         let text = "Compare the counter of the rule with the clients' errors; keep the rule if it is intended.";
         return finding.fix(text);
@@ -85,20 +85,4 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
     let trace = ["trace", &to.to_string(), "--source", from].map(str::to_owned);
     fix.text = fix.text.and(" Trace a packet with ").kpx(trace).and(".");
     finding.fix(fix)
-}
-
-/// Returns how many packets have met the rule, if its counter is shown.
-fn packets(node: &NodeSnapshot<'_>, rule: &Rule) -> Option<u64> {
-    let at = rule.number.checked_sub(1)?;
-    if let Some((family, name)) = rule.table.split_once(' ').filter(|_| rule.is_nft()) {
-        let chain = node.nft().ok()?.table(family, name)?.chain(&rule.chain)?;
-        let mut statements = chain.rules.get(at)?.statements.iter();
-        return statements.find_map(|of| match of {
-            Statement::Counter { packets, .. } => Some(*packets),
-            _ => None,
-        });
-    }
-    let rules = node.iptables(IptablesBackend::InUse, rule.family).ok()?;
-    let chain = rules.table(&rule.table)?.chain(&rule.chain)?;
-    Some(chain.rules.get(at)?.counters?.packets)
 }

@@ -20,6 +20,7 @@ use crate::trace::{
     self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Rule, Stop, Subsystem, World,
     mismatch,
 };
+use crate::verdict::Limit;
 use finding::finding;
 use foreign::{ForeignRules, is_foreign, is_foreign_table};
 use kpx_node::backend::Mode;
@@ -94,6 +95,8 @@ struct Effects {
     certain: BTreeMap<&'static str, (String, SocketAddr)>,
     /// Unknown conditions that a drop depends on.
     open: BTreeSet<String>,
+    /// The limit beyond which packets are dropped, if usual traffic exceeds it.
+    limit: Option<Limit>,
 }
 
 fn foreign_drops(facts: &Facts<'_>) -> Verdict {
@@ -203,7 +206,8 @@ fn try_family<'n>(
                 unknown.get_or_insert_with(|| Gap::Failed(item, outcome.reason.clone()));
             }
             let open = open(outcome, &outcomes);
-            note(outcome, open, family, &flow, port, effects);
+            let limit = Limit::of(outcome, family, node);
+            note(outcome, (open, limit), family, &flow, port, effects);
         }
     };
     let inside = inside(node, owners, family, &ports, &sources);
@@ -325,7 +329,7 @@ fn open<'o>(outcome: &'o Outcome, all: &[Outcome]) -> Vec<&'o Assumption> {
 /// Records the rule that ends `outcome`, if it belongs to other software.
 fn note(
     outcome: &Outcome,
-    open: Vec<&Assumption>,
+    (open, limit): (Vec<&Assumption>, Option<Limit>),
     family: Family,
     flow: &Flow,
     port: &Port,
@@ -363,7 +367,9 @@ fn note(
         families: BTreeSet::new(),
         certain: BTreeMap::new(),
         open: BTreeSet::new(),
+        limit: None,
     });
+    effect.limit = effect.limit.take().or(limit);
     effect.services.insert((&port.name).into());
     effect.families.insert(family);
     if open.is_empty() {

@@ -1,0 +1,115 @@
+//! Limits on the rate of packets or the number of connections: a rule beyond one drops what exceeds it. One connection exceeds none,
+//! but those of many clients may.
+
+use super::judge::{Judge, Question};
+use super::{By, Fault, Obstacle, is_decided};
+use crate::trace::why::decisive;
+use crate::trace::{Assumption, Outcome, Pace, Rule, Verdict};
+use kpx_node::backend::iptables::model::{Match, Rule as Saved, Target};
+use kpx_node::backend::nftables::model::{Rule as Listed, Statement, Verdict as Ends};
+use kpx_node::net::Family;
+use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::words::number_of;
+
+/// A limit that usual traffic exceeds, or has exceeded.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Limit {
+    /// The limit in words: ``the rate limit `--limit 1/sec` ``.
+    pub limit: String,
+    /// Whether all clients share it.
+    pub is_shared: bool,
+    /// How many packets have exceeded it, if a counter shows that.
+    pub exceeded: Option<u64>,
+}
+
+impl Limit {
+    /// Returns how many packets have exceeded it, to be put behind a sentence: `: 36 packets so far`.
+    pub fn so_far(&self) -> String {
+        let exceeded = self.exceeded.filter(|count| *count > 0);
+        exceeded.map_or_else(String::new, |count| {
+            format!(": {} so far", number_of(count, "packet"))
+        })
+    }
+
+    /// Returns the limit beyond which a rule ends `outcome`, if it is low or packets have exceeded it.
+    pub fn of(outcome: &Outcome, family: Family, node: &NodeSnapshot<'_>) -> Option<Self> {
+        let is_ended = matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
+        let when = &outcome.when;
+        if !is_ended || when.iter().any(|of| of.is_astray() || !is_decided(of)) {
+            return None;
+        }
+        let (limit, pace) = when.iter().find_map(Assumption::exceeded)?;
+        let exceeded = beyond(&Rule::of(decisive(outcome)?, family), node);
+        let is_met = exceeded.is_some_and(|count| count > 0);
+        (is_met || pace.is_some_and(Pace::is_low)).then(|| Self {
+            limit: limit.to_owned(),
+            is_shared: pace.is_some_and(|of| of.is_shared),
+            exceeded,
+        })
+    }
+}
+
+impl Judge<'_> {
+    /// Returns the fault of those connections that exceed a limit with which the packet works.
+    pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
+        let family = Family::of(question.flow.destination);
+        outcomes.iter().find_map(|outcome| {
+            let limit = Limit::of(outcome, family, self.node)?;
+            let by = By::foreign(decisive(outcome)?, family, self.node)?;
+            Some(Fault::Obstacle(Box::new(Obstacle::Limited { limit, by })))
+        })
+    }
+}
+
+/// Returns how many packets `rule` has dropped beyond a limit: one of its own, or that of the rule before it, which takes the same
+/// packets. `None` if others meet it, too, or its counter is not shown.
+fn beyond(rule: &Rule, node: &NodeSnapshot<'_>) -> Option<u64> {
+    let at = rule.number.checked_sub(1)?;
+    if let Some((family, name)) = rule.table.split_once(' ').filter(|_| rule.is_nft()) {
+        let chain = node.nft().ok()?.table(family, name)?.chain(&rule.chain)?;
+        let own = chain.rules.get(at)?;
+        let before = at.checked_sub(1).and_then(|at| chain.rules.get(at));
+        let is_it = own.statements.iter().any(limits)
+            || before.is_some_and(|of| of.statements.iter().any(limits) && same(of, own));
+        return rule.counter(node).filter(|_| is_it);
+    }
+    let rules = node.iptables(IptablesBackend::InUse, rule.family).ok()?;
+    let chain = rules.table(&rule.table)?.chain(&rule.chain)?;
+    let own = chain.rules.get(at)?;
+    let before = at.checked_sub(1).and_then(|at| chain.rules.get(at));
+    let is_it = own.matches.iter().any(is_limit)
+        || before.is_some_and(|of| of.matches.iter().any(is_limit) && same_saved(of, own));
+    rule.counter(node).filter(|_| is_it)
+}
+
+fn is_limit(of: &Match<'_>) -> bool {
+    match of {
+        Match::Limit { .. } => true,
+        Match::Recent(recent) => recent.hitcount.is_some(),
+        Match::Unknown(text) => text.contains("--connlimit-"),
+        _ => false,
+    }
+}
+
+/// Returns whether `before`, without its limit, takes the packets that `own` takes, so that only those beyond the limit get to it.
+fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
+    let is_end = matches!(before.target, Some(Target::Accept | Target::Return));
+    let mut others = before.matches.iter().filter(|of| !is_limit(of));
+    is_end && others.by_ref().eq(own.matches.iter())
+}
+
+fn limits(of: &Statement) -> bool {
+    matches!(of, Statement::Other(value) if value.get("limit").is_some() || value.get("ct count").is_some())
+}
+
+/// Returns the same for rules of nftables.
+fn same(before: &Listed, own: &Listed) -> bool {
+    let is_end = |of: &Statement| matches!(of, Statement::Verdict(Ends::Accept | Ends::Return));
+    let matches = |of: &Listed| {
+        let all = of.statements.iter();
+        all.filter(|of| matches!(of, Statement::Match { .. }))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    before.statements.iter().any(is_end) && matches(before) == matches(own)
+}
