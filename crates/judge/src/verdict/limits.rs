@@ -50,11 +50,12 @@ impl Limit {
 }
 
 impl Judge<'_> {
-    /// Returns the fault of those connections that exceed a limit with which the packet works.
+    /// Returns the fault of those connections that exceed a limit with which the packet works. A limit of each client's own is for
+    /// those that flood.
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
         outcomes.iter().find_map(|outcome| {
-            let limit = Limit::of(outcome, family, self.node)?;
+            let limit = Limit::of(outcome, family, self.node).filter(|of| of.is_shared)?;
             let by = By::foreign(decisive(outcome)?, family, self.node)?;
             Some(Fault::Obstacle(Box::new(Obstacle::Limited { limit, by })))
         })

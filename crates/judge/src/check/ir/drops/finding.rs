@@ -18,7 +18,11 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
     let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
     let (severity, message) = match (effect.certain.is_empty(), &effect.limit, only_outside) {
         (true, Some(limit), _) => (
-            Severity::Error,
+            if limit.is_shared {
+                Severity::Error
+            } else {
+                Severity::Warning
+            },
             format!(
                 "a rule of other software {verb} what exceeds its limit, also of traffic to {services}{}",
                 limit.so_far()
