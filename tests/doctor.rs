@@ -3,6 +3,7 @@
 mod absent;
 mod advice;
 mod backends;
+mod blame;
 mod case;
 mod causes;
 mod config;

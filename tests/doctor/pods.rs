@@ -107,7 +107,7 @@ async fn packets_that_leave_a_pod_past_the_node_are_lost() {
         )
     });
     let words = [
-        "has a macvlan link on eth0",
+        "has a link of type macvlan on eth0",
         "without passing the node's rules",
     ];
     says(&macvlan, "demo/web:http", "partly", &words).await;

@@ -82,6 +82,10 @@ impl Unreached {
             Self::Stuck(_, why) if why.contains("Image") => {
                 Some("pass --image IMAGE with an image that the node has or can pull".to_owned())
             }
+            Self::Stuck(name, _) => Some(format!(
+                "if other new pods on {name} do not start either, the node's own connections may fail, those of its kubelet: run kpx on the \
+                 node itself"
+            )),
             _ => None,
         }
     }

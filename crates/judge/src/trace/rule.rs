@@ -17,7 +17,12 @@ use kpx_node::owner::software::{self, Maker};
 pub const PODS: &str = "PODS";
 
 /// Firewalls whose last rule or policy has no name of theirs, and whether they set policies alone.
-const FIREWALLS: &[(&str, bool)] = &[("firewalld", false), ("ufw", false), ("Docker", true)];
+const FIREWALLS: &[(&str, bool)] = &[
+    ("firewalld", false),
+    ("ufw", false),
+    (software::CSF, false),
+    ("Docker", true),
+];
 
 /// A rule, by its place.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -143,22 +148,36 @@ impl Rule {
         let rules = stores
             .iter()
             .filter_map(|store| node.iptables(*store, self.family).ok());
-        let tables = rules.filter_map(|rules| rules.table(&self.table));
-        let chains = tables.filter_map(|table| table.chain(&self.chain));
-        let targets = chains.flat_map(|chain| chain.rules.iter().map(|rule| &rule.target));
-        let makers: Vec<Maker> = targets
-            .filter_map(|target| match target {
-                Some(Target::Jump(to) | Target::Goto(to)) => {
-                    Some(software::maker_of_chain(&self.table, to))
-                }
-                _ => None,
-            })
-            .collect();
-        let mut firewalls = FIREWALLS.iter();
-        let found = firewalls.find(|(name, only_policy)| {
-            makers.contains(&Maker::Other(name)) && (self.number == 0 || !only_policy)
-        });
-        found.map_or(known, |(name, _)| Maker::Other(name))
+        let tables: Vec<_> = rules.filter_map(|rules| rules.table(&self.table)).collect();
+        let enters = |chain: &str| -> Vec<Maker> {
+            let chains = tables.iter().filter_map(|table| table.chain(chain));
+            let targets = chains.flat_map(|chain| chain.rules.iter().map(|rule| &rule.target));
+            targets
+                .filter_map(|target| match target {
+                    Some(Target::Jump(to) | Target::Goto(to)) => {
+                        Some(software::maker_of_chain(&self.table, to))
+                    }
+                    _ => None,
+                })
+                .collect()
+        };
+        let is_policy = self.number == 0;
+        let of = |makers: &[Maker], with_policies: bool| {
+            let mut firewalls = FIREWALLS.iter();
+            let found = firewalls.find(|(name, only_policy)| {
+                makers.contains(&Maker::Other(name)) && (with_policies || !only_policy)
+            });
+            found.map(|(name, _)| Maker::Other(name))
+        };
+        // A firewall sets the policies of chains that it does not use, too.
+        let of_table = || {
+            let chains = ["INPUT", "FORWARD", "OUTPUT"].into_iter();
+            let makers: Vec<Maker> = chains.flat_map(enters).collect();
+            of(&makers, false)
+        };
+        of(&enters(&self.chain), is_policy)
+            .or_else(|| is_policy.then(of_table).flatten())
+            .unwrap_or(known)
     }
 
     /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain

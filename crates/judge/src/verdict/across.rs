@@ -463,12 +463,14 @@ impl Judge<'_> {
         let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
         let has_pod = endpoints.any(|of| of.addr == address && of.pod.is_some());
         Some(if has_pod && !listens.is_empty() {
-            Fault::Obstacle(Box::new(Obstacle::Deaf {
+            let deaf = Obstacle::Deaf {
                 bound: None,
                 at: address,
                 end: address,
                 listens,
-            }))
+                stranger: None,
+            };
+            self.with_stranger(question, Fault::Obstacle(Box::new(deaf)))
         } else {
             Fault::NothingListens { address }
         })

@@ -89,8 +89,9 @@ impl Judge<'_> {
             let fault = self.strayed(&inside, outcome.source, true)?;
             (is_translated || is_ended(&fault)).then_some(fault)
         };
-        let found = inside
-            .end(&comes)
+        let end = inside.end(&comes);
+        let found = end
+            .map(|fault| self.with_stranger(question, fault))
             .or_else(|| self.beside(&inside, question.flow, outcome.leaves_by()))
             .or_else(strayed)
             .or_else(|| self.other_gateway(&inside, outcome.source));
@@ -775,6 +776,7 @@ impl<'p> Inside<'p> {
             end,
             listens,
             bound: taking.find_map(|socket| socket.device.clone()),
+            stranger: None,
         })))
     }
 }

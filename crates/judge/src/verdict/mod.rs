@@ -27,6 +27,7 @@ mod ports;
 mod replies;
 mod reply;
 mod single;
+mod stranger;
 mod survey;
 mod tc;
 mod tells;
@@ -58,6 +59,7 @@ pub use outlook::{Outlook, Worse, foreign_end};
 pub use peers::home_gone;
 pub use place::{Home, ranges_of_all_pods};
 pub use ports::REPLY_PORT;
+pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
 use crate::trace::{Assumption, Outcome, Question as Condition};

@@ -10,6 +10,7 @@ use super::Fate;
 use super::Limit;
 use super::link_state::LinkState;
 use super::place::Home;
+use super::stranger::Stranger;
 use crate::trace::{Accepted, Hop, Rule, why};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -446,6 +447,8 @@ pub enum Obstacle {
         listens: Vec<SocketAddr>,
         /// The link to which a socket at this port is bound: it takes nothing that comes in by another one.
         bound: Option<String>,
+        /// The workload that the Service is for, if the endpoint's pod is one of another.
+        stranger: Option<Box<Stranger>>,
     },
     /// A rule in the network of a pod stops the packets or the replies.
     Inside {
@@ -624,6 +627,15 @@ impl By {
                 .collect();
         }
         self
+    }
+
+    /// Returns the same for packets of the node itself, which go to pods.
+    #[must_use]
+    pub fn from_host(self, family: Family, node: &NodeSnapshot<'_>) -> Self {
+        Self {
+            passes: vec![Pass::new(&self.rule, family, Accepted::ToPods, node)],
+            ..self
+        }
     }
 
     /// Returns the same for packets from outside to `at`.

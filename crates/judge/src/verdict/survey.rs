@@ -316,7 +316,7 @@ impl Tally {
                     let cells = ports.iter().flat_map(|port| &port.cells);
                     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
                     let reasons = open.filter_map(|cell| cell.fault.as_ref());
-                    let reason = reasons.map(ToString::to_string).min();
+                    let reason = reasons.map(in_doubt).min();
                     // Of several reasons, the first in the alphabet: names do not decide.
                     tally.reason = tally.reason.into_iter().chain(reason).min();
                     tally.unknown.push(service);
@@ -398,6 +398,14 @@ impl Tally {
             ));
         }
         parts
+    }
+}
+
+/// Returns what keeps the fate of a connection from being known: of a fault, that it may be one.
+fn in_doubt(fault: &Fault) -> String {
+    match fault {
+        Fault::Unknown(_) => fault.to_string(),
+        fault => format!("perhaps {fault}"),
     }
 }
 

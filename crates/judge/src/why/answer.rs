@@ -1,5 +1,6 @@
 //! The answer: its fate, sentence and fix, derived from the verdicts and the causes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -196,9 +197,20 @@ impl Broken {
     }
 
     /// Returns the key that causes are sorted by: those that surely break the Service first, then what is not by design, then
-    /// the earliest.
-    pub(super) fn rank(&self) -> (Degree, bool, u8) {
-        (self.degree, self.by_design, self.cause.stage())
+    /// what fails for pods, and for the most kinds of clients, then the earliest.
+    pub(super) fn rank(&self) -> (Degree, bool, Reverse<bool>, Reverse<usize>, u8) {
+        // Without clients, it is about all of them.
+        let (of_pods, clients) = match self.from.len() {
+            0 => (true, Client::ALL.len()),
+            count => (self.from.contains(&Client::Pod), count),
+        };
+        (
+            self.degree,
+            self.by_design,
+            Reverse(of_pods),
+            Reverse(clients),
+            self.cause.stage(),
+        )
     }
 }
 
@@ -252,12 +264,35 @@ impl Answer {
             self.fate = Fate::Unknown;
             self.unknown.insert(0, reason);
         }
-        let told = first.filter(|_| self.fate != Fate::Works);
+        let told = self.causes.first().filter(|_| self.fate != Fate::Works);
         self.fix = told.and_then(|of| of.fix.clone());
         self.sentence = match told {
-            Some(first) => first.sentence.clone(),
+            Some(first) => format!("{}{}", first.sentence, self.others_than(first)),
             None => self.without_cause(subject),
         };
+    }
+
+    /// Returns which connections fail that the cause `first` does not break, as the end of its sentence.
+    fn others_than(&self, first: &Broken) -> String {
+        if first.from.is_empty() || first.degree != Degree::Breaks {
+            return String::new();
+        }
+        let is_other = |of: &Client| {
+            let is_pod = *of == Client::Single && first.from.contains(&Client::Pod);
+            !is_pod && !first.from.contains(of)
+        };
+        let failing = self
+            .paths
+            .iter()
+            .filter(|path| path.fate.fails() && !path.by_design);
+        let others: Vec<Client> = failing.map(|path| path.client).filter(is_other).collect();
+        match others.as_slice() {
+            [] => String::new(),
+            others => format!(
+                "; connections{} fail for another reason",
+                client_names(others)
+            ),
+        }
     }
 
     /// Returns the sentence for a Service without a cause.

@@ -679,8 +679,14 @@ impl Look<'_> {
         let by = By::new(rule_of, why::maker(hop), self.node);
         let mut by = by.of_families([family], self.node);
         let first = cell.outcomes.iter().find(|of| is_on(of));
-        if let Some(first) = first.filter(|_| cell.flow.entry == Entry::Outside) {
-            by = by.from_outside(first.destination.into(), cell.flow.proto, self.node);
+        if let Some(first) = first {
+            by = match cell.flow.entry {
+                Entry::Outside => {
+                    by.from_outside(first.destination.into(), cell.flow.proto, self.node)
+                }
+                Entry::Host => by.from_host(family, self.node),
+                Entry::Pod => by,
+            };
         }
         Cause::ForeignRule {
             table: hop.table.clone(),

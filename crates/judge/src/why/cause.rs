@@ -415,6 +415,8 @@ pub(super) struct At {
     pub(super) to: Vec<String>,
     /// Whether only some connections fail.
     pub(super) partly: bool,
+    /// Whether each client keeps its endpoint: sessionAffinity is ClientIP.
+    pub(super) sticky: bool,
     /// What decides whether they fail: `whether …`; `None` if they do.
     pub(super) open: Option<String>,
     /// Since when.
@@ -435,7 +437,7 @@ impl Cause {
             | Self::OtherProxy { .. }
             | Self::NoClusterIp => 1,
             Self::StaleConnections { .. } | Self::TableFull { .. } => 2,
-            Self::ForeignRule { chain, .. } if is_before_nat(chain) => 3,
+            Self::ForeignRule { table, chain, .. } if is_before_nat(table, chain) => 3,
             Self::Dormant { .. }
             | Self::Leftover { .. }
             | Self::Idle(_)
@@ -483,23 +485,50 @@ impl Cause {
                 *more = (*more).max(*others);
                 true
             }
-            (Self::ForeignRule { by, .. }, Self::ForeignRule { by: its, .. }) => {
-                let mut joined = by.clone();
-                let mut same = other.clone();
-                if !joined.joins(its) {
-                    return false;
+            (
+                Self::ForeignRule {
+                    by, which, effect, ..
+                },
+                Self::ForeignRule {
+                    by: its,
+                    which: its_which,
+                    effect: its_effect,
+                    ..
+                },
+            ) => {
+                let is_same = effect == its_effect && by.joins(its);
+                // It takes packets of some clients and replies to others.
+                if is_same && which != its_which {
+                    *which = None;
                 }
-                if let Self::ForeignRule { by: of, .. } = &mut same {
-                    of.clone_from(by);
-                }
-                if *self != same {
-                    return false;
-                }
-                if let Self::ForeignRule { by, .. } = self {
-                    *by = joined;
-                }
-                true
+                is_same
             }
+            (Self::Obstacle { what, .. }, Self::Obstacle { what: same, .. }) => {
+                *what == *same
+                    || matches!(
+                        (&**what, &**same),
+                        (
+                            Obstacle::Deaf {
+                                stranger: Some(one),
+                                ..
+                            },
+                            Obstacle::Deaf {
+                                stranger: Some(other),
+                                ..
+                            },
+                        ) if one == other
+                    )
+            }
+            // The same route keeps packets from several endpoints.
+            (Self::Route { route, .. }, Self::Route { route: same, .. }) => route == same,
+            (
+                Self::PodRoute { range, by, .. },
+                Self::PodRoute {
+                    range: same,
+                    by: same_by,
+                    ..
+                },
+            ) => range == same && by == same_by,
             _ => self == other,
         }
     }
@@ -556,7 +585,8 @@ impl Cause {
     }
 }
 
-/// Returns whether packets pass `chain` before kube-proxy translates them.
-pub(super) fn is_before_nat(chain: &str) -> bool {
-    matches!(chain.to_ascii_lowercase().as_str(), "prerouting" | "output")
+/// Returns whether packets pass `chain` of `table` before kube-proxy translates them: that of filter is behind the one of nat.
+pub(super) fn is_before_nat(table: &str, chain: &str) -> bool {
+    let is_filter = matches!(table.rsplit(' ').next(), Some("filter" | "security"));
+    !is_filter && matches!(chain.to_ascii_lowercase().as_str(), "prerouting" | "output")
 }

@@ -502,10 +502,7 @@ pub(super) fn undeclared(port: &Port, family: Family, pods: &[Pod]) -> Option<(u
         let Some(pod) = endpoint.pod.as_deref().and_then(of_pod) else {
             continue;
         };
-        let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
-        let declared: BTreeSet<u16> = ports
-            .filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok())
-            .collect();
+        let declared = pod.declared_ports();
         let number = endpoint.addr.port();
         if !declared.is_empty() && !declared.contains(&number) {
             return Some((number, declared.into_iter().collect()));

@@ -23,7 +23,12 @@ impl Cause {
             | (_, None) => String::new(),
             (_, Some(owner)) => format!("; owner of the rule: {owner}"),
         };
-        format!("{}: {reason}{owner}", fails(at))
+        let sticky = if at.partly && at.sticky && at.open.is_none() {
+            "; session affinity keeps a client at one endpoint, so it loses all of its connections or none"
+        } else {
+            ""
+        };
+        format!("{}: {reason}{owner}{sticky}", fails(at))
     }
 
     /// Returns whether its reason names what fails.
@@ -178,7 +183,9 @@ impl Cause {
                 packets(*which),
                 match (then, *effect) {
                     (Some(then), _) => format!(" {then}"),
-                    (None, "accepts" | "translates" | "untracks") if is_before_nat(chain) => {
+                    (None, "accepts" | "translates" | "untracks")
+                        if is_before_nat(table, chain) =>
+                    {
                         " before kube-proxy's rules translate them".to_owned()
                     }
                     (None, _) => String::new(),
@@ -408,6 +415,7 @@ fn fails(at: &At) -> String {
     let node = at.node.as_deref().unwrap_or("this node");
     let verb = match (&at.open, at.partly) {
         (Some(_), _) => "may not work",
+        (None, true) if at.sticky => "fails for some clients",
         (None, true) => "fails for some connections",
         (None, false) => "does not work",
     };

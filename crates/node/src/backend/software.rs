@@ -65,7 +65,7 @@ pub struct Software {
     names: &'static [&'static str],
     /// Its tables of nftables; a star stands for the rest of a name.
     tables: &'static [&'static str],
-    /// Beginnings of comments, and other words, in its rules.
+    /// Beginnings of comments, marks, and of rules without a comment what they match and do, from an exclamation mark on.
     signs: &'static [&'static str],
     /// Its links; a star stands for the rest of a name.
     links: &'static [&'static str],
@@ -89,6 +89,9 @@ const NODE_LOCAL_DNS: &str = "NodeLocal DNS";
 
 /// Who fills a chain that Docker makes and leaves alone.
 pub const ADMINISTRATOR: &str = "the administrator (DOCKER-USER)";
+
+/// A firewall: `ConfigServer` Security & Firewall.
+pub const CSF: &str = "CSF";
 
 /// Other software; the first whose object it may be counts.
 pub const SOFTWARE: &[Software] = &[
@@ -141,7 +144,8 @@ pub const SOFTWARE: &[Software] = &[
     },
     Software {
         tables: &["flannel-ipv4", "flannel-ipv6"],
-        signs: &["flanneld "],
+        // Older releases give their rule of masquerading no comment.
+        signs: &["flanneld ", "! -d 224.0.0.0/4 -j MASQUERADE"],
         links: &["flannel.*", "flannel-*"],
         agents: &["flannel"],
         ..named("flannel", &["FLANNEL-"])
@@ -207,6 +211,19 @@ pub const SOFTWARE: &[Software] = &[
         ..named("NetBird", &["NETBIRD-"])
     },
     named("ufw", &["ufw"]),
+    named(
+        CSF,
+        &[
+            "LOCALINPUT",
+            "LOCALOUTPUT",
+            "LOGDROPIN",
+            "LOGDROPOUT",
+            "ALLOWIN",
+            "ALLOWOUT",
+            "DENYIN",
+            "DENYOUT",
+        ],
+    ),
     Software {
         tables: &["firewalld"],
         ..named(
@@ -290,6 +307,7 @@ impl Software {
     pub fn has_rule(&self, rule: &str, comment: Option<&str>) -> bool {
         self.signs.iter().any(|sign| match comment {
             Some(comment) if comment.starts_with(sign) => true,
+            None if sign.starts_with('!') => rule.contains(sign),
             _ => sign.starts_with("0x") && rule.split(' ').any(|word| word == *sign),
         })
     }
@@ -485,6 +503,7 @@ mod tests {
             (chain("AWS-SNAT-CHAIN-0"), "AWS VPC CNI"),
             (chain("ISTIO_REDIRECT"), "Istio"),
             (chain("f2b-sshd"), "fail2ban"),
+            (chain("LOGDROPOUT"), CSF),
             (maker_of_table("talos"), "Talos"),
             (maker_of_table("io.systemd.nat"), "systemd-networkd"),
             (maker_of_table("nm-shared-eth1"), "NetworkManager"),
@@ -494,6 +513,10 @@ mod tests {
             (maker_of_link("tailscale0"), "Tailscale"),
             (
                 maker_of_rule("-j ACCEPT", Some("flanneld forward")),
+                "flannel",
+            ),
+            (
+                maker_of_rule("-s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE", None),
                 "flannel",
             ),
             (

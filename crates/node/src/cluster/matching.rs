@@ -77,13 +77,8 @@ impl Pod {
     /// Returns whether it has an address, of `family` if one is given, and has not ended.
     fn has_address(&self, family: Option<Family>) -> bool {
         let ended = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
-        let all = self.status.pod_ips.iter().map(|of| of.ip.as_str());
-        let mut all = all.chain(self.status.pod_ip.as_deref());
-        let is_it = |text: &str| {
-            let addr = text.parse();
-            addr.is_ok_and(|addr| family.is_none_or(|family| Family::of(addr) == family))
-        };
-        !ended && all.any(is_it)
+        let is_it = |addr| family.is_none_or(|family| Family::of(addr) == family);
+        !ended && self.addresses().any(is_it)
     }
 }
 

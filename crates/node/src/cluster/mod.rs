@@ -39,7 +39,7 @@ pub use service::{
 };
 pub use workload::{
     Container, ContainerState, ContainerStatus, ContainerTerminated, ContainerWaiting, DaemonSet,
-    DaemonSetSpec, DnsConfig, HostAlias, Pod, PodIp, PodSpec, PodStatus, PodTemplate,
+    DaemonSetSpec, DnsConfig, HostAlias, Pod, PodIp, PodSpec, PodStatus, PodTemplate, Workload,
 };
 
 /// Labels or annotations.

@@ -1,5 +1,9 @@
 //! Pods, their containers, and DaemonSets.
 
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
 use serde::Deserialize;
 
 use super::{Condition, Labels, Metadata, null_is_default};
@@ -21,6 +25,59 @@ impl Pod {
     pub fn is_static(&self) -> bool {
         let mirror = "kubernetes.io/config.mirror";
         self.metadata.annotations.contains_key(mirror)
+    }
+
+    /// Returns its addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let all = self.status.pod_ips.iter().map(|of| of.ip.as_str());
+        let all = all.chain(self.status.pod_ip.as_deref());
+        all.filter_map(|text| text.parse().ok())
+    }
+
+    /// Returns whether the address is its own, and not its node's.
+    pub fn has_ip(&self, address: IpAddr) -> bool {
+        !self.spec.host_network && self.addresses().any(|of| of == address)
+    }
+
+    /// Returns the ports that its containers declare.
+    pub fn declared_ports(&self) -> BTreeSet<u16> {
+        let ports = self.spec.containers.iter().flat_map(|of| &of.ports);
+        ports
+            .filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok())
+            .collect()
+    }
+
+    /// Returns what creates it; `None` if it has no controller, or none is shown.
+    pub fn workload(&self) -> Option<Workload> {
+        let owner = self.metadata.owners.iter().find(|of| of.controller)?;
+        // A Deployment makes one ReplicaSet for each template.
+        let hash = self.metadata.labels.get("pod-template-hash");
+        let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));
+        Some(match deployment {
+            Some(name) if owner.kind == "ReplicaSet" => Workload {
+                kind: "Deployment".to_owned(),
+                name: name.to_owned(),
+            },
+            _ => Workload {
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+            },
+        })
+    }
+}
+
+/// What creates pods of one template.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Workload {
+    /// Its kind: `Deployment`, `DaemonSet`, ….
+    pub kind: String,
+    /// Name of the controller.
+    pub name: String,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
     }
 }
 

@@ -141,6 +141,32 @@ fn is_iptables(name: &str) -> bool {
     ["", "-save", "-legacy", "-nft", "-legacy-save", "-nft-save"].contains(&rest)
 }
 
+/// Returns whether `nsenter` with these words enters a network that is not the node's: that of any process but the first.
+fn enters_network(words: &[&str]) -> bool {
+    let (mut is_first, mut enters) = (false, false);
+    for (at, word) in words.iter().enumerate() {
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        if let Some(path) = word.strip_prefix("--net=").or(word.strip_prefix("-n/")) {
+            return !path.trim_start_matches('/').starts_with("proc/1/");
+        }
+        let is_short = word.starts_with('-') && !word.starts_with("--");
+        let target = match *word {
+            "-t" | "--target" => Some(next),
+            _ if is_short && word.ends_with('t') => Some(next),
+            _ if is_short => word.split_once('t').map(|(_, pid)| pid),
+            _ => word.strip_prefix("--target="),
+        };
+        if let Some(pid) = target {
+            is_first = pid == "1";
+        }
+        enters |= matches!(*word, "--net" | "--all") || is_short && word.contains(['n', 'a']);
+        if !word.starts_with('-') && word.parse::<u32>().is_err() {
+            break;
+        }
+    }
+    enters && !is_first
+}
+
 impl Command {
     /// Reads a command line; `None` if it is of no known tool.
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -170,6 +196,7 @@ impl Command {
                     at + 1
                 }
                 "nsenter" | "env" => {
+                    is_elsewhere |= first == "nsenter" && enters_network(&words[1..]);
                     1 + words[1..]
                         .iter()
                         .take_while(|word| {
@@ -593,10 +620,18 @@ mod tests {
                 .fragment
                 .is_some()
         );
-        assert!(
-            Command::parse("ip netns exec cni-1 iptables-save")
-                .unwrap()
-                .is_elsewhere
-        );
+        for (text, is_elsewhere) in [
+            ("ip netns exec cni-1 iptables-save", true),
+            ("nsenter -t 479 -n iptables-save", true),
+            ("sudo nsenter -n -t 479 ip addr", true),
+            ("nsenter --net=/run/netns/cni-1 ip addr", true),
+            ("nsenter -t 1 -m -n iptables-save", false),
+            ("nsenter --target=1 --net iptables-save", false),
+            ("nsenter --net=/proc/1/ns/net ip addr", false),
+            ("nsenter -t 479 -m ip addr", false),
+        ] {
+            let command = Command::parse(text).unwrap();
+            assert_eq!(command.is_elsewhere, is_elsewhere, "{text}");
+        }
     }
 }

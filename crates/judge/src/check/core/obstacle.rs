@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use super::rule::{limit_fix, rule_fix};
 
-use crate::check::{Fix, Line};
+use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Wayless,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Stranger, Wayless,
     accept_ra_of, disable_ipv6_of, sysctl_of,
 };
 use kpx_node::net::{Family, Proto};
@@ -76,6 +76,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Limited { .. } => "rules of the node",
         Obstacle::Ended { .. } => "the EndpointSlice controller",
         Obstacle::OtherMac { inside: None, .. } => "neighbours of the node",
+        Obstacle::Deaf {
+            stranger: Some(_), ..
+        } => "the Service",
         Obstacle::Deaf { .. }
         | Obstacle::OwnEnd { .. }
         | Obstacle::NoLocalPort { pod: Some(_), .. }
@@ -241,7 +244,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::Beside { kind, .. } => Fix::said(format!(
             "Give the pod a second link that the node routes, for the ranges of Services and pods, or connect to its address from another \
-             machine: a {kind} link and the link that it is on do not talk to each other."
+             machine: a link of type {kind} and the link that it is on do not talk to each other."
         )),
         Obstacle::InsideRoute {
             pid,
@@ -500,6 +503,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { at, end, .. } if at != end => {
             Fix::said(SIDECAR.replace("{}", &end.port().to_string()))
         }
+        Obstacle::Deaf {
+            stranger: Some(of), ..
+        } => selector_fix(of),
         Obstacle::Deaf { bound: Some(_), .. } => Fix::said(
             "Let the program in the pod listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
         ),
@@ -557,6 +563,28 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip addr del {address} dev {link}"),
         ),
     }
+}
+
+/// Returns the fix of a Service whose selector matches pods of a workload that it is not for.
+fn selector_fix(of: &Stranger) -> Fix {
+    let (selected, meant) = (&of.selected, &of.meant);
+    let text = match (&of.label, of.both) {
+        (Some(label), true) => format!(
+            "Add {label} to the selector, which the pods of {meant} alone have, or remove the label that it matches from {selected}."
+        ),
+        (Some(label), false) => {
+            format!("Let the selector match the pods of {meant}: they have {label}.")
+        }
+        (None, _) => format!(
+            "Give the pods of {meant} a label in their template that those of {selected} do not have, and add it to the selector."
+        ),
+    };
+    let advice = Advice::Edit {
+        resource: "service",
+        namespace: of.service.namespace.to_string(),
+        name: of.service.name.to_string(),
+    };
+    Fix::new(text, advice)
 }
 
 /// Returns the fix of rule `by`, which stops packets of a tunnel of `carrier`, a protocol and a port, from `peer` if they are

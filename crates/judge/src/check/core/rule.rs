@@ -7,7 +7,7 @@ use crate::trace::{PODS, Rule};
 use crate::verdict::{By, Limit, Pass};
 use kpx_node::net::Family;
 use kpx_node::node::agents::Agent;
-use kpx_node::owner::software::{ADMINISTRATOR, Maker};
+use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
 
 /// The fix of a rule without a known owner.
 const DELETE: &str =
@@ -75,6 +75,11 @@ const OF_SET: &str = "The rule stops what is in the set: take the address out of
 const BUT_OF_SET: &str = "The rule stops what is not in the set: add the address to it, here and in what fills it, rather than delete the rule.";
 
 const POLICIES: &str = "kubectl get networkpolicies -A";
+/// What to do about Calico's rule for addresses of Services.
+const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothing translates, and one of the ranges in its BGPConfiguration \
+    (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: leave that range out, or make it smaller.";
+const BGP_CONFIGURATION: &str =
+    "kubectl get bgpconfigurations.crd.projectcalico.org default -o yaml";
 /// What to do about a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
     another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
@@ -96,6 +101,15 @@ const OWNERS: &[Owner] = &[
             "ufw route allow from PODS && ufw route allow to PODS && ufw allow from PODS",
         )),
         ..node("ufw", "ufw status verbose")
+    },
+    Owner {
+        pass: Some((
+            "Accept the packets of the pods before the rules of CSF, which protect the node and come back with each restart of it: repeat the \
+             commands in /etc/csf/csfpost.sh, which it runs then.",
+            "iptables -I INPUT -s PODS -j ACCEPT && iptables -I FORWARD -s PODS -j ACCEPT && iptables -I FORWARD -d PODS -j ACCEPT && \
+             iptables -I OUTPUT -d PODS -j ACCEPT",
+        )),
+        ..node(CSF, "grep -n . /etc/csf/csf.conf")
     },
     Owner {
         pass: Some((
@@ -207,6 +221,9 @@ pub fn rule_fix(by: &By) -> Fix {
             "{who} left the rule behind: it does not run on this node, and nothing restores the rule. CN12 lists what else is left."
         );
         return Fix::on_node(text, undo.clone());
+    }
+    if by.rule.chain.ends_with("cali-cidr-block") {
+        return Fix::kubectl(CIDR_BLOCK, BGP_CONFIGURATION);
     }
     let owner = owner_of(who);
     if who == "firewalld" && by.rule.chain.ends_with("FORWARD_dnat") {

@@ -495,6 +495,9 @@ fn about(what: &Obstacle) -> Subject {
             client: address, ..
         }
         | Obstacle::Further { to: address, .. } => Subject::from(*address),
+        Obstacle::Deaf {
+            stranger: Some(of), ..
+        } => Subject::service(ServiceRef::from(&of.service).whole()),
         Obstacle::Deaf { at, .. }
         | Obstacle::FullQueue { at, .. }
         | Obstacle::Ended { at, .. }

@@ -238,19 +238,24 @@ fn localnet(facts: &Facts<'_>) -> Verdict {
         // Rules that were not read may drop them.
         paths.note_unread(facts, &mut findings);
         let message = "packets for 127.0.0.0/8 from outside are accepted: no rule drops them";
-        findings.push(
-            Finding::new(Severity::Warning, Subject::sysctl(key), message)
-                .lost_in([Subject::table(Family::V4, "filter")])
-                .evidence([
-                    sysctl_proof(key, 1),
-                    Proof::Chain {
-                        family: Family::V4,
-                        table: "filter".to_owned(),
-                        chain: "KUBE-FIREWALL".to_owned(),
-                        rules: chain.map_or(0, |chain| chain.rules.len()),
-                    },
-                ]),
-        );
+        let finding = Finding::new(Severity::Warning, Subject::sysctl(key), message)
+            .lost_in([Subject::table(Family::V4, "filter")])
+            .evidence([
+                sysctl_proof(key, 1),
+                Proof::Chain {
+                    family: Family::V4,
+                    table: "filter".to_owned(),
+                    chain: "KUBE-FIREWALL".to_owned(),
+                    rules: chain.map_or(0, |chain| chain.rules.len()),
+                },
+            ]);
+        findings.push(match facts.node.configured_mode() {
+            Ok(Mode::Ipvs | Mode::Nftables) => finding.fix(Fix::on_node(
+                "Turn the sysctl off, also in /etc/sysctl.d: kube-proxy needs it in mode iptables alone.",
+                format!("sysctl -w {key}=0"),
+            )),
+            _ => finding,
+        });
     }
     findings.verdict()
 }

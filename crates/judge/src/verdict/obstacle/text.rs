@@ -111,13 +111,13 @@ impl fmt::Display for Obstacle {
                 if *reply {
                     write!(
                         f,
-                        "pod {pod} has a {kind} link on {parent}, which takes no packets from the node itself, nor from pods that \
+                        "pod {pod} has a link of type {kind} on {parent}, which takes no packets from the node itself, nor from pods that \
                          come by it"
                     )
                 } else {
                     write!(
                         f,
-                        "pod {pod} has a {kind} link on {parent}: its packets leave there without passing the node's rules, so none \
+                        "pod {pod} has a link of type {kind} on {parent}: its packets leave there without passing the node's rules, so none \
                          translates them"
                     )
                 }
@@ -350,7 +350,11 @@ impl fmt::Display for Obstacle {
                 at.port()
             ),
             Self::Deaf {
-                at, end, listens, ..
+                at,
+                end,
+                listens,
+                stranger,
+                ..
             } => {
                 if at == end {
                     write!(f, "nothing in the pod listens at {at}")?;
@@ -361,11 +365,15 @@ impl fmt::Display for Obstacle {
                     )?;
                 }
                 match listens.as_slice() {
-                    [] => f.write_str(": no port is open in it"),
+                    [] => f.write_str(": no port is open in it")?,
                     all => {
                         let all: Vec<_> = all.iter().map(ToString::to_string).collect();
-                        write!(f, ": it listens at {}", listed(&all))
+                        write!(f, ": it listens at {}", listed(&all))?;
                     }
+                }
+                match stranger {
+                    Some(stranger) => write!(f, "; {stranger}"),
+                    None => Ok(()),
                 }
             }
             Self::Inside {
