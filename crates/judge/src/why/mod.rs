@@ -403,7 +403,16 @@ impl<'n> Look<'n> {
         if let AskedAt::Address(addr) = found.at
             && owner::addresses(service).iter().all(|(_, at)| *at != addr)
         {
-            self.at_balancer(service, &ports, addr, source, &mut answer)?;
+            let family = Family::of(addr);
+            let why = if service.has_family(family) {
+                "ipMode Proxy".to_owned()
+            } else {
+                format!("the Service has no {family}")
+            };
+            answer.unknown.push(format!(
+                "{addr} is an address of the load balancer that kube-proxy does not serve ({why}): no evidence of a node shows what the \
+                 load balancer does"
+            ));
         }
         self.unknown(&mut answer);
         for group in groups(blames) {
@@ -459,41 +468,6 @@ impl<'n> Look<'n> {
             answer.add(cause, Fate::Refused);
         }
         Ok(answer)
-    }
-
-    /// Explains `addr`, an address of the load balancer of `service` that kube-proxy does not serve: packets to it leave the node as they
-    /// are, and what the balancer does with those that reach it is not known.
-    fn at_balancer(
-        &self,
-        service: &Service,
-        ports: &[Port],
-        addr: IpAddr,
-        source: Option<&str>,
-        answer: &mut Answer,
-    ) -> Result<(), Unanswered> {
-        let mut tried = self.empty();
-        for port in ports {
-            if let Some(number) = port.port {
-                let at = SocketAddr::new(addr, number);
-                self.plain(at, source, &port.name.to_string(), true, &mut tried)?;
-            }
-        }
-        if !tried.paths.is_empty() && tried.paths.iter().all(|path| path.fate.fails()) {
-            answer.paths.extend(tried.paths);
-            answer.causes.extend(tried.causes);
-            return Ok(());
-        }
-        let family = Family::of(addr);
-        let why = if service.has_family(family) {
-            "ipMode Proxy".to_owned()
-        } else {
-            format!("the Service has no {family}")
-        };
-        answer.unknown.push(format!(
-            "{addr} is an address of the load balancer that kube-proxy does not serve ({why}): no evidence of a node shows what the load \
-             balancer does"
-        ));
-        Ok(())
     }
 
     /// Explains the NodePort of a Service at `addr`, whose family the Service does not have.
