@@ -428,3 +428,128 @@ async fn a_list_of_networks_that_was_cut_loses_no_address() {
         .find(|(.., message)| message.contains("lost its address"));
     assert_eq!(lost, None);
 }
+
+/// Adds a chain to the table filter, and rules before the first of FORWARD.
+fn with_chain(chain: Option<&str>, rules: &str) -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    before_forward(&dir, rules);
+    if let Some(chain) = chain {
+        write(&dir, RULES, |text| {
+            let own = ":KUBE-FORWARD - [0:0]\n";
+            text.replacen(own, &format!("{own}:{chain} - [0:0]\n"), 1)
+        });
+    }
+    dir
+}
+
+fn runs(dir: &tempfile::TempDir, name: &str) {
+    let process = json!({"pid": 99, "name": name, "args": [name], "sameNetwork": true});
+    write(
+        dir,
+        PROCESSES,
+        json(|of| of["processes"].as_array_mut().unwrap().push(process)),
+    );
+}
+
+#[tokio::test]
+async fn the_end_of_weave_nets_policies_is_never_removed() {
+    let jump = "[0:0] -A FORWARD -o cni0 -m comment --comment \"NOTE: this must go before '-j KUBE-FORWARD'\" -j WEAVE-NPC\n";
+    let end = "[0:0] -A FORWARD -o cni0 -j DROP\n";
+    let inner = "[0:0] -A WEAVE-NPC -m state --state RELATED,ESTABLISHED -j ACCEPT\n\
+                 [0:0] -A WEAVE-NPC -d 10.244.1.2/32 -m state --state NEW -j ACCEPT\n";
+    let dir = with_chain(Some("WEAVE-NPC"), &format!("{jump}{end}{inner}"));
+    runs(&dir, "weave-npc");
+    let path = dir.path().to_str().unwrap();
+    for asked in [&["doctor"][..], &["why", "demo/edge:http"]] {
+        let ran = kpx(&[&["--from", path], asked].concat()).await;
+        assert!(!ran.out.contains("-D FORWARD"), "{ran}");
+    }
+    let ran = kpx(&["--from", path, "why", "demo/edge:http", "-o", "json"]).await;
+    assert!(
+        ran.out.contains("A NetworkPolicy applies to the pod"),
+        "{ran}"
+    );
+    // Without the jump, the owner of the same rule is not known.
+    let dir = with_chain(None, end);
+    let words = ["owner of the rule: unknown", "keep it"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_closes_a_link_or_an_address_is_kept() {
+    let dir = with_chain(
+        Some("DOCKER-USER"),
+        "[0:0] -A FORWARD -j DOCKER-USER\n[0:0] -A DOCKER-USER -i eth0 -j DROP\n",
+    );
+    let words = ["keep it", "-I DOCKER-USER 1"];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+    let path = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", path, "doctor"]).await;
+    assert!(!ran.out.contains("-D DOCKER-USER"), "{ran}");
+
+    // The end of a list of those who may use an address; alone, the rule is about the address.
+    let list = "[0:0] -A FORWARD -s 192.0.2.0/24 -d 10.244.1.4/32 -j ACCEPT\n";
+    let end = "[0:0] -A FORWARD -d 10.244.1.4/32 -j DROP\n";
+    for (rules, words) in [
+        (format!("{list}{end}"), "keep it"),
+        (end.to_owned(), "-D FORWARD"),
+    ] {
+        let dir = with_chain(None, &rules);
+        says(&dir, "demo/edge:http", "partly", &[words]).await;
+    }
+}
+
+#[tokio::test]
+async fn policies_of_a_pod_with_the_hosts_network_are_not_meant_for_the_node() {
+    let chain = "KUBE-POD-FW-VT4J2LHIJ337GGVJ";
+    let rules = |address: &str| {
+        format!(
+            "[0:0] -A OUTPUT -s {address}/32 -m comment --comment \"rule to jump traffic from POD name:busybox namespace: ingress to chain {chain}\" -j {chain}\n\
+             [0:0] -A {chain} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+             [0:0] -A {chain} -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable\n"
+        )
+    };
+    let dir = with_chain(Some(chain), &rules("10.210.0.16"));
+    runs(&dir, "k3s-server");
+    let words = [
+        "kube-router applies the policies of ingress/busybox, which uses the host's network, to the whole node",
+        "-n ingress get networkpolicies",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+    let found = findings(&dir).await;
+    assert!(found.iter().any(|of| of.1 == "error"), "{found:?}");
+    let dir = with_chain(Some(chain), &rules("10.244.1.77"));
+    runs(&dir, "k3s-server");
+    says(&dir, "demo/web:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn the_kubelets_rule_for_marked_packets_is_no_drift() {
+    let mark = "-m mark --mark 0x8000/0x8000 ";
+    for (conditions, is_drift) in [(mark, false), ("-s 192.0.2.1/32 ", true)] {
+        let dir = copy(HEALTHY);
+        write(&dir, RULES, |text| {
+            let own = "[0:0] -A KUBE-FIREWALL ";
+            text.replacen(own, &format!("{own}{conditions}-j DROP\n{own}"), 1)
+        });
+        let found = findings(&dir).await;
+        assert_eq!(found.iter().any(|of| of.0 == "IR11"), is_drift, "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn flows_of_sctp_to_a_pod_that_is_gone_are_found() {
+    for (pod, is_stale) in [("10.244.1.77", true), (EDGE, false)] {
+        let dir = copy(HEALTHY);
+        let flow = format!(
+            "sctp     132 209 ESTABLISHED src=10.210.0.99 dst=10.210.0.16 sport=36412 dport=38412 src={pod} dst=10.210.0.99 sport=38412 \
+             dport=36412 [ASSURED] mark=0 use=1\n"
+        );
+        write(&dir, "node/conntrack.txt", |text| format!("{text}{flow}"));
+        let found = findings(&dir).await;
+        let words =
+            "SCTP flows are translated to 10.244.1.77, which no pod on this node has any more";
+        let is_it = |of: &(String, String, String)| of.0 == "CT02" && of.2 == words;
+        assert_eq!(found.iter().any(is_it), is_stale, "{found:?}");
+    }
+}

@@ -194,6 +194,58 @@ async fn a_node_that_announces_an_address_of_another_network_is_named() {
 }
 
 #[tokio::test]
+async fn nodes_with_different_numbers_of_their_tunnels_discard_packets() {
+    for (others, links, fate) in [
+        (4096, &[1][..], "partly"),
+        (4096, &[1, 4096], "works"),
+        (1, &[1], "works"),
+    ] {
+        let dir = copy(HEALTHY);
+        let both = ["10.244.0.0/24", "10.244.2.0/24"];
+        tunnel(&dir, Some(flannel(true)), &both);
+        write_vni(&dir, others, links);
+        let words: &[&str] = match fate {
+            "partly" => &[
+                "flannel.1 has VNI 1, but node w2 announces VNI 4096",
+                "Windows needs",
+            ],
+            _ => &[],
+        };
+        says(&dir, "demo/edge", fate, words).await;
+    }
+}
+
+/// Lets Node w2, of Windows, announce this VNI, and gives this node's links of flannel others than its own.
+fn write_vni(dir: &tempfile::TempDir, announced: u64, links: &[u64]) {
+    write(
+        dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let w2 = all.find(|of| of["metadata"]["name"] == "w2").unwrap();
+            w2["metadata"]["labels"]["kubernetes.io/os"] = "windows".into();
+            let data = &mut w2["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"];
+            let mut vtep: Value = serde_json::from_str(data.as_str().unwrap()).unwrap();
+            vtep["VNI"] = announced.into();
+            *data = vtep.to_string().into();
+        }),
+    );
+    let others: Vec<Value> = links[1..]
+        .iter()
+        .map(|vni| {
+            let mut link = flannel(true);
+            link["ifname"] = format!("flannel.{vni}").into();
+            link["linkinfo"]["info_data"]["id"] = (*vni).into();
+            link
+        })
+        .collect();
+    if !others.is_empty() {
+        let add = |all: &mut Value| all.as_array_mut().unwrap().extend(others);
+        write(dir, LINKS, json(add));
+    }
+}
+
+#[tokio::test]
 async fn a_pod_without_its_address_is_lost() {
     let dir = copy(HEALTHY);
     write(&dir, PODS, |text| {

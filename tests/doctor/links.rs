@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::ends::{EDGE, HEALTHY, LINKS, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::pods::in_edge;
-use crate::support::kpx;
+use crate::support::{broken, kpx};
 
 const ADDRESSES: &str = "node/ip-addr.json";
 
@@ -534,5 +534,34 @@ async fn replies_of_pods_by_another_table_leave_by_a_third_node() {
         let words = if fate == "works" { &[][..] } else { &words[..] };
         says(&dir, "nodeport:30080", fate, words).await;
         says(&dir, "demo/web:http", "works", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn neighbours_that_get_no_answer_do_not_reach_the_node_by_ipv6() {
+    // The neighbour's question, and the node's answer; the node's own table knows who asks.
+    for (rule, is_found) in [
+        (
+            "-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j DROP",
+            true,
+        ),
+        (
+            "-A OUTPUT -p ipv6-icmp -m icmp6 --icmpv6-type 136 -j DROP",
+            true,
+        ),
+        (
+            "-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 128 -j DROP",
+            false,
+        ),
+    ] {
+        let change = |text: &str| {
+            let (head, tail) = text.split_once("*filter").unwrap();
+            let (chains, rules) = tail.split_once("[0:0] -A ").unwrap();
+            format!("{head}*filter{chains}[0:0] {rule}\n[0:0] -A {rules}")
+        };
+        let dir = broken("dual-iptables", &[("node/ip6tables-save.txt", &change)]);
+        let found = findings(&dir).await;
+        let is_it = |of: &(String, String, String)| of.2.contains("neighbour discovery");
+        assert_eq!(found.iter().any(is_it), is_found, "{rule}: {found:?}");
     }
 }

@@ -236,3 +236,26 @@ async fn the_journal_of_a_unit_with_kube_proxy_is_its_log() {
     let ran = ask(&text, &["doctor"]).await;
     assert!(!ran.err.contains("kube-proxy's log"), "{ran}");
 }
+
+#[tokio::test]
+async fn the_log_of_kube_proxy_is_known_by_its_messages() {
+    let message = "E1102 23:10:04.959564    6315 proxier.go:1507] Failed to execute iptables-restore: exit status 2 (iptables-restore v1.8.7 (nf_tables): Couldn't load match `recent':No such file or directory)";
+    let line = format!("Nov 02 23:10:04 node1 kube-proxy[6315]: {message}\n");
+    let logs =
+        "-- Logs begin at Thu 2023-11-02 20:00:00 UTC, end at Thu 2023-11-02 23:38:04 UTC. --\n";
+    for count in [1, 4, 5, 8] {
+        for head in ["$ journalctl -u kube-proxy\n", ""] {
+            let ran = ask(&format!("{head}{}", line.repeat(count)), &["doctor"]).await;
+            assert!(ran.out.contains("KP21"), "{head}{count}: {ran}");
+        }
+        let text = format!("$ journalctl -u kube-proxy\n{logs}{}", line.repeat(count));
+        let ran = ask(&text, &["doctor"]).await;
+        assert!(ran.out.contains("KP21"), "{count}: {ran}");
+        let ran = ask(&format!("{message}\n").repeat(count), &["doctor"]).await;
+        assert!(ran.out.contains("KP21"), "{count}: {ran}");
+    }
+    // Another program's messages are none of it.
+    let other = line.replace("proxier.go", "kubelet.go").repeat(5);
+    let ran = ask(&other, &["doctor"]).await;
+    assert!(ran.err.contains("is not a bundle"), "{ran}");
+}

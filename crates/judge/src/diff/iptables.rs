@@ -8,11 +8,17 @@ use super::change::{Change, ChangeKind, Delta, Object};
 use super::sequence::{self, Edit};
 use kpx_node::backend::iptables::change::missing_jumps;
 use kpx_node::backend::iptables::expect::{Names, TAIL};
-use kpx_node::backend::iptables::model::{Chain, Rule, Ruleset, Table};
+use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Target};
 use kpx_node::backend::iptables::names::XLB;
 use kpx_node::backend::software::hashed;
 use kpx_node::desired::FamilyState;
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Mark};
+
+/// The mark of packets that the kubelet's rules drop.
+const DROP_MARK: Mark = Mark {
+    value: 0x8000,
+    mask: 0x8000,
+};
 
 /// The properties of a mode's rules that a list of rules cannot express.
 pub(super) trait Scope {
@@ -28,6 +34,10 @@ pub(super) trait Scope {
     }
     /// Returns whether other software may write in `chain`, in which case kube-proxy ignores it.
     fn is_shared(&self, _table: &str, _chain: &str) -> bool {
+        false
+    }
+    /// Returns whether `rule` of `chain` may be other software's, in which case kube-proxy leaves it there.
+    fn is_others(&self, _table: &str, _chain: &str, _rule: &Rule<'_>) -> bool {
         false
     }
     /// Returns the service port that `chain` serves.
@@ -91,6 +101,17 @@ impl Scope for Iptables<'_> {
     fn is_shared(&self, table: &str, chain: &str) -> bool {
         // kubelet's too: kube-proxy writes it only where NodePorts answer on localhost.
         (table, chain) == ("filter", "KUBE-FIREWALL") && !self.state.node_ports.localhost
+    }
+
+    fn is_others(&self, table: &str, chain: &str, rule: &Rule<'_>) -> bool {
+        // A kubelet before 1.28 writes it, and it stays until the node boots.
+        let is_its_mark = |of: &Match<'_>| match of {
+            Match::Mark(of) => !of.inverted && of.value == DROP_MARK,
+            _ => false,
+        };
+        (table, chain) == ("filter", "KUBE-FIREWALL")
+            && rule.target == Some(Target::Drop)
+            && rule.matches.iter().any(is_its_mark)
     }
 
     fn owner(&self, chain: &str) -> Option<&str> {
@@ -222,7 +243,7 @@ impl<S: Scope> At<'_, S> {
         if self.scope.is_shared(self.table, self.chain) {
             return;
         }
-        let edits = if self.scope.is_free(self.table, self.chain) {
+        let mut edits = if self.scope.is_free(self.table, self.chain) {
             if have.len() == want.len() && have.iter().zip(want).all(|(a, b)| a.is_same(b)) {
                 return;
             }
@@ -232,6 +253,10 @@ impl<S: Scope> At<'_, S> {
         } else {
             sequence::ordered(have, want, key, Rule::is_same)
         };
+        let (scope, table, chain) = (self.scope, self.table, self.chain);
+        edits.retain(
+            |of| !matches!(of, Edit::Extra(at) if scope.is_others(table, chain, &have[*at])),
+        );
         for edit in edits {
             self.edit(edit, have, want);
         }

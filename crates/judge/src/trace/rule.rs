@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch, why};
-use kpx_node::backend::iptables::model::Target;
+use kpx_node::backend::iptables::model::{Chain, Match, Rule as Iptables, Target};
 use kpx_node::backend::nftables::model::Statement;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
@@ -52,6 +52,8 @@ pub enum Accepted {
     ToPods,
     /// Those to this address and port.
     To(SocketAddr, Proto),
+    /// Those after the first one of a connection.
+    Established,
 }
 
 impl Rule {
@@ -135,9 +137,12 @@ impl Rule {
     }
 
     /// Returns who made it, if `known` is what its own name and signs show: the last rule or the policy of a built-in chain is
-    /// that of the firewall whose chains it enters.
+    /// that of the firewall whose chains it enters, and a rule that ends what a jump before it leaves is that of the jump's maker.
     pub fn maker(&self, node: &NodeSnapshot<'_>, known: Maker) -> Maker {
         let is_open = matches!(known, Maker::Unknown | Maker::Kernel);
+        if is_open && let Some(to) = self.ends_rest_of(node) {
+            return software::maker_of_chain(&self.table, to);
+        }
         if !is_open || self.is_nft() || !self.is_last() {
             return known;
         }
@@ -181,12 +186,13 @@ impl Rule {
     }
 
     /// Returns whether it holds back what no NetworkPolicy allows: a rule of Calico's, kube-router's, Weave Net's or Azure's chain
-    /// for the policies of a pod.
-    pub fn is_of_policy(&self) -> bool {
+    /// for the policies of a pod, or the rule that ends what Weave Net's chain leaves.
+    pub fn is_of_policy(&self, node: &NodeSnapshot<'_>) -> bool {
         let chain = policy_name(&self.chain);
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
         self.blocks()
             && (own_policies(&self.chain).is_some_and(|words| self.rule.contains(words))
+                || self.ends_rest_of(node) == Some("WEAVE-NPC")
                 || is_of(&[
                     "cali-pi-",
                     "cali-po-",
@@ -194,6 +200,71 @@ impl Rule {
                     "WEAVE-NPC",
                     "AZURE-NPM-",
                 ]))
+    }
+
+    /// Returns the chain of the node in which it is, if it is of iptables in use.
+    // A live trace reads no more rules than it needs.
+    fn chain_of<'n>(&self, node: &'n NodeSnapshot<'_>) -> Option<&'n Chain<'n>> {
+        if self.subsystem != Subsystem::Iptables {
+            return None;
+        }
+        let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
+        rules.table(&self.table)?.chain(&self.chain)
+    }
+
+    /// Returns it as it is in its chain, and the rules before it there.
+    fn with_those_before<'n>(
+        &self,
+        node: &'n NodeSnapshot<'_>,
+    ) -> Option<(&'n Iptables<'n>, &'n [Iptables<'n>])> {
+        let at = self.number.checked_sub(1)?;
+        let rules = self.chain_of(node)?.rules.as_slice();
+        Some((rules.get(at)?, &rules[..at]))
+    }
+
+    /// Returns the chain whose rest it ends: other software's, to which a rule before it leads for the same packets.
+    fn ends_rest_of<'n>(&self, node: &'n NodeSnapshot<'_>) -> Option<&'n str> {
+        if !self.blocks() {
+            return None;
+        }
+        let (own, before) = self.with_those_before(node)?;
+        let asked = conditions(own);
+        let mut leading = before
+            .iter()
+            .filter(|of| !asked.is_empty() && conditions(of) == asked)
+            .filter_map(Iptables::leads_to);
+        leading.find(|to| {
+            let maker = software::maker_of_chain(&self.table, to);
+            matches!(maker, Maker::Other(_))
+        })
+    }
+
+    /// Returns the pod, as `NAMESPACE/NAME`, whose policies its chain has, if that pod uses the host's network: kube-router then
+    /// applies them to the whole node, because the pod's address is the node's.
+    pub fn pod_of_host(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        own_policies(&self.chain)?;
+        let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
+        let own = &node.addresses().ok()?.all;
+        let is_own = |rule: &&Iptables<'_>| {
+            rule.matches.iter().any(|of| match of {
+                Match::Source(of) | Match::Destination(of) => {
+                    let it = of.value;
+                    !of.inverted && it.is_host() && own.iter().any(|at| at.addr.addr == it.addr)
+                }
+                _ => false,
+            })
+        };
+        let all = rules.table(&self.table)?.chains.iter();
+        let mut all = all.flat_map(|of| &of.rules);
+        let jump = all.find(|rule| rule.leads_to() == Some(self.chain.as_str()) && is_own(rule))?;
+        let words: Vec<&str> = jump.comment().unwrap_or_default().split(' ').collect();
+        let name = words.iter().find_map(|of| of.strip_prefix("name:"));
+        let at = words.iter().position(|of| *of == "namespace:");
+        let namespace = at.and_then(|at| words.get(at + 1));
+        Some(match (namespace, name) {
+            (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+            _ => String::new(),
+        })
     }
 
     /// Returns the NetworkPolicies, as `NAMESPACE/NAME`, that the comments of its chain, and of those that it leads to, name.
@@ -235,59 +306,49 @@ impl Rule {
 
     /// Returns whether it ends all packets that reach it: only a comment, a counter or the state of connections restrict it.
     pub fn is_last(&self) -> bool {
-        let mut text = self.rule.clone();
-        if let Some(comment) = why::comment(&self.rule) {
-            text = text
-                .replace(&format!("\"{comment}\""), "")
-                .replace(comment, "");
-        }
-        let known = [
-            "-m",
-            "comment",
-            "--comment",
-            "conntrack",
-            "state",
-            "--ctstate",
-            "--state",
-            "counter",
-            "packets",
-            "bytes",
-            "ct",
-            "-j",
-            "NEW",
-            "new",
-            "DROP",
-            "drop",
-        ];
-        let (matches, _) = text
-            .split_once("REJECT")
-            .or_else(|| text.split_once("reject"))
-            .unwrap_or((&text, ""));
-        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
-        let mut words = matches.split_whitespace();
-        self.blocks() && words.all(|word| known.contains(&word) || is_number(word))
+        self.blocks() && rest(&self.rule).next().is_none()
     }
 
-    /// Returns whether it ends a list of those who may use a port: rules before it in its chain accept packets to the same ports from
-    /// some sources.
-    pub fn ends_list(&self, node: &NodeSnapshot<'_>) -> bool {
-        let own = ports(&self.rule);
-        // A live trace reads no more rules than it needs.
-        if self.subsystem != Subsystem::Iptables || !self.blocks() || own.is_empty() {
+    /// Returns whether it closes more than it is about: all packets that reach it, all of a link, or what rules before it do not accept.
+    pub fn closes(&self, node: &NodeSnapshot<'_>) -> bool {
+        self.is_last() || self.ends_link() || self.ends_list(node)
+    }
+
+    /// Returns whether it ends all packets of a link that reach it.
+    fn ends_link(&self) -> bool {
+        const LINKS: &[&str] = &["-i", "-o", "iifname", "oifname", "iif", "oif"];
+        let words: Vec<&str> = rest(&self.rule)
+            .filter(|of| !matches!(*of, "!" | "!="))
+            .collect();
+        let mut pairs = words.chunks(2);
+        self.blocks()
+            && !words.is_empty()
+            && pairs.all(|of| of.len() == 2 && LINKS.contains(&of[0]))
+    }
+
+    /// Returns whether it ends a list of those who may use an address, a port or a link: rules before it in its chain accept some of
+    /// the packets to the same address or ports, or from the same link.
+    fn ends_list(&self, node: &NodeSnapshot<'_>) -> bool {
+        let Some((own, before)) = self.with_those_before(node).filter(|_| self.blocks()) else {
             return false;
-        }
-        let rules = node.iptables(IptablesBackend::InUse, self.family).ok();
-        let table = rules.and_then(|rules| rules.table(&self.table));
-        let chain = table.and_then(|table| table.chain(&self.chain));
-        let mut before = chain
-            .into_iter()
-            .flat_map(|of| &of.rules)
-            .take(self.number.saturating_sub(1));
-        before.any(|rule| {
-            let lets = matches!(rule.target, Some(Target::Accept | Target::Return));
-            let text = rule.to_string();
-            lets && text.contains("-s ") && ports(&text) == own
-        })
+        };
+        let asked = conditions(own);
+        let is_about = |of: &&Match<'_>| match of {
+            Match::Destination(_) | Match::In(_) | Match::Multiport { .. } => true,
+            Match::Ports { destination, .. } => destination.is_some(),
+            _ => false,
+        };
+        let is_wide = |of: &&Match<'_>| {
+            is_about(of) || matches!(of, Match::Protocol(_) | Match::Out(_) | Match::State { .. })
+        };
+        asked.iter().all(is_wide)
+            && before.iter().any(|rule| {
+                let lets = matches!(rule.target, Some(Target::Accept | Target::Return));
+                let others = conditions(rule);
+                let mut about = asked.iter().filter(|of| is_about(of));
+                lets && about.any(|of| others.contains(of))
+                    && others.iter().any(|of| !asked.contains(of))
+            })
     }
 
     /// Returns whether packets to the node itself pass its chain.
@@ -332,15 +393,19 @@ impl Rule {
                 Accepted::To(at, proto) => {
                     format!("{ip} daddr {} {proto} dport {}", at.ip(), at.port())
                 }
+                Accepted::Established => "ct state established,related".to_owned(),
             };
             format!("nft insert rule {table} {chain} {what} accept")
         } else {
             let what = match packets {
-                Accepted::FromPods => format!("-s {PODS}{}", ports(&self.rule)),
+                Accepted::FromPods => {
+                    format!("-s {PODS}{}{}", address(&self.rule), ports(&self.rule))
+                }
                 Accepted::ToPods => format!("-d {PODS}{}", ports(&self.rule)),
                 Accepted::To(at, proto) => {
                     format!("-d {} -p {proto} --dport {}", at.ip(), at.port())
                 }
+                Accepted::Established => "-m conntrack --ctstate RELATED,ESTABLISHED".to_owned(),
             };
             format!("{program} -t {table} -I {chain}{number} {what} -j ACCEPT")
         }
@@ -448,6 +513,66 @@ fn policy_name(chain: &str) -> &str {
     chain.trim_start_matches("filter-")
 }
 
+/// Returns what a rule asks for, without comments.
+fn conditions<'r>(rule: &'r Iptables<'_>) -> Vec<&'r Match<'r>> {
+    let all = rule.matches.iter();
+    all.filter(|of| !matches!(of, Match::Comment(_))).collect()
+}
+
+/// Returns the words of a rule that ends packets, but for its verdict, comments, counters and the state of connections.
+fn rest(rule: &str) -> impl Iterator<Item = &str> {
+    const KNOWN: &[&str] = &[
+        "-m",
+        "comment",
+        "--comment",
+        "conntrack",
+        "state",
+        "--ctstate",
+        "--state",
+        "counter",
+        "packets",
+        "bytes",
+        "ct",
+        "-j",
+        "NEW",
+        "new",
+        "DROP",
+        "drop",
+    ];
+    let comment = why::comment(rule);
+    let (before, after) = comment
+        .and_then(|of| rule.split_once(of))
+        .unwrap_or((rule, ""));
+    let end = |text: &str| {
+        let ends = ["REJECT", "reject"].into_iter();
+        ends.filter_map(|of| text.find(of)).min()
+    };
+    let (before, after) = match (end(before), end(after)) {
+        (Some(at), _) => (&before[..at], ""),
+        (None, Some(at)) => (before, &after[..at]),
+        (None, None) => (before, after),
+    };
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let words = before.split_whitespace().chain(after.split_whitespace());
+    let words = words.filter(|word| *word != "\"");
+    words.filter(move |word| !KNOWN.contains(word) && !is_number(word))
+}
+
+/// Returns the address to which a rule of iptables is restricted, as an option, after a blank.
+fn address(rule: &str) -> String {
+    let words: Vec<&str> = rule.split_ascii_whitespace().collect();
+    let mut pairs = words.windows(3);
+    let found = pairs
+        .find(|of| of[1] == "-d" && of[0] != "!")
+        .map(|of| of[2]);
+    let first = (words.first() == Some(&"-d"))
+        .then(|| words.get(1).copied())
+        .flatten();
+    first
+        .or(found)
+        .map_or_else(String::new, |of| format!(" -d {of}"))
+}
+
 /// Returns the protocol and the destination ports that a rule of iptables asks for, as its options, each after a blank.
 fn ports(rule: &str) -> String {
     let words: Vec<&str> = rule.split_ascii_whitespace().collect();
@@ -491,6 +616,20 @@ mod tests {
             "-m conntrack --ctstate NEW -j REJECT",
         ] {
             assert!(rule("INPUT", text).is_last(), "{text}");
+        }
+        for text in [
+            "-i eth0 -j DROP",
+            "! -i lo -m conntrack --ctstate NEW -j REJECT",
+            "iifname \"eth0\" counter packets 1 bytes 60 drop",
+        ] {
+            assert!(rule("INPUT", text).ends_link(), "{text}");
+        }
+        for text in [
+            "-j DROP",
+            "-i eth0 -s 10.0.0.1/32 -j DROP",
+            "-i eth0 -j ACCEPT",
+        ] {
+            assert!(!rule("INPUT", text).ends_link(), "{text}");
         }
         for text in [
             "-s 10.244.1.0/24 -j DROP",

@@ -10,6 +10,7 @@ use crate::trace::why::{decisive, maker};
 use crate::trace::{Entry, Flow, Outcome, Rule, Subsystem};
 use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::software::Maker;
 
 /// The types of the messages of `ICMPv6` by which a node asks for a neighbour's address, and gets it.
@@ -23,7 +24,15 @@ impl Judge<'_> {
     /// Returns the fault of a packet that passes a link on which the node and its neighbours do not find each other.
     pub(super) fn arp(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         if outcome.destination.0.is_ipv6() {
-            return self.on_the_way(question, outcome, |next, link| self.ndp(next, link));
+            return self.on_the_way(question, outcome, |next, link| {
+                let key = (next, link.to_owned());
+                if let Some(known) = self.neighbours.borrow().get(&key) {
+                    return known.clone();
+                }
+                let found = self.ndp(next, link);
+                self.neighbours.borrow_mut().insert(key, found.clone());
+                found
+            });
         }
         let came_by = self
             .came_in_by(question, outcome)
@@ -82,9 +91,11 @@ impl Judge<'_> {
         let is_known = table
             .and_then(|all| all.on(next, link))
             .is_some_and(|of| of.mac.is_some());
-        if !needs_it || is_known {
+        if !needs_it {
             return None;
         }
+        // Who knows the other needs no answer from there.
+        let is_known_there = self.knows_node(next);
         let all = &self.node.addresses().ok()?.all;
         let mut own = all
             .iter()
@@ -101,7 +112,11 @@ impl Judge<'_> {
         };
         let asks = message(Entry::Host, own, next, SOLICITATION);
         let answered = message(Entry::Outside, next, own, ADVERTISEMENT);
-        [asks, answered].into_iter().find_map(|flow| {
+        let asked = message(Entry::Outside, next, own, SOLICITATION);
+        let answers = message(Entry::Host, own, next, ADVERTISEMENT);
+        let of_node = [asks, answered].into_iter().filter(|_| !is_known);
+        let of_neighbour = [asked, answers].into_iter().filter(|_| !is_known_there);
+        of_node.chain(of_neighbour).find_map(|flow| {
             let mut outcomes = self.back(Family::V6).brief(&flow);
             outcomes.retain(is_likely);
             let first = outcomes.iter().find(|of| ends(of))?;
@@ -111,6 +126,22 @@ impl Judge<'_> {
                 link: link.to_owned(),
                 by: Arp::Unsolicited(Box::new(by)),
             })))
+        })
+    }
+
+    /// Returns whether the pod with address `next` has an entry of the node with a MAC address.
+    fn knows_node(&self, next: IpAddr) -> bool {
+        let Ok(Some(network)) = self.network_of(next) else {
+            return false;
+        };
+        let inside = NodeSnapshot::new(&network.evidence);
+        let gateways = inside.routes().map_or(&[][..], |all| all.all.as_slice());
+        let mut gateways = gateways.iter().filter_map(|of| of.gateway);
+        let table = inside.neighbour_table();
+        gateways.any(|gateway| {
+            let all = table.as_ref().map_or(&[][..], |all| all.all.as_slice());
+            let mut own = all.iter().filter(|of| of.address == gateway);
+            gateway.is_ipv6() && own.any(|of| of.mac.is_some())
         })
     }
 

@@ -65,6 +65,8 @@ pub struct Judge<'n> {
     pub(super) back: [OnceCell<Box<Kept<'n>>>; 2],
     /// Why the tunnel by a link to a Node carries nothing, as far as was asked.
     pub(super) tunnels: RefCell<HashMap<(String, String), Option<Fault>>>,
+    /// The faults of IPv6 neighbours, by their address and link.
+    pub(super) neighbours: RefCell<HashMap<(IpAddr, String), Option<Fault>>>,
     /// Packets after the first ones: replies that arrive, and those that were followed.
     pub(super) replies: RefCell<Replies>,
     /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
@@ -100,6 +102,7 @@ impl<'n> Judge<'n> {
             likely: Default::default(),
             back: Default::default(),
             tunnels: RefCell::default(),
+            neighbours: RefCell::default(),
             replies: RefCell::default(),
             told: Default::default(),
             beyond: None,

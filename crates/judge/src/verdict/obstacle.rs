@@ -500,6 +500,15 @@ pub enum TunnelState {
     NoRoute,
     /// The Nodes need no tunnel, and no route leads to the pods by this address, that of their Node.
     NoGateway(IpAddr),
+    /// It has another VNI than the other Node announces, and no other link has that one: each discards what the other sends.
+    OtherNetwork {
+        /// The VNI of the link.
+        own: u64,
+        /// The VNI that the other Node announces.
+        announced: u64,
+        /// Whether the other Node runs Windows, where flannel needs 4096 or more.
+        windows: bool,
+    },
 }
 
 /// What keeps the node and its neighbours on a link from finding each other.
@@ -542,11 +551,14 @@ pub struct By {
     pub agent: Option<Agent>,
     /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
     pub policies: Option<Vec<String>>,
+    /// The pod that uses the host's network and whose policies it applies to the whole node, as `NAMESPACE/NAME`; empty if its name is
+    /// not known.
+    pub pod_of_host: Option<String>,
     /// The command that removes it; of a policy, the one that makes it accept.
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
-    /// Whether it ends all packets that reach it, or all to a port: rules before it accept some.
+    /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
@@ -591,9 +603,12 @@ fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
     all.map(|of| Pass::new(rule, family, *of, node)).collect()
 }
 
-/// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies.
+/// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies, nor are
+/// those that apply a pod's policies to the whole node.
 pub(super) fn is_of_policy(rule: &Rule, maker: Maker, node: &NodeSnapshot<'_>) -> bool {
-    rule.is_of_policy() && node.agent_of(maker) != Some(Agent::Gone)
+    rule.is_of_policy(node)
+        && node.agent_of(rule.maker(node, maker)) != Some(Agent::Gone)
+        && rule.pod_of_host(node).is_none()
 }
 
 impl By {
@@ -603,9 +618,10 @@ impl By {
         Self {
             agent: node.agent_of(maker),
             policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),
+            pod_of_host: rule.pod_of_host(node),
             undo: rule.undo(node),
             listing: rule.listing(node),
-            closes: rule.is_last() || rule.ends_list(node),
+            closes: rule.closes(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),
             maker,
@@ -651,6 +667,16 @@ impl By {
             passes: vec![Pass::new(&self.rule, family, packets, node)],
             ..self
         }
+    }
+
+    /// Returns the same, also for packets of `family` after the first one of a connection: a rule that closes more lets these pass.
+    #[must_use]
+    pub(super) fn of_further(mut self, family: Family, node: &NodeSnapshot<'_>) -> Self {
+        if self.closes {
+            let pass = Pass::new(&self.rule, family, Accepted::Established, node);
+            self.passes.insert(0, pass);
+        }
+        self
     }
 
     /// Returns whether `other` is the same rule; then this one is for the packets of both.

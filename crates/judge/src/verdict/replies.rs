@@ -251,7 +251,8 @@ impl<'n> Judge<'n> {
                 .and_then(|_| self.route_to_pods_there(to)),
             by: decisive(first)
                 .or_else(|| untracking(first))
-                .and_then(|hop| By::foreign(hop, Family::of(to), self.node)),
+                .and_then(|hop| By::foreign(hop, Family::of(to), self.node))
+                .map(|by| Box::new(by.of_further(Family::of(to), self.node))),
         })))
     }
 }

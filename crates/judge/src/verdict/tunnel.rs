@@ -188,6 +188,9 @@ impl Judge<'_> {
             return fault(own, announced, used, true);
         }
         let other = self.places.node_of_pod(far)?;
+        if let Some(fault) = self.other_network(other, link, outcome) {
+            return Some(fault);
+        }
         let next = match self.router.decide(Lookup::to(Asked::new(far, None))) {
             Decision::Out { gateway, .. } => gateway.unwrap_or(far),
             _ => return None,
@@ -199,6 +202,36 @@ impl Judge<'_> {
             return None;
         }
         fault(other, announced, used, false)
+    }
+
+    /// Returns the fault of flannel's VXLAN `link` if it has another VNI than `other` announces, and no link of this node has that one.
+    fn other_network(&self, other: &Node, link: &Link, outcome: &Outcome) -> Option<Fault> {
+        let to = outcome.destination.0;
+        let announced = vtep(other, Family::of(to))?.vni?;
+        let links = &self.node.links().ok()?.all;
+        // Two networks have a link each; of one that is not listed, the VNI is not known.
+        let mut vnis = links
+            .iter()
+            .filter(|of| of.kind == "vxlan")
+            .map(|of| of.vni);
+        if vnis.any(|of| of.is_none_or(|of| of == announced)) {
+            return None;
+        }
+        let labels = &other.metadata.labels;
+        Some(Fault::Obstacle(Box::new(Obstacle::OffTunnel {
+            link: link.name.clone(),
+            state: TunnelState::OtherNetwork {
+                own: link.vni?,
+                announced,
+                windows: labels
+                    .get("kubernetes.io/os")
+                    .is_some_and(|os| os == "windows"),
+            },
+            node: other.metadata.name.clone(),
+            to,
+            way: link.name.clone(),
+            agent: self.agent(),
+        })))
     }
 
     /// Returns the fault of a packet to a pod of another Node that announces this node's address for its tunnels.
@@ -411,8 +444,7 @@ fn tunnel_to(own: &Node, other: &Node, family: Family) -> Option<String> {
         let kind = node.metadata.annotations.get(BACKEND_TYPE)?;
         match kind.as_str() {
             "vxlan" => {
-                let data = node.metadata.annotations.get(backend_data(family))?;
-                let vni = serde_json::from_str::<Vtep>(data).ok()?.vni.unwrap_or(1);
+                let vni = vtep(node, family)?.vni.unwrap_or(1);
                 Some(match family {
                     Family::V4 => format!("flannel.{vni}"),
                     Family::V6 => format!("flannel-v6.{vni}"),
@@ -453,10 +485,15 @@ const fn backend_data(family: Family) -> &'static str {
     }
 }
 
+/// Returns what flannel announces of the end of `node` of its VXLAN tunnel for pods of `family`.
+fn vtep(node: &Node, family: Family) -> Option<Vtep> {
+    let text = node.metadata.annotations.get(backend_data(family))?;
+    serde_json::from_str(text).ok()
+}
+
 /// Returns the MAC address that flannel announces for `link` of `node` and pods of `family`; `None` if it announces none.
 fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
-    let text = node.metadata.annotations.get(backend_data(family))?;
-    let vtep: Vtep = serde_json::from_str(text).ok()?;
+    let vtep = vtep(node, family)?;
     // Two networks have a link each.
     let is_it = vtep.vni.is_none() || link.vni.is_none() || vtep.vni == link.vni;
     (is_it && !vtep.mac.is_empty()).then_some(vtep.mac)

@@ -272,7 +272,7 @@ impl Answer {
         };
     }
 
-    /// Returns which connections fail that the cause `first` does not break, as the end of its sentence.
+    /// Returns which connections another cause than `first` breaks, as the end of its sentence.
     fn others_than(&self, first: &Broken) -> String {
         if first.from.is_empty() || first.degree != Degree::Breaks {
             return String::new();
@@ -281,11 +281,12 @@ impl Answer {
             let is_pod = *of == Client::Single && first.from.contains(&Client::Pod);
             !is_pod && !first.from.contains(of)
         };
-        let failing = self
-            .paths
+        let causes = self
+            .causes
             .iter()
-            .filter(|path| path.fate.fails() && !path.by_design);
-        let others: Vec<Client> = failing.map(|path| path.client).filter(is_other).collect();
+            .filter(|of| of.degree == Degree::Breaks && !of.by_design && of.fix != first.fix);
+        let from = causes.flat_map(|of| of.from.iter().copied());
+        let others: Vec<Client> = from.filter(is_other).collect();
         match others.as_slice() {
             [] => String::new(),
             others => format!(

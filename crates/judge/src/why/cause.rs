@@ -415,7 +415,7 @@ pub(super) struct At {
     pub(super) to: Vec<String>,
     /// Whether only some connections fail.
     pub(super) partly: bool,
-    /// Whether each client keeps its endpoint: sessionAffinity is ClientIP.
+    /// Whether each client keeps its endpoint: sessionAffinity is `ClientIP`.
     pub(super) sticky: bool,
     /// What decides whether they fail: `whether …`; `None` if they do.
     pub(super) open: Option<String>,
@@ -530,6 +530,18 @@ impl Cause {
                 },
             ) => range == same && by == same_by,
             _ => self == other,
+        }
+    }
+
+    /// Returns whether it depends on the endpoint which connections it breaks, not on their number.
+    pub(super) fn is_of_ends(&self) -> bool {
+        match self {
+            Self::StaleConnections { .. } | Self::TableFull { .. } => false,
+            Self::Obstacle { what, .. } => !matches!(
+                **what,
+                Obstacle::NoLocalPort { .. } | Obstacle::Limited { .. }
+            ),
+            _ => true,
         }
     }
 

@@ -424,7 +424,7 @@ impl<'n> Look<'n> {
                 from: group.from,
                 to: group.to,
                 partly: group.partly,
-                sticky: service.spec.affinity().is_some(),
+                sticky: service.spec.affinity().is_some() && group.cause.is_of_ends(),
                 open: group.open,
                 since: group.since,
                 there: group.there,

@@ -65,7 +65,8 @@ pub struct Software {
     names: &'static [&'static str],
     /// Its tables of nftables; a star stands for the rest of a name.
     tables: &'static [&'static str],
-    /// Beginnings of comments, marks, and of rules without a comment what they match and do, from an exclamation mark on.
+    /// Beginnings of comments, their ends after a star, marks, and of rules without a comment what they match and do, from an
+    /// exclamation mark on.
     signs: &'static [&'static str],
     /// Its links; a star stands for the rest of a name.
     links: &'static [&'static str],
@@ -109,7 +110,10 @@ pub const SOFTWARE: &[Software] = &[
             ],
         )
     },
-    named("kube-vip", &["KUBE-VIP-"]),
+    Software {
+        signs: &["* kube-vip load balancer IP"],
+        ..named("kube-vip", &["KUBE-VIP-"])
+    },
     named("host ports", &["KUBE-HOSTPORTS", "KUBE-HP-"]),
     Software {
         tables: &["cni_hostport"],
@@ -308,6 +312,13 @@ impl Software {
         self.signs.iter().any(|sign| match comment {
             Some(comment) if comment.starts_with(sign) => true,
             None if sign.starts_with('!') => rule.contains(sign),
+            Some(comment)
+                if sign
+                    .strip_prefix('*')
+                    .is_some_and(|end| comment.ends_with(end)) =>
+            {
+                true
+            }
             _ => sign.starts_with("0x") && rule.split(' ').any(|word| word == *sign),
         })
     }

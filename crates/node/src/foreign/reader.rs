@@ -90,6 +90,16 @@ impl Reader {
             });
             return;
         }
+        if command.is_none() && is_log(&lines) {
+            let is_short = |line: &String| rules::is_cut(line) || line.contains(ELLIPSIZED);
+            self.logs.push(ProxyLog {
+                node: Some(host).filter(|host| !host.is_empty()),
+                pod: String::new(),
+                is_cut: lines.iter().any(is_short),
+                text: lines.join("\n") + "\n",
+            });
+            return;
+        }
         if let Some((item, why)) = command.and_then(|command| refused(command, &lines)) {
             let draft = self.nodes.entry(host).or_default();
             draft.gaps.insert(item, Gap::Failed(item, why));
@@ -585,6 +595,51 @@ pub(super) fn logged_pod(line: &str) -> Option<&str> {
 pub(super) fn braces(line: &str) -> i64 {
     let count = |c: char| i64::try_from(line.matches(c).count()).unwrap_or(0);
     count('{') - count('}')
+}
+
+/// What `systemctl status` says below lines of the journal that it has shortened.
+const ELLIPSIZED: &str = "Some lines were ellipsized";
+
+/// Source files of which only kube-proxy's log has messages.
+const SOURCES: &[&str] = &[
+    "proxier",
+    "server_others",
+    "server_linux",
+    "server_windows",
+    "ipset",
+    "bounded_frequency_runner",
+    "graceful_termination",
+    "roundrobin",
+];
+
+/// Returns the source file that a message of klog names: `proxier` of `E1102 23:38:04.959564 6315 proxier.go:1507] …`.
+fn source_of(line: &str) -> Option<&str> {
+    let words: Vec<&str> = line.split_whitespace().take(16).collect();
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+    let mut heads = words.windows(4);
+    let head = heads.find(|of| {
+        let date = of[0].strip_prefix(['I', 'W', 'E', 'F']);
+        date.is_some_and(|date| date.len() == 4 && is_digits(date)) && is_digits(of[2])
+    })?;
+    head[3].split_once(".go:").map(|(file, _)| file)
+}
+
+/// Returns whether lines without a command are a log of kube-proxy: it begins with a message of its own, and so do many of the others, which
+/// may have several lines each.
+fn is_log(lines: &[String]) -> bool {
+    let mut filled = lines.iter().filter(|line| !line.trim().is_empty());
+    let count = filled.clone().count();
+    let is_own = |line: &&String| source_of(line).is_some_and(|of| SOURCES.contains(&of));
+    let own = filled.clone().filter(is_own).count();
+    let others = filled
+        .clone()
+        .filter(|line| source_of(line).is_some())
+        .count()
+        - own;
+    filled.next().as_ref().is_some_and(is_own)
+        && own * 3 >= count
+        && own > others
+        && !lines.iter().any(|line| rules::is_chain_line(line))
 }
 
 /// Returns the lines of kube-proxy that `command` prints, if the unit of the journal is kube-proxy's or has it inside, with others.

@@ -16,6 +16,13 @@ pub(super) struct Section {
     pub(super) lines: Vec<String>,
 }
 
+impl Section {
+    fn is_journal(&self) -> bool {
+        let command = self.command.as_ref();
+        command.is_some_and(|command| command.program == "journalctl")
+    }
+}
+
 /// Returns the text of `bytes`: UTF-8 or UTF-16.
 pub(super) fn decode(bytes: &[u8]) -> String {
     let wide = |from: fn([u8; 2]) -> u16, bytes: &[u8]| {
@@ -41,10 +48,14 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
         let Line { text, host: marked } = line;
         if marked.is_some() && marked != host {
             host = marked;
-            sections.push(Section {
-                host: host.clone(),
-                ..Section::default()
-            });
+            match sections.last_mut() {
+                // The prompt named no host, but the lines of the journal do.
+                Some(of) if of.host.is_none() && of.is_journal() => of.host.clone_from(&host),
+                _ => sections.push(Section {
+                    host: host.clone(),
+                    ..Section::default()
+                }),
+            }
         }
         if let Some(prompt) = prompt(&text) {
             if prompt.host.is_some() {

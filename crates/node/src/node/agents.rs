@@ -66,7 +66,11 @@ impl NodeSnapshot<'_> {
         let version = &node.status.node_info.kubelet_version;
         let args = node.metadata.annotations.get("k3s.io/node-args");
         let args = args.map_or("", String::as_str);
-        version.contains("+k3s")
+        let processes = self
+            .processes()
+            .map_or(&[][..], |all| all.processes.as_slice());
+        let runs = || processes.iter().any(|of| of.name.starts_with("k3s"));
+        (version.contains("+k3s") || runs())
             && match plugin.name {
                 "flannel" => !args.contains("none"),
                 "kube-router" => !args.contains("disable-network-policy"),

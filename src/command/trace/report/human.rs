@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::steps::{Step, branch, effect, ending, for_whom, percent, place, steps};
-use super::{HopRow, SourceTrace, TraceReport};
+use super::{HopRow, OutcomeRow, SourceTrace, TraceReport};
 use super::{live, onward};
 use crate::render::{Page, Tone, wrap};
 use kpx_judge::trace::Verdict;
@@ -175,18 +175,22 @@ fn reaches(trace: &SourceTrace) -> String {
     format!("reaches {to}; {kept}")
 }
 
-/// Returns where the packets end, in words, and which share of them does: the ways to one backend count as one.
+/// Returns where the packets that work end, in words, and which share of these does: the ways to one backend count as one.
 fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
-    for outcome in &trace.outcomes {
+    // What exceeds a limit is dropped, and no part of the answer.
+    let ends_early = |of: &&OutcomeRow| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
+    let works = trace.outcomes.iter().filter(|of| !ends_early(of));
+    let whole: f64 = works.clone().map(|of| of.probability).sum();
+    for outcome in works {
         let end = match &outcome.backend {
             Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
             None if outcome.verdict == Verdict::Local => "a program on the node".to_owned(),
             None => "its destination".to_owned(),
         };
         match ends.iter_mut().find(|(of, _)| *of == end) {
-            Some((_, share)) => *share += outcome.probability,
-            None => ends.push((end, outcome.probability)),
+            Some((_, share)) => *share += outcome.probability / whole,
+            None => ends.push((end, outcome.probability / whole)),
         }
     }
     ends

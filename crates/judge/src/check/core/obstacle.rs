@@ -7,8 +7,8 @@ use super::rule::{limit_fix, rule_fix};
 use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Stranger, Wayless,
-    accept_ra_of, disable_ipv6_of, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Stranger,
+    TunnelState, Wayless, accept_ra_of, disable_ipv6_of, sysctl_of,
 };
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::routes::PolicyRule;
@@ -351,6 +351,18 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
                  twice; find out why, for example files that it lost or a range that two nodes share.",
                 format!("kubectl -n {namespace} delete pod {name}"),
             )
+        }
+        Obstacle::OffTunnel {
+            state: TunnelState::OtherNetwork { windows, .. },
+            ..
+        } => {
+            let text = if *windows {
+                "Give all nodes the same VNI in flannel's net-conf.json, and restart flannel on all of them. Windows needs \
+                 \"VNI\": 4096 and \"Port\": 4789 in \"Backend\"."
+            } else {
+                "Give all nodes the same VNI in flannel's net-conf.json, and restart flannel on all of them."
+            };
+            Fix::kubectl(text, "kubectl get configmaps -A -l app=flannel -o yaml")
         }
         Obstacle::OffTunnel {
             agent: Some(agent), ..

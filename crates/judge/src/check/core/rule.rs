@@ -13,9 +13,10 @@ use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
 const DELETE: &str =
     "If the rule is not needed, delete it here and in the configuration that creates it.";
 
-/// The fix of a rule without a known owner that stops all packets which no rule before it accepts.
-const KEEP: &str = "The rule closes the node to all packets that no rule before it accepts: keep it. Accept the packets of pods \
-                    and Services before it, also in the configuration that creates it.";
+/// The fix of a rule without a known owner that stops all packets, or all of a link, to an address or to a port, which no rule before it
+/// accepts.
+const KEEP: &str = "The rule closes the node, or what it names, to all packets that no rule before it accepts: keep it. Accept the \
+                    packets of pods and Services before it, also in the configuration that creates it.";
 
 /// The fix of a policy without a known owner.
 const ACCEPT: &str = "This lets all packets pass. To keep the policy, add rules to the chain that accept those of pods and \
@@ -171,7 +172,13 @@ const OWNERS: &[Owner] = &[
             "kubectl -n kube-system get pods -l k8s-app=node-local-dns -o wide",
         )
     },
-    cluster("kube-vip", "kubectl get pods -A -o wide"),
+    Owner {
+        change: Some(
+            "kube-vip accepts at the address only the ports of the Service (its setting enable_service_security): to reach others, or to \
+             reach the address from the node itself, turn that off. It restores rules that are deleted.",
+        ),
+        ..cluster("kube-vip", PODS_WIDE)
+    },
     Owner {
         change: Some(HOST_PORT),
         ..cluster("host ports", PODS_WIDE)
@@ -213,6 +220,9 @@ pub fn rule_fix(by: &By) -> Fix {
             None => POLICIES.to_owned(),
         };
         return Fix::kubectl(text, line);
+    }
+    if let Some(pod) = &by.pod_of_host {
+        return of_host(who, pod);
     }
     if by.agent == Some(Agent::Gone)
         && let Some(undo) = &by.undo
@@ -272,6 +282,19 @@ pub fn limit_fix(limit: &Limit, by: &By) -> Fix {
         Some(command) => Fix::on_node(text, command.clone()).to_decide(),
         None => Fix::on_node(text, by.listing.clone()).to_decide(),
     }
+}
+
+/// Returns the fix of a rule with which `who` applies the policies of `pod`, which uses the host's network, to the whole node.
+fn of_host(who: &str, pod: &str) -> Fix {
+    let (namespace, name) = match pod.split_once('/') {
+        Some((namespace, _)) => (format!("-n {namespace}"), pod),
+        None => ("-A".to_owned(), "a pod"),
+    };
+    let text = format!(
+        "{who} applies the policies of {name}, which uses the host's network, to the whole node: leave the pod out of their podSelector, or \
+         upgrade {who} (k3s contains it) to a release that leaves such pods alone."
+    );
+    Fix::kubectl(text, format!("kubectl {namespace} get networkpolicies"))
 }
 
 fn without_owner(by: &By) -> Fix {

@@ -30,11 +30,11 @@ pub(super) const CHECKS: &[Check] = &[
         name: "stale-udp",
         severity: Severity::Error,
         when: When::Now,
-        title: "UDP flows to Services go to existing endpoints",
+        title: "UDP and SCTP flows to Services go to existing endpoints",
         symptom: "DNS, syslog or another UDP client that never stops sending gets no answers after a pod was replaced.",
         why: "The kernel translates a UDP flow like its first packet, as long as packets keep coming. kube-proxy \
               deletes the entries of endpoints that go; if it misses some, a busy client sends to a dead address \
-              forever.",
+              forever. It deletes none of SCTP, whose clients start again from the same port.",
         verify: "Look for entries whose reply source is not an endpoint.",
         commands: &[Example::on_node(
             "conntrack -L -p udp --orig-dst ADDRESS --orig-port-dst PORT",
@@ -50,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             ])],
         ),
         incidents: &[
+            "kubernetes/kubernetes#101968",
             "kubernetes/kubernetes#125467",
             "kubernetes/kubernetes#19029",
             "kubernetes/kubernetes#48370",
@@ -190,8 +191,8 @@ pub enum Why {
     Untranslated,
 }
 
-/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, and TCP
-/// connections that wait for their first answer. An established TCP connection is not one: its backend may live longer than
+/// Returns the tracked connections of `node` that no endpoint answers: UDP flows, which a busy client keeps alive, SCTP associations
+/// with pods that are gone, and TCP connections that wait for their first answer. An established TCP connection is not one: its backend may live longer than
 /// its endpoint. With the mode that is in force, those that are not translated are found, too.
 ///
 /// # Errors
@@ -218,8 +219,13 @@ pub(in crate::check) fn stale_of<'e>(
         .iter()
         .filter(|at| at.link != DUMMY || mode != Some(Mode::Ipvs));
     let answering: BTreeSet<IpAddr> = answering.map(|at| at.addr.addr).collect();
+    let is_gone = without_pod(node);
     let waits = |entry: &Entry| match entry.proto {
         Proto::Udp => true,
+        // A client keeps its port, and begins anew from there for ever; but a pod that lives ends the association itself.
+        Proto::Sctp => is_gone
+            .as_ref()
+            .is_some_and(|is_gone| is_gone(entry.reply.source.ip())),
         Proto::Tcp => entry.state.as_deref() == Some("SYN_SENT"),
         _ => false,
     };
@@ -270,17 +276,18 @@ fn connection(entry: &Entry) -> Proof {
     ))
 }
 
-/// Returns a finding for each Service address with UDP flows that are stale for this reason.
+/// Returns a finding for each Service address with flows of UDP or SCTP that are stale for this reason; `message` is what is said of them.
 fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verdict {
-    let mut by_port: BTreeMap<(ServiceRef, SocketAddr), Vec<Proof>> = BTreeMap::new();
+    let mut by_port: BTreeMap<(ServiceRef, SocketAddr, Proto), Vec<Proof>> = BTreeMap::new();
     for of in stale_of(facts.node, mode, facts.owners())? {
-        if of.why == why && of.entry.proto == Proto::Udp {
+        if of.why == why && of.entry.proto != Proto::Tcp {
             let to = of.entry.original.destination;
-            let seen = by_port.entry((of.service.into(), to)).or_default();
-            seen.push(connection(of.entry));
+            let key = (of.service.into(), to, of.entry.proto);
+            by_port.entry(key).or_default().push(connection(of.entry));
         }
     }
-    let finding = |((service, to), seen): ((ServiceRef, SocketAddr), Vec<Proof>)| {
+    let finding = |((service, to, proto), seen): ((ServiceRef, SocketAddr, Proto), Vec<Proof>)| {
+        let message = format!("{} flows {message}", protocol(proto));
         Finding::new(Severity::Error, Subject::service_at(service, to), message)
             .evidence(seen)
             .fix(Fix::kpx(
@@ -292,26 +299,26 @@ fn flows(facts: &Facts<'_>, mode: Option<Mode>, why: Why, message: &str) -> Verd
 }
 
 fn stale_udp(facts: &Facts<'_>) -> Verdict {
-    let message = "UDP flows go to an endpoint that no longer exists";
+    let message = "go to an endpoint that no longer exists";
     let mut findings = flows(facts, None, Why::Gone, message)?;
     findings.extend(to_no_pod(facts));
     Ok(findings)
 }
 
-/// Returns a finding for each address beside those of Services, a hostPort for example, whose UDP flows are translated to an address
-/// in this node's range of pods that no pod has. None if the pods are not known.
-fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
-    let (Ok(node), Ok(pods), Ok(flows)) =
-        (facts.this_node(), facts.node.pods(), facts.node.conntrack())
-    else {
-        return Vec::new();
-    };
-    let here = Some(node.metadata.name.as_str());
-    let ranges = node.spec.pod_cidrs.iter();
+/// Returns the name of a protocol in a sentence.
+fn protocol(proto: Proto) -> String {
+    proto.to_string().to_uppercase()
+}
+
+/// Returns what tells of an address whether it is in this node's range of pods and no pod has it; `None` if the pods are not known.
+fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool + use<'n>> {
+    let name = node.object_name().ok()?;
+    let object = node.nodes().ok()?.iter();
+    let object = object.clone().find(|of| of.metadata.name == name)?;
+    let pods = node.pods().ok()?.iter();
+    let ranges = object.spec.pod_cidrs.iter();
     let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
-    let own = pods
-        .iter()
-        .filter(|pod| pod.spec.node_name.as_deref() == here);
+    let own = pods.filter(|pod| pod.spec.node_name.as_deref() == Some(name.as_str()));
     let own: Vec<Vec<IpAddr>> = own
         .map(|pod| {
             let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
@@ -319,40 +326,52 @@ fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
             all.filter_map(|text| text.parse().ok()).collect()
         })
         .collect();
-    let in_range = |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
+    let in_range = move |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
     // A pod without an address may get this one, and without any, the pods were not recorded.
     if own.iter().any(Vec::is_empty) || !own.iter().flatten().any(|ip| in_range(*ip)) {
-        return Vec::new();
+        return None;
     }
-    let addresses = facts.node.addresses().map_or(&[][..], |all| &all.all);
-    let of_node = |ip: IpAddr| addresses.iter().any(|at| at.addr.addr == ip);
-    let mut by_flow: BTreeMap<(SocketAddr, IpAddr), Vec<Proof>> = BTreeMap::new();
+    let addresses = node.addresses().map_or(&[][..], |all| &all.all);
+    Some(move |ip: IpAddr| {
+        in_range(ip)
+            && !addresses.iter().any(|at| at.addr.addr == ip)
+            && !own.iter().flatten().any(|of| *of == ip)
+    })
+}
+
+/// Returns a finding for each address beside those of Services, a hostPort for example, whose flows of UDP or SCTP are translated to an
+/// address in this node's range of pods that no pod has. None if the pods are not known.
+fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
+    let (Some(is_gone), Ok(flows)) = (without_pod(facts.node), facts.node.conntrack()) else {
+        return Vec::new();
+    };
+    let mut by_flow: BTreeMap<(SocketAddr, IpAddr, Proto), Vec<Proof>> = BTreeMap::new();
     for entry in &flows.entries {
         let (to, from) = (entry.original.destination, entry.reply.source.ip());
         let is_translated = to.ip() != from;
-        if entry.proto == Proto::Udp
+        if matches!(entry.proto, Proto::Udp | Proto::Sctp)
             && is_translated
-            && in_range(from)
-            && !of_node(from)
-            && !own.iter().flatten().any(|ip| *ip == from)
+            && is_gone(from)
             && facts.owners().served_at(to, entry.proto).is_none()
         {
             by_flow
-                .entry((to, from))
+                .entry((to, from, entry.proto))
                 .or_default()
                 .push(connection(entry));
         }
     }
-    let finding = |((to, from), seen): ((SocketAddr, IpAddr), Vec<Proof>)| {
-        let message =
-            format!("UDP flows are translated to {from}, which no pod on this node has any more");
+    let finding = |((to, from, proto), seen): ((SocketAddr, IpAddr, Proto), Vec<Proof>)| {
+        let message = format!(
+            "{} flows are translated to {from}, which no pod on this node has any more",
+            protocol(proto)
+        );
         Finding::new(Severity::Error, Subject::from(to.ip()), message)
             .called(to.to_string())
             .evidence(seen)
             .fix(Fix::on_node(
                 "Delete the entries; the next packet creates correct ones.",
                 format!(
-                    "conntrack -D -p udp --orig-dst {} --orig-port-dst {} --reply-src {from}",
+                    "conntrack -D -p {proto} --orig-dst {} --orig-port-dst {} --reply-src {from}",
                     to.ip(),
                     to.port()
                 ),
@@ -362,7 +381,7 @@ fn to_no_pod(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn udp_without_endpoints(facts: &Facts<'_>) -> Verdict {
-    let message = "UDP flows continue, although the Service has no endpoints";
+    let message = "continue, although the Service has no endpoints";
     flows(facts, None, Why::WithoutEndpoints, message)
 }
 
@@ -397,7 +416,7 @@ fn reused_address(facts: &Facts<'_>) -> Verdict {
 }
 
 fn untranslated_udp(facts: &Facts<'_>) -> Verdict {
-    let message = "UDP flows to the Service's address are not translated";
+    let message = "to the Service's address are not translated";
     flows(facts, Some(facts.mode()?), Why::Untranslated, message)
 }
 

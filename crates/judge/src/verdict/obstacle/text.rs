@@ -194,6 +194,15 @@ impl fmt::Display for Obstacle {
             ),
             Self::OffTunnel {
                 link,
+                state: TunnelState::OtherNetwork { own, announced, .. },
+                node,
+                ..
+            } => write!(
+                f,
+                "{link} has VNI {own}, but node {node} announces VNI {announced}: each discards what the other sends through the tunnel"
+            ),
+            Self::OffTunnel {
+                link,
                 state,
                 node,
                 to,
@@ -208,6 +217,7 @@ impl fmt::Display for Obstacle {
                         f,
                         "no route leads to {to} by {by}, the address of its node, as flannel sets it (host-gw)"
                     ),
+                    TunnelState::OtherNetwork { .. } => write!(f, "{link} has another VNI"),
                 }?;
                 write!(
                     f,
