@@ -497,9 +497,9 @@ impl Cause {
                 },
             ) => {
                 let is_same = effect == its_effect && by.joins(its);
-                // It takes packets of some clients and replies to others.
+                // It takes packets of some clients and replies to others: both follow the first packet of a connection.
                 if is_same && which != its_which {
-                    *which = None;
+                    *which = which.and(*its_which).and(Some(Which::Sent));
                 }
                 is_same
             }
