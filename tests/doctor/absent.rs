@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{EDGE, HEALTHY, PODS as POD_NETWORKS, ROUTES, findings, json, says};
+use super::ends::{EDGE, HEALTHY, PODS as POD_NETWORKS, ROUTES, findings, json, own_node, says};
 use super::incidents::{copy, write};
 use crate::support::{kpx, without};
 
@@ -161,16 +161,10 @@ async fn the_reason_why_kube_proxy_does_not_run_is_the_cause() {
         all.retain(|of| of["metadata"]["name"] != "kube-proxy-lg2lh");
     };
     write(&dir, PODS, json(without_proxy));
-    write(
-        &dir,
-        "cluster/nodes.json",
-        json(|nodes| {
-            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
-            let own = all.find(|of| of["metadata"]["name"] == "w1").unwrap();
-            own["spec"]["taints"] =
-                json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]);
-        }),
-    );
+    own_node(&dir, |own| {
+        own["spec"]["taints"] =
+            json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]);
+    });
     write(
         &dir,
         "cluster/daemonsets.json",

@@ -41,6 +41,18 @@ pub(super) async fn findings(dir: &tempfile::TempDir) -> Vec<(String, String, St
         .collect()
 }
 
+/// Changes the Node object of the node that is asked.
+pub(super) fn own_node(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value)) {
+    write(
+        dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            change(all.find(|of| of["metadata"]["name"] == "w1").unwrap());
+        }),
+    );
+}
+
 fn flannel(up: bool) -> Value {
     let flags = if up {
         vec!["BROADCAST", "UP", "LOWER_UP"]

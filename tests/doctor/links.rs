@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{EDGE, HEALTHY, LINKS, ROUTES, findings, json, says};
+use super::ends::{EDGE, HEALTHY, LINKS, ROUTES, findings, json, own_node, says};
 use super::incidents::{answer, copy, write};
 use super::pods::in_edge;
 use crate::support::{broken, kpx};
@@ -436,19 +436,13 @@ async fn node_ports_are_asked_at_the_address_of_the_node_that_a_link_has() {
     let other = json!({"type": "InternalIP", "address": "100.64.7.7"});
     for (is_only, expected) in [(false, healthy.as_str()), (true, "unknown")] {
         let dir = copy(HEALTHY);
-        write(
-            &dir,
-            "cluster/nodes.json",
-            json(|nodes| {
-                let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
-                let own = all.find(|of| of["metadata"]["name"] == "w1").unwrap();
-                let addresses = own["status"]["addresses"].as_array_mut().unwrap();
-                if is_only {
-                    addresses.retain(|of| of["type"] != "InternalIP");
-                }
-                addresses.insert(0, other.clone());
-            }),
-        );
+        own_node(&dir, |own| {
+            let addresses = own["status"]["addresses"].as_array_mut().unwrap();
+            if is_only {
+                addresses.retain(|of| of["type"] != "InternalIP");
+            }
+            addresses.insert(0, other.clone());
+        });
         assert_eq!(fate_of(&dir).await, expected);
     }
 }

@@ -100,9 +100,7 @@ impl Rule {
                 _ => None,
             });
         }
-        let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
-        let chain = rules.table(&self.table)?.chain(&self.chain)?;
-        Some(chain.rules.get(at)?.counters?.packets)
+        Some(self.with_those_before(node)?.0.counters?.packets)
     }
 
     /// Returns the program that lists and changes it.
@@ -212,8 +210,8 @@ impl Rule {
         rules.table(&self.table)?.chain(&self.chain)
     }
 
-    /// Returns it as it is in its chain, and the rules before it there.
-    fn with_those_before<'n>(
+    /// Returns it as it is in its chain, and the rules before it there, if it is of iptables in use.
+    pub(crate) fn with_those_before<'n>(
         &self,
         node: &'n NodeSnapshot<'_>,
     ) -> Option<(&'n Iptables<'n>, &'n [Iptables<'n>])> {

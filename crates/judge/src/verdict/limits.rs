@@ -8,7 +8,7 @@ use crate::trace::{Assumption, Outcome, Pace, Rule, Verdict};
 use kpx_node::backend::iptables::model::{Match, Rule as Saved, Target};
 use kpx_node::backend::nftables::model::{Rule as Listed, Statement, Verdict as Ends};
 use kpx_node::net::Family;
-use kpx_node::node::{IptablesBackend, NodeSnapshot};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::words::number_of;
 
 /// A limit that usual traffic exceeds, or has exceeded.
@@ -74,10 +74,8 @@ fn beyond(rule: &Rule, node: &NodeSnapshot<'_>) -> Option<u64> {
             || before.is_some_and(|of| of.statements.iter().any(limits) && same(of, own));
         return rule.counter(node).filter(|_| is_it);
     }
-    let rules = node.iptables(IptablesBackend::InUse, rule.family).ok()?;
-    let chain = rules.table(&rule.table)?.chain(&rule.chain)?;
-    let own = chain.rules.get(at)?;
-    let before = at.checked_sub(1).and_then(|at| chain.rules.get(at));
+    let (own, before) = rule.with_those_before(node)?;
+    let before = before.last();
     let is_it = own.matches.iter().any(is_limit)
         || before.is_some_and(|of| of.matches.iter().any(is_limit) && same_saved(of, own));
     rule.counter(node).filter(|_| is_it)
@@ -95,8 +93,8 @@ fn is_limit(of: &Match<'_>) -> bool {
 /// Returns whether `before`, without its limit, takes the packets that `own` takes, so that only those beyond the limit get to it.
 fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
     let is_end = matches!(before.target, Some(Target::Accept | Target::Return));
-    let mut others = before.matches.iter().filter(|of| !is_limit(of));
-    is_end && others.by_ref().eq(own.matches.iter())
+    let others = before.matches.iter().filter(|of| !is_limit(of));
+    is_end && others.eq(own.matches.iter())
 }
 
 fn limits(of: &Statement) -> bool {
@@ -106,11 +104,7 @@ fn limits(of: &Statement) -> bool {
 /// Returns the same for rules of nftables.
 fn same(before: &Listed, own: &Listed) -> bool {
     let is_end = |of: &Statement| matches!(of, Statement::Verdict(Ends::Accept | Ends::Return));
-    let matches = |of: &Listed| {
-        let all = of.statements.iter();
-        all.filter(|of| matches!(of, Statement::Match { .. }))
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    before.statements.iter().any(is_end) && matches(before) == matches(own)
+    let is_match = |of: &&Statement| matches!(of, Statement::Match { .. });
+    let asked = before.statements.iter().filter(is_match);
+    before.statements.iter().any(is_end) && asked.eq(own.statements.iter().filter(is_match))
 }
