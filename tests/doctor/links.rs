@@ -292,6 +292,29 @@ async fn the_port_of_the_clients_own_link_decides() {
 }
 
 #[tokio::test]
+async fn isolated_ports_cut_off_only_their_own_pods() {
+    let ports = ["veth9e457fcf", "veth6b997778", "veth54821184"];
+    for (isolated, fate) in [
+        (&[PORT, ports[0]][..], "partly"),
+        (&[PORT], "works"),
+        (&ports, "works"),
+    ] {
+        let dir = copy(HEALTHY);
+        for port in isolated {
+            link(&dir, port, |of| {
+                of["linkinfo"]["info_slave_data"]["isolated"] = true.into();
+            });
+        }
+        let words: &[&str] = if fate == "partly" {
+            &["ports of bridge cni0 are isolated"]
+        } else {
+            &[]
+        };
+        says(&dir, "demo/edge:http", fate, words).await;
+    }
+}
+
+#[tokio::test]
 async fn a_locked_port_leaves_open_what_it_takes() {
     for (locked, fate) in [(true, "unknown"), (false, "works")] {
         let dir = copy(HEALTHY);

@@ -33,6 +33,7 @@ mod row;
 mod run;
 mod scenarios;
 mod traffic;
+mod ways;
 mod why;
 
 use std::env;

@@ -265,7 +265,8 @@ impl Trial<'_> {
         };
         let (client, to) = match sent.0 {
             From::Pod(_) => ("pod", self.names.put(sent.1)),
-            From::Host(_) => ("host", self.names.put(sent.1)),
+            From::Host(node) if node == self.row.node => ("host", self.names.put(sent.1)),
+            From::Host(_) => ("outside", self.names.put(sent.1)),
         };
         let paths = said.report["paths"].as_array().cloned().unwrap_or_default();
         // The typical pod does not stand for one that something tells apart from the others.

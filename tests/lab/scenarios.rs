@@ -16,6 +16,7 @@ use crate::more::MORE;
 use crate::row;
 use crate::run::{must, uncounted, wait_for};
 use crate::traffic::{Report, Traffic};
+use crate::ways::WAYS;
 use crate::why::BROKEN;
 
 pub(crate) struct Scenario {
@@ -564,7 +565,7 @@ fn why(lab: &Lab) -> String {
 
 /// Tries every fault in this mode, and returns how many there were.
 fn try_faults(lab: &Lab, mode: &str) -> usize {
-    let all = [FAULTS, MORE, CORNERS].into_iter().flatten();
+    let all = [FAULTS, MORE, CORNERS, WAYS].into_iter().flatten();
     row::try_all(lab, all, mode)
 }
 
