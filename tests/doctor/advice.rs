@@ -16,7 +16,7 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     let page = ran.out;
     // The text of the fix is wrapped.
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let plan = "kubectl kpx cleanup --mode iptables";
+    let plan = "kubectl kpx cleanup --mode iptables --apply";
     assert!(
         words.contains(&format!("Run `{plan}` to see the plan")),
         "{page}"

@@ -721,7 +721,12 @@ impl<'p> Inside<'p> {
                 let hop = decisive(outcome)?;
                 let rule = Rule::of(hop, Family::of(outcome.destination.0));
                 let at = SocketAddr::from(outcome.destination);
-                let by = By::new(rule, maker(hop), node).from_outside(at, proto, node);
+                let by = By::new(rule, maker(hop), node);
+                let by = if reply {
+                    by.of_further(Family::of(at.ip()), node)
+                } else {
+                    by.to(at, proto, node)
+                };
                 Some(Fault::Obstacle(Box::new(Obstacle::Inside {
                     pod: self.address,
                     pid: self.network.pid,

@@ -657,12 +657,17 @@ impl By {
     /// Returns the same for packets from outside to `at`.
     #[must_use]
     pub fn from_outside(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
-        let packets = if self.is_of_input {
-            Accepted::To(at, proto)
-        } else {
-            Accepted::ToPods
-        };
+        if self.is_of_input {
+            return self.to(at, proto, node);
+        }
+        self.from_host(Family::of(at.ip()), node)
+    }
+
+    /// Returns the same for packets to `at` alone.
+    #[must_use]
+    pub(super) fn to(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
         let family = Family::of(at.ip());
+        let packets = Accepted::To(at, proto);
         Self {
             passes: vec![Pass::new(&self.rule, family, packets, node)],
             ..self

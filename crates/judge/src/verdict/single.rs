@@ -22,8 +22,10 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::agents::Agent;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 
-/// The most of them that are judged for one address.
-const MOST: usize = 2;
+/// How many of them are judged for one address: as many as the number of Services allows.
+const FEWEST: usize = 2;
+const MOST: usize = 16;
+const OF_ALL_SERVICES: usize = 400;
 
 impl Judge<'_> {
     /// Returns pods of this node that something tells apart, but for endpoints of `target` and the pod `typical`.
@@ -41,8 +43,10 @@ impl Judge<'_> {
                     && target.port.endpoints.iter().all(|of| of.addr.ip() != addr)
             })
         };
+        let services = self.node.services().map_or(0, Vec::len);
+        let most = (OF_ALL_SERVICES / services.max(1)).clamp(FEWEST, MOST);
         // Then it is so of all pods.
-        let most = if is_typical { 0 } else { MOST };
+        let most = if is_typical { 0 } else { most };
         all.iter().filter(is_other).take(most).cloned()
     }
 

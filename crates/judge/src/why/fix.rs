@@ -73,7 +73,7 @@ impl Cause {
             ),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
-                &["cleanup", "--mode", mode.name()],
+                &["cleanup", "--mode", mode.name(), "--apply"],
             ),
             Self::Idle(idle)
             | Self::Rules {

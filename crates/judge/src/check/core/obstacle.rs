@@ -529,21 +529,12 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { .. } => Fix::said(
             "Correct the Service's targetPort, or let the program in the pod listen at this port.",
         ),
-        Obstacle::Inside {
-            pod,
-            pid,
-            by,
-            reply,
-            ..
-        } if by.rule.number == 0 => Fix::on_node(
-            "Let the packets pass before the policy, by the setting of the program in the pod that made the rules (FIREWALL_INPUT_PORTS and \
-             FIREWALL_OUTBOUND_SUBNETS of gluetun): the policy may keep the pod's packets from leaving past a tunnel.",
+        Obstacle::Inside { pid, by, .. } if by.closes => Fix::on_node(
+            "Let the packets pass before it, by a setting of the program in the pod that made the rules (gluetun has FIREWALL_INPUT_PORTS \
+             and FIREWALL_OUTBOUND_SUBNETS): it ends what no rule before it lets pass.",
             format!(
                 "nsenter --net=/proc/{pid}/ns/net {}",
-                match by.passes.iter().find(|of| of.family == Family::of(*pod)) {
-                    Some(pass) if by.is_of_input && !reply => &pass.before,
-                    _ => &by.listing,
-                }
+                by.passes.first().map_or(&by.listing, |pass| &pass.before)
             ),
         ),
         Obstacle::Inside { pid, by, .. } => {

@@ -33,9 +33,9 @@ pub(super) const CHECKS: &[Check] = &[
             ),
         ],
         fix: Text::with(
-            "Run {} to see the plan, then add --apply to remove them. Draining and rebooting the node removes them \
+            "Run {}: it shows the plan, and asks before it removes anything. Draining and rebooting the node removes them \
              too. Do not use `kube-proxy --cleanup`: it also removes the rules of the running mode.",
-            &[Example::kpx(&["cleanup", "--mode", "iptables"])],
+            &[Example::kpx(&["cleanup", "--mode", "iptables", "--apply"])],
         ),
         incidents: &[
             "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the switch to ipvs",
@@ -65,10 +65,10 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("ipset list -n | grep ^KUBE-"),
         ],
         fix: Text::with(
-            "Wait until no connection uses IPVS (`ipvsadm -Lnc`). Then run {} to see the plan, and add --apply to \
-             remove the leftovers. Draining and rebooting the node removes them too. Do not use `ipvsadm -C`: it \
+            "Wait until no connection uses IPVS (`ipvsadm -Lnc`). Then run {}: it shows the plan, and asks before it \
+             removes anything. Draining and rebooting the node removes them too. Do not use `ipvsadm -C`: it \
              also clears virtual servers of other software.",
-            &[Example::kpx(&["cleanup", "--mode", "ipvs"])],
+            &[Example::kpx(&["cleanup", "--mode", "ipvs", "--apply"])],
         ),
         incidents: &[
             "gardener/gardener#4599",
@@ -115,8 +115,8 @@ pub(super) const CHECKS: &[Check] = &[
             "iptables-save | grep -E 'KUBE-(PORTALS|NODEPORT)-(CONTAINER|HOST|NON-LOCAL)'",
         )],
         fix: Text::with(
-            "Run {} to see the plan, then add --apply to remove them.",
-            &[Example::kpx(&["cleanup", "--mode", "userspace"])],
+            "Run {}: it shows the plan, and asks before it removes anything.",
+            &[Example::kpx(&["cleanup", "--mode", "userspace", "--apply"])],
         ),
         incidents: &["kubernetes/kubernetes#132516: chains of older releases stay"],
         needs: &[MODE, LEFTOVERS, REPLACEMENT],
@@ -194,8 +194,8 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
                 .evidence(found)
                 .fix(
                     Prose::from("Run ")
-                        .kpx(["cleanup", "--mode", "ipvs"])
-                        .and(" to see the plan, then add --apply to remove them."),
+                        .kpx(["cleanup", "--mode", "ipvs", "--apply"])
+                        .and(": it shows the plan, and asks before it removes anything."),
                 ),
         ]);
     }
