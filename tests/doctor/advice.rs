@@ -18,7 +18,7 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let plan = "kubectl kpx cleanup --mode iptables --apply";
     assert!(
-        words.contains(&format!("Run `{plan}` to see the plan")),
+        words.contains(&format!("Run `{plan}`: it shows the plan")),
         "{page}"
     );
     assert!(

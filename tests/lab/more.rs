@@ -157,7 +157,7 @@ pub(crate) const MORE: &[Row] = &[
         "sysctl -w net.ipv4.ip_default_ttl=64",
         "demo/edge:http",
         "{edge}:80",
-        All,
+        Part,
         &["ip_default_ttl"]
     ),
     inside!(
