@@ -98,7 +98,61 @@ pub fn command() -> clap::Command {
         let sub = sub.arg(output);
         with_short_help(sub, &formats, &names)
     });
-    with_short_help(root, &[], &names).mut_args(finished)
+    let root = with_short_help(root, &[], &names).mut_args(finished);
+    let page = page(&root);
+    root.help_template(page)
+}
+
+/// The commands in the order in which they are needed; those of [`MORE`] are only named.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "Diagnose",
+        &[
+            "doctor", "why", "trace", "show", "diff", "resolve", "top", "watch",
+        ],
+    ),
+    (
+        "Change",
+        &["reconcile", "cleanup", "preflight", "migrate", "bridge"],
+    ),
+    ("Record", &["snapshot", "report", "serve"]),
+];
+const MORE: &[&str] = &[
+    "access",
+    "completions",
+    "explain",
+    "help",
+    "man",
+    "mcp",
+    "render",
+    "version",
+];
+
+/// Returns the template of the help of `root`, with its commands by group.
+fn page(root: &clap::Command) -> String {
+    let (header, literal) = (
+        root.get_styles().get_header(),
+        root.get_styles().get_literal(),
+    );
+    let mut page = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
+    for (group, names) in GROUPS {
+        page.push_str(&format!("{header}{group}:{header:#}\n"));
+        for name in *names {
+            let about = root
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            page.push_str(&format!("  {literal}{name:10}{literal:#} {about}\n"));
+        }
+    }
+    page.push_str(&format!(
+        "{header}More:{header:#}\n  {}\n\n",
+        MORE.join(", ")
+    ));
+    page.push_str(&format!(
+        "{header}Options:{header:#}\n{{options}}{{after-help}}"
+    ));
+    page
 }
 
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.
@@ -488,5 +542,22 @@ impl Command {
             Self::Version(_) => "version",
             Self::Pod(_) => "pod",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let grouped = GROUPS.iter().flat_map(|(_, names)| *names).chain(MORE);
+        let mut grouped: Vec<&str> = grouped.copied().collect();
+        grouped.sort_unstable();
+        let root = Cli::command();
+        let all = root.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let mut all: Vec<&str> = all.map(clap::Command::get_name).collect();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
     }
 }
