@@ -16,7 +16,7 @@ pub(crate) struct Page {
 }
 
 /// Pages about kube-proxy and kpx: the word, which is also the file name, the subject, and the text.
-const TOPICS: [(&str, &str, &str); 6] = [
+const TOPICS: [(&str, &str, &str); 7] = [
     (
         "modes",
         "How each mode of kube-proxy works",
@@ -41,6 +41,11 @@ const TOPICS: [(&str, &str, &str); 6] = [
         "pastes",
         "Pasted texts and support bundles that --from reads",
         include_str!("../docs/pastes.md"),
+    ),
+    (
+        "config",
+        "The configuration file",
+        include_str!("../docs/config.md"),
     ),
     (
         "mcp",

@@ -75,7 +75,10 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("ratatui", &["command"]),
     ("rmcp", &["command"]),
     ("nix", &["evidence", "host"]),
-    ("serde_yaml", &["check", "cluster", "host", "render"]),
+    (
+        "serde_yaml",
+        &["check", "cluster", "command", "host", "render"],
+    ),
     ("simple_dns", &["dns"]),
     ("tokio", &["host", "main"]),
     ("yaml_edit", &["cluster"]),

@@ -11,6 +11,7 @@ use color_eyre::eyre::Report;
 use futures_util::FutureExt as _;
 
 use super::shared::confine;
+use super::shared::defaults;
 use super::shared::failure::{Failure, Verbosity};
 use super::shared::identity;
 use super::shared::io::Io;
@@ -50,7 +51,11 @@ pub async fn main() -> ExitCode {
         return ExitCode::from(Failure::from(error).tell(io.err, Verbosity::Normal));
     }
     // The panic hook has printed the error; the exit status is still missing.
-    let code = AssertUnwindSafe(run(std::env::args_os(), &mut io)).catch_unwind();
+    let words = match defaults::completed(std::env::args_os().collect()) {
+        Ok(words) => words,
+        Err(failure) => return ExitCode::from(failure.tell(io.err, Verbosity::Normal)),
+    };
+    let code = AssertUnwindSafe(run(words, &mut io)).catch_unwind();
     ExitCode::from(code.await.unwrap_or(FAILED))
 }
 

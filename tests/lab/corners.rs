@@ -106,16 +106,19 @@ pub(crate) const CORNERS: &[Row] = &[
         Part,
         &["{near}", "ARP"]
     ),
-    inside!(
-        "pod-one-port",
-        "{client}",
-        "sysctl -w net.ipv4.ip_local_port_range='45000 45000'",
-        "sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
-        "demo/web:http",
-        "{web}:80",
-        Part,
-        &["ip_local_port_range"]
-    ),
+    Row {
+        open: true,
+        ..inside!(
+            "pod-one-port",
+            "{client}",
+            "sysctl -w net.ipv4.ip_local_port_range='45000 45000'",
+            "sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+            "demo/web:http",
+            "{web}:80",
+            Part,
+            &["from 45000 to 45000"]
+        )
+    },
     // Sources and ports.
     Row {
         name: "snat-one-port",

@@ -769,7 +769,8 @@ pub(crate) const FAULTS: &[Row] = &[
         breaks: &[Node(concat!(
             in_pod!(),
             "in_pod {near} nft add table inet own && \
-             in_pod {near} nft 'add chain inet own out { type filter hook output priority 0; policy drop; }'"
+             in_pod {near} nft 'add chain inet own out { type filter hook output priority 0; policy drop; }' && \
+             in_pod {near} nft add rule inet own out ct state new accept"
         ))],
         back: &[Node(concat!(
             in_pod!(),

@@ -300,7 +300,7 @@ pub(crate) const MORE: &[Row] = &[
         open "nfqueue",
         "-d {near} -j NFQUEUE --queue-num 7",
         Part,
-        &["NFQUEUE"]
+        &["queued by rule 1"]
     ),
     forward!(
         open "nfqueue-bypass-harmless",

@@ -54,6 +54,7 @@ pub(crate) const WAYS: &[Row] = &[
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
         says: &["{cp1}"],
+        open: true,
         ..ROW
     },
     Row {
@@ -65,6 +66,8 @@ pub(crate) const WAYS: &[Row] = &[
         over: true,
         sent: Some(Sent(W1, "{edge}:80", Part)),
         says: &["{cp1}"],
+        open: true,
+        mend: Back,
         ..ROW
     },
     Row {
@@ -120,12 +123,15 @@ pub(crate) const WAYS: &[Row] = &[
         Part,
         &["flood", "limit"]
     ),
-    limit!(
-        "syn-limit-harmless",
-        "-m limit --limit 5000/s --limit-burst 5000",
-        Nobody,
-        &[]
-    ),
+    Row {
+        mend: Back,
+        ..limit!(
+            "syn-limit-harmless",
+            "-m limit --limit 5000/s --limit-burst 5000",
+            Nobody,
+            &[]
+        )
+    },
     limit!(
         "source-limit",
         "-m hashlimit --hashlimit-upto 1/sec --hashlimit-burst 3 --hashlimit-mode srcip --hashlimit-name one",
@@ -144,7 +150,7 @@ pub(crate) const WAYS: &[Row] = &[
         )],
         asked: &["demo/edge:http"],
         sent: Some(Sent(W1, "{edge}:80", Part)),
-        says: &["rule 2 of list"],
+        says: &["rule 2 of chain list"],
         ..ROW
     },
     Row {
@@ -164,18 +170,24 @@ pub(crate) const WAYS: &[Row] = &[
     },
     // Pods of another workload.
     Row {
-        name: "wrong-selector",
+        name: "selector-of-two",
         breaks: &[
-            Kubectl("patch service edge -p '{\"spec\":{\"selector\":{\"app\":\"client\"}}}'"),
+            Kubectl("label pods -l 'app in (edge, client)' tier=x"),
+            Kubectl(
+                "patch service edge -p '{\"spec\":{\"selector\":{\"app\":null,\"tier\":\"x\"}}}'",
+            ),
             Node("sleep 3"),
         ],
         back: &[
-            Kubectl("patch service edge -p '{\"spec\":{\"selector\":{\"app\":\"edge\"}}}'"),
+            Kubectl(
+                "patch service edge -p '{\"spec\":{\"selector\":{\"app\":\"edge\",\"tier\":null}}}'",
+            ),
+            Kubectl("label pods -l 'app in (edge, client)' tier-"),
             Node("sleep 3"),
         ],
         asked: &["demo/edge:http"],
-        sent: Some(Sent(W1, "{edge}:80", All)),
-        says: &["selector", "client"],
+        sent: Some(Sent(W1, "{edge}:80", Part)),
+        says: &["selector", "DaemonSet client"],
         mend: Back,
         ..ROW
     },

@@ -6,6 +6,7 @@ pub(super) mod changes;
 mod complete;
 pub(super) mod confine;
 pub(super) mod counters;
+pub(super) mod defaults;
 pub(super) mod display;
 pub(super) mod examine;
 pub(super) mod failure;

@@ -563,7 +563,7 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
 }
 
 /// Returns the user's folder, which Windows has in a variable of its own.
-fn home() -> Option<PathBuf> {
+pub(super) fn home() -> Option<PathBuf> {
     let home = std::env::var_os("HOME");
     let home = home.or_else(|| std::env::var_os("USERPROFILE").filter(|_| cfg!(windows)));
     home.map(PathBuf::from)

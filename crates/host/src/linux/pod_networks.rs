@@ -99,12 +99,16 @@ pub(super) async fn of(options: &Options, addr: IpAddr) -> Result<Arc<Context>, 
     })
 }
 
-/// Returns the items of one network; `None` if it has no address beside those of lo.
+/// Returns the items of one network; `None` if it has no address beside those of lo, and no link of its own that could have one.
 async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
     let mut text = String::new();
     for item in OF_EACH {
         let read = Box::pin(super::read(*item, context)).await?;
-        if *item == Item::Addresses && !read.contains("\"global\"") {
+        // A sandbox of one process has lo alone; a pod that has lost its address keeps its link.
+        let is_of_pod = ["\"global\"", "\"link_type\":\"ether\""]
+            .iter()
+            .any(|of| read.contains(of));
+        if *item == Item::Addresses && !is_of_pod {
             return Ok(None);
         }
         add_item(&mut text, *item, &read);

@@ -299,7 +299,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Packets per second that the clients of a Service exceed together.
+    /// Packets per second that usual traffic exceeds.
     const LOW: u64 = 20;
 
     /// Reads it from the options of a match, or from a statement: `--limit 10/sec`, `limit rate 10/second burst 5 packets`.
@@ -322,21 +322,22 @@ impl Pace {
         })
     }
 
-    /// Returns whether usual traffic of several clients exceeds it.
+    /// Returns whether usual traffic exceeds it: that of several clients, if they share it, or of a busy one.
     pub const fn is_low(self) -> bool {
-        self.is_shared && self.count as u64 <= Self::LOW * self.seconds as u64
+        self.count as u64 <= Self::LOW * self.seconds as u64
     }
 }
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = match self.seconds {
-            1 => "second",
-            60 => "minute",
-            3600 => "hour",
-            _ => "day",
-        };
-        write!(f, "{} new connections per {unit}", self.count)?;
+        write!(f, "{} new connections per ", self.count)?;
+        match self.seconds {
+            1 => f.write_str("second")?,
+            60 => f.write_str("minute")?,
+            3600 => f.write_str("hour")?,
+            86_400 => f.write_str("day")?,
+            seconds => write!(f, "{seconds} seconds")?,
+        }
         if self.is_shared {
             return Ok(());
         }
@@ -397,6 +398,14 @@ impl Question {
             over,
             pace: Pace::of(what),
         }
+    }
+
+    /// Returns the same question of a limit with this pace.
+    pub(crate) fn at(mut self, of: Option<Pace>) -> Self {
+        if let Self::Rate { pace, .. } = &mut self {
+            *pace = of;
+        }
+        self
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch, why};
 use kpx_node::backend::iptables::model::{Chain, Match, Rule as Iptables, Target};
 use kpx_node::backend::nftables::model::Statement;
+use kpx_node::backend::nftables::print;
+use kpx_node::cluster::Pod;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::{self, Maker};
@@ -437,8 +439,8 @@ impl Rule {
         }
     }
 
-    /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
-    pub fn listing_of_set(&self) -> Option<(String, bool)> {
+    /// Returns the kind and the name of the set or map that it looks up, if it does, and whether it is for what is not in there.
+    fn set(&self) -> Option<(&'static str, &str, bool)> {
         let words: Vec<&str> = self.rule.split_ascii_whitespace().collect();
         let is_set = |word: &&str| {
             if self.is_nft() {
@@ -450,15 +452,66 @@ impl Rule {
         let at = words.iter().position(is_set)?;
         let before = at.checked_sub(1).map(|at| words[at]);
         if !self.is_nft() {
-            let name = words.get(at + 1)?;
-            return Some((format!("ipset list {name}"), before == Some("!")));
+            return Some(("set", words.get(at + 1)?, before == Some("!")));
         }
         let kind = match before {
             Some("vmap" | "map") => "map",
             _ => "set",
         };
-        let listing = format!("nft list {kind} {} {}", self.table, &words[at][1..]);
-        Some((listing, before == Some("!=")))
+        Some((kind, &words[at][1..], before == Some("!=")))
+    }
+
+    /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
+    pub fn listing_of_set(&self) -> Option<(String, bool)> {
+        let (kind, name, inverted) = self.set()?;
+        let listing = if self.is_nft() {
+            format!("nft list {kind} {} {name}", self.table)
+        } else {
+            format!("ipset list {name}")
+        };
+        Some((listing, inverted))
+    }
+
+    /// Returns the command that takes addresses of the cluster out of the set whose members it stops, if it has any by themselves.
+    pub fn release(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        let ("set", name, false) = self.set()? else {
+            return None;
+        };
+        let pods = node.pods().into_iter().flatten().flat_map(Pod::addresses);
+        let nodes = node
+            .nodes()
+            .into_iter()
+            .flatten()
+            .flat_map(|of| &of.status.addresses);
+        let services = node
+            .services()
+            .into_iter()
+            .flatten()
+            .flat_map(|of| &of.spec.cluster_ips);
+        let nodes = nodes.map(|of| &of.address).chain(services);
+        let nodes = nodes.filter_map(|text| text.parse().ok());
+        let own: BTreeSet<IpAddr> = pods.chain(nodes).collect();
+        let is_own = |text: &str| text.parse().is_ok_and(|addr| own.contains(&addr));
+        if !self.is_nft() {
+            let set = node.ipset_or_none().ok()?.set(name)?;
+            let members = set.members.iter().map(|of| &*of.element);
+            let members = members.filter(|of| is_own(of));
+            let commands: Vec<String> =
+                members.map(|of| format!("ipset del {name} {of}")).collect();
+            return (!commands.is_empty()).then(|| commands.join(" && "));
+        }
+        let (family, table) = self.table.split_once(' ')?;
+        let table = node.nft().ok()?.table(family, table)?;
+        let set = table.sets.iter().find(|set| set.name == name)?;
+        let members = set.elements.iter().map(|of| print::expr(&of.key));
+        let members: Vec<String> = members.filter(|of| is_own(of)).collect();
+        (!members.is_empty()).then(|| {
+            format!(
+                "nft 'delete element {} {name} {{ {} }}'",
+                self.table,
+                members.join(", ")
+            )
+        })
     }
 
     /// Returns the command that deletes it.

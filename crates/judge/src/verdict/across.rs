@@ -409,7 +409,9 @@ impl Judge<'_> {
         let outcomes = walks.first(question.flow);
         let judged = outcomes.iter().map(|outcome| {
             let here = self.fault(question, outcome);
-            let here = here.or_else(|| self.unheard(question, outcome));
+            let here = here
+                .or_else(|| self.unheard(question, outcome))
+                .or_else(|| self.back_by_other_node(question, outcome, arrival.from.as_deref()?));
             let arrives = here.as_ref().is_none_or(|of| of.fate() == Fate::Unknown);
             if arrives && (self.ends_here(outcome) || self.is_here(question, outcome) == Some(true))
             {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use super::judge::Judge;
 use super::place::ranges_of_all_pods;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router, Transport};
@@ -98,6 +99,19 @@ impl Diversion {
             }
         }
         found
+    }
+}
+
+impl Judge<'_> {
+    /// Returns the route by which packets to `end` leave, as what diverts them.
+    pub fn diverting_route(&self, end: SocketAddr) -> Option<Diversion> {
+        let found = self.router.found(Lookup::to(Asked::new(end.ip(), None)));
+        let route = found.ok()?.filter(|of| of.destination.prefix > 0)?;
+        Some(Diversion {
+            words: format!("the route {route}{}", made_by(route)),
+            by: Diverter::Route(Box::new(route.clone())),
+            end,
+        })
     }
 }
 

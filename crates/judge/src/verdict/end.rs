@@ -118,6 +118,9 @@ impl Judge<'_> {
         let name = self.node.name().ok();
         let pods = self.node.pods().into_iter().flatten();
         let here = pods.filter(|pod| pod.spec.node_name == name && !pod.spec.host_network);
+        // A pod that has ended keeps its address in the object alone.
+        let ended = ["Pending", "Succeeded", "Failed"];
+        let here = here.filter(|pod| !ended.contains(&pod.status.phase.as_str()));
         let addresses = here.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
         let (unseen, seen): (Vec<_>, Vec<_>) = addresses.partition(|at| self.is_in_no_network(*at));
         let read = self.node.pod_networks().map_or(0, Vec::len);

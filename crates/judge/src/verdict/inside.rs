@@ -114,7 +114,7 @@ impl Judge<'_> {
             is_followed.then(|| inside.leaving(&leaves)).flatten()
         };
         let link = || {
-            self.link_inside(address)
+            self.broken_link_of(address)
                 .map(|of| Fault::Obstacle(Box::new(of)))
         };
         if inside.is_of_vm() {
@@ -668,6 +668,12 @@ impl<'p> Inside<'p> {
         let node = NodeSnapshot::new(&self.network.evidence);
         let table = node.neighbour_table().ok()?;
         let (address, link) = self.next_hop(to)?;
+        let mut links = self.network.links.iter().flat_map(|of| &of.all);
+        let own = links.find(|of| of.name == link);
+        // What no packet leaves by has no answer either: the other end of the link says why.
+        if own.is_some_and(|of| of.flag("NO-CARRIER") == Some(true)) {
+            return None;
+        }
         let found = table.on(address, &link).filter(|of| of.failed)?;
         Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
             address: found.address,
@@ -725,7 +731,7 @@ impl<'p> Inside<'p> {
                 let by = if reply {
                     by.of_further(Family::of(at.ip()), node)
                 } else {
-                    by.to(at, proto, node)
+                    by.from_outside(at, proto, node)
                 };
                 Some(Fault::Obstacle(Box::new(Obstacle::Inside {
                     pod: self.address,

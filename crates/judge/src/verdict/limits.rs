@@ -18,6 +18,8 @@ pub struct Limit {
     pub limit: String,
     /// Whether all clients share it.
     pub is_shared: bool,
+    /// Whether usual traffic exceeds it, or has exceeded it: that of all clients, or that of one whose own limit is low.
+    pub is_usual: bool,
     /// How many packets have exceeded it, if a counter shows that.
     pub exceeded: Option<u64>,
 }
@@ -31,7 +33,7 @@ impl Limit {
         })
     }
 
-    /// Returns the limit beyond which a rule ends `outcome`, if it is low or packets have exceeded it.
+    /// Returns the limit beyond which a rule ends `outcome`, if it is low and shared, or packets have exceeded it.
     pub fn of(outcome: &Outcome, family: Family, node: &NodeSnapshot<'_>) -> Option<Self> {
         let is_ended = matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
         let when = &outcome.when;
@@ -41,21 +43,24 @@ impl Limit {
         let (limit, pace) = when.iter().find_map(Assumption::exceeded)?;
         let exceeded = beyond(&Rule::of(decisive(outcome)?, family), node);
         let is_met = exceeded.is_some_and(|count| count > 0);
-        (is_met || pace.is_some_and(Pace::is_low)).then(|| Self {
+        let is_shared = pace.is_some_and(|of| of.is_shared);
+        let is_low = pace.is_some_and(Pace::is_low);
+        (is_met || is_shared && is_low).then(|| Self {
             limit: limit.to_owned(),
-            is_shared: pace.is_some_and(|of| of.is_shared),
+            is_shared,
+            is_usual: is_shared || is_low,
             exceeded,
         })
     }
 }
 
 impl Judge<'_> {
-    /// Returns the fault of those connections that exceed a limit with which the packet works. A limit of each client's own is for
+    /// Returns the fault of those connections that exceed a limit with which the packet works. A high limit of each client's own is for
     /// those that flood.
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
         outcomes.iter().find_map(|outcome| {
-            let limit = Limit::of(outcome, family, self.node).filter(|of| of.is_shared)?;
+            let limit = Limit::of(outcome, family, self.node).filter(|of| of.is_usual)?;
             let by = By::foreign(decisive(outcome)?, family, self.node)?;
             Some(Fault::Obstacle(Box::new(Obstacle::Limited { limit, by })))
         })

@@ -100,8 +100,8 @@ impl Judge<'_> {
 
     /// Returns the link inside `pod`, or its other end behind `first`, if it carries nothing.
     fn broken_at_pod(&self, pod: IpAddr, first: &Link) -> Option<Obstacle> {
-        if let Some(down) = self.link_inside(pod) {
-            return Some(down);
+        if let Some(broken) = self.broken_link_of(pod) {
+            return Some(broken);
         }
         let (_, inside) = self.link_of_pod(pod)?;
         let port = self.far_end(inside)?;
@@ -125,12 +125,10 @@ impl Judge<'_> {
             }
         }
         let is_alone = is_apart && port.master.is_none();
-        let state = LinkState::of(port)
-            .or_else(|| is_alone.then(|| LinkState::NoPortOf(first.name.clone())))?;
-        Some(Obstacle::Link {
+        is_alone.then(|| Obstacle::Link {
             link: port.name.clone(),
             inside: None,
-            state,
+            state: LinkState::NoPortOf(first.name.clone()),
         })
     }
 
@@ -152,17 +150,24 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the link in the network of `pod`, if it is down or answers nothing.
-    pub(super) fn link_inside(&self, pod: IpAddr) -> Option<Obstacle> {
+    /// Returns the link in the network of `pod` that is down or answers nothing, or its other end, if that carries nothing.
+    pub(super) fn broken_link_of(&self, pod: IpAddr) -> Option<Obstacle> {
         let (network, link) = self.link_of_pod(pod)?;
+        let port = self.far_end(link);
         let state = if link.flag("UP") == Some(false) {
             LinkState::Down
         } else if link.kind == "veth" && link.flag("NOARP") == Some(true) {
             // Without a bridge, the node may have a route that needs no answer.
-            self.far_end(link)?.master.as_ref()?;
+            port?.master.as_ref()?;
             LinkState::NoArp
         } else {
-            return None;
+            return self.home_down(pod).or_else(|| {
+                Some(Obstacle::Link {
+                    link: port?.name.clone(),
+                    inside: None,
+                    state: LinkState::of(port?)?,
+                })
+            });
         };
         Some(Obstacle::Link {
             link: link.name.clone(),

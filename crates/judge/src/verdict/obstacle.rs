@@ -215,6 +215,8 @@ pub enum Obstacle {
         rule: Option<Box<PolicyRule>>,
         /// Whether it is that of the replies.
         reply: bool,
+        /// The address of the Node by which they should leave, if it is known.
+        home: Option<IpAddr>,
     },
     /// A rule drops the connections that exceed a limit.
     Limited {
@@ -558,6 +560,8 @@ pub struct By {
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
+    /// The command that takes addresses of the cluster out of the set whose members it stops.
+    pub release: Option<String>,
     /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
     pub closes: bool,
     /// Whether packets to the node itself pass its chain.
@@ -621,6 +625,7 @@ impl By {
             pod_of_host: rule.pod_of_host(node),
             undo: rule.undo(node),
             listing: rule.listing(node),
+            release: rule.release(node),
             closes: rule.closes(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),
@@ -657,17 +662,12 @@ impl By {
     /// Returns the same for packets from outside to `at`.
     #[must_use]
     pub fn from_outside(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
-        if self.is_of_input {
-            return self.to(at, proto, node);
-        }
-        self.from_host(Family::of(at.ip()), node)
-    }
-
-    /// Returns the same for packets to `at` alone.
-    #[must_use]
-    pub(super) fn to(self, at: SocketAddr, proto: Proto, node: &NodeSnapshot<'_>) -> Self {
+        let packets = if self.is_of_input {
+            Accepted::To(at, proto)
+        } else {
+            Accepted::ToPods
+        };
         let family = Family::of(at.ip());
-        let packets = Accepted::To(at, proto);
         Self {
             passes: vec![Pass::new(&self.rule, family, packets, node)],
             ..self

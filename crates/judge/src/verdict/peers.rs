@@ -6,7 +6,7 @@ use foldhash::{HashMap, HashSet};
 
 use super::judge::{Judge, Question};
 use super::neighbours::back_to;
-use super::place::{Holder, pod_ranges};
+use super::place::{Holder, has_own_address, pod_ranges};
 use super::{Fault, Missing, Obstacle, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
@@ -30,6 +30,8 @@ pub(super) struct Peer {
 pub(super) struct Peers {
     by_name: HashMap<String, Peer>,
     by_address: HashMap<IpAddr, String>,
+    /// The Node of each pod with an address of its own: not every cluster gives its Nodes ranges of pods.
+    by_pod: HashMap<IpAddr, String>,
     /// By family, the length of ranges to which routes lead by the address of a Node; without such routes, none.
     lengths: [Option<u8>; 2],
     /// The gateways that lead elsewhere than to the pods of a Node: those of default routes, and other Nodes.
@@ -54,6 +56,13 @@ impl Peers {
             peers
                 .by_name
                 .insert(of.metadata.name.clone(), Peer { addrs, ranges });
+        }
+        for pod in node.pods().into_iter().flatten() {
+            let name = pod.spec.node_name.as_ref();
+            if let Some(name) = name.filter(|_| has_own_address(pod)) {
+                let of_pod = pod.addresses().map(|addr| (addr, name.clone()));
+                peers.by_pod.extend(of_pod);
+            }
         }
         let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
         let defaults = routes.iter().filter(|of| of.destination.prefix == 0);
@@ -80,11 +89,19 @@ impl Peers {
         self.by_address.get(&addr).map(String::as_str)
     }
 
-    /// Returns the name of the Node in whose range of pods `addr` is, and the Node.
+    /// Returns the address in `family` of the Node called `name`.
+    pub(super) fn address(&self, name: &str, family: Family) -> Option<IpAddr> {
+        let mut all = self.by_name.get(name)?.addrs.iter().copied();
+        all.find(|of| Family::of(*of) == family)
+    }
+
+    /// Returns the name of the Node that has the pod with `addr`, or in whose range of pods it is, and the Node.
     pub(super) fn with_pod(&self, addr: IpAddr) -> Option<(&str, &Peer)> {
         let mut all = self.by_name.iter();
         let has = |(_, of): &(&String, &Peer)| of.ranges.iter().any(|range| range.contains(addr));
-        all.find(has).map(|(name, of)| (name.as_str(), of))
+        let of_pod = || self.by_name.get_key_value(self.by_pod.get(&addr)?);
+        let found = all.find(has).or_else(of_pod);
+        found.map(|(name, of)| (name.as_str(), of))
     }
 }
 

@@ -461,7 +461,7 @@ fn addresses_of(pod: &Pod) -> BTreeSet<IpAddr> {
     all.filter_map(|ip| ip.parse().ok()).collect()
 }
 
-fn has_own_address(pod: &Pod) -> bool {
+pub(super) fn has_own_address(pod: &Pod) -> bool {
     !pod.spec.host_network && !has_ended(pod)
 }
 

@@ -171,6 +171,7 @@ impl Judge<'_> {
     pub(super) fn unmodelled(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         self.by_program(question, outcome)
             .or_else(|| self.thinned(outcome))
+            .or_else(|| narrowed(outcome))
     }
 
     /// Returns the doubt about a packet to a virtual server while IPVS drops some packets whatever memory is free.
@@ -216,8 +217,84 @@ impl Judge<'_> {
     }
 }
 
+/// Ports that a rule gives to new connections, so few that those to one endpoint use them up.
+const FEW_PORTS: u16 = 64;
+
+/// Returns the doubt about a packet whose source a rule replaces by one of a few ports.
+fn narrowed(outcome: &Outcome) -> Option<Fault> {
+    let is_new =
+        |hop: &&Rc<Hop>| matches!(hop.effect, Effect::Snat { .. } | Effect::Masquerade { .. });
+    let mut hops = outcome.hops.iter().filter(is_new);
+    let (hop, first, last) = hops.find_map(|hop| {
+        let (first, last) = new_ports(&hop.rule)?;
+        (last.checked_sub(first)? < FEW_PORTS).then_some((hop, first, last))
+    })?;
+    let (ports, count) = match last - first {
+        0 => (format!("port {first}"), "one".to_owned()),
+        more => (format!("ports {first}-{last}"), (more + 1).to_string()),
+    };
+    Some(Fault::Unknown(Missing::Unmodelled(format!(
+        "whether a port is left for the connection is unknown: rule {} of {} {} gives connections the source {ports}, so at most {count} \
+         to the same endpoint can be open or have just ended",
+        hop.number, hop.table, hop.chain
+    ))))
+}
+
+/// Returns the first and the last port that a rule of source translation gives: `--to-source 192.0.2.1:4000-4003`,
+/// `--to-ports 4000`, `snat to [2001:db8::1]:4000`.
+fn new_ports(rule: &str) -> Option<(u16, u16)> {
+    let mut words = rule
+        .split(' ')
+        .skip_while(|word| !matches!(*word, "--to-source" | "--to-ports" | "to"));
+    let ports = match (words.next()?, words.next()?) {
+        ("--to-ports", ports) => ports,
+        (_, to) => {
+            let (address, ports) = to.rsplit_once(':')?;
+            (!address.contains(':') || address.ends_with(']')).then_some(ports)?
+        }
+    };
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
 /// Returns whether a bridge does not learn from `port` nor floods it, or takes from it only what entries allow.
 fn is_restricted(port: &Link) -> bool {
     let is_closed = port.learning == Some(false) && port.flood == Some(false);
     is_closed || port.locked == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_of_a_new_source_are_read() {
+        for (rule, ports) in [
+            (
+                "-p tcp -j SNAT --to-source 10.210.0.16:41000",
+                Some((41000, 41000)),
+            ),
+            (
+                "-p tcp -j SNAT --to-source 10.210.0.16:4000-4003 --random",
+                Some((4000, 4003)),
+            ),
+            (
+                "-p tcp -j MASQUERADE --to-ports 1024-65535",
+                Some((1024, 65535)),
+            ),
+            (
+                "meta l4proto tcp snat to [2001:db8::1]:4000",
+                Some((4000, 4000)),
+            ),
+            (
+                "meta l4proto tcp masquerade to :4000-4001",
+                Some((4000, 4001)),
+            ),
+            ("-j SNAT --to-source 2001:db8::1", None),
+            ("-j SNAT --to-source 10.210.0.16", None),
+            ("-j MASQUERADE --random-fully", None),
+        ] {
+            assert_eq!(new_ports(rule), ports, "{rule}");
+        }
+    }
 }

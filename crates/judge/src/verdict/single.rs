@@ -79,7 +79,7 @@ impl Judge<'_> {
                     || self.is_set_by_hand(addr)
                     || self.has_rules_inside(addr)
                     || self.policed().get(&addr) == Some(&false)
-                    || self.link_inside(addr).is_some()
+                    || self.broken_link_of(addr).is_some()
                     || self.leads_nowhere(addr)
                     || self.has_restricted_port(addr)
                     || self.has_service_address(addr)

@@ -10,7 +10,7 @@ use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
 use kpx_node::backend::Mode;
 use kpx_node::desired::DesiredState;
-use kpx_node::net::Proto;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::links::Address;
 use kpx_node::node::routes::Route;
 
@@ -30,26 +30,65 @@ impl Judge<'_> {
             let route = route.ok().flatten()?;
             Some((route, self.third_node(route, to)?, false))
         };
-        let (route, (node, by), reply) =
+        let (route, third, reply) =
             there().or_else(|| self.back_by_third_node(question, outcome))?;
-        Some(if self.drops_invalid() {
-            Fault::Obstacle(Box::new(Obstacle::ThirdNode {
+        Some(self.third(route, third, reply, None))
+    }
+
+    /// Returns the fault of the reply to a pod's packet that came from the Node `from`, and leaves by another one.
+    pub(super) fn back_by_other_node(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        from: &str,
+    ) -> Option<Fault> {
+        let client = back_to(question, outcome).filter(|of| self.places.is_pod(*of))?;
+        if question.flow.proto == Proto::Udp {
+            return None;
+        }
+        let route = self.route_back(outcome, client)?;
+        let third = self.third_node(route, client)?;
+        let home = self.peers().address(from, Family::of(client));
+        (third.0 != from).then(|| self.third(route, third, true, home))
+    }
+
+    /// Returns the fault of packets, or replies, that leave by `route` for a node which does not see the other direction; they should
+    /// leave by `home`.
+    fn third(
+        &self,
+        route: &Route,
+        (node, by): (&str, IpAddr),
+        reply: bool,
+        home: Option<IpAddr>,
+    ) -> Fault {
+        if self.drops_invalid() {
+            return Fault::Obstacle(Box::new(Obstacle::ThirdNode {
                 node: node.to_owned(),
                 by,
                 rule: self.rule_to(route).map(|rule| Box::new(rule.clone())),
                 route: Box::new(route.clone()),
                 reply,
-            }))
+                home,
+            }));
+        }
+        let (what, other) = if reply {
+            ("replies", "requests")
         } else {
-            let (what, other) = if reply {
-                ("replies", "requests")
-            } else {
-                ("packets", "replies")
-            };
-            Fault::Unknown(Missing::Unmodelled(format!(
-                "{what} leave by node {node} ({by}), which does not see the {other}: whether it drops them is unknown (route {route})"
-            )))
-        })
+            ("packets", "replies")
+        };
+        Fault::Unknown(Missing::Unmodelled(format!(
+            "{what} leave by node {node} ({by}), which does not see the {other}: whether it drops them is unknown (route {route})"
+        )))
+    }
+
+    /// Returns the route of the reply to `client`: translated back, it still has the endpoint's address when it is routed.
+    fn route_back(&self, outcome: &Outcome, client: IpAddr) -> Option<&Route> {
+        let lookup = Lookup {
+            source: Some(Asked::new(outcome.destination.0, None)),
+            input: outcome.leaves_by().filter(|_| !self.ends_here(outcome)),
+            ..Lookup::to(Asked::new(client, None))
+        };
+        self.router.found(lookup).ok().flatten()
     }
 
     /// Returns the route by which the reply leaves for a client that is reached otherwise, and the Node that is its next hop.
@@ -63,13 +102,7 @@ impl Judge<'_> {
         if self.places.is_pod(client) {
             return None;
         }
-        // Translated back, it still has the endpoint's address when it is routed.
-        let lookup = Lookup {
-            source: Some(Asked::new(outcome.destination.0, None)),
-            input: outcome.leaves_by().filter(|_| !self.ends_here(outcome)),
-            ..Lookup::to(Asked::new(client, None))
-        };
-        let route = self.router.found(lookup).ok().flatten()?;
+        let route = self.route_back(outcome, client)?;
         let third = self.third_node(route, client)?;
         let is_asymmetric = if self.peers().with_address(client).is_some() {
             self.is_next_to(client)

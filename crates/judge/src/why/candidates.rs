@@ -457,7 +457,12 @@ impl Look<'_> {
             .collect();
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
         let is_astray = matches!(fault, Fault::WrongWay { .. });
-        for of in Diversion::all_of(self.node, &ends) {
+        let leading = ends.iter().filter(|_| is_astray);
+        let leading = leading.filter_map(|end| self.judge.diverting_route(*end));
+        for of in Diversion::all_of(self.node, &ends)
+            .into_iter()
+            .chain(leading)
+        {
             if let Some(rule) = of.bypass(self.node).filter(|_| is_astray) {
                 found.push(Candidate {
                     what: What::Route(of.words.clone(), of.end, bypass_fix(&rule)),

@@ -274,6 +274,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Bring the next hop back, or remove it from the route, also where the route is configured.",
             format!("ip route show {}", route.destination),
         ),
+        Obstacle::ThirdNode {
+            route,
+            rule: None,
+            home: Some(home),
+            ..
+        } => Fix::on_node(
+            "Let the route lead to the node of the pods, then repair what sets the routes to pods: the network plugin.",
+            format!("ip route replace {} via {home}", route.destination),
+        ),
         Obstacle::KeptByRoute { route, rule, .. } | Obstacle::ThirdNode { route, rule, .. } => {
             diversion_fix(match rule {
                 Some(rule) => rule.removal(),
@@ -529,12 +538,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { .. } => Fix::said(
             "Correct the Service's targetPort, or let the program in the pod listen at this port.",
         ),
-        Obstacle::Inside { pid, by, .. } if by.closes => Fix::on_node(
+        Obstacle::Inside { pid, by, reply, .. } if by.closes => Fix::on_node(
             "Let the packets pass before it, by a setting of the program in the pod that made the rules (gluetun has FIREWALL_INPUT_PORTS \
              and FIREWALL_OUTBOUND_SUBNETS): it ends what no rule before it lets pass.",
             format!(
                 "nsenter --net=/proc/{pid}/ns/net {}",
-                by.passes.first().map_or(&by.listing, |pass| &pass.before)
+                match by.passes.first() {
+                    Some(pass) if by.is_of_input || *reply => &pass.before,
+                    _ => &by.listing,
+                }
             ),
         ),
         Obstacle::Inside { pid, by, .. } => {

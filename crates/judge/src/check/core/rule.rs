@@ -300,7 +300,9 @@ fn of_host(who: &str, pod: &str) -> Fix {
 fn without_owner(by: &By) -> Fix {
     let is_policy = by.rule.number == 0;
     match by.rule.listing_of_set() {
-        Some((listing, false)) => return Fix::on_node(OF_SET, listing),
+        Some((listing, false)) => {
+            return Fix::on_node(OF_SET, by.release.clone().unwrap_or(listing));
+        }
         Some((listing, true)) => return Fix::on_node(BUT_OF_SET, listing),
         None => {}
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{options, sets};
-use crate::trace::hop::Question;
+use crate::trace::hop::{Pace, Question};
 use crate::trace::index::Index;
 use crate::trace::packet::{FIRST_EPHEMERAL, Likelihood, Link, Packet};
 use crate::trace::region::Asked;
@@ -195,9 +195,15 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 .to_owned(),
         ),
         Match::Unknown(text) if text.contains("--connlimit-") => {
+            let over = text.contains("--connlimit-above") != text.contains("! --connlimit");
+            let mut words = text.split(' ');
+            words.find(|word| word.starts_with("--connlimit-") && !word.ends_with("mask"));
+            if words.next() == Some("0") {
+                return Likelihood::sure(over);
+            }
             Likelihood::undecided(Question::rate(
                 &format!("the limit of connections `{text}`"),
-                text.contains("--connlimit-above") != text.contains("! --connlimit"),
+                over,
             ))
         }
         Match::Unknown(text) => {
@@ -349,7 +355,12 @@ fn recent(recent: &Recent<'_>) -> Likelihood {
             "the limit of {hits} hits of list {} of xt_recent",
             recent.name
         );
-        return Likelihood::undecided(Question::rate(&what, true));
+        let pace = recent.seconds.map(|seconds| Pace {
+            count: hits,
+            seconds,
+            is_shared: false,
+        });
+        return Likelihood::undecided(Question::rate(&what, true).at(pace));
     }
     if recent.action.value != RecentAction::Set && !recent.name.starts_with("KUBE-") {
         return Likelihood::unknown(format!(

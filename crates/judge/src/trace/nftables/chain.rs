@@ -328,6 +328,9 @@ impl<'a> Walker<'_, 'a, '_> {
                     "limit" | "ct count" => {
                         let text = print::statement(statement);
                         let is_over = text.split(' ').any(|word| word == "over");
+                        if name == "ct count" && text.ends_with(" 0") {
+                            return part(branch, &Likelihood::sure(is_over));
+                        }
                         let question = Question::rate(&format!("`{text}`"), is_over);
                         part(branch, &Likelihood::undecided(question))
                     }

@@ -467,7 +467,7 @@ impl fmt::Display for Obstacle {
                 if limit.is_shared {
                     ", which all clients share"
                 } else {
-                    ""
+                    ", which each client has for itself"
                 },
                 limit.so_far()
             ),

@@ -18,7 +18,7 @@ pub(super) fn finding(node: &NodeSnapshot<'_>, rule: &Rule, effect: &Effects) ->
     let only_outside = effect.certain.keys().all(|kind| *kind == "outside");
     let (severity, message) = match (effect.certain.is_empty(), &effect.limit, only_outside) {
         (true, Some(limit), _) => (
-            if limit.is_shared {
+            if limit.is_usual {
                 Severity::Error
             } else {
                 Severity::Warning
