@@ -106,7 +106,7 @@ impl Rule {
     }
 
     /// Returns the program that lists and changes it.
-    fn program(&self, node: &NodeSnapshot<'_>) -> String {
+    pub fn program(&self, node: &NodeSnapshot<'_>) -> String {
         let holds = |store| node.saved(store, self.family).is_ok();
         let other = self.subsystem == Subsystem::IptablesOther;
         // The other backend's items show which one is in use.

@@ -421,9 +421,11 @@ impl Judge<'_> {
         if outcome.as_sent.destination && own.is_some_and(is_node_local_dns) {
             return None;
         }
+        // Where no Service is asked for, the program is the end that whoever translates the packets wants.
         let is_service = question.port.is_some()
-            || !outcome.as_sent.destination
-            || self.places.service(at.ip()).is_some();
+            || [at.ip(), question.flow.destination]
+                .into_iter()
+                .any(|addr| self.places.service(addr).is_some());
         is_service.then(|| Fault::OtherProgram {
             address: at,
             program: socket.processes.first().map_or_else(

@@ -560,6 +560,8 @@ pub struct By {
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
+    /// The program that changes rules of its back end and family: `ip6tables-legacy`.
+    pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
     pub release: Option<String>,
     /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
@@ -626,6 +628,7 @@ impl By {
             undo: rule.undo(node),
             listing: rule.listing(node),
             release: rule.release(node),
+            program: rule.program(node),
             closes: rule.closes(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),

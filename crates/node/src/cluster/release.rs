@@ -139,6 +139,8 @@ changes! {
     NftablesMode = 29;
     /// nftables: the first layout of the table that kpx knows.
     NftablesLayout = 30;
+    /// nodePortAddresses takes the word `primary` (kubernetes/kubernetes#122724).
+    NodePortPrimary = 30;
     /// ipvs: KUBE-IPVS-FILTER lets external addresses with local endpoints pass.
     LocalExternalAddresses = 30 or 28 patch 6 or 29 patch 1;
     /// The gate `LoadBalancerIPMode` is on by default.

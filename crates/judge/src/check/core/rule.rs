@@ -245,10 +245,12 @@ pub fn rule_fix(by: &By) -> Fix {
     if let Some((text, command)) = owner.and_then(|of| of.pass)
         && by.closes
     {
-        let of_family = match by.rule.family {
-            Family::V6 => command.replace("iptables ", "ip6tables "),
-            Family::V4 => command.to_owned(),
+        let program = match (by.program.as_str(), by.rule.family) {
+            ("nft", Family::V4) => "iptables",
+            ("nft", Family::V6) => "ip6tables",
+            (program, _) => program,
         };
+        let of_family = command.replace("iptables ", &format!("{program} "));
         // What names the pods is done for each of their ranges, and the rest once.
         let parts = of_family.split(" && ").flat_map(|part| {
             let passes = by.passes.iter();

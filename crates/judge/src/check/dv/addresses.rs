@@ -381,8 +381,10 @@ fn proxy_protocol(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     for service in facts.node.services()? {
         let annotation = service.metadata.annotations.iter().find(|(key, value)| {
-            key.to_lowercase().contains("proxy-protocol")
-                && !matches!(value.as_str(), "" | "false" | "none")
+            let key = key.to_lowercase().replace(['-', '_'], "");
+            let is_on = !matches!(value.as_str(), "" | "false" | "none");
+            key.contains("proxyprotocol") && is_on
+                || value.contains("proxy_protocol_v2.enabled=true")
         });
         let Some((key, value)) = annotation else {
             continue;

@@ -12,6 +12,7 @@ use crate::check::{
 use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Refusal};
 use kpx_node::cluster::config::{go_duration, written};
+use kpx_node::cluster::validate;
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -126,11 +127,12 @@ pub(super) const CHECKS: &[Check] = &[
         name: "mode-of-release",
         severity: Severity::Error,
         when: When::NowAndFor(&Mode::ALL),
-        title: "kube-proxy's release has the mode, and its feature gate is on",
+        title: "kube-proxy's release has the mode, its feature gate is on, and no field of the configuration is refused",
         symptom: "kube-proxy exits whenever it starts, and nothing updates the node's rules.",
         why: "kube-proxy refuses a mode that its release does not have. The nftables mode exists since 1.29, and needs the \
               feature gate NFTablesProxyMode, which is off by default up to 1.30 and cannot be off from 1.33. The ipvs mode \
-              needs the gate KubeProxyIPVS since 1.37, which is on by default.",
+              needs the gate KubeProxyIPVS since 1.37, which is on by default. It refuses values of other fields as well; \
+              one that runs keeps the configuration that it has read.",
         verify: "Compare kube-proxy's version and the gates in its configuration.",
         commands: &[
             Example::anywhere(
@@ -147,9 +149,9 @@ pub(super) const CHECKS: &[Check] = &[
             "the announcement of the nftables mode: alpha in 1.29, beta in 1.31, stable in 1.33",
             "switches to nftables on 1.28 to 1.30 that ended in a crash loop",
         ],
-        needs: &[MODE, VERSION],
+        needs: &[MODE, VERSION, &[Item::Healthz]],
         caused_by: &[],
-        run: unsupported,
+        run: accepted,
     },
     Check {
         id: "KP13",
@@ -178,6 +180,47 @@ pub(super) const CHECKS: &[Check] = &[
 fn has_fallen_back(facts: &Facts<'_>) -> bool {
     let log = facts.node.proxy_log();
     log.is_ok_and(|log| log.has(&[Kind::Fallback]))
+}
+
+fn accepted(facts: &Facts<'_>) -> Verdict {
+    let refused = refused(facts);
+    match unsupported(facts) {
+        Ok(mut found) => {
+            found.extend(refused);
+            Ok(found)
+        }
+        Err(_) if !refused.is_empty() => Ok(refused),
+        Err(gap) => Err(gap),
+    }
+}
+
+/// Returns the fields of the configuration that kube-proxy refuses when it starts. Before a switch, the requirements have them.
+fn refused(facts: &Facts<'_>) -> Vec<Finding> {
+    if facts.target().is_some() {
+        return Vec::new();
+    }
+    let mode = facts.configured().map_or(Mode::Iptables, |(mode, _)| mode);
+    let text = facts.node.evidence().text(Item::ProxyConfig);
+    let refused = text.and_then(|text| validate::refused(text, mode));
+    let (severity, when) = match facts.node.health() {
+        Ok(_) => (Severity::Warning, "the next time it starts"),
+        Err(_) => (Severity::Error, "when it starts"),
+    };
+    let finding = |of: validate::Refused| {
+        let message = format!(
+            "kube-proxy exits {when}, since it refuses {} {}: {}",
+            of.field, of.value, of.allowed
+        );
+        Finding::new(severity, Subject::setting(&of.field), message).fix(format!(
+            "Correct {} in kube-proxy's configuration, and restart kube-proxy.",
+            of.field
+        ))
+    };
+    refused
+        .unwrap_or_default()
+        .into_iter()
+        .map(finding)
+        .collect()
 }
 
 fn unsupported(facts: &Facts<'_>) -> Verdict {

@@ -40,8 +40,69 @@ const GENERIC: &str = "Correct what the message names, then restart kube-proxy o
 const UNREACHED: &str =
     "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
 
+const BY_PROXY: &str = "Add the API server's address to NO_PROXY in the environment of kube-proxy's container, and restart it: an HTTP proxy \
+    (HTTPS_PROXY) refuses its connections.";
+
+const UNRESOLVED: &str = "Let the node resolve the name of the API server: the message names the resolver. If that is the cluster's own DNS, \
+    kube-proxy, which is to serve it, needs another one (dnsPolicy Default).";
+
+const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or find out what uses up the memory of the node.";
+
 /// Words of an error in lower case, and how to fix it. The first one counts.
 const FIXES: &[(&str, &str)] = &[
+    (
+        "executable file not found",
+        "Use an image of kube-proxy that contains the program which the message names, or install it where kube-proxy runs.",
+    ),
+    ("proxyconnect tcp", BY_PROXY),
+    ("\": forbidden", BY_PROXY),
+    ("\": bad gateway", BY_PROXY),
+    ("no such host", UNRESOLVED),
+    ("server misbehaving", UNRESOLVED),
+    (
+        "signal: killed",
+        "Raise the memory limit of kube-proxy's container: the kernel killed the tool that kube-proxy ran, for want of memory.",
+    ),
+    ("memory allocation problem", NO_MEMORY),
+    ("cannot allocate memory", NO_MEMORY),
+    (
+        "resource temporarily unavailable",
+        "Raise the limit of processes of kube-proxy's container or service (pids.max, TasksMax), or find out what uses up the processes \
+         or the memory of the node: kube-proxy cannot start a program.",
+    ),
+    (
+        "could not insert",
+        "Load the kernel module that the message names on the host, and list it in a file of /etc/modules-load.d: the modprobe of a \
+         container often cannot read the compressed modules of the host's kernel.",
+    ),
+    (
+        "missing kernel module",
+        "Load the kernel module of the extension that the message names (`modprobe xt_NAME`), or use a kernel that has it: one line that \
+         is refused stops all changes.",
+    ),
+    (
+        "rule_append failed (no such file",
+        "Load the kernel modules of the line that the message shows: nft_compat, and xt_NAME of its match or target. One line that is \
+         refused stops all changes.",
+    ),
+    (
+        "comment too long",
+        "Shorten the name of the Service, its namespace or its port, or upgrade kube-proxy: nftables takes comments of 128 characters at \
+         most, and one line that is refused stops all changes.",
+    ),
+    (
+        "read-only file system",
+        "Let kube-proxy's container write /proc/sys (run it privileged), or change the setting that makes kube-proxy write there: 0 in the \
+         fields of conntrack, iptables.localhostNodePorts: false for route_localnet.",
+    ),
+    (
+        "hash is full",
+        "Use fewer Services or endpoints, or another mode: kube-proxy makes its IP sets for 65536 members, and this one is full.",
+    ),
+    (
+        "device or resource busy",
+        "Find the rule of other software that still jumps to the chain of the message (`nft -a list ruleset`), and delete it.",
+    ),
     (
         "nf_conntrack_max",
         "Set conntrack.maxPerCore to 0 in kube-proxy's configuration, which leaves the kernel's limit as it is, and restart \
@@ -179,10 +240,20 @@ const FIXES: &[(&str, &str)] = &[
     ),
     ("connection refused", UNREACHED),
     ("i/o timeout", UNREACHED),
+    ("tls handshake timeout", UNREACHED),
+    ("context deadline exceeded", UNREACHED),
+    ("connection reset by peer", UNREACHED),
+    ("network is unreachable", UNREACHED),
+    ("unexpected eof", UNREACHED),
+    ("http2: client connection lost", UNREACHED),
     ("no route to host", UNREACHED),
     (
         "address already in use",
         "Stop the process that holds the port that the message names, or change the address in kube-proxy's configuration.",
+    ),
+    (
+        "kubeconfig",
+        "Let kube-proxy read its kubeconfig: the file's owner, mode and SELinux label.",
     ),
     (
         "permission denied",
@@ -246,6 +317,17 @@ fn own_service(facts: &Facts<'_>, error: &str) -> Option<String> {
         .map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name))
 }
 
+/// Returns whether no Service and no Node has an address of `family`.
+fn is_unused(facts: &Facts<'_>, family: Family) -> bool {
+    let is_of = |text: &String| text.parse().is_ok_and(|addr| Family::of(addr) == family);
+    let (Ok(services), Ok(nodes)) = (facts.node.services(), facts.node.nodes()) else {
+        return false;
+    };
+    let mut all = services.iter().flat_map(|of| &of.spec.cluster_ips);
+    let mut own = nodes.iter().flat_map(|of| &of.status.addresses);
+    !nodes.is_empty() && !all.any(is_of) && !own.any(|of| is_of(&of.address))
+}
+
 fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
     let Trouble { kind, error, .. } = trouble;
     let is_once = trouble.count == 1;
@@ -255,6 +337,13 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             let message = format!("kube-proxy exits: {error}");
             (Severity::Error, Subject::ProxyProcess { state }, message)
         }
+        Kind::Sync if trouble.family.is_some_and(|of| is_unused(facts, of)) => (
+            Severity::Info,
+            Subject::Proxy,
+            format!(
+                "kube-proxy cannot write rules of a family that no Service and no Node has: {error}"
+            ),
+        ),
         Kind::Sync if is_once => (
             Severity::Warning,
             Subject::Proxy,

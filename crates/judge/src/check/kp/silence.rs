@@ -5,7 +5,7 @@ use crate::check::{
     Advice, Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject,
     Unknown, Verdict,
 };
-use kpx_node::cluster::{DaemonSet, Misplaced};
+use kpx_node::cluster::{Container, DaemonSet, Misplaced, Pod};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::processes::Process;
 
@@ -25,7 +25,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         return Err(gap);
     }
     let Ok(processes) = facts.node.processes() else {
-        return Err(gap);
+        return without_pod(facts, gap);
     };
     let proxies = || {
         let all = processes.processes.iter();
@@ -95,6 +95,35 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         "Find out why its pod does not run.",
         line,
     ))])
+}
+
+/// Returns the error for a node without a pod of kube-proxy, although it runs in pods in this cluster; or else `gap`.
+fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
+    let (Some(here), Ok(pods)) = (facts.node_name(), facts.node.pods()) else {
+        return Err(gap);
+    };
+    let is_proxy = |of: &Container| of.name == "kube-proxy";
+    let sets = facts.node.daemon_sets().into_iter().flatten();
+    let mut templates = sets.map(|set| &set.spec.template.spec);
+    let of_set = templates.any(|of| of.containers.iter().any(is_proxy));
+    let runs_in_pods = of_set
+        || pods
+            .iter()
+            .any(|pod| pod.spec.containers.iter().any(is_proxy));
+    let runs = |pod: &Pod| !matches!(pod.status.phase.as_str(), "Pending" | "Failed");
+    if !runs_in_pods || facts.node.proxy_pod(Some(&here)).is_some_and(runs) {
+        return Err(gap);
+    }
+    let message = "kube-proxy does not run on this node, so nothing updates its rules";
+    let finding = |why: &str| error(ProcessState::Absent, format!("{message}: {why}"));
+    Ok(vec![match kept_off(facts) {
+        Some((why, fix)) => finding(&why).fix(fix),
+        None => finding("no pod of it is here, as there is on other nodes").fix(Fix::kubectl(
+            "Find out why its DaemonSet has no pod on this node: the events of the DaemonSet say it.",
+            "kubectl -n kube-system describe daemonset kube-proxy",
+        )),
+    }
+    .evidence([Proof::Note(gap.to_string())])])
 }
 
 /// Returns why kube-proxy's pod does not run on this node, and what to do: its pod waits, or its DaemonSet may have none here.

@@ -207,18 +207,24 @@ fn families(facts: &Facts<'_>) -> Verdict {
     };
     let words = config.node_ports_at(facts.mode().unwrap_or(Mode::Iptables));
     let is_word = |at: &NodePortsAt| !matches!(at, NodePortsAt::Prefix(_));
-    let needs_newer = match words.as_slice() {
-        [NodePortsAt::Primary] => false,
-        all => !config.node_port_addresses.is_empty() && all.iter().any(is_word),
+    let is_set = !config.node_port_addresses.is_empty();
+    let needed = match words.as_slice() {
+        [NodePortsAt::Primary] => Some((
+            Change::NodePortPrimary,
+            "kube-proxy does not start: before 1.30 nodePortAddresses takes no words, only prefixes",
+        )),
+        all => all.iter().any(is_word).then_some((
+            Change::NodePortWords,
+            "kube-proxy does not start: before 1.37 nodePortAddresses takes no words but primary alone",
+        )),
     };
-    if needs_newer {
+    if let Some((change, message)) = needed.filter(|_| is_set) {
         let found = facts.version()?;
-        if !found.version.has(Change::NodePortWords) {
-            let message = "kube-proxy does not start: before 1.37 nodePortAddresses takes no words but primary alone";
+        if !found.version.has(change) {
             let seen = Proof::setting(found.source.to_string(), "version", found.version);
             return Ok(vec![
                 Finding::new(Severity::Error, Subject::setting("nodePortAddresses"), message).evidence([setting(), seen])
-                    .fix("Set nodePortAddresses to [\"primary\"] or to prefixes, or upgrade kube-proxy to 1.37."),
+                    .fix("Set nodePortAddresses to prefixes, such as that of the network of the nodes, or to [\"primary\"] (since 1.30)."),
             ]);
         }
     }

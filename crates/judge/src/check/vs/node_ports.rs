@@ -13,6 +13,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Match, Policy, States, Table, Target};
 use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::ipvs::print;
+use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
 
@@ -33,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("ip -br addr"),
         ],
         fix: Text::plain(
-            "Set nodePortAddresses to [\"primary\"], or to the prefixes that should accept NodePort traffic.",
+            "Set nodePortAddresses to [\"primary\"] (since 1.30), or to the prefixes that should accept NodePort traffic.",
         ),
         incidents: &["kubernetes/kubernetes#72236"],
         needs: &[MODE, IPVS_TABLE, &[Item::Addresses, Item::Services]],
@@ -108,6 +109,14 @@ fn inner_addresses(facts: &Facts<'_>) -> Verdict {
         }
     }
     let message = "NodePorts are served on an inner address of the node";
+    let takes_primary = facts
+        .version()
+        .is_ok_and(|found| found.version.has(Change::NodePortPrimary));
+    let fix = if takes_primary {
+        "Set nodePortAddresses to [\"primary\"], or to the prefixes that should accept NodePort traffic."
+    } else {
+        "Set nodePortAddresses to the prefixes that should accept NodePort traffic, such as that of the network of the nodes."
+    };
     Ok(by_link
         .into_iter()
         .map(|(link, there)| {
@@ -115,6 +124,7 @@ fn inner_addresses(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Subject::link(link), message)
                 .services(services)
                 .evidence(seen)
+                .fix(fix)
         })
         .collect())
 }
