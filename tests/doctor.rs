@@ -10,6 +10,7 @@ mod config;
 mod credentials;
 mod dnat;
 mod ends;
+mod first_causes;
 mod foreign;
 pub(crate) mod formats;
 mod ids;

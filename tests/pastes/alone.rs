@@ -164,6 +164,20 @@ const ROWS: &[(&str, &[Output])] = &[
             "kube-proxy/kube-proxy.log",
         )],
     ),
+    (
+        "`systemctl status` of that unit, lines of that log alone",
+        &[Text(
+            "$ systemctl status kube-proxy\n● kube-proxy.service - kube-proxy\n   Active: active (running)\n\n\
+             Nov 02 23:38:04 node1 kube-proxy[6315]: E1102 23:38:04.959564    6315 proxier.go:1507] \"Failed to execute iptables-restore\" \
+             err=\"exit status 4\"\n",
+        )],
+    ),
+    (
+        "`dmesg`, `journalctl -k`",
+        &[Text(
+            "$ dmesg\n[   12.345678] nf_conntrack: default automatic helper assignment has been turned off\n",
+        )],
+    ),
 ];
 
 /// Views of `kpx show` that list what a text has.

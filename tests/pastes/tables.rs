@@ -1,5 +1,7 @@
 //! What tables of kubectl, some rules and some settings prove together, and what they leave open.
 
+use serde_json::Value;
+
 use super::answers::ask;
 use super::flat;
 
@@ -258,4 +260,76 @@ async fn the_log_of_kube_proxy_is_known_by_its_messages() {
     let other = line.replace("proxier.go", "kubelet.go").repeat(5);
     let ran = ask(&other, &["doctor"]).await;
     assert!(ran.err.contains("is not a bundle"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_log_is_known_below_a_status_and_below_a_command_without_a_prompt() {
+    let refused = "E0502 07:09:07.788271 214 ipset.go:168] Failed to add entry: 10.0.0.1,tcp:53 to ip set: KUBE-CLUSTER-IP, error: \
+        error adding entry 10.0.0.1,tcp:53, error: exit status 1";
+    let line = format!("May 02 07:09:07 w1 kube-proxy[214]: {refused}\n");
+    let status = "● kube-proxy.service - Kubernetes Proxy\n   Active: active (running)\n Main PID: 214 (kube-proxy)\n   CGroup: \
+        /system.slice/kube-proxy.service\n           └─214 /usr/bin/kube-proxy --proxy-mode=ipvs\n\n";
+    let taken = "I0617 17:21:57.807762 1 server_others.go:206] \"Using iptables Proxier\"\nE0617 17:22:10.817762 1 proxier.go:1600] \
+        \"can't open port, skipping it\" err=\"listen tcp4 :31234: bind: address already in use\" port={Description:nodePort for \
+        default/web IP: IPFamily:4 Port:31234 Protocol:TCP}\n";
+    for (text, words) in [
+        (
+            format!("$ systemctl status kube-proxy\n{status}{}", line.repeat(2)),
+            "adding entry",
+        ),
+        (
+            format!(
+                "w1:/$ service kube-proxy status\n{status}{}",
+                line.repeat(6)
+            ),
+            "adding entry",
+        ),
+        (format!("{status}{}", line.repeat(2)), "adding entry"),
+        (
+            format!("kubectl logs kube-proxy-7bxk7 -n kube-system\n{taken}"),
+            "a NodePort of default/web on which another process listens",
+        ),
+    ] {
+        let ran = ask(&text, &["doctor", "-o", "json"]).await;
+        let report: Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{text}{ran}"));
+        let first = &report["findings"][0];
+        assert_eq!(first["id"], "KP21", "{text}{ran}");
+        assert!(first["message"].as_str().unwrap().contains(words), "{ran}");
+    }
+    // A status without such a message proves nothing.
+    let quiet = "I0502 07:09:07.788271 214 proxier.go:168] \"SyncProxyRules complete\"";
+    let text = format!(
+        "$ systemctl status kube-proxy\n{status}May 02 07:09:07 w1 kube-proxy[214]: {quiet}\n"
+    );
+    let ran = ask(&text, &["doctor", "--only", "KP21", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["checks"][0]["status"], "unknown", "{ran}");
+}
+
+#[tokio::test]
+async fn a_log_of_windows_is_named_and_not_taken_for_one_of_linux() {
+    let log = "E1109 15:13:55.097793 4228 proxier.go:1067] \"Source Vip endpoint creation failed\" err=\"hcnCreateEndpoint failed in Win32: \
+        IP address is either invalid or not part of any configured subnet(s). (0x803b001e)\"\n\
+        I1109 15:13:55.097793 4228 proxier.go:1008] \"Syncing proxy rules complete\" elapsed=\"12.5995ms\"\n";
+    for text in [
+        format!("$ kubectl logs kube-proxy-windows-tq8bx\n{log}"),
+        log.to_owned(),
+    ] {
+        let ran = ask(&text, &["doctor"]).await;
+        assert!(format!("{ran}").contains("kube-proxy on Windows"), "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_the_kernel_is_read() {
+    let line = "ipvs: Each Mode of ipvs";
+    for text in [
+        format!("$ dmesg -T\n[Sat Nov 28 04:08:40 2026] {line}\n"),
+        format!("$ journalctl -k\nNov 28 04:08:40 w1 kernel: {line}\n"),
+        format!("Nov 28 04:08:40 w1 kernel: {line}\nNov 28 04:08:41 w1 kernel: {line}\n"),
+    ] {
+        let ran = ask(&text, &["doctor"]).await;
+        assert!(format!("{ran}").contains("kernel log"), "{text}{ran}");
+    }
 }

@@ -79,6 +79,9 @@ impl Report for WhyReport {
         for broken in answer.causes.iter().skip(told) {
             lines.push(("also:  ", broken.sentence.clone()));
         }
+        for note in &answer.notes {
+            lines.push(("note:  ", note.clone()));
+        }
         for finding in &answer.findings {
             let severity = finding.severity.name();
             let because = finding

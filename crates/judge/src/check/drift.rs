@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 
 use super::core::{Collector, REPLACED, is_replaced};
-use super::kb;
 use super::{Advice, Facts, Finding, Fix, Line, Proof, ServiceRef, Severity, Subject, Verdict};
+use super::{kb, kp};
 use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
 use kpx_node::backend::nftables::expect::TABLE;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::PortName;
@@ -124,7 +124,14 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             doubtful.insert(id, gap.clone());
             continue;
         }
-        let (severity, message) = messages::words(id, &changes);
+        let (mut severity, message) = messages::words(id, &changes);
+        let mut message = message.to_owned();
+        let queued = awaited(facts, &changes);
+        if let Some(asked) = queued {
+            severity = severity.min(Severity::Warning);
+            message +=
+                &format!(": kube-proxy has queued a change at {asked} and not written it yet");
+        }
         let mut finding = Finding::new(severity, about, message)
             .called(name)
             .services(services(facts, &changes))
@@ -132,7 +139,9 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             .through(unserved(facts, id, &changes));
         finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
+        finding.ties.queued = queued;
         finding.fix = match mode {
+            _ if queued.is_some() => Some(Fix::said(AWAIT)),
             Mode::Userspace => Some(rewriting_fix(facts.node)),
             _ => fix(id, &changes, only),
         };
@@ -170,6 +179,20 @@ fn families(facts: &Facts<'_>, mode: Mode) -> Result<(Vec<Family>, Vec<Gap>), Ga
         return Err(gap.unwrap_or(Gap::NotApplicable(why)));
     }
     Ok((families, gaps))
+}
+
+/// The fix of what a queued sync may write.
+const AWAIT: &str = "Wait for kube-proxy's next sync, and check again: it begins at the latest minSyncPeriod after the last one. A shorter \
+                     minSyncPeriod in kube-proxy's configuration lets changes reach the node sooner.";
+
+/// Returns when kube-proxy queued the sync that may write `changes`, all of which concern Services, and none what they share.
+fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
+    let queued = |change: &Change| {
+        let is_of_service = change.service.is_some() || change.object.hairpin().is_some();
+        kp::queued_sync(facts, change.family).filter(|_| is_of_service)
+    };
+    let all: Option<Vec<Time>> = changes.iter().map(queued).collect();
+    all?.into_iter().max()
 }
 
 /// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.

@@ -50,6 +50,7 @@ pub use self::diagnosis::{
 };
 pub use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
 pub use self::drift::{Drift, rewriting_fix};
+pub use self::ib::lost_conditions;
 pub use self::kp::fold;
 
 /// Findings, or the gap that keeps the check from looking.

@@ -308,6 +308,15 @@ pub enum Obstacle {
         /// The annotation that has it.
         annotation: &'static str,
     },
+    /// This Node announces the address of a bridge of its own containers for its tunnels.
+    InnerTunnelEnd {
+        /// The bridge.
+        link: String,
+        /// The address.
+        address: IpAddr,
+        /// The annotation that has it.
+        annotation: &'static str,
+    },
     /// Packets to pods of another Node do not enter the tunnel that leads there.
     OffTunnel {
         /// The tunnel's link on this node.
@@ -556,6 +565,8 @@ pub struct By {
     /// The pod that uses the host's network and whose policies it applies to the whole node, as `NAMESPACE/NAME`; empty if its name is
     /// not known.
     pub pod_of_host: Option<String>,
+    /// The pod that uses the host's network and for which a service mesh wrote the rule there, as `NAMESPACE/NAME`.
+    pub meshed_pod: Option<String>,
     /// The command that removes it; of a policy, the one that makes it accept.
     pub undo: Option<String>,
     /// The command that lists its chain.
@@ -617,6 +628,39 @@ pub(super) fn is_of_policy(rule: &Rule, maker: Maker, node: &NodeSnapshot<'_>) -
         && rule.pod_of_host(node).is_none()
 }
 
+/// Labels and annotations of pods to which service meshes add their proxy, and the mesh.
+const MESHED: &[(&str, &str)] = &[
+    ("Linkerd", "linkerd.io/control-plane-ns"),
+    ("Linkerd", "linkerd.io/proxy-version"),
+    ("Istio", "security.istio.io/tlsMode"),
+    ("Istio", "sidecar.istio.io/status"),
+];
+
+/// Returns a pod of this node that uses the host's network and has the proxy of `maker`, a service mesh.
+fn meshed_pod(maker: Maker, node: &NodeSnapshot<'_>) -> Option<String> {
+    let Maker::Other(mesh) = maker else {
+        return None;
+    };
+    let signs = || {
+        MESHED
+            .iter()
+            .filter(|(of, _)| *of == mesh)
+            .map(|(_, sign)| *sign)
+    };
+    signs().next()?;
+    let here = node.name().ok()?;
+    let mut pods = node.pods().ok()?.iter();
+    let pod = pods.find(|pod| {
+        let meta = &pod.metadata;
+        let is_signed =
+            |sign| meta.labels.contains_key(sign) || meta.annotations.contains_key(sign);
+        pod.spec.host_network
+            && pod.spec.node_name.as_deref() == Some(here.as_str())
+            && signs().any(is_signed)
+    })?;
+    Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name))
+}
+
 impl By {
     /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
@@ -625,6 +669,7 @@ impl By {
             agent: node.agent_of(maker),
             policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),
             pod_of_host: rule.pod_of_host(node),
+            meshed_pod: meshed_pod(maker, node),
             undo: rule.undo(node),
             listing: rule.listing(node),
             release: rule.release(node),
@@ -752,6 +797,7 @@ impl Obstacle {
             | Self::SameTunnelEnd { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
+            | Self::InnerTunnelEnd { .. }
             | Self::OffTunnel { .. }
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
@@ -794,6 +840,7 @@ impl Obstacle {
             | Self::SameNetwork { .. }
             | Self::TunnelMac { .. }
             | Self::ForeignTunnelEnd { .. }
+            | Self::InnerTunnelEnd { .. }
             | Self::OffTunnel { .. }
             | Self::OtherMac { .. }
             | Self::AddressGone { .. }

@@ -172,6 +172,25 @@ impl Judge<'_> {
         self.by_program(question, outcome)
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
+            .or_else(|| self.in_no_vlan(outcome))
+    }
+
+    /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none by itself.
+    fn in_no_vlan(&self, outcome: &Outcome) -> Option<Fault> {
+        let out = outcome.leaves_by()?;
+        let bridge = self
+            .node
+            .links()
+            .ok()?
+            .all
+            .iter()
+            .find(|of| of.name == out)?;
+        (bridge.default_vlan == Some(0)).then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "whether bridge {out} carries packets to its ports is unknown: it filters VLANs, and a port is in none unless one is set \
+                 (vlan_default_pvid 0); kpx does not read them (`bridge vlan show` lists them)"
+            )))
+        })
     }
 
     /// Returns the doubt about a packet to a virtual server while IPVS drops some packets whatever memory is free.

@@ -241,6 +241,9 @@ impl Judge<'_> {
             return None;
         }
         let (own, other) = self.both_ends(outcome)?;
+        if let Some(fault) = self.bridge_as_tunnel_end(own, other) {
+            return Some(fault);
+        }
         ANNOTATIONS.iter().find_map(|annotation| {
             let address = announced(other, annotation)?;
             let node = other.metadata.name.clone();
@@ -271,6 +274,44 @@ impl Judge<'_> {
             (!is_known && lives_next && !is_next(address)).then(|| {
                 Fault::Obstacle(Box::new(Obstacle::ForeignTunnelEnd {
                     node,
+                    address,
+                    annotation,
+                }))
+            })
+        })
+    }
+
+    /// Returns the fault of packets to pods of `other` if this Node, `own`, announces the address of a bridge of its own containers for its
+    /// tunnels: the other Nodes reach no such address, so replies do not come back.
+    fn bridge_as_tunnel_end(&self, own: &Node, other: &Node) -> Option<Fault> {
+        if own.metadata.annotations.contains_key(OVERWRITE) {
+            return None;
+        }
+        let links = &self.node.links().ok()?.all;
+        let held = &self.node.addresses().ok()?.all;
+        let nodes = self.node.nodes().ok()?;
+        ANNOTATIONS.iter().find_map(|annotation| {
+            let address = announced(own, annotation)?;
+            let of = held.iter().find(|of| of.addr.addr == address)?;
+            let mut bridges = links.iter().filter(|link| link.kind == "bridge");
+            let is_inner = bridges.any(|link| link.name == of.link)
+                && !addresses(own).contains(&address)
+                && !self.has_own_address_of_node(&of.link);
+            // A network for tunnels has other Nodes in it.
+            let mut peers = nodes
+                .iter()
+                .filter(|node| node.metadata.name != own.metadata.name);
+            let is_shared = peers
+                .any(|node| announced(node, annotation).is_some_and(|at| of.addr.contains(at)));
+            let peer = announced(other, annotation)?;
+            let leaves_by = match self.router.decide(Lookup::to(Asked::new(peer, None))) {
+                Decision::Out { device, .. } => device,
+                _ => None,
+            };
+            let is_wrong = is_inner && !is_shared && leaves_by.is_some_and(|by| *by != *of.link);
+            is_wrong.then(|| {
+                Fault::Obstacle(Box::new(Obstacle::InnerTunnelEnd {
+                    link: of.link.clone(),
                     address,
                     annotation,
                 }))

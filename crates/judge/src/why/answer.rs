@@ -13,7 +13,7 @@ use super::paths::Path;
 use crate::check::{Fix, ServiceRef};
 use crate::trace::Assumption;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Cell, Client, Fate, Onward, client_names};
+use crate::verdict::{Cell, Client, Fate, Kind, Onward, client_names};
 use kpx_node::evidence::{Item, Time};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -100,6 +100,9 @@ pub struct Answer {
     /// The other nodes to which connections go, if states of other nodes are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Beside>,
+    /// What holds beside the answer: endpoints that kube-proxy leaves out on purpose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Data that is missing.
     pub unknown: Vec<String>,
     /// Why no connection from a pod is followed, if none is for want of an address.
@@ -296,6 +299,19 @@ impl Answer {
         }
     }
 
+    /// Returns those of the `ready` endpoints that no connection through the Service reaches.
+    fn unreached(&self, ready: &[SocketAddr]) -> Vec<SocketAddr> {
+        let through = self.paths.iter().filter(|path| path.kind != Kind::Endpoint);
+        let outcomes = through.flat_map(|path| &path.cell.outcomes);
+        let ends: BTreeSet<_> = outcomes
+            .map(|of| SocketAddr::from(of.destination))
+            .collect();
+        let out = ready
+            .iter()
+            .filter(|at| !ends.is_empty() && !ends.contains(at));
+        out.copied().collect()
+    }
+
     /// Returns the sentence for a Service without a cause.
     fn without_cause(&self, subject: &str) -> String {
         let node = self.node.as_deref().unwrap_or("this node");
@@ -325,7 +341,18 @@ impl Answer {
                 let ends: Vec<_> = ends.iter().take(3).map(ToString::to_string).collect();
                 format!("{}, which no Service has", listed(&ends))
             }
-            (count, _) => number_of(count, "endpoint"),
+            (count, _) => match self.unreached(&ready).as_slice() {
+                [] => number_of(count, "endpoint"),
+                out => {
+                    let names: Vec<_> = out.iter().map(ToString::to_string).collect();
+                    format!(
+                        "{} of {} (not {})",
+                        count - out.len(),
+                        number_of(count, "endpoint"),
+                        listed(&names)
+                    )
+                }
+            },
         };
         let from = client_names(&from);
         let unread: Vec<String> = self.nodes.iter().filter_map(Beside::reason).collect();

@@ -10,8 +10,8 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::check::{
-    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, idle_proxy, ipv6_fix, rewriting_fix,
-    room_fix,
+    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, drifted, idle_proxy, ipv6_fix,
+    lost_conditions, rewriting_fix, room_fix, root,
 };
 use crate::diff::{Change, Delta, Object};
 use crate::repair::{Edit, Repair};
@@ -27,7 +27,7 @@ use kpx_node::evidence::proxy_log;
 use kpx_node::evidence::{Item, Time};
 use kpx_node::net::Family;
 use kpx_node::owner::software::Maker;
-use kpx_node::owner::{self, Port};
+use kpx_node::owner::{self, EndpointState, Port};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -484,6 +484,7 @@ impl Look<'_> {
                 fields: local_fields(service),
                 nodes: nodes.into_iter().collect(),
                 unnamed: self.unnamed(target),
+                ending: ending(target),
             })
         }
     }
@@ -578,8 +579,9 @@ impl Look<'_> {
         let health = self.node.health().ok();
         let own = health.and_then(|health| health.status.get(&family.to_string()));
         let synced = own.and_then(|own| own.last_updated.as_deref()?.parse().ok());
+        let (reason, known_fix) = self.known_cause(first).unwrap_or_default();
         Some(Cause::Rules {
-            difference: mismatch::in_words(first),
+            difference: reason.unwrap_or_else(|| mismatch::in_words(first)),
             object: (first.object.to_string(), first.kind()),
             more: changes.len() - 1,
             common: first.service.is_none(),
@@ -588,6 +590,7 @@ impl Look<'_> {
             fix: setting_fix(first)
                 .or_else(|| self.refused_address(first))
                 .or_else(|| self.portal_fix(first))
+                .or(known_fix)
                 .or_else(|| {
                     let is_known = self.compared().contains(first);
                     (!is_known).then(|| rewriting_fix(self.node))
@@ -601,17 +604,50 @@ impl Look<'_> {
         let (check, reason, fix) = idle_proxy(&self.outcomes, family)?;
         // It writes what it knows of Services again and again, or rules of another mode.
         let takes_back = [proxy_log::Kind::Watch, proxy_log::Kind::Fallback];
-        let log = self.node.proxy_log();
+        let is_vain = self
+            .node
+            .proxy_log()
+            .is_ok_and(|log| log.has(&takes_back) || log.refuses_all());
         // What the kernel lacks, kpx lacks, too.
         let lacks_modules = self
             .outcomes
             .iter()
             .any(|(check, outcome)| check.id == "KM10" && matches!(outcome, CheckOutcome::Fail(_)));
+        let is_of_kernel = check.id.starts_with("KM");
         Some(Idle {
             check: check.id,
             reason,
-            lasts: !lacks_modules && !log.is_ok_and(|log| log.has(&takes_back)),
+            lasts: !lacks_modules && !is_of_kernel && !is_vain,
             fix,
+        })
+    }
+
+    /// Returns what the doctor knows of the cause of `change`, in words if they are better than what differs, and its fix: kube-proxy
+    /// is about to write it, has a bug that loses it, or another tool has broken the rule.
+    fn known_cause(&self, change: &Change) -> Option<(Option<String>, Option<Fix>)> {
+        if let Object::IptablesRule {
+            table, chain, rule, ..
+        } = &change.object
+            && let Delta::Extra(rule) | Delta::Differs { have: rule, .. } = rule
+            && let Some(family) = change.family.filter(|_| table == "filter")
+            && let Some((reason, fix)) = lost_conditions(family, chain, rule)
+        {
+            return Some((Some(reason), Some(fix)));
+        }
+        let name = change.service.as_ref()?;
+        let is_it = |of: &&Finding| of.services.iter().any(|of| of.to_string() == **name);
+        drifted(&self.outcomes).into_iter().find_map(|check| {
+            let (_, outcome) = self.outcomes.iter().find(|(of, _)| of.id == check.id)?;
+            let CheckOutcome::Fail(findings) = outcome else {
+                return None;
+            };
+            findings.iter().filter(is_it).find_map(|finding| {
+                if finding.ties.queued.is_some() {
+                    return Some((None, finding.fix.clone()));
+                }
+                let (cause, of) = root(&self.outcomes, check, finding)?;
+                (cause.id == "KB01").then(|| (None, of.fix.clone()))
+            })
         })
     }
 
@@ -701,6 +737,22 @@ impl Look<'_> {
             by: Box::new(by),
         }
     }
+}
+
+/// Returns the endpoints of `target` on this node that are terminating and no longer serve.
+fn ending(target: Target<'_>) -> Vec<String> {
+    let all = target.port.endpoints.iter();
+    let ours = all.filter(|of| {
+        of.local == Some(true)
+            && of.state == Some(EndpointState::Terminating)
+            && Family::of(of.addr.ip()) == target.family()
+    });
+    ours.map(|of| {
+        of.pod
+            .as_deref()
+            .map_or_else(|| of.addr.to_string(), str::to_owned)
+    })
+    .collect()
 }
 
 /// Returns the fix of a sysctl that is not as kube-proxy sets it when it starts.

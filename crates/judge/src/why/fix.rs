@@ -127,6 +127,20 @@ impl Cause {
                     "kubectl -n {namespace} delete endpointslices -l kubernetes.io/service-name={name}"
                 ),
             ),
+            Self::NoLocalEndpoints { ending, .. } if !ending.is_empty() => {
+                let text = "During a rolling update nothing is to be repaired: load balancers send new connections to other nodes as soon as \
+                            their health checks fail here. Without health checks, let the pod serve while it terminates (a preStop hook that \
+                            waits), and start its successor on this node first.";
+                with(
+                    text,
+                    match ending.iter().find_map(|of| of.split_once('/')) {
+                        Some((namespace, pod)) => {
+                            format!("kubectl -n {namespace} describe pod {pod}")
+                        }
+                        None => format!("kubectl -n {namespace} {}", get_slices(name)),
+                    },
+                )
+            }
             Self::NoLocalEndpoints { policy, .. } => with(
                 "Send clients to a node with an endpoint, run an endpoint on every node, or set the policy to Cluster.",
                 format!(

@@ -51,10 +51,12 @@ use crate::trace::sources::SourceError;
 use crate::trace::{self, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
 use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::desired::Hint;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{self, Port};
+use kpx_node::words::number_of;
 
 /// A question that cannot be answered.
 #[derive(Debug, Error)]
@@ -334,6 +336,7 @@ impl<'n> Look<'n> {
             paths: Vec::new(),
             endpoints: Vec::new(),
             findings: Vec::new(),
+            notes: Vec::new(),
             unknown: Vec::new(),
             unasked: None,
             nodes: Vec::new(),
@@ -369,13 +372,15 @@ impl<'n> Look<'n> {
         let ports = self.ports(found);
         let mut blames = Vec::new();
         let mut known: Vec<Sets> = Vec::new();
-        let families = self.families_of(service);
-        let families: Vec<_> = families
-            .into_iter()
-            .map(|family| (family, self.walks(family)))
+        let served = self.families_of(service);
+        let families: Vec<_> = served
+            .iter()
+            .map(|family| (*family, self.walks(*family)))
             .collect();
         for port in &ports {
             answer.endpoints.extend(EndpointRow::all(port));
+            answer.notes.extend(self.left_out_by_hints(port, &served));
+            answer.notes.extend(self.needs_helper(port));
             for (family, walks) in &families {
                 let family = *family;
                 let targets = self.targets(port, family, found);
@@ -571,6 +576,57 @@ impl<'n> Look<'n> {
             })
         });
         ports
+    }
+
+    /// Returns which ready endpoints of `port` kube-proxy leaves out because of topology hints.
+    fn left_out_by_hints(&self, port: &Port, families: &[Family]) -> Option<String> {
+        let desired = self.node.desired(self.node.configured_mode().ok()?).ok()?;
+        let name = port.name.to_string();
+        families.iter().find_map(|family| {
+            let mut all = desired.family(*family)?.ports.iter();
+            let of = all.find(|of| of.spn == name && of.proto == port.proto)?;
+            let used: BTreeSet<usize> = of.cluster_at().iter().map(|at| *at as usize).collect();
+            let ready = of.endpoints.iter().enumerate().filter(|(_, of)| of.ready);
+            let (kept, left): (Vec<_>, Vec<_>) = ready.partition(|(at, _)| used.contains(at));
+            let by_node = kept.iter().all(|(_, of)| of.node == Hint::Us);
+            let by_zone = kept.iter().all(|(_, of)| of.zone == Hint::Us);
+            if kept.is_empty() || left.is_empty() || !by_node && !by_zone {
+                return None;
+            }
+            let place = if by_node { "node" } else { "zone" };
+            let left: Vec<String> = left.iter().map(|(_, of)| of.text.clone()).collect();
+            Some(format!(
+                "the topology hints of {name} leave {} of {} to this {place} (not {}): without trafficDistribution and \
+                 the annotation service.kubernetes.io/topology-mode of the Service, connections reach all",
+                kept.len(),
+                number_of(kept.len() + left.len(), "endpoint"),
+                listed(&left)
+            ))
+        })
+    }
+
+    /// Returns what `port` needs beside kube-proxy's rules, if its protocol opens connections that these do not translate.
+    fn needs_helper(&self, port: &Port) -> Option<String> {
+        let (helper, what) = match (port.port, port.proto) {
+            (Some(69), Proto::Udp) => ("tftp", "TFTP answers from a port of its own"),
+            (Some(21), Proto::Tcp) => ("ftp", "FTP opens a further connection for data"),
+            _ => return None,
+        };
+        let evidence = self.node.evidence();
+        let has_helper = |item| {
+            let rules = evidence.text(item);
+            rules.is_ok_and(|rules| rules.contains(&format!("--helper {helper}")))
+        };
+        let is_there = [Item::Iptables4, Item::Iptables6]
+            .into_iter()
+            .any(has_helper);
+        (!is_there).then(|| {
+            format!(
+                "{}: {what}, which passes a translated address only with the kernel's helper: modules nf_conntrack_{helper} and \
+                 nf_nat_{helper}, and a rule of table raw with `-j CT --helper {helper}`",
+                port.name
+            )
+        })
     }
 
     /// Returns the addresses that are asked for.

@@ -91,6 +91,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         | Obstacle::TunnelMac { .. }
         | Obstacle::NoGateway { .. }
         | Obstacle::ForeignTunnelEnd { .. }
+        | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
         | Obstacle::OtherMac { inside: None, .. }
         | Obstacle::AddressGone { .. }

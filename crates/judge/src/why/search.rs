@@ -161,7 +161,9 @@ impl Look<'_> {
         let verdict = &repaired.verdict;
         let is_known_gap = |fault: &&Fault| match fault {
             Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
-            Fault::Unknown(Missing::Undeclared { .. } | Missing::Unmodelled(_)) => true,
+            Fault::Unknown(
+                Missing::Undeclared { .. } | Missing::Unmodelled(_) | Missing::External { .. },
+            ) => true,
             _ => false,
         };
         verdict.fate == Fate::Works

@@ -269,11 +269,23 @@ impl Cause {
                  (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}",
                 listed(unnamed)
             ),
-            Self::NoLocalEndpoints { policy, nodes, .. } => {
+            Self::NoLocalEndpoints {
+                policy,
+                nodes,
+                ending,
+                ..
+            } => {
                 let nodes = match nodes.as_slice() {
                     [] => "other nodes".to_owned(),
                     names => listed(names),
                 };
+                if !ending.is_empty() {
+                    let ending = listed(ending);
+                    return format!(
+                        "{policy} is Local and the endpoint of {node}, {ending}, is terminating and no longer serves; others are on \
+                         {nodes}{since}"
+                    );
+                }
                 format!("{policy} is Local and {node} has no endpoint, only {nodes}{since}")
             }
             Self::SourceRanges { ranges } => format!(

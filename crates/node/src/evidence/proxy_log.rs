@@ -21,6 +21,10 @@ pub const LOCKED: &str = "another program holds the lock of iptables";
 const NEWER_SETS: &str = "not supported by userspace";
 /// The tool of IP sets failed, which is no message about IPVS.
 const NO_IPSET: &str = "ipset version";
+/// Part of an error of IP sets, in front of the entry that was refused.
+const ADDING: &str = "adding entry ";
+/// Parts of errors, in lower case, of writers that are refused whoever they are.
+const REFUSALS: &[&str] = &[ADDING, LOCKED, "could not process rule"];
 /// kube-proxy's mode, with [`MODE_END`] behind it: `"Using ipvs Proxier"` since 1.22, `Using ipvs Proxier.` before.
 const MODE: &str = "Using ";
 /// The end of the line with kube-proxy's mode.
@@ -97,6 +101,8 @@ pub enum Kind {
     UnknownFields,
     /// It does not find its Node.
     Node,
+    /// It does not serve a NodePort on which another process listens: before 1.24 it opens them itself.
+    Port,
 }
 
 /// Words of messages, as releases since 1.12 write them, and what they report. The first one counts.
@@ -119,7 +125,14 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to add ipvs service", Kind::Sync),
     ("failed to make sure existence of ip set", Kind::Sync),
     ("failed to add ip set entry", Kind::Sync),
+    ("failed to delete ip set entry", Kind::Sync),
+    ("failed to list ip set entries", Kind::Sync),
+    // Before 1.20.
+    ("failed to make sure ip set", Kind::Sync),
+    ("failed to add entry: ", Kind::Sync),
     ("failed to retrieve node info", Kind::Node),
+    ("can't open port, skipping", Kind::Port),
+    ("can't open \"nodeport", Kind::Port),
     ("failed to watch *", Kind::Watch),
     ("\"failed to watch\"", Kind::Watch),
     ("failed to list *", Kind::Watch),
@@ -188,7 +201,7 @@ struct Entry<'a> {
 }
 
 /// Reads kube-proxy's log.
-pub(crate) fn parse(text: &str) -> ProxyLog {
+pub fn parse(text: &str) -> ProxyLog {
     let with = |sign: &'static str| {
         let lines = text.lines().filter(move |line| line.contains(sign));
         lines.map(|line| line.trim().to_owned())
@@ -245,7 +258,29 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
     Ok(troubles)
 }
 
+impl Trouble {
+    /// Returns the IP set and the entry that it does not take, if the last message is about one.
+    pub fn refused_entry(&self) -> Option<(&str, &str)> {
+        let (_, rest) = self.line.split_once(ADDING)?;
+        let entry = rest.split(", error").next()?.split([' ', '"']).next()?;
+        let mut words = self.line.split([' ', '"', ',', '=']);
+        let set = words.find(|word| word.starts_with("KUBE-"))?;
+        Some((set, entry))
+    }
+}
+
 impl ProxyLog {
+    /// Returns whether its last run reports a refusal that any other program meets, too: of the kernel, of the tool of IP sets, or by
+    /// whoever holds the lock.
+    pub fn refuses_all(&self) -> bool {
+        let mut troubles = self.troubles.iter().flatten();
+        troubles.any(|of| {
+            let error = of.error.to_lowercase();
+            let mut signs = REFUSALS.iter();
+            of.kind == Kind::Sync && signs.any(|sign| error.contains(sign))
+        })
+    }
+
     /// Returns whether its last run reports trouble of one of `kinds`.
     pub fn has(&self, kinds: &[Kind]) -> bool {
         let troubles = self.troubles.iter().flatten();
@@ -278,8 +313,17 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     });
 }
 
+/// Returns `text` without what differs from one Service to the next.
 fn without_numbers(text: &str) -> String {
-    text.replace(|c: char| c.is_ascii_digit(), "")
+    let text = text.replace(|c: char| c.is_ascii_digit(), "");
+    // An entry of an IP set may be an address and a port, or a port.
+    match text.split_once(ADDING) {
+        Some((head, rest)) => {
+            let (_, tail) = rest.split_once(", error").unwrap_or_default();
+            format!("{head}{ADDING}{tail}")
+        }
+        None => text,
+    }
 }
 
 fn entries(text: &str) -> Vec<Entry<'_>> {

@@ -111,6 +111,7 @@ const TOOLS: &[&str] = &[
     "dmesg",
     "modprobe",
     "systemctl",
+    "service",
     "journalctl",
     "ps",
     "curl",
@@ -291,6 +292,17 @@ impl Command {
             "ip" if is("rule") => Item::Rules,
             _ => return None,
         })
+    }
+
+    /// Returns whether it prints the kernel's log.
+    pub(super) fn is_of_kernel_log(&self) -> bool {
+        self.program == "dmesg" || self.program == "journalctl" && self.flag('k', "--dmesg")
+    }
+
+    /// Returns whether it prints lines of the journal of units.
+    pub(super) fn is_of_journal(&self) -> bool {
+        self.program == "journalctl"
+            || ["systemctl", "service"].contains(&self.program.as_str()) && self.has("status")
     }
 
     /// Returns whether it prints objects of the cluster.

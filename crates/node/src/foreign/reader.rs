@@ -69,7 +69,7 @@ impl Reader {
                     .map(String::as_str)
                     .filter(|line| !rules::is_cut(line))
                     .collect();
-                self.logs.push(ProxyLog {
+                self.log(ProxyLog {
                     node: None,
                     pod: pod.clone(),
                     text: lines.join("\n") + "\n",
@@ -78,11 +78,22 @@ impl Reader {
             }
             return;
         }
-        if let Some(of) = command.filter(|of| of.program == "journalctl")
+        if command.is_some_and(Command::is_of_kernel_log)
+            || command.is_none() && is_kernel_log(&lines)
+        {
+            let part = command.and_then(|of| of.fragment.clone());
+            let draft = self.nodes.entry(host).or_default();
+            draft.put(Item::KernelLog, (lines.join("\n") + "\n", part));
+            return;
+        }
+        if let Some(of) = command.filter(|of| of.is_of_journal())
             && let Some(lines) = journal(of, &lines)
         {
-            let is_cut = lines.iter().any(|line| rules::is_cut(line)) || of.fragment.is_some();
-            self.logs.push(ProxyLog {
+            let is_short = |line: &&str| rules::is_cut(line) || line.contains(ELLIPSIZED);
+            // `status` shows the last lines alone.
+            let is_cut =
+                of.program != "journalctl" || lines.iter().any(is_short) || of.fragment.is_some();
+            self.log(ProxyLog {
                 node: Some(host).filter(|host| !host.is_empty()),
                 pod: String::new(),
                 text: lines.join("\n") + "\n",
@@ -92,7 +103,7 @@ impl Reader {
         }
         if command.is_none() && is_log(&lines) {
             let is_short = |line: &String| rules::is_cut(line) || line.contains(ELLIPSIZED);
-            self.logs.push(ProxyLog {
+            self.log(ProxyLog {
                 node: Some(host).filter(|host| !host.is_empty()),
                 pod: String::new(),
                 is_cut: lines.iter().any(is_short),
@@ -182,6 +193,27 @@ impl Reader {
         if let Some(command) = command.filter(|_| !any) {
             self.unknown(&host, command, &lines);
         }
+    }
+
+    /// Adds a log of kube-proxy, unless it ran on Windows: nothing else of such a node is read.
+    fn log(&mut self, log: ProxyLog) {
+        let mut lines = log.text.lines();
+        if lines
+            .any(|line| source_of(line).is_some() && OF_WINDOWS.iter().any(|of| line.contains(of)))
+        {
+            let of = match log.pod.as_str() {
+                "" => String::new(),
+                pod => format!(" ({pod})"),
+            };
+            let what = format!(
+                "the log of kube-proxy on Windows{of}: its rules are those of HNS, which kpx does not read"
+            );
+            if !self.unread.contains(&what) {
+                self.unread.push(what);
+            }
+            return;
+        }
+        self.logs.push(log);
     }
 
     /// Reads JSON at the start of `lines`; returns the number of lines that it takes.
@@ -624,9 +656,44 @@ fn source_of(line: &str) -> Option<&str> {
     head[3].split_once(".go:").map(|(file, _)| file)
 }
 
-/// Returns whether lines without a command are a log of kube-proxy: it begins with a message of its own, and so do many of the others, which
-/// may have several lines each.
+/// Parts of messages that only kube-proxy on Windows writes: names of its network service, and errors of it.
+const OF_WINDOWS: &[&str] = &[
+    "hcnCreate",
+    "hcnModify",
+    "hcnDelete",
+    "hcnEnum",
+    "in Win32:",
+    "HNS ",
+    "hns.go:",
+    "server_windows.go:",
+];
+
+/// Lines of other programs that may stand above a log: a command without a prompt, and the head of `systemctl status`.
+const MOST_ABOVE: usize = 16;
+
+/// Returns whether lines without a command are a kernel's log, as `journalctl` and `/var/log/messages` print it.
+fn is_kernel_log(lines: &[String]) -> bool {
+    let mut filled = lines
+        .iter()
+        .filter(|line| !line.trim().is_empty())
+        .peekable();
+    let is_its = |line: &String| {
+        let words: Vec<&str> = line.split_whitespace().take(5).collect();
+        words.contains(&"kernel:")
+    };
+    filled.peek().is_some() && filled.all(is_its)
+}
+
+/// Returns whether lines without a command are a log of kube-proxy: it begins with a message of its own, or with lines that name it, and
+/// many of the others are its own, which may have several lines each.
 fn is_log(lines: &[String]) -> bool {
+    let first = lines.iter().position(|line| source_of(line).is_some());
+    let (above, lines) = lines.split_at(first.unwrap_or(0));
+    let is_named =
+        above.len() <= MOST_ABOVE && above.iter().any(|line| line.contains("kube-proxy"));
+    if !is_named && above.iter().any(|line| !line.trim().is_empty()) {
+        return false;
+    }
     let mut filled = lines.iter().filter(|line| !line.trim().is_empty());
     let count = filled.clone().count();
     let is_own = |line: &&String| source_of(line).is_some_and(|of| SOURCES.contains(&of));
@@ -636,13 +703,13 @@ fn is_log(lines: &[String]) -> bool {
         .filter(|line| source_of(line).is_some())
         .count()
         - own;
-    filled.next().as_ref().is_some_and(is_own)
+    (is_named || filled.next().as_ref().is_some_and(is_own))
         && own * 3 >= count
         && own > others
         && !lines.iter().any(|line| rules::is_chain_line(line))
 }
 
-/// Returns the lines of kube-proxy that `command` prints, if the unit of the journal is kube-proxy's or has it inside, with others.
+/// Returns the lines of kube-proxy that `command` prints behind what it says of the unit, if the unit of the journal is kube-proxy's or has it inside, with others.
 fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
     let has = |names: &[&str]| {
         let mut args = command.args.iter();
@@ -654,7 +721,8 @@ fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
         return None;
     }
     let is_proxys = |line: &&str| is_own || line.to_ascii_lowercase().contains("prox");
-    let lines = lines.iter().map(String::as_str);
+    let first = lines.iter().position(|line| source_of(line).is_some());
+    let lines = lines[first.unwrap_or(0)..].iter().map(String::as_str);
     Some(lines.filter(is_proxys).collect())
 }
 

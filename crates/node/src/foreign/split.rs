@@ -18,8 +18,7 @@ pub(super) struct Section {
 
 impl Section {
     fn is_journal(&self) -> bool {
-        let command = self.command.as_ref();
-        command.is_some_and(|command| command.program == "journalctl")
+        self.command.as_ref().is_some_and(Command::is_of_journal)
     }
 }
 

@@ -89,6 +89,8 @@ pub struct Link {
     pub mac: Option<String>,
     /// The number of the network that a VXLAN link carries; `None` if it is not listed.
     pub vni: Option<u64>,
+    /// Of a bridge that filters VLANs: the VLAN of ports that are in none, 0 for none; `None` of other links, or if it is not listed.
+    pub default_vlan: Option<u64>,
     /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
     /// Of a bridge port: whether the bridge learns addresses from it; `None` if that is not known.
@@ -273,8 +275,10 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         let (hairpin, isolated) = (port("hairpin"), port("isolated"));
         let (learning, flood) = (port("learning"), port("flood"));
         let locked = port("locked");
-        let tunnel_port = link.linkinfo.data.get("port").and_then(Value::as_u64);
-        let vni = link.linkinfo.data.get("id").and_then(Value::as_u64);
+        let data = |key: &str| link.linkinfo.data.get(key).and_then(Value::as_u64);
+        let filters = data("vlan_filtering") == Some(1);
+        let (tunnel_port, vni) = (data("port"), data("id"));
+        let default_vlan = data("vlan_default_pvid").filter(|_| filters);
         let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
@@ -296,6 +300,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             mtu: link.mtu,
             mac: link.address,
             vni,
+            default_vlan,
             hairpin,
             learning,
             flood,

@@ -8,7 +8,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,
 };
-use crate::trace::{Entry, Flow, Outcome, Verdict as End, World};
+use crate::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict as End, World};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -76,7 +76,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Because::Node("DV01"),
         Because::Family("KP01"),
         Because::In("IR01"),
+        Because::In("IB04"),
         Because::Services("IR16"),
+        Because::Services("SV01"),
         Because::Services("IR03"),
         Because::Services("IR04"),
         Because::Services("NF02"),
@@ -156,6 +158,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
         .filter(is_lost)
         .partition(|of| !of.when.is_empty());
     // Behind the rules that translate it, what stops it is about its new destination.
+    let dropped: Option<Vec<Subject>> = certain.iter().map(|of| dropping(of, family)).collect();
     let ends = certain.iter().map(|of| of.destination.0);
     let ends: BTreeSet<IpAddr> = ends.filter(|end| *end != destination).collect();
     let lost: Vec<_> = certain
@@ -182,11 +185,19 @@ fn api(facts: &Facts<'_>) -> Verdict {
             message,
         )
         .of_family(family)
-        .through(if ends.is_empty() {
-            vec![Subject::chain(None, "nat", "OUTPUT")]
-        } else {
-            ends.into_iter().map(Subject::from).collect()
+        .through(match dropped {
+            Some(chains) => chains,
+            None if ends.is_empty() => vec![Subject::chain(None, "nat", "OUTPUT")],
+            None => ends.into_iter().map(Subject::from).collect(),
         })
         .evidence(lost),
     ])
+}
+
+/// Returns the chain that the kubelet and kube-proxy share, if a rule in it drops the packet of `outcome`: what is wrong is the rule.
+fn dropping(outcome: &Outcome, family: Family) -> Option<Subject> {
+    let hop = outcome.hops.last()?;
+    let is_end = matches!(hop.effect, Effect::Drop | Effect::Reject { .. });
+    let is_shared = hop.subsystem == Subsystem::Iptables && hop.chain == "KUBE-FIREWALL";
+    (is_end && is_shared).then(|| Subject::chain(family, &*hop.table, &*hop.chain))
 }

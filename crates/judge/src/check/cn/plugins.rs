@@ -405,6 +405,26 @@ fn host_ports_of<'f>(pods: &'f [Pod], here: &str) -> Vec<HostPort<'f>> {
     found
 }
 
+/// Returns the fix of a hostPort of `pod` without a rule: no plugin writes such rules, or they are lost.
+fn unserved(facts: &Facts<'_>, family: Family, pod: &Pod) -> Fix {
+    let rules = facts.node.iptables(IptablesBackend::InUse, family);
+    let nat = rules.ok().and_then(|rules| rules.table("nat"));
+    let mut chains = nat.into_iter().flat_map(|table| &table.chains);
+    let is_of_plugin = |name: &str| name.starts_with("CNI-") || name == "KUBE-HOSTPORTS";
+    if nat.is_some() && !chains.any(|chain| is_of_plugin(&chain.name)) {
+        return Fix::on_node(
+            "No plugin serves hostPorts on this node: add portmap with the capability portMappings to the network plugin's configuration, \
+             or turn hostPorts on in the network plugin, then start the pod again.",
+            "grep -rn portmap /etc/cni/net.d",
+        );
+    }
+    let meta = &pod.metadata;
+    Fix::kubectl(
+        "Delete the pod, so that a new one starts, and find out what flushed the table.",
+        format!("kubectl -n {} delete pod {}", meta.namespace, meta.name),
+    )
+}
+
 fn host_ports(facts: &Facts<'_>) -> Verdict {
     let here = facts.called()?;
     let pods = facts.node.pods()?;
@@ -463,7 +483,8 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
                 findings.push(
                     Finding::new(Severity::Error, about, message)
                         .called(subject)
-                        .evidence([seen]),
+                        .evidence([seen])
+                        .fix(unserved(facts, family, port.pod)),
                 );
                 continue;
             };

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::advice::Fix;
 use super::subject::{ServiceRef, Subject};
 use crate::check::Severity;
+use kpx_node::evidence::Time;
 use kpx_node::net::Family;
 use kpx_node::words::number_of;
 
@@ -42,6 +43,8 @@ pub struct Ties {
     pub places: Vec<Subject>,
     /// Whether it says that something is missing, and nothing else.
     pub is_loss: bool,
+    /// When kube-proxy queued a change of the cluster that it has not written yet, if that may be all that differs.
+    pub queued: Option<Time>,
 }
 
 impl Finding {

@@ -47,6 +47,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::OnLink { .. }
         | Obstacle::SameTunnelEnd { .. }
         | Obstacle::ForeignTunnelEnd { .. }
+        | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::NoBridge { .. }
@@ -438,9 +439,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         ),
         Obstacle::OwnEnd { end, .. } => Fix::said(SIDECAR.replace("{}", &end.port().to_string())),
         Obstacle::SameTunnelEnd { annotation, .. }
-        | Obstacle::ForeignTunnelEnd { annotation, .. } => Fix::kubectl(
-            "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of \
-             flanneld, IP_AUTODETECTION_METHOD of Calico), and restart its pods.",
+        | Obstacle::ForeignTunnelEnd { annotation, .. }
+        | Obstacle::InnerTunnelEnd { annotation, .. } => Fix::kubectl(
+            "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of flanneld; \
+             IP_AUTODETECTION_METHOD of Calico: kubernetes-internal-ip, or interface=NAME), and restart its pods.",
             format!("kubectl get nodes -o yaml | grep {annotation}"),
         ),
         Obstacle::TunnelMac { node, incoming, .. } => {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Fix, Line, Proof};
+use super::{Fix, Line, Proof, tool};
 use crate::trace::{PODS, Rule};
 use crate::verdict::{By, Limit, Pass};
 use kpx_node::net::Family;
+use kpx_node::node::IptablesBackend;
 use kpx_node::node::agents::Agent;
 use kpx_node::owner::software::{ADMINISTRATOR, CSF, Maker};
 
@@ -81,6 +82,13 @@ const CIDR_BLOCK: &str = "Calico drops packets to ranges of Services that nothin
     (serviceClusterIPs, serviceExternalIPs, serviceLoadBalancerIPs) has other addresses, too: leave that range out, or make it smaller.";
 const BGP_CONFIGURATION: &str =
     "kubectl get bgpconfigurations.crd.projectcalico.org default -o yaml";
+/// What to do about Calico's rules for a link of the node.
+const HOST_ENDPOINT: &str = "A HostEndpoint of Calico covers the link, and its GlobalNetworkPolicies, those with applyOnForward or preDNAT in \
+    particular, decide what passes: allow these packets in one, if they are to pass. A NetworkPolicy does not.";
+const HOST_ENDPOINTS: &str = "kubectl get hostendpoints.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org -o yaml";
+/// What to do about kube-router's mark, which clears that of kube-proxy.
+const CLEARS_MARK: &str = "kube-router clears the bit 0x4000 of the mark, with which kube-proxy says what to masquerade: upgrade kube-router \
+    to 1.1 or newer, which leaves other bits of the mark alone. No NetworkPolicy changes it.";
 /// What to do about a rule of a hostPort.
 const HOST_PORT: &str = "The rule is that of a pod with a hostPort, which has the address that it leads to: give the hostPort a hostIP or \
     another number, or remove it. If no pod has that address, the rule is left: CN06 shows how to remove it.";
@@ -213,6 +221,15 @@ pub fn rule_fix(by: &By) -> Fix {
         Maker::Kubelet => "the kubelet",
         _ => return without_owner(by),
     };
+    if who == "Calico" && is_of_host_endpoint(&by.rule.chain) {
+        return Fix::kubectl(HOST_ENDPOINT, HOST_ENDPOINTS);
+    }
+    if who == "kube-router" && by.rule.rule.contains("-j MARK") {
+        return Fix::kubectl(CLEARS_MARK, "kubectl get daemonsets -A -o wide");
+    }
+    if let Some(pod) = &by.meshed_pod {
+        return of_mesh(who, pod, &by.rule);
+    }
     if let Some(policies) = &by.policies {
         let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
         let line = match policies.iter().find_map(|of| of.split_once('/')) {
@@ -297,6 +314,25 @@ fn of_host(who: &str, pod: &str) -> Fix {
          upgrade {who} (k3s contains it) to a release that leaves such pods alone."
     );
     Fix::kubectl(text, format!("kubectl {namespace} get networkpolicies"))
+}
+
+/// Returns whether `chain` is one of Calico for packets that enter or leave the node by a link.
+fn is_of_host_endpoint(chain: &str) -> bool {
+    let Some((_, rest)) = chain.split_once("cali-") else {
+        return false;
+    };
+    rest.starts_with("fh") || rest.starts_with("th")
+}
+
+/// Returns the fix of a rule in the node's own network that `who`, a service mesh, wrote for `pod`, which uses that network.
+fn of_mesh(who: &str, pod: &str, rule: &Rule) -> Fix {
+    let text = format!(
+        "{who} set up its proxy for {pod}, which uses the host's network, and so for the whole node: take the pod out of the mesh \
+         (linkerd.io/inject: disabled, sidecar.istio.io/inject: \"false\"), let it start again, and remove the rules, which nothing else \
+         removes before the node restarts."
+    );
+    let tool = tool(IptablesBackend::InUse, rule.family);
+    Fix::on_node(text, format!("{tool} -t {} -F {}", rule.table, rule.chain))
 }
 
 fn without_owner(by: &By) -> Fix {

@@ -25,6 +25,13 @@ fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
     if found.any(|of| of.name == KUBE_ROUTER_LINK) || running.any(is_kube_router) {
         return Ok(Some("kube-router"));
     }
+    if links
+        .iter()
+        .flat_map(|links| &links.all)
+        .any(|of| of.name == OVN_LINK)
+    {
+        return Ok(Some("OVN-Kubernetes"));
+    }
     let unread = facts
         .node
         .ebpf()
@@ -32,6 +39,9 @@ fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
         .find_map(|of| of.serves.clone().err());
     unread.map_or_else(|| links.map(|_| None), Err)
 }
+
+/// OVN-Kubernetes' link between the node and its pods.
+const OVN_LINK: &str = "ovn-k8s-mp0";
 
 /// kube-router's link for Service addresses.
 pub(in crate::check) const KUBE_ROUTER_LINK: &str = "kube-dummy-if";

@@ -13,7 +13,9 @@ pub enum Because {
     Same(&'static str),
     /// The cause concerns every Service that the consequence concerns.
     Services(&'static str),
-    /// Both are about the same IP family; the kernel's modules and kube-proxy are those of both families.
+    /// The cause is the known bug with this key, in every Service that the consequence concerns.
+    Bug(&'static str, &'static str),
+    /// Both are about the same IP family; the kernel, its modules and kube-proxy are those of both families.
     Family(&'static str),
     /// Something is missing that kube-proxy cannot provide without the cause's object.
     Loss(&'static str),
@@ -34,6 +36,7 @@ impl Because {
             Self::Node(id)
             | Self::Same(id)
             | Self::Services(id)
+            | Self::Bug(id, _)
             | Self::Family(id)
             | Self::Loss(id)
             | Self::In(id)
@@ -49,6 +52,7 @@ impl Because {
             Self::Node(_) => true,
             Self::Same(_) => cause.about == finding.about,
             Self::Services(_) => concerns_all(cause, finding),
+            Self::Bug(_, key) => cause.about == Subject::bug(key) && concerns_all(cause, finding),
             Self::Family(_) => family(finding).is_some_and(|family| covers(cause, family)),
             Self::Loss(_) => finding.ties.is_loss,
             Self::In(_) => finding.ties.places.first() == Some(&cause.about),
@@ -84,7 +88,10 @@ fn family(finding: &Finding) -> Option<Family> {
 /// Returns whether `cause` is about `family`, or about what both families share.
 fn covers(cause: &Finding, wanted: Family) -> bool {
     match &cause.about {
-        Subject::Module { .. } | Subject::Proxy | Subject::ProxyProcess { .. } => true,
+        Subject::Kernel
+        | Subject::Module { .. }
+        | Subject::Proxy
+        | Subject::ProxyProcess { .. } => true,
         _ => family(cause) == Some(wanted),
     }
 }

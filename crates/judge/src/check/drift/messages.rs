@@ -52,6 +52,10 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
             "the load-balancing probabilities do not spread connections evenly",
         ),
         "IR09" => (Error, "the masquerade rules are wrong"),
+        "IR11" if changes.iter().all(is_of_firewall) => (
+            Error,
+            "the rules that keep packets for 127.0.0.0/8 out are wrong",
+        ),
         "IR11" => (Error, "the rules that accept Service traffic are wrong"),
         "IR17" if missing => (
             Error,
@@ -132,6 +136,12 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
         "NF03" => (Error, "the chains do not lead to the current endpoints"),
         _ => (Error, "differs from the desired state"),
     }
+}
+
+/// Returns whether a change is one of the chain that the kubelet and kube-proxy share.
+fn is_of_firewall(change: &Change) -> bool {
+    let chain = change.object.iptables_chain();
+    chain.is_some_and(|(_, chain)| chain == "KUBE-FIREWALL")
 }
 
 /// Returns whether a change is one of a rule or a chain of an endpoint.

@@ -16,7 +16,8 @@ pub(super) fn places(changes: &[Change]) -> Vec<Subject> {
     places
 }
 
-/// Returns the place that a missing object was in, or the module that a virtual server of another scheduler needs.
+/// Returns the place that a missing object was in, the chain of a rule that is extra or differs, or the module that a virtual server of
+/// another scheduler needs.
 fn place(change: &Change) -> Option<Subject> {
     match &change.object {
         Object::VirtualServer {
@@ -32,6 +33,9 @@ fn place(change: &Change) -> Option<Subject> {
             };
             let module = format!("ip_vs_{}", want.scheduler);
             (of(have) == of(want)).then(|| Subject::module(module))
+        }
+        Object::IptablesRule { table, chain, .. } if change.kind() != ChangeKind::Missing => {
+            Some(Subject::chain(change.family?, table, chain))
         }
         _ if change.kind() != ChangeKind::Missing => None,
         Object::Address(_) => Some(Subject::link(DUMMY)),

@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::check::core::{
-    Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use,
+    Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use, tool,
 };
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Rule, Target};
 use kpx_node::evidence::Item;
+use kpx_node::net::Family;
+use kpx_node::node::IptablesBackend;
+
+/// The fix of a rule that lost its conditions.
+const DELETE: &str = "Delete the rule, then restart the kubelet and kube-proxy: they restore theirs. If it comes back, two \
+                      releases of iptables write these rules (the node's, and one in an image): use the same one.";
 
 const CANARY: &str = "KUBE-PROXY-CANARY";
 
@@ -29,11 +35,10 @@ pub(super) const CHECKS: &[Check] = &[
             Example::on_node("iptables -S KUBE-FIREWALL"),
             Example::on_node("iptables -S KUBE-FORWARD"),
         ],
-        fix: Text::plain(
-            "Delete the rule with `iptables -D`, and restart the kubelet and kube-proxy: they restore theirs.",
-        ),
+        fix: Text::plain(DELETE),
         incidents: &[
             "cloudnativelabs/kube-router#1588: a mark was lost and the rule became a bare DROP",
+            "kubernetes/kubernetes#114549",
         ],
         needs: &[RULES],
         caused_by: &[],
@@ -144,28 +149,51 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
+/// What is said of a rule that lost its conditions.
+const LOST: &str = "a rule applies to every packet: it lost its conditions";
+
+/// Returns whether `rule` of `chain` in table filter ends every packet, which kube-proxy's and the kubelet's there never do.
+fn is_bare(chain: &str, rule: &Rule<'_>) -> bool {
+    let target = match chain {
+        "KUBE-FIREWALL" => Target::Drop,
+        "KUBE-FORWARD" => Target::Accept,
+        _ => return false,
+    };
+    let mut matches = rule.matches.iter();
+    rule.target.as_ref() == Some(&target) && matches.all(|of| matches!(of, Match::Comment(_)))
+}
+
+/// Returns what is wrong with `rule` of `chain` in table filter if it lost its conditions, and its fix.
+pub fn lost_conditions(family: Family, chain: &str, rule: &Rule<'_>) -> Option<(String, Fix)> {
+    let message = || format!("filter chain {chain}: {LOST}");
+    is_bare(chain, rule).then(|| (message(), delete(family, chain, &[rule])))
+}
+
+/// Returns the fix of `rules` of `chain` in table filter that lost their conditions.
+fn delete(family: Family, chain: &str, rules: &[&Rule<'_>]) -> Fix {
+    let tool = tool(IptablesBackend::InUse, family);
+    let rules = rules.iter().map(|rule| format!("{tool} -D {chain}{rule}"));
+    Fix::on_node(DELETE, rules.collect::<Vec<_>>().join(" && "))
+}
+
 fn bare(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
     for (family, rules) in rules_in_use(facts, &mut findings) {
-        for (name, target) in [
-            ("KUBE-FIREWALL", Target::Drop),
-            ("KUBE-FORWARD", Target::Accept),
-        ] {
-            let chain = rules.chain("filter", name);
-            let all = chain.map_or(&[][..], |chain| &chain.rules).iter();
-            let asks = |rule: &&Rule<'_>| {
-                let mut matches = rule.matches.iter();
-                matches.any(|of| !matches!(of, Match::Comment(_)))
-            };
-            let lost = all.filter(|rule| rule.target.as_ref() == Some(&target) && !asks(rule));
-            let seen: Vec<_> = lost
-                .map(|rule| Proof::rule(family, "filter", format!("-A {name}{rule}")))
-                .collect();
-            if !seen.is_empty() {
-                let message = "a rule applies to every packet: it lost its conditions";
-                let about = Subject::chain(family, "filter", name);
-                findings.push(Finding::new(Severity::Error, about, message).evidence(seen));
+        for name in ["KUBE-FIREWALL", "KUBE-FORWARD"] {
+            let all = rules.chain("filter", name).into_iter();
+            let all = all.flat_map(|chain| &chain.rules);
+            let lost: Vec<&Rule<'_>> = all.filter(|rule| is_bare(name, rule)).collect();
+            if lost.is_empty() {
+                continue;
             }
+            let seen = lost.iter();
+            let seen = seen.map(|rule| Proof::rule(family, "filter", format!("-A {name}{rule}")));
+            let about = Subject::chain(family, "filter", name);
+            findings.push(
+                Finding::new(Severity::Error, about, LOST)
+                    .evidence(seen)
+                    .fix(delete(family, name, &lost)),
+            );
         }
     }
     findings.verdict()

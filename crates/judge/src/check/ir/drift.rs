@@ -1,6 +1,7 @@
 //! Rules that differ from the cluster's Services.
 
 use crate::check::core::{DRIFT_NEEDS, RESTART};
+use crate::check::kb::LOST_UPDATE;
 use crate::check::{Because, Check, Example, Severity, Text, When};
 use crate::diff::Layer;
 use kpx_node::backend::Mode;
@@ -55,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("IB07"),
             Because::Services("KP11"),
+            Because::Bug("KB01", LOST_UPDATE),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
@@ -83,6 +85,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("IB07"),
             Because::Services("KP11"),
+            Because::Bug("KB01", LOST_UPDATE),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
@@ -221,7 +224,11 @@ pub(super) const CHECKS: &[Check] = &[
             "cloudnativelabs/kube-router#757: Docker's policy",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::In("IB04"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
 ];

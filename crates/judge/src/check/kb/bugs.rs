@@ -14,6 +14,9 @@ pub(in crate::check) const HOST_SERVICES: &str = "ipvs-host-services";
 /// The key of the bug that NodePorts are missing at an address of the node.
 pub(in crate::check) const NODE_PORTS: &str = "ipvs-node-port-address";
 
+/// The key of the bug that a change is lost which arrives during a sync.
+pub(in crate::check) const LOST_UPDATE: &str = "iptables-lost-update";
+
 /// The known bugs, by mode and release.
 pub(in crate::check) const BUGS: &[Bug] = &[
     Bug {

@@ -10,7 +10,7 @@ use super::{
     Because, Check, Example, Facts, Finding, Proof, Prose, ServiceRef, Severity, Subject, Text,
     Verdict, When,
 };
-pub(super) use bugs::{BUGS, HOST_SERVICES, NODE_PORTS};
+pub(super) use bugs::{BUGS, HOST_SERVICES, LOST_UPDATE, NODE_PORTS};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::{Goal, Span};
 use kpx_node::cluster::version::Version;
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn bugs_that_other_checks_ask_for_are_in_the_table() {
-        for key in [HOST_SERVICES, NODE_PORTS] {
+        for key in [HOST_SERVICES, LOST_UPDATE, NODE_PORTS] {
             assert!(BUGS.iter().any(|bug| bug.key == key), "{key}");
         }
     }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_fix_names_the_version_of_the_same_release() {
-        let bug = BUGS.iter().find(|bug| bug.key == "iptables-lost-update");
+        let bug = BUGS.iter().find(|bug| bug.key == LOST_UPDATE);
         let of = |minor, patch| bug.unwrap().fixed_after(Version::new(1, minor, patch));
         assert_eq!(of(27, 3), Some(Version::new(1, 27, 11)));
         assert_eq!(of(28, 6), Some(Version::new(1, 28, 7)));

@@ -9,7 +9,7 @@ use crate::check::core::{
     sets_of_others, split_addresses, there,
 };
 use crate::check::ct::{Why, stale_of};
-use crate::check::{Facts, Proof, ServiceRef, Subject};
+use crate::check::{Facts, Proof, ServiceRef, Subject, kp};
 use crate::diff::{self, ChangeKind, Object};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::Key;
@@ -222,7 +222,9 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         else {
             return false;
         };
-        change.kind() == ChangeKind::Missing && of_endpoints(chain)
+        // What is queued is not lost.
+        let is_queued = kp::queued_sync(facts, change.family).is_some();
+        change.kind() == ChangeKind::Missing && of_endpoints(chain) && !is_queued
     });
     let missing: Vec<_> = missing.collect();
     let names = missing

@@ -61,6 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Absence("KP05"),
             Because::In("IB07"),
             Because::Family("KM01"),
+            Because::Family("KM08"),
             Because::Same("KP21"),
             Because::Outdated("KP21"),
         ],

@@ -5,10 +5,11 @@ use crate::check::core::{
     Collector, MODE, OBSERVED, family_or_proxy, leaving, proxy_metrics, queued, syncs_slower_than,
 };
 use crate::check::{
-    Because, Check, Example, Facts, Finding, ProcessState, Proof, Severity, Subject, Text, Verdict,
-    When,
+    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
+    Verdict, When,
 };
 use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
@@ -39,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         caused_by: &[
             Because::Exit("KM01"),
+            Because::Exit("KM08"),
             Because::Exit("KM12"),
             Because::Exit("KP22"),
             Because::Same("KP21"),
@@ -90,6 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Outdated("KP21"),
             Because::Absence("KP02"),
             Because::Exit("KM01"),
+            Because::Exit("KM08"),
             Because::Exit("KM12"),
             Because::Exit("KP22"),
             Because::Same("MX07"),
@@ -276,14 +279,15 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                                 .evidence([Proof::Note(error)])
                                 .fix("Switch the mode: kube-proxy then starts without what it lacks.")
                         }
-                        None => process(Severity::Error, state, message),
+                        None => process(Severity::Error, state, message).fix(last_words(pod)),
                     };
                     findings.push(finding.evidence(seen));
                 }
                 _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
                     let state = ProcessState::Restarts;
                     let message = "kube-proxy's container failed and was restarted repeatedly";
-                    findings.push(process(Severity::Warning, state, message).evidence(seen));
+                    let finding = process(Severity::Warning, state, message);
+                    findings.push(finding.evidence(seen).fix(last_words(pod)));
                 }
                 _ => {}
             }
@@ -298,6 +302,18 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(why.to_owned()));
     }
     Ok(findings)
+}
+
+/// Returns how to read why the container of kube-proxy in `pod` ended.
+fn last_words(pod: &Pod) -> Fix {
+    let meta = &pod.metadata;
+    Fix::kubectl(
+        "Fix the error in the last lines of kube-proxy's log.",
+        format!(
+            "kubectl -n {} logs {} --previous",
+            meta.namespace, meta.name
+        ),
+    )
 }
 
 fn healthy(facts: &Facts<'_>) -> Verdict {
@@ -395,13 +411,30 @@ fn not_eligible(facts: &Facts<'_>) -> Finding {
     }
 }
 
-fn stuck(facts: &Facts<'_>) -> Verdict {
-    let metrics = facts.node.metrics()?;
-    let period = || Ok(facts.configuration()?.sync_period(facts.mode()?).as_secs());
+/// Returns the time of collection.
+fn now(facts: &Facts<'_>) -> Option<Time> {
     let clock = || {
         let health = facts.node.health().ok()?;
         health.current_time.as_deref()?.parse::<Time>().ok()
     };
+    facts.now.or_else(clock)
+}
+
+/// Returns when kube-proxy queued a sync of `family` that has not ended yet and is not stuck.
+pub(in crate::check) fn queued_sync(facts: &Facts<'_>, family: Option<Family>) -> Option<Time> {
+    let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
+    let metrics = facts.node.metrics().ok()?;
+    let (of, at) = metrics.last_queued().find(|(of, _)| is_of(*of))?;
+    let (_, last) = metrics.last_sync().find(|(other, _)| *other == of)?;
+    let asked = Time::from_epoch(at).filter(|_| at > last)?;
+    let period = facts.configuration().ok()?.sync_period(facts.mode().ok()?);
+    let age = now(facts)?.since(asked);
+    (age <= 2 * period).then_some(asked)
+}
+
+fn stuck(facts: &Facts<'_>) -> Verdict {
+    let metrics = facts.node.metrics()?;
+    let period = || Ok(facts.configuration()?.sync_period(facts.mode()?).as_secs());
     let mut findings = Collector::default();
     for (family, queued) in queued(metrics)? {
         findings.add(Ok(Vec::new()));
@@ -410,7 +443,7 @@ fn stuck(facts: &Facts<'_>) -> Verdict {
         if queued <= last || queued <= 0.0 {
             continue;
         }
-        let now = facts.now.or_else(clock).ok_or_else(|| {
+        let now = now(facts).ok_or_else(|| {
             let why = "the time of collection is unknown";
             Gap::Absent(Item::Healthz, why.to_owned())
         })?;

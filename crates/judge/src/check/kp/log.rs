@@ -8,7 +8,7 @@ use crate::check::{
     Verdict, When,
 };
 use kpx_node::evidence::proxy_log::{self, Kind, ProxyLog, Trouble};
-use kpx_node::evidence::{Item, Time};
+use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
 use kpx_node::node::runtime::Metrics;
 use kpx_node::owner::addresses;
@@ -30,12 +30,25 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ],
     fix: Text::plain(GENERIC),
     incidents: &["kubernetes/kubernetes#89520", "kubernetes/kubernetes#70304"],
-    needs: &[&[Item::ProxyLog, Item::Metrics, Item::Healthz, Item::Services]],
-    caused_by: &[Because::Loss("KM01"), Because::Loss("KM10")],
+    needs: &[&[
+        Item::ProxyLog,
+        Item::Metrics,
+        Item::Healthz,
+        Item::Services,
+        Item::Ipset,
+    ]],
+    caused_by: &[
+        Because::Loss("KM01"),
+        Because::Loss("KM08"),
+        Because::Loss("KM10"),
+    ],
     run: log,
 }];
 
 const GENERIC: &str = "Correct what the message names, then restart kube-proxy on this node.";
+
+/// Part of the error of an nftables mode whose kernel is too old.
+const OLD_KERNEL: &str = "must be 5.13 or later";
 
 const UNREACHED: &str =
     "Find out why the API server does not answer at the address in kube-proxy's kubeconfig.";
@@ -174,6 +187,13 @@ const FIXES: &[(&str, &str)] = &[
          image whose iptables works with this kernel.",
     ),
     (
+        "adding entry ",
+        "Find out why `ipset` refuses entries, by adding the one of the message by hand: its release must fit the kernel (`ipset \
+         version`), the modules of the sets' types must be loaded (`modprobe -a ip_set_hash_ip ip_set_hash_ipport \
+         ip_set_hash_ipportip ip_set_hash_ipportnet ip_set_bitmap_port`), and a set that an older release made may have another \
+         type (`ipset list -t`). Repair the sets only then.",
+    ),
+    (
         "set with the same name already exists",
         "Delete the rules that use the set, destroy it with `ipset destroy SET`, and restart kube-proxy on this node: a set keeps \
          the type that it was created with.",
@@ -187,6 +207,11 @@ const FIXES: &[(&str, &str)] = &[
         proxy_log::LOCKED,
         "Find the program that holds /run/xtables.lock with `lslocks`, and end it, or let it take the lock for each change alone \
          (iptables -w): kube-proxy then writes its rules at its next sync. kpx reconcile needs the same lock.",
+    ),
+    (
+        "iptables lock",
+        "Mount /run/xtables.lock of the host, writable, into kube-proxy's pod (hostPath of type FileOrCreate), or let its service \
+         write /run: kube-proxy opens this file before it writes rules, and shares it with all programs that do.",
     ),
     (
         "parameters/hashsize",
@@ -262,7 +287,25 @@ const FIXES: &[(&str, &str)] = &[
 ];
 
 fn log(facts: &Facts<'_>) -> Verdict {
-    let log = facts.node.proxy_log()?;
+    let log = match facts.node.proxy_log() {
+        // What a part reports is reported; what it does not report may be in the rest.
+        Err(gap @ Gap::Partial(..)) => {
+            let whole = facts.node.evidence().with_all_parts();
+            let part = proxy_log::parse(whole.text(Item::ProxyLog)?);
+            let found = lasting(facts, &part)?;
+            return if found.is_empty() {
+                Err(gap)
+            } else {
+                Ok(found)
+            };
+        }
+        read => read?,
+    };
+    lasting(facts, log)
+}
+
+/// Returns the findings on the troubles of `log` that last.
+fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
     let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
     let lasting = troubles.filter(|of| !is_over(facts, log, of));
     Ok(lasting.map(|of| finding(facts, of)).collect())
@@ -273,6 +316,10 @@ const RETRY: Duration = Duration::from_secs(300);
 
 /// Returns whether kube-proxy runs, or has written its rules, or has read the objects, since it reported `trouble`.
 fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
+    // A sync goes on without an entry that is refused, and ends.
+    if let Some(has) = has_entry(facts, trouble).filter(|_| trouble.kind == Kind::Sync) {
+        return has;
+    }
     match trouble.kind {
         Kind::Exit => facts.node.health().is_ok(),
         Kind::Sync => facts.node.metrics().is_ok_and(|metrics| {
@@ -290,13 +337,21 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
             })
         }),
         // Each failed try is a message.
-        Kind::Watch => {
+        Kind::Watch | Kind::Port => {
             let earliest = |now: Time| now.before(RETRY).as_logged();
             let then = facts.now.filter(|_| log.of_container).map(earliest);
             then.is_some_and(|then| trouble.last < then)
         }
         Kind::Fallback | Kind::UnknownFields | Kind::Node => false,
     }
+}
+
+/// Returns whether the IP set of `trouble` has the entry that was refused; `None` if it is about none, or the sets are unknown.
+fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
+    let (set, entry) = trouble.refused_entry()?;
+    let sets = facts.node.ipset_or_none().ok()?;
+    let set = sets.sets.iter().find(|of| of.name == set);
+    Some(set.is_some_and(|of| of.members.iter().any(|member| member.element == entry)))
 }
 
 /// Returns whether the sync of `family` that ended at `at` was lately, and no later one was asked for. The clock of a journal is that
@@ -376,6 +431,14 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
                  address: {error}"
             ),
         ),
+        Kind::Port => (
+            Severity::Error,
+            Subject::Proxy,
+            format!(
+                "kube-proxy does not serve a NodePort{} on which another process listens: {error}",
+                node_port_of(&trouble.line)
+            ),
+        ),
         Kind::UnknownFields => (
             Severity::Warning,
             Subject::setting("fields"),
@@ -413,8 +476,9 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
         Some(family) => finding.of_family(family),
         None => finding,
     };
-    // What it says of IPVS and IP sets is explained by their modules.
-    if *kind == Kind::Exit && error.contains(proxy_log::NO_IPVS) {
+    // What it says of IPVS and IP sets is explained by their modules, and what it says of the kernel's release by that.
+    let is_of_kernel = [proxy_log::NO_IPVS, OLD_KERNEL];
+    if *kind == Kind::Exit && is_of_kernel.iter().any(|part| error.contains(part)) {
         finding.loss()
     } else {
         finding
@@ -432,6 +496,16 @@ fn binding(error: &str) -> Option<String> {
     Some(format!(
         "kubectl create clusterrolebinding kube-proxy-node-proxier --clusterrole=system:node-proxier {subject}"
     ))
+}
+
+/// Returns ` of SERVICE`, if the message in `line` names the Service of a NodePort.
+fn node_port_of(line: &str) -> String {
+    let lowercase = line.to_lowercase();
+    let at = lowercase
+        .find("nodeport for ")
+        .map(|at| at + "nodeport for ".len());
+    let name = at.and_then(|at| line.get(at..)?.split([' ', '"', ',']).next());
+    name.map_or_else(String::new, |name| format!(" of {name}"))
 }
 
 /// Returns the names in an error of a decoder: `unknown field: NAME, …` until 1.22, `unknown field "NAME"` since.
@@ -452,6 +526,9 @@ fn fix(kind: Kind, error: &str) -> &'static str {
     if kind == Kind::UnknownFields {
         return "Correct the names in kube-proxy's ConfigMap, and restart kube-proxy. The settings of a mode are below iptables, \
                 ipvs or nftables, not below the name of a Go type such as KubeProxyIPTablesConfiguration.";
+    }
+    if kind == Kind::Port {
+        return "Stop the process, or give the Service another NodePort; `ss -lntup` shows who listens.";
     }
     if kind == Kind::Node {
         return "Set hostnameOverride (or --hostname-override) to the Node's name, from the pod's spec.nodeName, and restart kube-proxy; \

@@ -9,6 +9,7 @@ mod silence;
 
 use super::Check;
 
+pub(super) use health::queued_sync;
 pub use silence::fold;
 pub(super) use silence::pod;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::check::core::{Collector, MODE, VERSION, containers, flags_of};
+use crate::check::core::{Collector, MODE, VERSION, bridges, containers, flags_of};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
-    When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::flags::Flags;
@@ -46,12 +46,13 @@ pub(super) const CHECKS: &[Check] = &[
         name: "address-families",
         severity: Severity::Error,
         when: When::Now,
-        title: "The prefixes in kube-proxy's configuration are those of the pods",
+        title: "The prefixes and links in kube-proxy's configuration are those of the pods",
         symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
               addresses.",
         why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \
-              have other prefixes or another IP family, every masquerading decision is wrong.",
-        verify: "The Node's podCIDRs must lie in clusterCIDR, family by family.",
+              have other prefixes or another IP family, every masquerading decision is wrong. So it is if the link that \
+              detectLocal names does not exist.",
+        verify: "The Node's podCIDRs must lie in clusterCIDR, family by family; the links that detectLocal names must exist.",
         commands: &[
             Example::anywhere("kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'")
                 .with(&["NAME"]),
@@ -70,6 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Addresses,
             Item::Pods,
             Item::Services,
+            Item::Links,
         ]],
         caused_by: &[],
         run: prefixes,
@@ -376,8 +378,66 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         .collect())
 }
 
+/// Returns a finding if no link is the one, or one of those, with the name `value` of the setting `key`, and pods run here.
+fn links_of_pods(facts: &Facts<'_>, key: &'static str, value: &str) -> Verdict {
+    let here = Some(facts.called()?);
+    let mut pods = facts.node.pods()?.iter();
+    if !pods.any(|pod| pod.spec.node_name == here && !pod.spec.host_network) {
+        let why = "no pod with a network of its own runs on this node";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
+    let is_it = |name: &str| match key {
+        "bridgeInterface" => name == value,
+        _ => name.starts_with(value),
+    };
+    if facts.node.links()?.all.iter().any(|link| is_it(&link.name)) {
+        return Ok(Vec::new());
+    }
+    let (message, known) = match key {
+        "bridgeInterface" => {
+            let bridges = bridges(facts).unwrap_or_default();
+            let names: Vec<&str> = bridges.iter().map(|link| link.name.as_str()).collect();
+            let known = match names.as_slice() {
+                [] => String::new(),
+                names => format!(" The bridges with pods are {}.", listed(names)),
+            };
+            (format!("the node has no link {value}"), known)
+        }
+        _ => (
+            format!("no link of the node begins with {value}"),
+            String::new(),
+        ),
+    };
+    let message = format!(
+        "{message}, by which kube-proxy tells traffic of local pods: it masquerades what they send to Services, and leaves endpoints of \
+         other nodes out where a policy is Local"
+    );
+    let seen = Proof::setting(
+        "kube-proxy's configuration",
+        format!("detectLocal.{key}"),
+        value,
+    );
+    Ok(vec![
+        Finding::new(Severity::Error, Subject::setting(key), message)
+            .evidence([seen])
+            .fix(Fix::said(format!(
+                "Set detectLocal.{key} to the links of this node's pods, and restart kube-proxy.{known}"
+            ))),
+    ])
+}
+
 fn prefixes(facts: &Facts<'_>) -> Verdict {
     let config = facts.configuration()?;
+    let links = &config.detect_local;
+    match config.detect_local_mode.as_str() {
+        "BridgeInterface" if !links.bridge_interface.is_empty() => {
+            return links_of_pods(facts, "bridgeInterface", &links.bridge_interface);
+        }
+        "InterfaceNamePrefix" if !links.interface_name_prefix.is_empty() => {
+            return links_of_pods(facts, "interfaceNamePrefix", &links.interface_name_prefix);
+        }
+        _ => {}
+    }
     if !matches!(config.detect_local_mode.as_str(), "" | "ClusterCIDR")
         || config.cluster_cidr.is_empty()
     {

@@ -8,7 +8,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,
 };
-use crate::trace::{Entry, Outcome, Verdict as End, mismatch};
+use crate::trace::{Entry, Flow, Outcome, Verdict as End, mismatch};
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -189,13 +189,36 @@ impl HealthPort<'_> {
             let packet = paths.packet(Entry::Outside, to, Proto::Tcp)?;
             let is_fine = |end: &Outcome| end.verdict == End::Local;
             let ends = paths.astray(findings, &packet, is_fine);
-            let finding = |end| self.finding(facts, family, to, end);
+            // Load balancers are near, most of them: what closes the node may let in those.
+            let near = neighbours(facts, family);
+            let is_stopped = |source| {
+                let source = Some(source);
+                let of = paths.astray(
+                    findings,
+                    &Flow {
+                        source,
+                        ..packet.clone()
+                    },
+                    is_fine,
+                );
+                of.iter().any(is_stop)
+            };
+            let is_sure = !near.is_empty() && near.into_iter().all(is_stopped);
+            let finding = |end| self.finding(facts, family, to, end, is_sure);
             found = found.or_else(|| ends.first().map(finding));
         }
         found
     }
 
-    fn finding(&self, facts: &Facts<'_>, family: Family, to: SocketAddr, end: &Outcome) -> Finding {
+    /// Returns the finding on packets that end so; `is_sure` if those from nearby do, too.
+    fn finding(
+        &self,
+        facts: &Facts<'_>,
+        family: Family,
+        to: SocketAddr,
+        end: &Outcome,
+        is_sure: bool,
+    ) -> Finding {
         let about = Subject::HealthCheckPort {
             service: self.service.into(),
             number: self.number,
@@ -213,14 +236,20 @@ impl HealthPort<'_> {
                 .fix("Delete one of the two Services and create it again: it gets another port.");
         }
         // A firewall may close the node to clients outside that are not load balancers.
-        let is_stopped = matches!(end.verdict, End::Drop | End::Reject);
+        let is_stopped = is_stop(end);
         let is_closed = is_stopped && !is_of_port(end);
         let text = if is_stopped {
             "Change the rule in the configuration of its software, so that load balancers' packets reach the port."
         } else {
             "Find out why the packet does not end at the node itself: its address, its routes, or a rule that translates it."
         };
-        let (severity, message) = if is_closed {
+        let (severity, message) = if is_closed && is_sure {
+            (
+                Severity::Warning,
+                "the node's firewall keeps health checks from kube-proxy: load balancers consider the node dead, unless it accepts \
+                 their addresses",
+            )
+        } else if is_closed {
             (
                 Severity::Info,
                 "the node's firewall may keep health checks from kube-proxy",
@@ -237,6 +266,24 @@ impl HealthPort<'_> {
             .evidence(seen)
             .fix(text)
     }
+}
+
+/// Returns whether a rule stops the packet.
+const fn is_stop(end: &Outcome) -> bool {
+    matches!(end.verdict, End::Drop | End::Reject)
+}
+
+/// Returns addresses of `family` outside of this node from which a load balancer may ask: those of other nodes.
+fn neighbours(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
+    let own = own_address(facts, family).ok();
+    let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice).iter();
+    let nodes = nodes.flat_map(|node| &node.status.addresses);
+    let nodes = nodes.filter(|of| of.kind == "InternalIP");
+    let nodes = nodes.filter_map(|of| of.address.parse::<IpAddr>().ok());
+    nodes
+        .filter(|of| Family::of(*of) == family && Some(*of) != own)
+        .take(2)
+        .collect()
 }
 
 /// Returns whether the rule that ends a packet is about its destination or port.

@@ -1,17 +1,23 @@
 //! NodePorts, and the sockets that listen on them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use crate::check::core::{Collector, MODE, VERSION, node_ports, proto_of};
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
+};
+use crate::trace::sources::own_address;
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::cluster::release::{Change, OLDEST};
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Family;
+use kpx_node::net::{Family, Proto};
 use kpx_node::node::processes::is_proxy_name;
 use kpx_node::node::sockets::Socket;
+use kpx_node::owner::{Endpoint, Port, Role};
 
 pub(super) const SOCKETS: &[Item] = &[
     Item::Sockets,
@@ -27,12 +33,14 @@ pub(super) const CHECKS: &[Check] = &[
         name: "node-port-taken",
         severity: Severity::Error,
         when: When::Now,
-        title: "No process of the node listens on an allocated NodePort",
-        symptom: "A daemon cannot be reached from outside, because its clients reach the Service; or local clients \
-              reach the daemon.",
-        why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so a process can use the same port. Packets \
-              from outside are translated before they reach the socket.",
-        verify: "Compare the listening sockets with the NodePorts.",
+        title: "No process of the node listens where a Service has the node's own address and port",
+        symptom: "A daemon, such as sshd, cannot be reached from outside, because its clients reach the Service; or local \
+              clients reach the daemon.",
+        why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so a process can use the same port. An external IP \
+              or a load balancer's address may be the node's own, at any port. Packets are translated before they reach the \
+              socket.",
+        verify: "Compare the listening sockets with the NodePorts, and with the ports of Services that have an address of the \
+              node.",
         commands: &[
             Example::on_node("ss -lntup"),
             Example::anywhere("kubectl get services -A | grep NodePort"),
@@ -43,8 +51,19 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "kubernetes/kubernetes#40920",
             "kubernetes/kubernetes#100643: no more sockets",
+            "k0sproject/k0s#4661: an external IP that is the node's own, at the port of sshd",
         ],
-        needs: &[MODE, VERSION, SOCKETS, &[Item::Services]],
+        needs: &[
+            MODE,
+            VERSION,
+            SOCKETS,
+            &[
+                Item::Services,
+                Item::EndpointSlices,
+                Item::Addresses,
+                Item::Nodes,
+            ],
+        ],
         caused_by: &[],
         run: taken,
     },
@@ -114,14 +133,27 @@ pub(super) fn all_sockets_read(facts: &Facts<'_>) -> Result<(), Gap> {
     }
 }
 
+/// Ports at which a program listens on most nodes, or on those of the control plane.
+const USUAL: &[(u16, &str)] = &[
+    (22, "sshd"),
+    (179, "a BGP daemon"),
+    (2379, "etcd"),
+    (6443, "the API server"),
+    (10250, "the kubelet"),
+];
+
 fn taken(facts: &Facts<'_>) -> Verdict {
     let ports = node_ports(facts)?;
-    if ports.is_empty() {
-        return Err(Gap::NotApplicable("no Service has a NodePort".to_owned()));
+    let own = own_ports(facts);
+    if ports.is_empty() && own.as_ref().is_ok_and(Vec::is_empty) {
+        return Err(Gap::NotApplicable(
+            "no Service has a NodePort, or an address of the node".to_owned(),
+        ));
     }
     let mut findings = Collector::default();
     findings.read(all_sockets_read(facts));
-    for socket in &facts.node.sockets()?.listening {
+    let listening = facts.node.sockets().map(|all| all.listening.as_slice());
+    for socket in listening.iter().copied().flatten() {
         let port = socket.local.port();
         if let Some(service) = ports.get(&(socket.proto.number(), port))
             && !is_proxys(socket)
@@ -141,7 +173,81 @@ fn taken(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
+    for (port, at) in findings.read(own).into_iter().flatten() {
+        findings.extend(shadowed(facts, port, at));
+    }
     findings.verdict()
+}
+
+/// Returns the Service ports at addresses of this node from outside of the Service range, with these addresses.
+fn own_ports<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Port, SocketAddr)>, Gap> {
+    let served = facts.owners().ports().iter();
+    let served = served.filter(|port| port.left_to.is_none());
+    let outer = served.flat_map(|port| {
+        let addresses = port.addresses.iter();
+        let outer = addresses.filter(|(role, _)| *role != Role::ClusterIp);
+        outer.filter_map(move |(_, at)| Some((port, SocketAddr::new(*at, port.port?))))
+    });
+    let mut outer: Vec<_> = outer.collect();
+    if outer.is_empty() {
+        return Ok(outer);
+    }
+    let addresses = facts.node.addresses()?;
+    outer.retain(|(_, at)| {
+        let mut all = addresses.all.iter();
+        all.any(|of| of.addr.addr == at.ip() && of.link != DUMMY)
+    });
+    Ok(outer)
+}
+
+/// Returns that a process of the node listens at `at`, the address of `port`, too.
+fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
+    let is_endpoint = |of: &Endpoint| of.addr == at;
+    if port.endpoints.iter().any(is_endpoint) {
+        return None;
+    }
+    // An address that is there for the Service alone takes nothing from a process that listens on all of them.
+    let is_nodes = own_address(facts.node, Family::of(at.ip())) == Some(at.ip());
+    let (who, proof) = match facts.node.sockets() {
+        Ok(sockets) => {
+            let mut taking = sockets.taking(port.proto, at.ip(), at.port());
+            let socket = taking
+                .find(|of| !is_proxys(of) && (is_nodes || !of.local.ip().is_unspecified()))?;
+            let name = socket.processes.first().map(|of| of.name.as_str());
+            (name.unwrap_or("a process").to_owned(), socket_proof(socket))
+        }
+        Err(gap) => {
+            let is_it = |(number, _): &&(u16, &str)| *number == at.port();
+            let (_, who) = USUAL
+                .iter()
+                .find(|of| is_it(of) && is_nodes && port.proto == Proto::Tcp)?;
+            (
+                (*who).to_owned(),
+                Proof::Note(format!("the listening sockets are unknown: {gap}")),
+            )
+        }
+    };
+    let verb = if facts.node.sockets().is_ok() {
+        "listens"
+    } else {
+        "usually listens"
+    };
+    let message = format!(
+        "{who} of the node {verb} at this address and port, too: whoever connects to it reaches the Service"
+    );
+    let about = Subject::ServiceAddress {
+        service: ServiceRef::from(&port.name),
+        address: at.ip(),
+        port: Some(at.port()),
+    };
+    Some(
+        Finding::new(Severity::Warning, about, message)
+            .evidence([proof])
+            .fix(
+                "Give the Service another address or another port: at this one the node's own process gets no connection from \
+                 outside, only on 127.0.0.1.",
+            ),
+    )
 }
 
 /// Returns whether kube-proxy is known to hold the socket.

@@ -487,6 +487,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::SameTunnelEnd { address, .. }
         | Obstacle::HomeGone { address, .. }
         | Obstacle::ForeignTunnelEnd { address, .. }
+        | Obstacle::InnerTunnelEnd { address, .. }
         | Obstacle::OtherMac { address, .. }
         | Obstacle::DuplicateInside { address, .. }
         | Obstacle::OwnEnd { pod: address, .. }

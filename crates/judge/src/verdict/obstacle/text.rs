@@ -192,6 +192,15 @@ impl fmt::Display for Obstacle {
                 "node {node} announces {address} for its tunnels (annotation {annotation}), which is no address of that Node, so \
                  packets to its pods do not reach it"
             ),
+            Self::InnerTunnelEnd {
+                link,
+                address,
+                annotation,
+            } => write!(
+                f,
+                "the network plugin took {address} of {link} for this node's address (annotation {annotation}): other nodes send what \
+                 is for its pods there, and do not reach it"
+            ),
             Self::OffTunnel {
                 link,
                 state: TunnelState::OtherNetwork { own, announced, .. },

@@ -1,0 +1,733 @@
+//! Incidents whose cause another check knows, or whose rules have a maker: the cause and its own fix come first, and kpx repairs nothing
+//! that would be undone at once.
+
+use kpx_node::evidence::Item;
+use serde_json::{Value, json};
+
+use super::case::{append, finding, load, replace, run};
+use super::ends::{HEALTHY, LINKS, ROUTES, findings, json, own_node, says};
+use super::incidents::{answer, copy, write};
+use crate::support::kpx;
+
+const METRICS: &str = "kube-proxy/metrics.txt";
+const PODS: &str = "cluster/pods.json";
+const RULES: &str = "node/iptables-save.txt";
+const SERVICES: &str = "cluster/services.json";
+const SLICES: &str = "cluster/endpointslices.json";
+const SOCKETS: &str = "node/ss.txt";
+
+fn path(dir: &tempfile::TempDir) -> &str {
+    dir.path().to_str().unwrap()
+}
+
+/// The findings of `id`: severity, message and fix.
+async fn found(dir: &tempfile::TempDir, id: &str) -> Vec<(String, String, String)> {
+    let ran = kpx(&["--from", path(dir), "doctor", "--only", id, "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let all = report["findings"].as_array().unwrap().iter();
+    all.map(|of| {
+        let text = |key: &str| of[key].as_str().unwrap_or_default().to_owned();
+        (text("severity"), text("message"), of["fix"].to_string())
+    })
+    .collect()
+}
+
+/// The first finding of the doctor, the ids of those that it explains, and the command to run next.
+async fn first(dir: &tempfile::TempDir) -> (String, Vec<String>, String) {
+    let ran = kpx(&["--from", path(dir), "doctor", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let first = &report["findings"][0];
+    let id = |of: &Value| of["id"].as_str().unwrap().to_owned();
+    let below = first["consequences"].as_array().into_iter().flatten();
+    (
+        id(first),
+        below.map(id).collect(),
+        report["next"].to_string(),
+    )
+}
+
+/// Changes an item of a list of objects by its name.
+fn object(dir: &tempfile::TempDir, file: &str, name: &str, change: impl FnOnce(&mut Value)) {
+    let change = |list: &mut Value| {
+        let mut all = list["items"].as_array_mut().unwrap().iter_mut();
+        let is_it = |of: &&mut Value| {
+            let meta = &of["metadata"];
+            meta["name"] == name || meta["labels"]["kubernetes.io/service-name"] == name
+        };
+        change(all.find(is_it).unwrap());
+    };
+    write(dir, file, json(change));
+}
+
+/// Puts `rules` before the first rule of `chain` in table filter, and declares the chains that they begin.
+fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
+    write(dir, RULES, |text| {
+        let at = text.find("*filter").unwrap();
+        let (before, table) = text.split_at(at);
+        let own: Vec<&str> = rules.iter().filter_map(|of| of.split(' ').nth(1)).collect();
+        let mut new: Vec<String> = Vec::new();
+        for name in own {
+            let line = format!(":{name} - [0:0]\n");
+            if name.contains(char::is_lowercase)
+                || name.starts_with("KUBE-")
+                || name.starts_with("DOCKER")
+            {
+                let is_known = table.contains(&format!(":{name} ")) || new.contains(&line);
+                new.extend((!is_known).then_some(line));
+            }
+        }
+        let table = table.replacen("*filter\n", &format!("*filter\n{}", new.concat()), 1);
+        let first = table.find(&format!("-A {chain} ")).unwrap();
+        let start = table[..first].rfind('\n').unwrap() + 1;
+        let lines: String = rules.iter().map(|of| format!("[0:0] {of}\n")).collect();
+        format!("{before}{}{lines}{}", &table[..start], &table[start..])
+    });
+}
+
+/// Gives the Service api the external IP `address` and port 22.
+fn ssh_at(dir: &tempfile::TempDir, address: &str) {
+    object(dir, SERVICES, "api", |of| {
+        of["spec"]["externalIPs"] = json!([address]);
+        of["spec"]["ports"][0]["port"] = 22.into();
+    });
+}
+
+#[tokio::test]
+async fn a_service_that_takes_a_port_of_the_node_itself_is_found() {
+    let listens = |dir: &tempfile::TempDir| {
+        write(dir, SOCKETS, |text| {
+            format!("tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:((\"sshd\",pid=700,fd=3))\n{text}")
+        });
+    };
+    let dir = copy(HEALTHY);
+    ssh_at(&dir, "10.210.0.16");
+    listens(&dir);
+    let all = found(&dir, "NP01").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(all[0].0, "warning");
+    assert!(all[0].1.starts_with("sshd of the node listens"), "{all:?}");
+    let answer = answer(path(&dir), "10.210.0.16:22").await;
+    let of = answer["findings"].as_array().unwrap().iter();
+    assert!(of.into_iter().any(|of| of["id"] == "NP01"), "{answer}");
+    // What listens is not known, but port 22 is sshd's.
+    std::fs::remove_file(dir.path().join(SOCKETS)).unwrap();
+    for file in ["tcp", "tcp6", "udp", "udp6"] {
+        let _ = std::fs::remove_file(dir.path().join(format!("node/proc-net-{file}.txt")));
+    }
+    let all = found(&dir, "NP01").await;
+    assert!(
+        all.iter()
+            .any(|of| of.1.starts_with("sshd of the node usually listens")),
+        "{all:?}"
+    );
+    // Another address than the node's own is there for the Service, whoever listens on all.
+    let dir = copy(HEALTHY);
+    ssh_at(&dir, "10.210.0.77");
+    listens(&dir);
+    assert!(found(&dir, "NP01").await.is_empty());
+}
+
+/// Adds an endpoint of web, of which kube-proxy has not written the rules.
+fn new_endpoint(dir: &tempfile::TempDir) {
+    object(dir, SLICES, "web", |of| {
+        let mut new = of["endpoints"][1].clone();
+        new["addresses"] = json!(["10.244.2.9"]);
+        of["endpoints"].as_array_mut().unwrap().push(new);
+    });
+}
+
+fn queue(dir: &tempfile::TempDir, at: &str) {
+    write(dir, METRICS, |text| {
+        let name = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} ";
+        let start = text.find(name).unwrap() + name.len();
+        let end = start + text[start..].find('\n').unwrap();
+        format!("{}{at}{}", &text[..start], &text[end..])
+    });
+}
+
+#[tokio::test]
+async fn a_queued_sync_is_awaited_and_not_replaced() {
+    let dir = copy(HEALTHY);
+    new_endpoint(&dir);
+    let sentence = |answer: &Value| answer["sentence"].as_str().unwrap().to_owned();
+    let words = sentence(&answer(path(&dir), "demo/web").await);
+    assert!(
+        words.contains("reach 12 of 15 endpoints (not 10.244.2.9:8080, "),
+        "{words}"
+    );
+    let drift = found(&dir, "IR04").await;
+    assert!(
+        drift
+            .iter()
+            .all(|of| of.0 == "error" && of.2.contains("reconcile")),
+        "{drift:?}"
+    );
+    queue(&dir, "1.795838925e+09");
+    let drift = found(&dir, "IR04").await;
+    assert!(!drift.is_empty());
+    for (severity, message, fix) in &drift {
+        assert_eq!(severity, "warning");
+        assert!(
+            message.contains("queued a change at 2026-11-28T04:08:45Z"),
+            "{message}"
+        );
+        assert!(
+            !fix.contains("reconcile") && fix.contains("minSyncPeriod"),
+            "{fix}"
+        );
+    }
+    // One that was queued an hour ago is stuck.
+    let dir = copy(HEALTHY);
+    new_endpoint(&dir);
+    write(&dir, METRICS, |text| {
+        let synced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.7958389216008763e+09";
+        text.replace(synced, &synced.replace("1.7958389216008763", "1.7958351"))
+    });
+    queue(&dir, "1.795835200e+09");
+    let drift = found(&dir, "IR04").await;
+    assert!(drift.iter().all(|of| of.0 == "error"), "{drift:?}");
+}
+
+#[tokio::test]
+async fn a_bug_that_loses_changes_is_the_cause_of_rules_that_are_missing() {
+    let dir = copy(HEALTHY);
+    new_endpoint(&dir);
+    write(&dir, METRICS, |text| text.replace("v1.36.2", "v1.28.2"));
+    let ran = kpx(&["--from", path(&dir), "doctor", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let bug = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|of| of["id"] == "KB01");
+    let below = bug.unwrap()["consequences"].to_string();
+    assert!(below.contains("IR04"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_rule_that_lost_its_conditions_is_deleted_before_anything_is_restored() {
+    let bare = "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked packets\" -j DROP";
+    let dir = copy(HEALTHY);
+    filter(&dir, "KUBE-FIREWALL", &[bare]);
+    let (id, below, next) = first(&dir).await;
+    assert_eq!(id, "IB04", "{below:?} {next}");
+    assert!(
+        below.contains(&"AP12".to_owned()) && below.contains(&"IR11".to_owned()),
+        "{below:?}"
+    );
+    assert!(
+        next.contains("iptables -D KUBE-FIREWALL -m comment"),
+        "{next}"
+    );
+    let words = ["it lost its conditions", "iptables -D KUBE-FIREWALL"];
+    says(&dir, "demo/web", "partly", &words).await;
+    // With its mark, it is the kubelet's.
+    let dir = copy(HEALTHY);
+    filter(
+        &dir,
+        "KUBE-FIREWALL",
+        &[&bare.replace("-j", "-m mark --mark 0x8000/0x8000 -j")],
+    );
+    assert!(found(&dir, "IB04").await.is_empty());
+}
+
+#[test]
+fn entries_that_ipset_refuses_are_reported_until_the_set_has_them() {
+    let line = |entry: &str, at: u32| {
+        format!(
+            "E1120 13:00:0{at}.788270 1 ipset.go:168] Failed to add entry: {entry} to ip set: KUBE-CLUSTER-IP, error: error adding \
+             entry {entry}, error: exit status 1"
+        )
+    };
+    let mut node = load("seed-ipvs");
+    let held = node.text(Item::Ipset).unwrap().lines();
+    let entry = held
+        .filter_map(|of| of.strip_prefix("add KUBE-CLUSTER-IP "))
+        .next_back();
+    let entry = entry.unwrap().to_owned();
+    let lines = [line("10.96.0.1,udp:53", 1), line(&entry, 2)].join("\n");
+    append(&mut node, Item::ProxyLog, &lines);
+    assert!(!matches!(
+        run(&node, "KP21", None),
+        kpx_judge::check::Outcome::Fail(_)
+    ));
+    let added = format!("add KUBE-CLUSTER-IP {entry}\n");
+    replace(&mut node, Item::Ipset, &added, "");
+    let found = finding(run(&node, "KP21", None));
+    assert!(
+        found.message.contains("adding entry") && found.message.contains("syncs fail"),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .fix
+            .unwrap()
+            .text()
+            .contains("modprobe -a ip_set_hash_ip")
+    );
+}
+
+#[tokio::test]
+async fn hints_and_endpoints_that_terminate_are_named() {
+    let zoned = |dir: &tempfile::TempDir, zone: Option<&str>| {
+        if let Some(zone) = zone {
+            own_node(dir, |node| {
+                node["metadata"]["labels"]["topology.kubernetes.io/zone"] = zone.into();
+            });
+        }
+        object(dir, SLICES, "web", |of| {
+            for endpoint in of["endpoints"].as_array_mut().unwrap() {
+                let zone = if endpoint["nodeName"] == "w1" {
+                    "a"
+                } else {
+                    "b"
+                };
+                endpoint["hints"] = json!({"forZones": [{"name": zone}]});
+            }
+        });
+    };
+    let dir = copy(HEALTHY);
+    zoned(&dir, Some("a"));
+    let notes = answer(path(&dir), "demo/web:http").await["notes"].to_string();
+    assert!(
+        notes.contains("leave 2 of 4 endpoints to this zone (not 10.244.0.3:8080, "),
+        "{notes}"
+    );
+    // Hints do not count on a node without a zone.
+    let dir = copy(HEALTHY);
+    zoned(&dir, None);
+    assert!(answer(path(&dir), "demo/web:http").await["notes"].is_null());
+
+    let ending = |serving: bool| {
+        let dir = copy(HEALTHY);
+        object(&dir, SLICES, "edge-local", |of| {
+            for endpoint in of["endpoints"].as_array_mut().unwrap() {
+                if endpoint["nodeName"] == "w1" {
+                    endpoint["conditions"] =
+                        json!({"ready": false, "serving": serving, "terminating": true});
+                }
+            }
+        });
+        // What kube-proxy writes without an endpoint here.
+        if !serving {
+            write(&dir, RULES, |text| {
+                let is_local = |line: &&str| {
+                    !(line.contains("KUBE-SVL-") && line.contains("demo/edge-local:http"))
+                };
+                let kept: Vec<&str> = text.lines().filter(is_local).collect();
+                kept.join("\n") + "\n"
+            });
+            filter(
+                &dir,
+                "KUBE-EXTERNAL-SERVICES",
+                &[
+                    "-A KUBE-EXTERNAL-SERVICES -p tcp -m comment --comment \"demo/edge-local:http has no local endpoints\" -m addrtype \
+                 --dst-type LOCAL -m tcp --dport 30081 -j DROP",
+                ],
+            );
+        }
+        dir
+    };
+    let dir = ending(false);
+    let answer = answer(path(&dir), "nodeport:30081").await;
+    let text = answer.to_string();
+    assert!(
+        text.contains("demo/edge-z8g9h, is terminating and no longer serves"),
+        "{text}"
+    );
+    assert!(!text.contains("patch service"), "{text}");
+}
+
+#[tokio::test]
+async fn a_protocol_that_needs_a_helper_of_the_kernel_says_so() {
+    let tftp = || {
+        let dir = copy(HEALTHY);
+        object(&dir, SERVICES, "web", |of| {
+            let mut ports = of["spec"]["ports"].as_array_mut().unwrap().iter_mut();
+            let port = ports.find(|of| of["protocol"] == "UDP").unwrap();
+            port["port"] = 69.into();
+        });
+        dir
+    };
+    let notes = answer(path(&tftp()), "demo/web").await["notes"].to_string();
+    assert!(notes.contains("nf_conntrack_tftp"), "{notes}");
+    let dir = tftp();
+    write(&dir, RULES, |text| {
+        format!(
+            "{text}*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n[0:0] -A PREROUTING -p udp -m udp --dport 69 -j CT --helper \
+             tftp\nCOMMIT\n"
+        )
+    });
+    assert!(answer(path(&dir), "demo/web").await["notes"].is_null());
+}
+
+/// The fix of the first cause of `service`.
+async fn fix_of(dir: &tempfile::TempDir, service: &str) -> String {
+    let answer = answer(path(dir), service).await;
+    format!("{} {}", answer["fate"], answer["causes"][0]["fix"])
+}
+
+#[tokio::test]
+async fn the_fix_is_where_the_maker_of_the_rule_keeps_it() {
+    let dir = copy(HEALTHY);
+    filter(
+        &dir,
+        "FORWARD",
+        &[
+            "-A FORWARD -m comment --comment \"cali:vjrMJCRpqwy5oRoX\" -j cali-from-hep-forward",
+            "-A cali-from-hep-forward -i eth0 -g cali-fhfw-eth0",
+            "-A cali-fhfw-eth0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            "-A cali-fhfw-eth0 -m comment --comment \"Drop if no policies passed packet\" -j DROP",
+        ],
+    );
+    let fix = fix_of(&dir, "demo/web-nodeport").await;
+    assert!(
+        fix.contains("HostEndpoint") && fix.contains("globalnetworkpolicies"),
+        "{fix}"
+    );
+
+    let marked = |mark: &str| {
+        let dir = copy(HEALTHY);
+        filter(
+            &dir,
+            "FORWARD",
+            &[
+                "-A FORWARD -m comment --comment \"kube-router netpol - TEMCG2JMVZWTNDTN\" -j KUBE-ROUTER-FORWARD",
+                "-A KUBE-ROUTER-FORWARD -d 10.244.2.2/32 -j KUBE-POD-FW-AAAABBBBCCCCDDDD",
+                &format!("-A KUBE-POD-FW-AAAABBBBCCCCDDDD -j MARK --set-xmark {mark}"),
+            ],
+        );
+        dir
+    };
+    let fix = fix_of(&marked("0x0/0xffffffff"), "demo/web-nodeport").await;
+    assert!(
+        fix.contains("1.1 or newer") && !fix.contains("get networkpolicies"),
+        "{fix}"
+    );
+    let fix = fix_of(&marked("0x0/0x10000"), "demo/web-nodeport").await;
+    assert!(fix.contains("works"), "{fix}");
+}
+
+#[tokio::test]
+async fn a_rule_of_docker_before_its_container_is_docker_s() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        SLICES,
+        json(|slices| {
+            let mut all = slices["items"].as_array_mut().unwrap().iter_mut();
+            let api = all
+                .find(|of| of["metadata"]["name"] == "api-h9h2g")
+                .unwrap();
+            api["endpoints"] =
+                json!([{"addresses": ["172.18.0.2"], "conditions": {"ready": true}}]);
+        }),
+    );
+    write(&dir, RULES, |text| {
+        text.replace("10.244.0.2:", "172.18.0.2:")
+            .replace("10.244.2.3:", "172.18.0.2:")
+    });
+    write(
+        &dir,
+        LINKS,
+        json(|links| {
+            links.as_array_mut().unwrap().push(json!({"ifindex": 40, "ifname": "br-5f0c2a7d11aa", "flags": ["UP", "LOWER_UP"], "mtu": 1500,
+            "operstate": "UP", "address": "02:42:ac:12:00:01", "linkinfo": {"info_kind": "bridge"}}));
+        }),
+    );
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            routes.as_array_mut().unwrap().push(
+                json!({"dst": "172.18.0.0/16", "dev": "br-5f0c2a7d11aa", "protocol": "kernel",
+            "scope": "link", "prefsrc": "172.18.0.1", "flags": []}),
+            );
+        }),
+    );
+    filter(
+        &dir,
+        "FORWARD",
+        &[
+            "-A FORWARD -j DOCKER-FORWARD",
+            "-A DOCKER-FORWARD -o br-5f0c2a7d11aa -j DOCKER",
+            "-A DOCKER ! -i br-5f0c2a7d11aa -o br-5f0c2a7d11aa -j DROP",
+        ],
+    );
+    let answer = answer(path(&dir), "demo/api:http").await;
+    let text = answer.to_string();
+    assert!(
+        text.contains("owner of the rule: Docker") && text.contains("DOCKER-USER"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_firewall_that_stops_health_checks_from_everywhere_is_a_warning() {
+    let closed = |rules: &[&str]| {
+        let dir = copy(HEALTHY);
+        let drop = ["-A INPUT -i eth0 -p tcp -m conntrack --ctstate NEW -j DROP"];
+        filter(&dir, "INPUT", &[rules, &drop].concat());
+        dir
+    };
+    let all = found(&closed(&[]), "NP06").await;
+    assert!(all.iter().any(|of| of.0 == "warning"), "{all:?}");
+    let all = found(&closed(&["-A INPUT -s 10.210.0.0/24 -j ACCEPT"]), "NP06").await;
+    assert!(all.iter().any(|of| of.0 == "info"), "{all:?}");
+}
+
+/// Lets Calico carry the packets to pods of other nodes, and announce these addresses.
+fn calico(dir: &tempfile::TempDir, own: &str) {
+    write(
+        dir,
+        LINKS,
+        json(|links| {
+            let all = links.as_array_mut().unwrap();
+            all.push(json!({"ifindex": 30, "ifname": "vxlan.calico", "flags": ["UP", "LOWER_UP"], "mtu": 1450, "operstate": "UNKNOWN",
+            "address": "66:0c:77:01:aa:02", "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 4096, "port": 4789}}}));
+            all.push(json!({"ifindex": 44, "ifname": "lxdbr0", "flags": ["UP", "LOWER_UP"], "mtu": 1500, "operstate": "UP",
+            "address": "00:16:3e:5d:11:22", "linkinfo": {"info_kind": "bridge"}}));
+        }),
+    );
+    write(
+        dir,
+        "node/ip-addr.json",
+        json(|links| {
+            links
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"ifindex": 44, "ifname": "lxdbr0", "addr_info": [
+            {"family": "inet", "local": "172.16.100.1", "prefixlen": 24, "scope": "global"}]}));
+        }),
+    );
+    write(
+        dir,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
+            all.retain(|of| !to_pods.contains(&of["dst"].as_str().unwrap()));
+            all.push(json!({"dst": "172.16.100.0/24", "dev": "lxdbr0", "protocol": "kernel", "scope": "link", "prefsrc": "172.16.100.1",
+            "flags": []}));
+            for to in ["10.244.0.0", "10.244.2.0"] {
+                all.push(json!({"dst": format!("{to}/24"), "gateway": to, "dev": "vxlan.calico", "flags": ["onlink"]}));
+            }
+        }),
+    );
+    write(
+        dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            for node in nodes["items"].as_array_mut().unwrap() {
+                let (at, tunnel) = match node["metadata"]["name"].as_str().unwrap() {
+                    "cp1" => ("10.210.0.15/24", "10.244.0.0"),
+                    "w1" => (own, "10.244.1.0"),
+                    _ => ("10.210.0.17/24", "10.244.2.0"),
+                };
+                node["metadata"]["annotations"]["projectcalico.org/IPv4Address"] = at.into();
+                node["metadata"]["annotations"]["projectcalico.org/IPv4VXLANTunnelAddr"] =
+                    tunnel.into();
+            }
+        }),
+    );
+}
+
+#[tokio::test]
+async fn the_address_of_a_bridge_of_containers_is_no_end_of_a_tunnel() {
+    let dir = copy(HEALTHY);
+    calico(&dir, "172.16.100.1/24");
+    says(
+        &dir,
+        "demo/web:http",
+        "partly",
+        &["took 172.16.100.1 of lxdbr0", "kubernetes-internal-ip"],
+    )
+    .await;
+    let dir = copy(HEALTHY);
+    calico(&dir, "10.210.0.16/24");
+    says(&dir, "demo/web:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn a_bridge_that_filters_vlans_is_in_doubt_where_its_ports_are_in_none() {
+    for (pvid, fate) in [(0, "unknown"), (1, "works")] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            LINKS,
+            json(|links| {
+                let mut all = links.as_array_mut().unwrap().iter_mut();
+                let bridge = all.find(|of| of["ifname"] == "cni0").unwrap();
+                bridge["linkinfo"]["info_data"] =
+                    json!({"vlan_filtering": 1, "vlan_default_pvid": pvid});
+            }),
+        );
+        let answer = answer(path(&dir), "demo/edge:http").await;
+        assert_eq!(answer["fate"], fate, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_named_in_the_command_that_is_about_it() {
+    // No plugin serves hostPorts here.
+    let dir = copy(HEALTHY);
+    object(&dir, PODS, "edge-z8g9h", |pod| {
+        pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080, "hostPort": 8081}]);
+    });
+    let all = found(&dir, "CN06").await;
+    assert!(all[0].2.contains("No plugin serves hostPorts"), "{all:?}");
+    // One does, and the rule is gone.
+    write(&dir, RULES, |text| {
+        text.replacen("*nat\n", "*nat\n:CNI-HOSTPORT-DNAT - [0:0]\n", 1)
+    });
+    let all = found(&dir, "CN06").await;
+    assert!(
+        all[0].2.contains("kubectl -n demo delete pod edge-z8g9h"),
+        "{all:?}"
+    );
+
+    // kube-proxy's own.
+    let dir = copy(HEALTHY);
+    object(&dir, PODS, "kube-proxy-lg2lh", |pod| {
+        pod["status"]["containerStatuses"][0]["state"] =
+            json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    });
+    let all = found(&dir, "KP02").await;
+    assert!(
+        all[0].2.contains("logs kube-proxy-lg2lh --previous"),
+        "{all:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_mesh_that_set_up_the_node_itself_names_the_pod() {
+    let dir = copy(HEALTHY);
+    object(&dir, PODS, "kube-proxy-lg2lh", |pod| {
+        pod["metadata"]["labels"]["linkerd.io/control-plane-ns"] = "linkerd".into();
+    });
+    write(&dir, RULES, |text| {
+        let text = text.replacen("*nat\n", "*nat\n:PROXY_INIT_REDIRECT - [0:0]\n", 1);
+        let first = text.find("-A PREROUTING").unwrap();
+        let start = text[..first].rfind('\n').unwrap() + 1;
+        let rules = "[0:0] -A PREROUTING -m comment --comment \"proxy-init/install-proxy-init-prerouting\" -j PROXY_INIT_REDIRECT\n\
+                     [0:0] -A PROXY_INIT_REDIRECT -p tcp -m comment --comment \"proxy-init/redirect-all-incoming-to-proxy-port\" -j REDIRECT --to-ports 4143\n";
+        format!("{}{rules}{}", &text[..start], &text[start..])
+    });
+    let answer = answer(path(&dir), "demo/web").await;
+    let text = answer.to_string();
+    assert!(
+        text.contains("kube-system/kube-proxy-lg2lh") && text.contains("-F PROXY_INIT_REDIRECT"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_kernel_too_old_for_the_mode_explains_what_kube_proxy_lacks() {
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/config.conf", |text| {
+        text.replace("mode: \"\"", "mode: nftables")
+    });
+    write(&dir, "node/kernel-release.txt", |_| {
+        "5.10.0-28-amd64\n".to_owned()
+    });
+    write(&dir, RULES, |text| {
+        let kept: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.contains("KUBE-"))
+            .collect();
+        kept.join("\n") + "\n"
+    });
+    for file in [
+        "kube-proxy/healthz.json",
+        "kube-proxy/proxy-mode.txt",
+        METRICS,
+        "kube-proxy/configz.json",
+    ] {
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    object(&dir, PODS, "kube-proxy-lg2lh", |pod| {
+        pod["status"]["containerStatuses"][0]["state"] =
+            json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    });
+    let (id, below, next) = first(&dir).await;
+    assert_eq!(id, "KM08", "{below:?}");
+    assert!(below.contains(&"KP02".to_owned()), "{below:?}");
+    assert!(!next.contains("reconcile"), "{next}");
+    let answer = answer(path(&dir), "demo/web").await;
+    let cause = &answer["causes"][0];
+    assert!(
+        cause["sentence"]
+            .as_str()
+            .unwrap()
+            .contains("needs kernel 5.13"),
+        "{cause}"
+    );
+    assert!(
+        cause["meanwhile"].is_null() && cause["fix"].to_string().contains("migrate --to iptables"),
+        "{cause}"
+    );
+    let all = findings(&dir).await;
+    assert!(all.iter().all(|of| of.0 != "KP01"), "{all:?}");
+}
+
+#[tokio::test]
+async fn the_link_by_which_pods_count_as_local_must_exist() {
+    let local_by = |bridge: &str| {
+        let dir = copy(HEALTHY);
+        write(&dir, "kube-proxy/config.conf", |text| {
+            text.replace("detectLocalMode: \"\"", "detectLocalMode: BridgeInterface")
+                .replace(
+                    "bridgeInterface: \"\"",
+                    &format!("bridgeInterface: {bridge}"),
+                )
+        });
+        dir
+    };
+    let all = found(&local_by("cbr0"), "KP10").await;
+    assert!(
+        all[0].1.contains("no link cbr0") && all[0].2.contains("cni0"),
+        "{all:?}"
+    );
+    assert!(found(&local_by("cni0"), "KP10").await.is_empty());
+}
+
+#[tokio::test]
+async fn ovn_kubernetes_serves_services_without_kube_proxy() {
+    let without_proxy = |ovn: bool| {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            "node/processes.json",
+            json(|all| all["processes"] = json!([])),
+        );
+        write(
+            &dir,
+            PODS,
+            json(|pods| {
+                let all = pods["items"].as_array_mut().unwrap();
+                all.retain(|of| {
+                    !of["metadata"]["name"]
+                        .as_str()
+                        .unwrap()
+                        .starts_with("kube-proxy")
+                });
+            }),
+        );
+        std::fs::remove_dir_all(dir.path().join("kube-proxy")).unwrap();
+        if ovn {
+            write(
+                &dir,
+                LINKS,
+                json(|links| {
+                    links.as_array_mut().unwrap().push(
+                        json!({"ifindex": 50, "ifname": "ovn-k8s-mp0", "flags": ["UP", "LOWER_UP"],
+                    "mtu": 1400, "operstate": "UNKNOWN", "linkinfo": {"info_kind": "openvswitch"}}),
+                    );
+                }),
+            );
+        }
+        dir
+    };
+    assert!(!found(&without_proxy(false), "KP05").await.is_empty());
+    assert!(found(&without_proxy(true), "KP05").await.is_empty());
+}
