@@ -153,9 +153,9 @@ async fn connections_beyond_a_limit_of_all_clients_fail_if_it_is_low_or_was_exce
             "[9:540] -A FORWARD -p tcp -m limit --limit {limit} --limit-burst 3 -j ACCEPT\n[{count}:2160] -A FORWARD -p tcp -j DROP\n"
         )
     };
-    let by_source = |count: u32| {
+    let by_source = |limit: &str, count: u32| {
         format!(
-            "[{count}:540] -A FORWARD -p tcp -m hashlimit --hashlimit-above 1/sec --hashlimit-mode srcip --hashlimit-name guard -j DROP\n"
+            "[{count}:540] -A FORWARD -p tcp -m hashlimit --hashlimit-above {limit} --hashlimit-mode srcip --hashlimit-name guard -j DROP\n"
         )
     };
     let again = |count: u32| {
@@ -169,11 +169,12 @@ async fn connections_beyond_a_limit_of_all_clients_fail_if_it_is_low_or_was_exce
         (accept("600/min", 0), "error", 0),
         (accept("100/sec", 36), "error", 36),
         (accept("100/sec", 0), "info", 0),
-        // Every client has a limit of its own: one that floods exceeds it.
-        (by_source(0), "info", 0),
-        (by_source(31), "warning", 31),
+        // Every client has a limit of its own: one that floods exceeds it, or any if it is low.
+        (by_source("1/sec", 0), "info", 0),
+        (by_source("1/sec", 31), "error", 31),
+        (by_source("100/sec", 31), "warning", 31),
         (again(0), "info", 0),
-        (again(31), "warning", 31),
+        (again(31), "error", 31),
     ] {
         let dir = copy(HEALTHY);
         forward_first(&dir, &rules);
@@ -304,7 +305,10 @@ async fn fixes_open_no_more_than_the_fault() {
             ]);
         }),
     );
-    let words = ["in table ip guard", "nft list set ip guard blocked"];
+    let words = [
+        "in table ip guard",
+        "nft 'delete element ip guard blocked { 10.244.1.2, 10.244.1.3 }'",
+    ];
     says(&dir, "demo/web:http", "partly", &words).await;
 }
 

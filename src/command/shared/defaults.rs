@@ -75,7 +75,7 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
     // Without a command, they are those of the screen.
     let parsed = parsed(&words).or_else(|_| parsed(&[&words[..], &["screen".into()]].concat()));
     let Ok(matches) = parsed else {
-        // What is wrong with them is told when they are run.
+        // What is wrong with them is reported when they are run.
         return Ok(words);
     };
     if let Some((name, matches)) = matches.subcommand() {

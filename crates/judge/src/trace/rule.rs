@@ -7,11 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Hop, Subsystem, mismatch, why};
+use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Match, Rule as Iptables, Target};
 use kpx_node::backend::nftables::model::Statement;
 use kpx_node::backend::nftables::print;
 use kpx_node::cluster::Pod;
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::owner::software::{self, Maker};
 
@@ -510,6 +511,86 @@ impl Rule {
                 "nft 'delete element {} {name} {{ {} }}'",
                 self.table,
                 members.join(", ")
+            )
+        })
+    }
+
+    /// Returns the command that lets the cluster's own networks pass a rule of iptables that drops a range of sources by a link.
+    pub fn sparing(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        let is_it = self.blocks() && !self.is_nft();
+        let (own, _) = self.with_those_before(node).filter(|_| is_it)?;
+        let (mut range, mut link) = (None, None);
+        for of in conditions(own) {
+            match of {
+                Match::Source(of) if !of.inverted && !of.value.is_host() => range = Some(of.value),
+                Match::In(of) if !of.inverted => link = Some(&*of.value),
+                Match::State { .. } => {}
+                _ => return None,
+            }
+        }
+        let range = range.filter(|of| of.prefix > 0)?;
+        let of_links = node.addresses().map_or(&[][..], |all| &all.all).iter();
+        let of_links = of_links
+            .filter(|of| link.is_none_or(|link| of.link == link) && !of.addr.is_host())
+            .map(|of| of.addr.normal());
+        let pods = node.proxy_config().map_or("", |of| &of.cluster_cidr);
+        let pods = pods.split(',').filter_map(|text| text.trim().parse().ok());
+        let own: BTreeSet<Cidr> = of_links
+            .chain(pods)
+            .filter(|of| of.prefix >= range.prefix && range.contains(of.addr))
+            .collect();
+        let by = link.map_or_else(String::new, |link| format!("-i {link} "));
+        let (program, table, chain, number) =
+            (self.program(node), &self.table, &self.chain, self.number);
+        let commands: Vec<String> = own
+            .iter()
+            .map(|of| format!("{program} -t {table} -I {chain} {number} {by}-s {of} -j ACCEPT"))
+            .collect();
+        (!commands.is_empty()).then(|| commands.join(" && "))
+    }
+
+    /// Returns the command that restricts a rule which translates all packets to a port, whatever their address is, to those for the
+    /// node's own addresses. In mode ipvs, addresses of Services are such.
+    pub fn localized(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        if node.configured_mode().ok() == Some(Mode::Ipvs) {
+            return None;
+        }
+        let at = self.number.checked_sub(1)?;
+        if self.is_nft() {
+            let (family, name) = self.table.split_once(' ')?;
+            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
+            let handle = chain.rules.get(at)?.handle?;
+            let mut words = self.rule.split(' ');
+            let is_open = |word: &str| {
+                !matches!(
+                    word,
+                    "daddr" | "saddr" | "iif" | "iifname" | "fib" | "mark" | "ct" | "vmap"
+                ) && !word.starts_with('@')
+            };
+            let translates = ["dnat", "redirect"].iter().any(|of| self.rule.contains(of));
+            return (translates && words.all(is_open)).then(|| {
+                format!(
+                    "nft 'replace rule {} {} handle {handle} fib daddr type local {}'",
+                    self.table, self.chain, self.rule
+                )
+            });
+        }
+        let (own, _) = self.with_those_before(node)?;
+        let is_port = |of: &&Match<'_>| {
+            matches!(
+                of,
+                Match::Protocol(_) | Match::Ports { .. } | Match::Multiport { .. }
+            )
+        };
+        let translates = matches!(own.target, Some(Target::Dnat(_) | Target::Redirect { .. }));
+        let (asked, target) = self.rule.split_once("-j ")?;
+        (translates && conditions(own).iter().all(is_port)).then(|| {
+            format!(
+                "{} -t {} -R {} {} {asked}-m addrtype --dst-type LOCAL -j {target}",
+                self.program(node),
+                self.table,
+                self.chain,
+                self.number
             )
         })
     }

@@ -571,6 +571,10 @@ pub struct By {
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
+    /// The command that lets the cluster's own networks pass, if it drops a range of sources.
+    pub sparing: Option<String>,
+    /// The command that restricts it to packets for the node's own addresses, if it translates all packets to a port.
+    pub localized: Option<String>,
     /// The program that changes rules of its back end and family: `ip6tables-legacy`.
     pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
@@ -674,6 +678,8 @@ impl By {
             listing: rule.listing(node),
             release: rule.release(node),
             program: rule.program(node),
+            sparing: rule.sparing(node),
+            localized: rule.localized(node),
             closes: rule.closes(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),

@@ -175,7 +175,7 @@ impl Judge<'_> {
             .or_else(|| self.in_no_vlan(outcome))
     }
 
-    /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none by itself.
+    /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none unless one is set.
     fn in_no_vlan(&self, outcome: &Outcome) -> Option<Fault> {
         let out = outcome.leaves_by()?;
         let bridge = self

@@ -100,7 +100,7 @@ pub struct Answer {
     /// The other nodes to which connections go, if states of other nodes are given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Beside>,
-    /// What holds beside the answer: endpoints that kube-proxy leaves out on purpose.
+    /// What holds beside the answer: endpoints that kube-proxy omits on purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Data that is missing.

@@ -457,7 +457,9 @@ impl Look<'_> {
             .collect();
         let end_in = |net: Cidr| ends.iter().any(|at| net.contains(at.ip()));
         let is_astray = matches!(fault, Fault::WrongWay { .. });
-        let leading = ends.iter().filter(|_| is_astray);
+        // A route to the range of another Node is needed there.
+        let is_ours = matches!(fault, Fault::WrongWay { home: None, .. });
+        let leading = ends.iter().filter(|_| is_ours);
         let leading = leading.filter_map(|end| self.judge.diverting_route(*end));
         for of in Diversion::all_of(self.node, &ends)
             .into_iter()

@@ -578,7 +578,7 @@ impl<'n> Look<'n> {
         ports
     }
 
-    /// Returns which ready endpoints of `port` kube-proxy leaves out because of topology hints.
+    /// Returns which ready endpoints of `port` kube-proxy omits because of topology hints.
     fn left_out_by_hints(&self, port: &Port, families: &[Family]) -> Option<String> {
         let desired = self.node.desired(self.node.configured_mode().ok()?).ok()?;
         let name = port.name.to_string();

@@ -70,6 +70,14 @@ const BANNED: &str = "The address is banned: unban it (`fail2ban-client unban AD
 const FORWARD_PORTS: &str = "firewalld forwards only translated packets that it has translated itself (StrictForwardPorts): set it to no, which \
     kube-proxy needs. A trusted zone does not help.";
 
+/// What to do about a rule that drops a range of sources, in which the cluster's own networks are.
+const SPARE: &str = "The rule drops a range of source addresses in which networks of the cluster are: accept those before it, here and in the \
+    configuration that creates it. The rest of the range may be meant.";
+
+/// What to do about a rule that translates all packets to a port.
+const LOCALIZE: &str = "The rule is for packets to this machine, but names no address, so that it takes those to Services, too: restrict it to \
+    local addresses, here and in the configuration that creates it.";
+
 /// What to do about a rule that stops what is in a set.
 const OF_SET: &str = "The rule stops what is in the set: take the address out of it, here and in what fills it, rather than delete the rule.";
 
@@ -343,6 +351,12 @@ fn without_owner(by: &By) -> Fix {
         }
         Some((listing, true)) => return Fix::on_node(BUT_OF_SET, listing),
         None => {}
+    }
+    if let Some(command) = &by.sparing {
+        return Fix::on_node(SPARE, command.clone());
+    }
+    if let Some(command) = &by.localized {
+        return Fix::on_node(LOCALIZE, command.clone());
     }
     if by.closes && (!is_policy || by.is_of_input) {
         let commands = by.passes.iter().map(|of| with_range(&of.before, of));

@@ -128,7 +128,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "mode-of-release",
         severity: Severity::Error,
         when: When::NowAndFor(&Mode::ALL),
-        title: "kube-proxy's release has the mode, its feature gate is on, and no field of the configuration is refused",
+        title: "kube-proxy starts with its mode, feature gates and configuration",
         symptom: "kube-proxy exits whenever it starts, and nothing updates the node's rules.",
         why: "kube-proxy refuses a mode that its release does not have. The nftables mode exists since 1.29, and needs the \
               feature gate NFTablesProxyMode, which is off by default up to 1.30 and cannot be off from 1.33. The ipvs mode \

@@ -103,13 +103,10 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
         return Err(gap);
     };
     let is_proxy = |of: &Container| of.name == "kube-proxy";
-    let sets = facts.node.daemon_sets().into_iter().flatten();
-    let mut templates = sets.map(|set| &set.spec.template.spec);
-    let of_set = templates.any(|of| of.containers.iter().any(is_proxy));
-    let runs_in_pods = of_set
-        || pods
-            .iter()
-            .any(|pod| pod.spec.containers.iter().any(is_proxy));
+    // The pods of other nodes show that all are listed.
+    let is_elsewhere = |pod: &&Pod| pod.spec.node_name.as_deref() != Some(&here);
+    let mut elsewhere = pods.iter().filter(is_elsewhere);
+    let runs_in_pods = elsewhere.any(|pod| pod.spec.containers.iter().any(is_proxy));
     let runs = |pod: &Pod| !matches!(pod.status.phase.as_str(), "Pending" | "Failed");
     if !runs_in_pods || facts.node.proxy_pod(Some(&here)).is_some_and(runs) {
         return Err(gap);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::core::{
-    Collector, IDLE, IPVS_TABLE, MODE, RULES, all_rules, is_open, name_of, node_ports, rule_proof,
-    split_addresses, there,
+    Collector, IDLE, IPVS_TABLE, MODE, RULES, VERSION, all_rules, is_open, name_of, node_ports,
+    rule_proof, split_addresses, there,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
@@ -37,7 +37,12 @@ pub(super) const CHECKS: &[Check] = &[
             "Set nodePortAddresses to [\"primary\"] (since 1.30), or to the prefixes that should accept NodePort traffic.",
         ),
         incidents: &["kubernetes/kubernetes#72236"],
-        needs: &[MODE, IPVS_TABLE, &[Item::Addresses, Item::Services]],
+        needs: &[
+            MODE,
+            IPVS_TABLE,
+            &[Item::Addresses, Item::Services],
+            VERSION,
+        ],
         caused_by: &[],
         run: inner_addresses,
     },
