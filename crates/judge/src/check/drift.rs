@@ -124,14 +124,17 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             doubtful.insert(id, gap.clone());
             continue;
         }
-        let (mut severity, message) = messages::words(id, &changes);
-        let mut message = message.to_owned();
+        let (severity, message) = messages::words(id, &changes);
         let queued = awaited(facts, &changes);
-        if let Some(asked) = queued {
-            severity = severity.min(Severity::Warning);
-            message +=
-                &format!(": kube-proxy has queued a change at {asked} and not written it yet");
-        }
+        let (severity, message) = match queued {
+            Some(asked) => (
+                severity.min(Severity::Warning),
+                format!(
+                    "{message}: kube-proxy has queued a change at {asked} and not written it yet"
+                ),
+            ),
+            None => (severity, message.to_owned()),
+        };
         let mut finding = Finding::new(severity, about, message)
             .called(name)
             .services(services(facts, &changes))

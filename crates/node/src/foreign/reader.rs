@@ -688,6 +688,10 @@ fn is_kernel_log(lines: &[String]) -> bool {
 /// many of the others are its own, which may have several lines each.
 fn is_log(lines: &[String]) -> bool {
     let first = lines.iter().position(|line| source_of(line).is_some());
+    // Another output above it is read by itself.
+    if (0..first.unwrap_or(0)).any(|at| begins(&lines[at..]).is_some()) {
+        return false;
+    }
     let (above, lines) = lines.split_at(first.unwrap_or(0));
     let is_named =
         above.len() <= MOST_ABOVE && above.iter().any(|line| line.contains("kube-proxy"));

@@ -686,3 +686,17 @@ fn a_table_without_endpoints_says_that_there_are_none() {
     assert!(slices[0].endpoints.is_empty());
     assert_eq!(slices[0].service(), Some(("shop", "payments")));
 }
+
+#[test]
+fn a_log_without_a_command_is_no_other_output_above_it() {
+    let line = "E0502 07:09:07.788271     214 proxier.go:168] \"Sync failed\"\n";
+    let status = "● kube-proxy.service - Kubernetes Proxy\n   Loaded: loaded (/lib/systemd/system/kube-proxy.service; static)\n   \
+        Active: active (running)\n Main PID: 214 (kube-proxy)\n   CGroup: /system.slice/kube-proxy.service\n           \
+        └─214 /usr/bin/kube-proxy --proxy-mode=ipvs\n\n";
+    let log = |text: &str| read(text).nodes[0].evidence.text(Item::ProxyLog).is_ok();
+    assert!(log(&format!("{status}{line}{line}")));
+    assert!(log(&format!("kubectl logs kube-proxy-x\n{line}{line}")));
+    let pods = "NAME               READY   STATUS    RESTARTS   AGE   IP            NODE\n\
+                kube-proxy-7bxk7   1/1     Running   0          9d    192.0.2.10    node1\n";
+    assert!(!log(&format!("{pods}{line}{line}")));
+}
