@@ -27,6 +27,7 @@ mod settle;
 mod silence;
 mod symptoms;
 mod upgrade;
+mod verdicts;
 pub(crate) mod voice;
 
 use std::collections::BTreeSet;

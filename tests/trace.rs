@@ -217,7 +217,10 @@ async fn source_ranges_accept_and_drop_clients() {
         let lb = "203.0.113.11:443";
         let (_, _, inside) = traces(&name, lb, &["--source", "198.51.100.7"]).await;
         assert_eq!(verdict(&inside[0]), "deliver", "{name}");
+        // As for `why`, a client that the Service lets in stands for all outside.
         let (_, _, outside) = traces(&name, lb, &["--source", "external"]).await;
+        assert_eq!(verdict(&outside[0]), "deliver", "{name}");
+        let (_, _, outside) = traces(&name, lb, &["--source", "198.18.0.1"]).await;
         assert_eq!(verdict(&outside[0]), "drop", "{name}");
         assert_eq!(
             reason(&outside[0]),

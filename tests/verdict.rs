@@ -87,15 +87,16 @@ async fn json(dir: &Path, args: &[&str]) -> Value {
         .unwrap_or_else(|e| panic!("{}: {args:?}: {e}: {ran}", dir.display()))
 }
 
-/// Returns the disagreements of `why`, `trace` and `show services` about every Service, address and client of a bundle, and how
-/// many connections were compared.
+/// Returns the disagreements of `why`, `trace` and `show services` about every Service, address and client of a bundle, of the fate and
+/// of whether it is by design, and how many connections were compared.
 async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
     let evidence = evidence::load(dir, evidence::ITEMS).unwrap();
     let node = NodeSnapshot::new(&evidence);
     let Ok(look) = Look::new(&node, &Family::BOTH, &[]) else {
         return (0, Vec::new());
     };
-    let (mut said, mut wrong) = (Said::new(), Vec::new());
+    let (mut said, mut designs, mut wrong) = (Said::new(), Said::new(), Vec::new());
+    let design = |of: bool| if of { "by design" } else { "a fault" };
     let mut targets: BTreeMap<(SocketAddr, String), String> = BTreeMap::new();
     for name in services(&node) {
         let answer = look.why(&Asked::parse(&name).unwrap(), None).unwrap();
@@ -116,6 +117,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
         for path in &answer.paths {
             let key = (path.target(), path.from.clone(), name.clone());
             wrong.extend(say(&mut said, &key, path.fate.name(), "why"));
+            wrong.extend(say(&mut designs, &key, design(path.by_design), "why"));
             targets.insert((path.to, path.protocol.to_string()), name.clone());
         }
     }
@@ -130,12 +132,11 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             };
             let known = said.iter().find(is_said).map(|(key, _)| key.clone());
             let Some(key) = known else { continue };
-            wrong.extend(say(
-                &mut said,
-                &key,
-                cell["fate"].as_str().unwrap(),
-                "show services",
-            ));
+            let [fate, by_design] = [&cell["fate"], &cell["byDesign"]];
+            let by_design = design(by_design.as_bool().unwrap());
+            let command = "show services";
+            wrong.extend(say(&mut said, &key, fate.as_str().unwrap(), command));
+            wrong.extend(say(&mut designs, &key, by_design, command));
         }
     }
     for ((to, protocol), name) in &targets {

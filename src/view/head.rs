@@ -63,6 +63,9 @@ pub(crate) struct Head {
     /// The same in the mode of a planned switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outlook: Option<Outlook>,
+    /// What the evidence would show of connections if it had been read, if all checks ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<&'static str>,
     /// The last sync of each IP family.
     pub sync: Vec<Sync>,
     /// Items that the API server added to the bundle.
@@ -152,6 +155,7 @@ impl Head {
             cluster: ask(|| cluster(facts)),
             services: None,
             outlook: None,
+            unseen: Vec::new(),
             sync: ask(|| sync(facts)).unwrap_or_default(),
             added: facts.node.evidence().added(),
         }

@@ -773,7 +773,7 @@ const SAID: &[Said] = &[
     (
         "seen-10-ipvs-affinity-template",
         &["doctor"],
-        &["1 fails from pods", "for 10800 s"],
+        &["1 fails from pods", "session affinity binds client"],
         &["15 minutes"],
     ),
     (

@@ -231,6 +231,12 @@ impl DoctorReport {
             || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
     }
 
+    /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
+    fn lacks_data(&self) -> bool {
+        let services = self.head.services.as_ref();
+        self.summary.unknown > 0 || services.is_some_and(|tally| !tally.unknown.is_empty())
+    }
+
     /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.
     fn services(&self) -> Option<String> {
         let now = self.head.services.as_ref().map(ToString::to_string);
@@ -367,7 +373,7 @@ impl Report for DoctorReport {
         let worst = worst.max(failing);
         match self.fail_on {
             Some(least) if worst.is_some_and(|worst| worst >= least) => FOUND,
-            _ if self.summary.unknown > 0 => UNKNOWN,
+            _ if self.lacks_data() => UNKNOWN,
             _ => CLEAN,
         }
     }

@@ -180,6 +180,9 @@ impl Worker {
                     }
                 }
                 let mut head = Head::of(&facts);
+                if case.judges {
+                    head.unseen = why::lacking(&node);
+                }
                 match facts.question {
                     Question::Now if case.judges => {
                         head.services = head::tally(&facts);

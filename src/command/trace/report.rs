@@ -140,6 +140,9 @@ pub(crate) struct OutcomeRow {
     /// The assumptions about unknown facts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
+    /// Whether an assumption leaves open if packets take this way: its probability is then no share of them.
+    #[serde(skip)]
+    pub is_open: bool,
     /// Its way on another node, if it leaves for one and states of other nodes are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub onward: Option<OnwardRow>,
@@ -248,6 +251,7 @@ impl SourceTrace {
                 masquerade: outcome.masquerade,
                 reason: why(outcome, service),
                 when: outcome.when.iter().map(ToString::to_string).collect(),
+                is_open: !outcome.when.iter().all(verdict::is_decided),
                 onward: way.onward.as_ref().map(|onward| onward_row(onward, owners)),
             });
         Self {
@@ -255,7 +259,7 @@ impl SourceTrace {
             kind,
             packet,
             fate: judged.fate,
-            fault: judged.faults().first().map(ToString::to_string),
+            fault: judged.reason(outcomes),
             verdict: trace::overall(outcomes),
             outcomes: rows.collect(),
             hops: together(outcomes, owners),

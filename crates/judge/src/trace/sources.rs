@@ -236,6 +236,11 @@ impl Pods<'_> {
     }
 }
 
+/// Returns whether `text` asks for a client outside, whichever one stands for them.
+pub fn is_any_outside(text: &str) -> bool {
+    matches!(text, "external" | "outside")
+}
+
 /// Reads `--source`.
 pub fn named(
     text: &str,
@@ -246,7 +251,7 @@ pub fn named(
     let family = Family::of(target);
     match text {
         "host" => return Ok(host()),
-        "external" | "outside" => return Ok(outside(family, node)),
+        text if is_any_outside(text) => return Ok(outside(family, node)),
         _ => {}
     }
     if let Ok(addr) = text.parse::<IpAddr>() {

@@ -129,6 +129,17 @@ fn by_rule(outcome: &Outcome, hop: &Hop, service: Option<&Port>) -> Option<Strin
         Some(Refusal::NoService) => {
             "the address is in the Service range, but no Service has it".to_owned()
         }
+        Some(Refusal::NoPort)
+            if hop.chain == "KUBE-IPVS-FILTER"
+                && service.is_some_and(|port| has_target(port, outcome)) =>
+        {
+            let (addr, port) = outcome.destination;
+            let at = SocketAddr::new(addr, port);
+            format!(
+                "rule {} of {} rejects {at}, which is an address of {name}: no IP set of a rule before it contains that",
+                hop.number, hop.chain
+            )
+        }
         Some(Refusal::NoPort) if hop.chain == "KUBE-IPVS-FILTER" => {
             let (addr, port) = outcome.destination;
             format!("{addr} is on kube-ipvs0, and no Service with that address has port {port}")

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use super::judge::{Judge, Question, is_of_old, rests_on_absence};
+use super::judge::{Judge, Question, rests_on_absence};
 use super::{Fate, Fault, Missing};
 use crate::trace::{Entry, Outcome};
 use kpx_node::evidence::Gap;
@@ -25,7 +25,8 @@ impl Judge<'_> {
             Ok(bpf) => bpf,
             // What a bundle is too old for leaves the rules in force, unless such a proxy certainly serves.
             Err(gap)
-                if is_of_old(&gap) && self.node.ebpf().iter().all(|of| of.serves != Ok(true)) =>
+                if (gap.is_absence() || matches!(gap, Gap::NotCollected(_)))
+                    && self.node.ebpf().iter().all(|of| of.serves != Ok(true)) =>
             {
                 return None;
             }

@@ -12,6 +12,7 @@ use crate::trace::sources::{self, Likely, Pods, Source, SourceError};
 use crate::trace::{Entry, Flow, Outcome, Walks};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::links::Address;
 use kpx_node::node::routes::PolicyRule;
 use kpx_node::owner::{Port, Role};
 
@@ -330,6 +331,12 @@ impl Judge<'_> {
         asked: Option<&str>,
     ) -> Result<Vec<(Client, Source)>, SourceError> {
         let to = target.at.ip();
+        if asked.is_some_and(sources::is_any_outside) {
+            let outside = self.outside(target).into_iter();
+            return Ok(outside
+                .map(|source| (Client::of(&source, self), source))
+                .collect());
+        }
         if let Some(text) = asked {
             let slices = self.node.slices().map_or(&[][..], Vec::as_slice);
             let source = sources::named(text, to, self.node, Pods::of(self.node, slices))?;
@@ -362,38 +369,60 @@ impl Judge<'_> {
         Ok(clients)
     }
 
+    /// Returns the clients outside that stand for all others.
+    fn outside(&self, target: Target<'_>) -> Vec<Source> {
+        let mut outside = self.usual(target);
+        outside.retain(|source| source.entry == Entry::Outside);
+        outside.extend(self.ruled_client(target.family()));
+        outside
+    }
+
     /// Returns a pod of this node, the host, and a client outside: one that the Service lets in, if it lets in some only.
     fn usual(&self, target: Target<'_>) -> Vec<Source> {
         let mut usual = self.ordinary(target);
-        let is_balancer = matches!(
-            target.kind,
-            Kind::Address(Role::ExternalIp | Role::LoadBalancerIp)
-        );
         let outside = usual
             .iter_mut()
             .find(|source| source.entry == Entry::Outside);
-        let addr = outside.as_ref().and_then(|outside| {
-            if is_balancer {
-                self.let_in(target, outside.addr)
-            } else {
-                self.near(target, outside.addr?)
-            }
-        });
-        if let (Some(addr), Some(outside)) = (addr, outside) {
+        if let Some(outside) = outside
+            && let Some((addr, _)) = self.chosen(target, outside.addr)
+        {
             outside.addr = Some(addr);
             outside.name = format!("outside ({addr})");
         }
         usual
     }
 
-    /// Returns an address in the network of the node's address that is asked, if another link leads to the client `addr`: clients far
-    /// away come in there.
-    fn near(&self, target: Target<'_>, addr: IpAddr) -> Option<IpAddr> {
+    /// Returns the address of a client outside for `target`, where that is not the usual one `addr`, and the clients for which it does
+    /// not stand, in words.
+    fn chosen(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<(IpAddr, String)> {
+        if let Kind::Address(Role::ExternalIp | Role::LoadBalancerIp) = target.kind {
+            let addr = self.let_in(target, addr)?;
+            return Some((addr, "clients outside loadBalancerSourceRanges".to_owned()));
+        }
+        let (addr, link) = self.near(target, addr?)?;
+        Some((addr, format!("clients beyond the network of {link}")))
+    }
+
+    /// Returns the clients outside to which the verdict on connections to `target` does not apply, in words, if it does not apply to
+    /// all.
+    pub fn left_out(&self, target: Target<'_>) -> Option<String> {
+        let usual = self.ordinary(target);
+        let outside = usual.iter().find(|of| of.entry == Entry::Outside)?;
+        let (_, others) = self.chosen(target, outside.addr)?;
+        Some(format!("{others} at {}", target.at))
+    }
+
+    /// Returns an address in the network of the node's address that is asked, and its link, if another link leads to the client `addr`:
+    /// clients far away come in there.
+    fn near(&self, target: Target<'_>, addr: IpAddr) -> Option<(IpAddr, &str)> {
         let all = &self.node.addresses().ok()?.all;
-        let own = all.iter().find(|at| at.addr.addr == target.at.ip())?;
+        let to = target.at.ip();
+        let is_own = |at: &&Address| at.addr.addr == to && !to.is_loopback();
+        let own = all.iter().find(is_own)?;
         let (back, _) = self.way_to(addr)?;
         let near = sources::near_the_end(own.addr, 1)?;
-        (back != own.link && !own.addr.is_host() && near != own.addr.addr).then_some(near)
+        let is_apart = back != own.link && !own.addr.is_host() && near != own.addr.addr;
+        is_apart.then_some((near, &*own.link))
     }
 
     /// Returns a client outside for which rules of routing lead packets of pods elsewhere than for others.

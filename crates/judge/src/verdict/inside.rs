@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::HashMap;
 
-use super::judge::{Judge, Question, is_of_old};
+use super::judge::{Judge, Question};
 use super::neighbours::is_link_local;
 use super::ports::REPLY_PORT;
 use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
@@ -46,7 +46,7 @@ impl Judge<'_> {
         let at = SocketAddr::from(outcome.destination);
         let network = match self.network_of(at.ip()) {
             Ok(network) => network?,
-            Err(gap) if is_of_old(gap) => return None,
+            Err(gap) if self.is_of_old(gap) => return None,
             Err(gap) => {
                 let is_here = self.places.is_pod_here(at.ip()) == Some(true);
                 let what = "the networks of the node's pods are unknown";

@@ -33,6 +33,23 @@ pub const TRACKED: &str = "net.netfilter.nf_conntrack_count";
 /// The sysctl with the most tracked connections that there may be.
 pub const MOST_TRACKED: &str = "net.netfilter.nf_conntrack_max";
 
+/// Items that the same release began to read.
+const OF_LINKS: [Item; 4] = [
+    Item::NeighbourTable,
+    Item::XfrmPolicies,
+    Item::Tc,
+    Item::PodNetworks,
+];
+
+/// Returns whether `node` was read by a kpx that reads [`OF_LINKS`]. A text that was pasted may be one of them.
+fn is_of_new(node: &NodeSnapshot<'_>) -> bool {
+    let is_tried = |item: &Item| {
+        let read = node.evidence().text(*item);
+        !matches!(read, Err(Gap::NotCollected(_)))
+    };
+    OF_LINKS.iter().filter(|item| is_tried(item)).count() > 1
+}
+
 /// A connection that is asked about.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
@@ -79,6 +96,8 @@ pub struct Judge<'n> {
     pub(super) pod_network: bool,
     /// By family, the sysctl that turns forwarding off, if one does.
     forwarding: [Result<Option<&'static str>, Gap>; 2],
+    /// Whether the evidence is as new as the items of links and pods: one that it lacks was not read, or was removed.
+    reads_links: bool,
     /// What is not read of the rules, by family.
     pub(super) unread: [Option<Missing>; 2],
     /// Whether that may be rules of kube-proxy, by family.
@@ -109,6 +128,7 @@ impl<'n> Judge<'n> {
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
             forwarding: Family::BOTH.map(|family| trace::not_forwarding(node, family)),
+            reads_links: is_of_new(node),
             unread: Family::BOTH.map(|family| unread(node, family)),
             lacks_own: Family::BOTH.map(|family| match node.configured_mode() {
                 Ok(Mode::Nftables) => node.nft().is_err(),
@@ -491,6 +511,11 @@ impl<'n> Judge<'n> {
         gaps.iter().flatten().any(|of| of == gap)
     }
 
+    /// Returns whether an item of the links is missing that a bundle may be too old for, or the node has nothing of.
+    pub(super) const fn is_of_old(&self, gap: &Gap) -> bool {
+        gap.is_absence() || matches!(gap, Gap::NotCollected(_)) && !self.reads_links
+    }
+
     /// Returns where packets from `addr` enter.
     fn entry_of(&self, addr: IpAddr) -> Entry {
         if self.places.own(addr).is_some() {
@@ -536,11 +561,6 @@ pub(super) fn rests_on_absence(question: Question<'_>, outcome: &Outcome, fault:
     let is_untranslated = question.port.is_some() && outcome.as_sent.destination;
     fault.may_be_unread()
         || is_untranslated && !matches!(fault, Fault::Stopped { .. } | Fault::NoBackend { .. })
-}
-
-/// Returns whether an item is missing that a bundle may be too old for, or the node has nothing of.
-pub(super) const fn is_of_old(gap: &Gap) -> bool {
-    gap.is_absence() || matches!(gap, Gap::NotCollected(_))
 }
 
 pub(super) fn index(question: Question<'_>) -> usize {
@@ -589,8 +609,8 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
     }
     let modules = node.modules().ok();
     let loaded = modules.and_then(|all| all.loaded.as_ref());
+    let builtin = modules.and_then(|all| all.builtin.as_ref());
     let lacks = |name: &str| {
-        let builtin = modules.and_then(|all| all.builtin.as_ref());
         loaded.is_some_and(|all| !all.contains_key(name))
             && !builtin.is_some_and(|all| all.contains(name))
     };
@@ -614,7 +634,14 @@ fn unread(node: &NodeSnapshot<'_>, family: Family) -> Option<Missing> {
             "ip6table_filter",
         ],
     };
-    let has_legacy = loaded.is_some_and(|all| tables.iter().any(|name| all.contains_key(*name)));
+    // A kernel without loadable modules has built in what it has, and not every one lists that.
+    let is_monolithic = node
+        .evidence()
+        .text(Item::Modules)
+        .is_err_and(|gap| gap.is_absence());
+    let may_be_built_in = |name: &&str| builtin.is_none_or(|all| all.contains(*name));
+    let has_legacy = loaded.is_some_and(|all| tables.iter().any(|name| all.contains_key(*name)))
+        || is_monolithic && tables.iter().any(may_be_built_in);
     match node.saved(IptablesBackend::InUse, family) {
         Ok(_) => {}
         Err(gap) if gap.is_absence() => {}

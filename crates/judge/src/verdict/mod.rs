@@ -8,6 +8,7 @@ mod arp;
 mod barrier;
 mod bpf;
 mod cell;
+mod design;
 mod diversion;
 mod end;
 mod fault;
@@ -44,6 +45,7 @@ use serde::Serialize;
 pub use across::{Across, Arrival, Far, Onward};
 pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
+pub use design::{is_by_design, is_local, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
@@ -62,6 +64,7 @@ pub use ports::REPLY_PORT;
 pub use stranger::Stranger;
 pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
+use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};
 
 /// What happens to a connection; a greater one is worse.
@@ -222,6 +225,16 @@ impl Verdict {
         })
     }
 
+    /// Returns the first fault in words; where it is not known whether the packets with `outcomes` meet it, with what decides that.
+    pub fn reason(&self, outcomes: &[Outcome]) -> Option<String> {
+        let first = *self.faults().first()?;
+        let mut ways = outcomes.iter().zip(&self.ways);
+        let of_way = ways.find(|(_, way)| way.fault.as_ref() == Some(first));
+        let when = of_way.filter(|_| self.fate == Fate::Unknown);
+        let when = when.map_or_else(String::new, |(outcome, _)| conditions(&outcome.when));
+        Some(format!("{first}{when}"))
+    }
+
     /// Returns the faults, each once, those of the most packets first.
     pub fn faults(&self) -> Vec<&Fault> {
         let mut faults: Vec<&Fault> = Vec::new();
@@ -245,7 +258,7 @@ fn is_likely(outcome: &Outcome) -> bool {
 
 /// Returns whether `when` does not leave open which way a packet takes: an address out of a range is as good as another, the walk puts
 /// packets where their return route is, and one connection exceeds no limit.
-const fn is_decided(when: &Assumption) -> bool {
+pub const fn is_decided(when: &Assumption) -> bool {
     matches!(
         when,
         Assumption::Address { .. }
@@ -255,6 +268,29 @@ const fn is_decided(when: &Assumption) -> bool {
                 ..
             }
     )
+}
+
+/// Returns what the end of packets depends on, as it follows that end: `, if …`.
+pub fn conditions(when: &[Assumption]) -> String {
+    let all = when.iter().filter_map(|of| match of {
+        Assumption::Answer { question, holds } => {
+            let question = question.to_string();
+            let is_open = ["what ", "which "]
+                .iter()
+                .any(|of| question.starts_with(of));
+            Some(match (is_open, holds) {
+                (true, _) => format!("depending on {question}"),
+                (false, true) => format!("if {question}"),
+                (false, false) => format!("unless {question}"),
+            })
+        }
+        Assumption::Address { .. } | Assumption::Port { .. } | Assumption::Unseen { .. } => None,
+    });
+    let all: Vec<String> = all.collect();
+    match all.as_slice() {
+        [] => String::new(),
+        all => format!(", {}", listed(all)),
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Neighbours on the way: entries that failed, and those that were set by hand.
 //!
-//! Without the item, which older bundles do not have, nothing is said of them.
+//! Bundles that are older than the item say nothing of them.
 
 use std::net::IpAddr;
 
-use super::judge::{Judge, Question, is_of_old};
+use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
@@ -72,7 +72,7 @@ impl Judge<'_> {
     ) -> Option<Fault> {
         let all = match self.node.neighbour_table() {
             Ok(all) => all,
-            Err(gap) if self.ends_here(outcome) || is_of_old(&gap) => return None,
+            Err(gap) if self.ends_here(outcome) || self.is_of_old(&gap) => return None,
             Err(gap) => {
                 let what = "the neighbours are unknown";
                 return Some(Fault::Unknown(Missing::Gap { what, gap }));

@@ -9,14 +9,13 @@ use std::thread::{self, available_parallelism};
 use foldhash::HashMap;
 use serde::Serialize;
 
-use super::across::{Across, Onward};
+use super::across::Across;
 use super::cell::{Cell, Client, Kind, client_names, targets};
+use super::design::is_by_design;
 use super::judge::Judge;
-use super::obstacle::is_of_policy;
 use super::{Barrier, Fate, Fault};
 use crate::trace::mismatch::usable;
-use crate::trace::why::{Refusal, maker, refusal};
-use crate::trace::{Rule, Walks, World};
+use crate::trace::{Walks, World};
 use kpx_node::cluster::Service;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -52,6 +51,8 @@ pub struct Brief {
     pub failing: f64,
     /// Why they fail, or why that is unknown.
     pub fault: Option<Fault>,
+    /// Why it is unknown whether they work, if it is, with what decides that.
+    pub doubt: Option<String>,
     /// Whether the Service's own settings keep the client out.
     pub by_design: bool,
     /// What stops them on this node beside the rules of kube-proxy.
@@ -81,6 +82,12 @@ impl Surveyed {
         Fate::of_all(self.cells.iter().map(|cell| cell.fate))
     }
 
+    /// Returns whether the cluster's own settings keep a kind of clients out.
+    fn is_restricted(&self) -> bool {
+        let mut cells = self.cells.iter();
+        cells.any(|cell| cell.by_design && cell.client != Client::Single)
+    }
+
     /// Returns how the Service port stands.
     pub fn standing(&self) -> Standing {
         let any = |is: &dyn Fn(&Brief) -> bool| self.cells.iter().any(is);
@@ -92,7 +99,7 @@ impl Surveyed {
             Standing::Fails
         } else if self.cells.is_empty() || any(&|cell| cell.fate == Fate::Unknown) {
             Standing::Unknown
-        } else if any(&|cell| cell.by_design && cell.client != Client::Single) {
+        } else if self.is_restricted() {
             Standing::Restricted
         } else {
             Standing::Works
@@ -192,13 +199,16 @@ fn one(
 }
 
 fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell: &Cell) -> Brief {
-    let by_design = cell.fate().fails() && is_by_design(service, port, cell, walks.node());
+    let by_design = is_by_design(walks.node(), service, port, cell);
     Brief {
         client: cell.client,
         kind: cell.kind,
         to: cell.to(),
         fate: cell.fate(),
         failing: cell.verdict.failing(),
+        doubt: (cell.fate() == Fate::Unknown)
+            .then(|| cell.verdict.reason(&cell.outcomes))
+            .flatten(),
         fault: cell.verdict.faults().first().map(|fault| (*fault).clone()),
         by_design,
         barriers: if cell.fate().fails() && !by_design {
@@ -207,54 +217,6 @@ fn brief(service: Option<&Service>, port: &Port, walks: &Walks<'_, '_, '_>, cell
             Vec::new()
         },
     }
-}
-
-/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it: source
-/// ranges, or a Local policy; or NetworkPolicies.
-fn is_by_design(
-    service: Option<&Service>,
-    port: &Port,
-    cell: &Cell,
-    node: &NodeSnapshot<'_>,
-) -> bool {
-    let Some(spec) = service.map(|service| &service.spec) else {
-        return false;
-    };
-    let policy = if cell.kind.is_internal() {
-        &spec.internal_traffic_policy
-    } else {
-        &spec.external_traffic_policy
-    };
-    let is_local = policy.as_deref() == Some("Local");
-    let family = Family::of(cell.flow.destination);
-    let is_here = usable(port, family).any(|of| of.local == Some(true));
-    // A full table, or an entry of the client, fails whatever the settings ask for.
-    let beside = cell.verdict.beside.as_ref();
-    if beside.is_some_and(|fault| fault.fate().fails()) {
-        return false;
-    }
-    let mut failing = cell
-        .outcomes
-        .iter()
-        .zip(&cell.verdict.ways)
-        .filter(|(_, way)| way.fate().fails());
-    failing.all(|(outcome, way)| match &way.fault {
-        Some(Fault::Stopped { hop, .. }) => match refusal(outcome, &outcome.hops[*hop]) {
-            Some(Refusal::SourceRanges) => true,
-            Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => is_local && !is_here,
-            _ => {
-                let hop = &outcome.hops[*hop];
-                is_of_policy(&Rule::of(hop, family), maker(hop), node)
-            }
-        },
-        Some(Fault::There { .. }) => match &way.onward {
-            Some(Onward::Far(far)) => is_by_design(service, port, &far.cell, node),
-            _ => false,
-        },
-        // Mode ipvs sends such packets on; and traffic from pods bypasses the policy.
-        Some(Fault::DirectReply { .. } | Fault::SharedSource { .. }) => is_local,
-        _ => false,
-    })
 }
 
 /// The Services of a node by how they stand, each by its worst port.
@@ -274,6 +236,9 @@ pub struct Tally {
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
+    /// Those of the unknown Services whose own settings keep some clients out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_but_restricted: Vec<String>,
     /// The first reason why something is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -315,10 +280,12 @@ impl Tally {
                 Standing::Unknown => {
                     let cells = ports.iter().flat_map(|port| &port.cells);
                     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
-                    let reasons = open.filter_map(|cell| cell.fault.as_ref());
-                    let reason = reasons.map(in_doubt).min();
+                    let reason = open.filter_map(in_doubt).min();
                     // Of several reasons, the first in the alphabet: names do not decide.
                     tally.reason = tally.reason.into_iter().chain(reason).min();
+                    if ports.iter().any(|port| port.is_restricted()) {
+                        tally.unknown_but_restricted.push(service.clone());
+                    }
                     tally.unknown.push(service);
                 }
                 Standing::NoEndpoints => tally.without_endpoints.push(service),
@@ -380,7 +347,13 @@ impl Tally {
                 .reason
                 .as_ref()
                 .map_or_else(String::new, |reason| format!(": {reason}"));
-            parts.push(format!("{} unknown{reason}", self.unknown.len()));
+            // What is known of them is said.
+            let also = match self.unknown_but_restricted.len() {
+                0 => String::new(),
+                1 => " (1 of them is restricted by design)".to_owned(),
+                count => format!(" ({count} of them are restricted by design)"),
+            };
+            parts.push(format!("{} unknown{also}{reason}", self.unknown.len()));
         }
         if !self.without_endpoints.is_empty() {
             let count = self.without_endpoints.len();
@@ -401,12 +374,13 @@ impl Tally {
     }
 }
 
-/// Returns what keeps the fate of a connection from being known: of a fault, that it may be one.
-fn in_doubt(fault: &Fault) -> String {
-    match fault {
-        Fault::Unknown(_) => fault.to_string(),
-        fault => format!("perhaps {fault}"),
-    }
+/// Returns what keeps the fate of the connections of `cell` from being known: of a fault, that it may be one.
+fn in_doubt(cell: &Brief) -> Option<String> {
+    let doubt = cell.doubt.as_ref()?;
+    Some(match cell.fault {
+        Some(Fault::Unknown(_)) => doubt.clone(),
+        _ => format!("perhaps {doubt}"),
+    })
 }
 
 /// Returns the first names, and how many more there are.

@@ -4,13 +4,13 @@
 //! addresses or redirect. So are those without a qdisc (tcx, netkit), which come first. Limits of rates are no doubt, as a queue
 //! without room is none.
 //!
-//! Without the item, which older bundles do not have, nothing is said of them.
+//! Bundles that are older than the item say nothing of them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::bpf::is_at;
-use super::judge::{Judge, Question, is_of_old};
+use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
@@ -57,7 +57,7 @@ impl Judge<'_> {
     pub(super) fn unsure_tc(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let tc = match self.node.tc() {
             Ok(tc) => Some(tc),
-            Err(gap) if is_of_old(&gap) => None,
+            Err(gap) if self.is_of_old(&gap) => None,
             Err(gap) => {
                 let what = "the filters of links are unknown";
                 return Some(Fault::Unknown(Missing::Gap { what, gap }));

@@ -3,11 +3,11 @@
 //! Sources: `xfrm_policy.c`, `ip_forward.c`, `nf_nat_core.c` and `nf_nat_proto.c` of Linux 5.10 to 6.18. What a packet is asked for
 //! before it is forwarded or taken in are its addresses as it came; before it goes out, those that it has by then.
 //!
-//! Without the item, which older bundles do not have, nothing is said of them.
+//! Bundles that are older than the item say nothing of them.
 
 use std::net::IpAddr;
 
-use super::judge::{Judge, Question, is_of_old};
+use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::{Entry, Outcome};
 use kpx_node::net::Proto;
@@ -70,7 +70,7 @@ impl Judge<'_> {
         match self.node.xfrm() {
             Ok(policies) if policies.all.is_empty() => return None,
             Ok(_) => {}
-            Err(gap) if is_of_old(&gap) => return None,
+            Err(gap) if self.is_of_old(&gap) => return None,
             Err(gap) => {
                 let what = "the policies of IPsec are unknown";
                 return Some(Fault::Unknown(Missing::Gap { what, gap }));

@@ -42,21 +42,25 @@ const MAY_LACK: &[(Item, &str)] = &[
 
 /// Returns what the evidence of `node` does not show.
 pub(super) fn unseen(node: &NodeSnapshot<'_>) -> Vec<String> {
-    let mut unseen = UNSEEN.to_vec();
-    unseen.push(OTHER_NODES);
+    let always = UNSEEN.iter().chain([&OTHER_NODES]).copied();
+    always.chain(lacking(node)).map(str::to_owned).collect()
+}
+
+/// Returns what the evidence of `node` would show of connections if it had been read: nothing else says that it was not.
+pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     let lacks = |item| {
         node.evidence()
             .text(item)
             .is_err_and(|gap| !gap.is_absence())
     };
     let lacking = MAY_LACK.iter().filter(|(item, _)| lacks(*item));
-    unseen.extend(lacking.map(|(_, what)| *what));
+    let mut lacking: Vec<_> = lacking.map(|(_, what)| *what).collect();
     match node.pod_networks() {
         Ok(all) if all.iter().all(PodNetwork::knows_rules) => {}
-        Ok(_) => unseen.push("rules inside pods"),
-        Err(_) => unseen.push("sockets and rules inside pods"),
+        Ok(_) => lacking.push("rules inside pods"),
+        Err(_) => lacking.push("sockets and rules inside pods"),
     }
-    unseen.into_iter().map(str::to_owned).collect()
+    lacking
 }
 
 /// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.
@@ -133,7 +137,7 @@ pub struct Broken {
     pub cause: Cause,
     /// How sure it is.
     pub degree: Degree,
-    /// Whether the Service's own settings ask for it.
+    /// Whether the Service's own settings or NetworkPolicies ask for it.
     pub by_design: bool,
     /// The Service port, or the Service if several ports are affected.
     pub subject: String,
@@ -181,7 +185,7 @@ impl Broken {
         };
         Self {
             degree,
-            by_design: cause.is_by_design(),
+            by_design: at.by_design,
             owner: cause.owner().map(str::to_owned),
             sentence: match &at.open {
                 Some(question) => format!("{}; unknown: {question}", cause.sentence(&at)),
@@ -299,19 +303,6 @@ impl Answer {
         }
     }
 
-    /// Returns those of the `ready` endpoints that no connection through the Service reaches.
-    fn unreached(&self, ready: &[SocketAddr]) -> Vec<SocketAddr> {
-        let through = self.paths.iter().filter(|path| path.kind != Kind::Endpoint);
-        let outcomes = through.flat_map(|path| &path.cell.outcomes);
-        let ends: BTreeSet<_> = outcomes
-            .map(|of| SocketAddr::from(of.destination))
-            .collect();
-        let out = ready
-            .iter()
-            .filter(|at| !ends.is_empty() && !ends.contains(at));
-        out.copied().collect()
-    }
-
     /// Returns the sentence for a Service without a cause.
     fn without_cause(&self, subject: &str) -> String {
         let node = self.node.as_deref().unwrap_or("this node");
@@ -328,11 +319,19 @@ impl Answer {
                 Some(EndpointState::Ready | EndpointState::ServingTerminating)
             )
         });
-        let mut ready: Vec<SocketAddr> = ready.map(|of| of.address).collect();
-        ready.sort_unstable();
-        ready.dedup();
+        let ready: BTreeSet<SocketAddr> = ready.map(|of| of.address).collect();
+        // What is sent to an endpoint itself shows nothing of the Service's rules, unless that is asked.
+        let is_through = |path: &&Path| path.kind != Kind::Endpoint;
+        let is_asked = !self.paths.iter().any(|path| is_through(&path));
+        let through = self
+            .paths
+            .iter()
+            .filter(|path| is_asked || is_through(path));
+        let outcomes = through.flat_map(|path| &path.cell.outcomes);
+        let ends = outcomes.map(|of| SocketAddr::from(of.destination));
+        let reached: BTreeSet<SocketAddr> = ends.filter(|of| ready.contains(of)).collect();
         let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
-        let endpoints = match (ready.len(), &self.service) {
+        let endpoints = match (reached.len(), &self.service) {
             (0, None) => {
                 let outcomes = self.paths.iter().flat_map(|path| &path.cell.outcomes);
                 let ends: BTreeSet<_> = outcomes
@@ -341,18 +340,17 @@ impl Answer {
                 let ends: Vec<_> = ends.iter().take(3).map(ToString::to_string).collect();
                 format!("{}, which no Service has", listed(&ends))
             }
-            (count, _) => match self.unreached(&ready).as_slice() {
-                [] => number_of(count, "endpoint"),
-                out => {
-                    let names: Vec<_> = out.iter().map(ToString::to_string).collect();
-                    format!(
-                        "{} of {} (not {})",
-                        count - out.len(),
-                        number_of(count, "endpoint"),
-                        listed(&names)
-                    )
-                }
-            },
+            // Its own process chooses an endpoint.
+            (0, Some(_)) => "its endpoints".to_owned(),
+            (count, _) if count == ready.len() => number_of(count, "endpoint"),
+            (count, _) => {
+                let others: Vec<_> = ready
+                    .difference(&reached)
+                    .map(ToString::to_string)
+                    .collect();
+                let all = number_of(ready.len(), "endpoint");
+                format!("{count} of {all} (not {})", listed(&others))
+            }
         };
         let from = client_names(&from);
         let unread: Vec<String> = self.nodes.iter().filter_map(Beside::reason).collect();

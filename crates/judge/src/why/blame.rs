@@ -10,8 +10,8 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::check::{
-    Finding, Fix, Outcome as CheckOutcome, Subject, Writer, drifted, idle_proxy, ipv6_fix,
-    lost_conditions, rewriting_fix, room_fix, root,
+    Finding, Fix, Outcome as CheckOutcome, ServiceRef, Severity, Subject, Writer, drifted,
+    idle_proxy, ipv6_fix, lost_conditions, rewriting_fix, room_fix, root,
 };
 use crate::diff::{Change, Delta, Object};
 use crate::repair::{Edit, Repair};
@@ -19,7 +19,9 @@ use crate::trace::sources::own_address;
 use crate::trace::userspace::CLOSED;
 use crate::trace::why::{self, Refusal};
 use crate::trace::{Effect, Entry, Hop, Outcome, Rule, Subsystem, mismatch};
-use crate::verdict::{By, Cell, Fault, Kind, Missing, Obstacle, Target, Which, disable_ipv6_of};
+use crate::verdict::{
+    self, By, Cell, Fault, Kind, Missing, Obstacle, Target, Which, disable_ipv6_of,
+};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
@@ -217,7 +219,37 @@ impl Look<'_> {
             _ => None,
         };
         let first = faults.first().and_then(dead);
-        first.unwrap_or_else(|| unexplained(cell))
+        first
+            .or_else(|| self.found(service, cell))
+            .unwrap_or_else(|| unexplained(cell))
+    }
+
+    /// Returns the error of the doctor that is about the destination of `cell`, or the known bug that it finds at `service`.
+    fn found(&self, service: &Service, cell: &Cell) -> Option<Cause> {
+        let at = cell.flow.destination;
+        let of_service = ServiceRef::from(service);
+        let all = self
+            .outcomes
+            .iter()
+            .filter_map(|(check, outcome)| match outcome {
+                CheckOutcome::Fail(findings) => Some(findings.iter().map(|of| (*check, of))),
+                _ => None,
+            });
+        let mut errors = all
+            .flatten()
+            .filter(|(_, of)| of.severity == Severity::Error);
+        let (check, finding) = errors.find(|(check, of)| {
+            let mut services = of.services.iter();
+            of.about.address() == Some(at)
+                || check.group() == "bugs" && services.any(|of| of.is_same_service(&of_service))
+        })?;
+        Some(Cause::Finding {
+            check: check.id,
+            reason: finding.message.clone(),
+            fix: Box::new(Some(
+                finding.fix.clone().unwrap_or_else(|| check.fix.into()),
+            )),
+        })
     }
 
     /// Returns the slice of `service` that lists `endpoint`, and who writes it.
@@ -419,7 +451,7 @@ impl Look<'_> {
                 bridge: bridge.clone(),
             }),
             What::Edit(Edit::Endpoint) => self.lacking(service, target.port, target.family()),
-            What::Edit(Edit::Policies) => self.not_local(service, target),
+            What::Edit(Edit::Policies) => self.not_local(service, target, cell),
             What::Edit(Edit::SourceRanges) => Blame {
                 since: service.metadata.unedited_since(),
                 ..Blame::breaks(Cause::SourceRanges {
@@ -459,11 +491,21 @@ impl Look<'_> {
         }
     }
 
-    fn not_local(&self, service: &Service, target: Target<'_>) -> Blame {
+    fn not_local(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Blame {
         let family = target.family();
         let here = usable(target.port, family).any(|of| of.local == Some(true));
         if let Some(misnamed) = here.then(|| self.misnamed()).flatten() {
             return Blame::breaks(misnamed);
+        }
+        // The policy leaves the endpoint here, so it is no reason to refuse or drop packets.
+        let leaves = |fault: &&Fault| {
+            matches!(
+                fault,
+                Fault::DirectReply { .. } | Fault::SharedSource { .. }
+            )
+        };
+        if here && !cell.verdict.faults().iter().any(leaves) {
+            return Blame::breaks(self.unexplained(service, target.port, cell));
         }
         // The endpoints may have moved since.
         let moved = last_change(service, family, self.slices);
@@ -483,7 +525,7 @@ impl Look<'_> {
                 here,
                 fields: local_fields(service),
                 nodes: nodes.into_iter().collect(),
-                unnamed: self.unnamed(target),
+                unnamed: verdict::unnamed(self.node, target.port, family),
                 ending: ending(target),
             })
         }
@@ -507,24 +549,6 @@ impl Look<'_> {
             lasts: true,
             fix: finding.fix.clone(),
         }))
-    }
-
-    /// Returns the pods of this node among the endpoints of `target` whose EndpointSlice names no node.
-    fn unnamed(&self, target: Target<'_>) -> Vec<String> {
-        let endpoints = usable(target.port, target.family()).filter(|of| of.node.is_none());
-        let pods = self.node.pods().map_or(&[][..], Vec::as_slice);
-        let is_here = |name: &str| {
-            let mut all = pods.iter().filter(|pod| pod.spec.node_name == self.name);
-            self.name.is_some()
-                && all.any(|pod| {
-                    name.split_once('/') == Some((&pod.metadata.namespace, &pod.metadata.name))
-                })
-        };
-        let names = endpoints.filter_map(|of| of.pod.as_deref());
-        names
-            .filter(|name| is_here(name))
-            .map(str::to_owned)
-            .collect()
     }
 
     /// Returns why `port` has no usable endpoint of `family`.
@@ -790,17 +814,6 @@ fn is_for_want_of_endpoints(cell: &Cell) -> bool {
     };
     let failing = failing(cell);
     !failing.is_empty() && failing.iter().all(is_it)
-}
-
-/// Returns whether the traffic policy of an address of this kind is Local.
-pub(super) fn is_local(service: &Service, kind: Kind) -> bool {
-    let spec = &service.spec;
-    let policy = if kind.is_internal() {
-        &spec.internal_traffic_policy
-    } else {
-        &spec.external_traffic_policy
-    };
-    policy.as_deref() == Some("Local")
 }
 
 /// Returns what happens to packets behind `hop`, which lets them pass.

@@ -97,7 +97,7 @@ impl Cause {
             Self::UndeclaredPort { port, .. } => format!("targetPort {port} is not declared"),
             Self::NoPod { backend, .. } => format!("no pod has {}", backend.ip()),
             Self::Twice { other, .. } => format!("an endpoint is {other}: translated once"),
-            Self::Unexplained { reason, .. } => reason.clone(),
+            Self::Finding { reason, .. } | Self::Unexplained { reason, .. } => reason.clone(),
             Self::Probe { result, .. } => result.clone(),
         }
     }

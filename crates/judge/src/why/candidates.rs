@@ -6,13 +6,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Look;
-use super::blame::is_local;
 use super::endpoints;
 use crate::check::{Fix, bypass_fix, diversion_fix};
 use crate::diff::{self, Change, ChangeKind};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
-use crate::verdict::{Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT};
+use crate::verdict::{
+    Cell, Diversion, Diverter, Fault, Kind, Missing, Obstacle, REPLY_PORT, is_local,
+};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::backend::{Mode, nftables};
 use kpx_node::cluster::Service;

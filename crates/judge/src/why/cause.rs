@@ -356,6 +356,16 @@ pub enum Cause {
         /// Who writes it.
         writer: Writer,
     },
+    /// A finding of the doctor about the address, or a known bug that it finds at the Service.
+    Finding {
+        /// The check.
+        check: &'static str,
+        /// Its message.
+        reason: String,
+        /// The fix.
+        #[serde(skip)]
+        fix: Box<Option<Fix>>,
+    },
     /// The packets end otherwise than at an endpoint, and nothing above explains it.
     Unexplained {
         /// How they end.
@@ -401,6 +411,17 @@ pub enum Degree {
     Suspect,
 }
 
+/// Connections from one client to one address that fail.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    /// The client.
+    pub(super) client: Client,
+    /// The address.
+    pub(super) to: String,
+    /// The share of them that fail, 0 to 1, if only some do.
+    pub(super) share: Option<f64>,
+}
+
 /// The place and the time of a cause.
 #[derive(Clone, Debug, Default)]
 pub(super) struct At {
@@ -416,8 +437,10 @@ pub(super) struct At {
     pub(super) from: Vec<Client>,
     /// The addresses at which they fail.
     pub(super) to: Vec<String>,
-    /// Whether only some connections fail.
-    pub(super) partly: bool,
+    /// The connections of each client to each address that fail.
+    pub(super) failed: Vec<Failed>,
+    /// Whether the cluster's own settings ask for it.
+    pub(super) by_design: bool,
     /// Whether each client keeps its endpoint: sessionAffinity is `ClientIP`.
     pub(super) sticky: bool,
     /// What decides whether they fail: `whether …`; `None` if they do.
@@ -462,7 +485,10 @@ impl Cause {
             Self::HairpinPort { .. } | Self::BypassedReply { .. } | Self::NotMasqueraded { .. } => {
                 11
             }
-            Self::NoPod { .. } | Self::Twice { .. } | Self::Unexplained { .. } => 12,
+            Self::NoPod { .. }
+            | Self::Twice { .. }
+            | Self::Finding { .. }
+            | Self::Unexplained { .. } => 12,
             Self::Balancer { .. } | Self::Pending { .. } => 13,
             Self::UndeclaredPort { .. } | Self::Probe { .. } => 14,
         }
@@ -545,18 +571,6 @@ impl Cause {
                 Obstacle::NoLocalPort { .. } | Obstacle::Limited { .. }
             ),
             _ => true,
-        }
-    }
-
-    /// Returns whether the Service's own settings, or NetworkPolicies, ask for it.
-    pub const fn is_by_design(&self) -> bool {
-        match self {
-            Self::SourceRanges { .. }
-            | Self::OnLoopback { .. }
-            | Self::OtherFamily { role: None, .. } => true,
-            Self::NoLocalEndpoints { unnamed, .. } => unnamed.is_empty(),
-            Self::ForeignRule { by, .. } => by.policies.is_some(),
-            _ => false,
         }
     }
 

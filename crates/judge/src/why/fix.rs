@@ -222,6 +222,7 @@ impl Cause {
                 };
                 with(text, format!("kubectl -n {namespace} {what}"))
             }
+            Self::Finding { fix, .. } => (**fix).clone(),
             Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
                 &["trace", &at.subject, "-o", "wide"],

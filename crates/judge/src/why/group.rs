@@ -1,14 +1,16 @@
 //! Causes of many paths, joined where they are the same.
 
 use super::blame::Blame;
-use super::cause::{Cause, Degree};
+use super::cause::{Cause, Degree, Failed};
 use crate::verdict::Client;
 use kpx_node::evidence::Time;
 
 /// A cause on one path of one port.
 pub(super) struct Blamed {
     pub(super) port: String,
-    pub(super) partly: bool,
+    /// The share of the connections that fail, 0 to 1, if only some do.
+    pub(super) share: Option<f64>,
+    pub(super) by_design: bool,
     pub(super) client: Option<Client>,
     pub(super) to: Option<String>,
     /// What decides whether it breaks anything: `whether …`.
@@ -20,7 +22,8 @@ impl Blamed {
     pub(super) fn of(port: &str, blame: Blame) -> Self {
         Self {
             port: port.to_owned(),
-            partly: false,
+            share: None,
+            by_design: false,
             client: None,
             to: None,
             open: None,
@@ -36,8 +39,9 @@ pub(super) struct Group {
     pub(super) since: Option<Time>,
     /// The node on which it is, if that is another one.
     pub(super) there: Option<String>,
-    pub(super) partly: bool,
+    pub(super) by_design: bool,
     pub(super) open: Option<String>,
+    pub(super) failed: Vec<Failed>,
     pub(super) ports: Vec<String>,
     pub(super) from: Vec<Client>,
     pub(super) to: Vec<String>,
@@ -62,8 +66,9 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
                 degree,
                 since,
                 there,
-                partly: of.partly,
+                by_design: of.by_design,
                 open: of.open.clone(),
+                failed: Vec::new(),
                 ports: Vec::new(),
                 from: Vec::new(),
                 to: Vec::new(),
@@ -72,11 +77,18 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
         });
         let group = &mut groups[at];
         group.degree = group.degree.min(degree);
-        group.partly &= of.partly;
+        group.by_design &= of.by_design;
         if of.open.is_none() {
             group.open = None;
         }
         add(&mut group.ports, Some(of.port));
+        if let (Some(client), Some(to)) = (of.client, of.to.clone()) {
+            group.failed.push(Failed {
+                client,
+                to,
+                share: of.share,
+            });
+        }
         add(&mut group.from, of.client);
         add(&mut group.to, of.to);
     }

@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use thiserror::Error;
 
-pub use answer::{Answer, Beside, Broken};
+pub use answer::{Answer, Beside, Broken, lacking};
 pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree, Idle};
 pub use endpoints::{EndpointRow, Lack};
@@ -47,7 +47,7 @@ use there::{Elsewhere, There};
 use crate::check::{Check, Outcome};
 use crate::diff::{self, Diff};
 use crate::trace::mismatch::listed;
-use crate::trace::sources::SourceError;
+use crate::trace::sources::{SourceError, is_any_outside};
 use crate::trace::{self, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
 use kpx_node::cluster::{EndpointSlice, Service};
@@ -300,11 +300,13 @@ impl<'n> Look<'n> {
             let cell = self
                 .judge
                 .cell(&self.walks(Family::of(at.ip())), target, client, &source);
-            let path = Path::new(name.to_owned(), cell);
+            let mut path = Path::new(name.to_owned(), cell);
+            path.by_design = verdict::is_by_design(self.node, None, &nobody, &path.cell);
             if explain && path.fate.fails() && !is_free(&path) {
                 for blame in self.plain_causes(&path) {
                     let place = At {
                         from: vec![path.client],
+                        by_design: path.by_design,
                         ..self.at(name.to_owned())
                     };
                     answer
@@ -372,6 +374,7 @@ impl<'n> Look<'n> {
         let ports = self.ports(found);
         let mut blames = Vec::new();
         let mut known: Vec<Sets> = Vec::new();
+        let mut left_out = BTreeSet::new();
         let served = self.families_of(service);
         let families: Vec<_> = served
             .iter()
@@ -387,6 +390,10 @@ impl<'n> Look<'n> {
                 let mut paths = Vec::new();
                 for target in &targets {
                     let cells = self.judge.cells(walks, *target, source)?;
+                    let is_outside = |cell: &Cell| cell.client == Client::Outside;
+                    if cells.iter().any(is_outside) && source.is_none_or(is_any_outside) {
+                        left_out.extend(self.judge.left_out(*target));
+                    }
                     paths.extend(cells.into_iter().map(|cell| (*target, cell)));
                 }
                 if found.at == AskedAt::All {
@@ -428,7 +435,8 @@ impl<'n> Look<'n> {
             let at = At {
                 from: group.from,
                 to: group.to,
-                partly: group.partly,
+                failed: group.failed,
+                by_design: group.by_design,
                 sticky: service.spec.affinity().is_some() && group.cause.is_of_ends(),
                 open: group.open,
                 since: group.since,
@@ -468,6 +476,7 @@ impl<'n> Look<'n> {
             answer.unasked = self.unasked(&answer.paths);
         }
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
+        answer.unseen.extend(left_out);
         answer.settle_as(&subject);
         if let Some(cause) = headless_port(found, &ports) {
             answer.add(cause, Fate::Refused);
@@ -500,6 +509,8 @@ impl<'n> Look<'n> {
                 let failing = answer.paths.iter().filter(|path| path.fate.fails());
                 at.from = failing.map(|path| path.client).collect();
                 at.to.push(target.at.to_string());
+                // The Service does not ask for a NodePort in the other family.
+                at.by_design = true;
                 answer.causes.push(Broken::new(cause, Degree::Breaks, at));
             }
         }
@@ -711,7 +722,7 @@ impl<'n> Look<'n> {
             let open = open(&path);
             if path.fate.fails() || open.is_some() {
                 let (causes, repairs) = self.causes(service, target, &path.cell, known);
-                path.by_design = open.is_none() && causes.iter().all(|of| of.cause.is_by_design());
+                path.by_design = verdict::is_by_design(self.node, Some(service), port, &path.cell);
                 path.repairs = repairs;
                 for mut blame in causes {
                     if open.is_some() {
@@ -719,7 +730,8 @@ impl<'n> Look<'n> {
                     }
                     blames.push(Blamed {
                         port: name.clone(),
-                        partly: path.fate == Fate::Partly,
+                        share: (path.fate == Fate::Partly).then_some(path.failing),
+                        by_design: path.by_design,
                         client: Some(path.client),
                         to: Some(path.target()),
                         open: open.clone(),
@@ -882,7 +894,7 @@ fn unknown_ends(answer: &mut Answer) {
         let ways = path.cell.outcomes.iter().zip(&path.cell.verdict.ways);
         let faults = ways.filter_map(|(outcome, way)| {
             let fault = way.fault.as_ref()?;
-            Some(format!("{fault}{}", conditions(&outcome.when)))
+            Some(format!("{fault}{}", verdict::conditions(&outcome.when)))
         });
         let beside = path.cell.verdict.beside.iter().map(ToString::to_string);
         for reason in faults.chain(beside).chain(whens) {
@@ -892,31 +904,6 @@ fn unknown_ends(answer: &mut Answer) {
                 answer.unknown.push(text);
             }
         }
-    }
-}
-
-/// Returns what the end of packets depends on, as it follows that end: `, if …`.
-fn conditions(when: &[trace::Assumption]) -> String {
-    let all = when.iter().filter_map(|of| match of {
-        trace::Assumption::Answer { question, holds } => {
-            let question = question.to_string();
-            let is_open = ["what ", "which "]
-                .iter()
-                .any(|of| question.starts_with(of));
-            Some(match (is_open, holds) {
-                (true, _) => format!("depending on {question}"),
-                (false, true) => format!("if {question}"),
-                (false, false) => format!("unless {question}"),
-            })
-        }
-        trace::Assumption::Address { .. }
-        | trace::Assumption::Port { .. }
-        | trace::Assumption::Unseen { .. } => None,
-    });
-    let all: Vec<String> = all.collect();
-    match all.as_slice() {
-        [] => String::new(),
-        all => format!(", {}", listed(all)),
     }
 }
 

@@ -57,7 +57,7 @@ impl Path {
             fate: cell.fate(),
             failing: cell.verdict.failing(),
             backends: mismatch::reached(&cell.outcomes).into_iter().collect(),
-            reason: cell.verdict.faults().first().map(ToString::to_string),
+            reason: cell.verdict.reason(&cell.outcomes),
             by_design: false,
             repairs: Vec::new(),
             cell,

@@ -118,7 +118,7 @@ fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
     };
     let by_proxy = matches!(
         broken.cause,
-        Cause::Idle(_) | Cause::Rules { proxy: Some(_), .. }
+        Cause::Idle(_) | Cause::Finding { .. } | Cause::Rules { proxy: Some(_), .. }
     );
     by_proxy || errors.iter().any(|of| says(of))
 }

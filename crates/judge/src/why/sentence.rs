@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::cause::{At, Cause, Idle, PROXY_NAME, is_before_nat};
+use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_before_nat};
 use super::endpoints::{Compared, Lack, Waits};
 use crate::check::Writer;
 use crate::trace::mismatch::listed;
-use crate::verdict::{Which, client_names};
+use crate::verdict::{Client, Which, client_names};
 use kpx_node::net::Family;
 use kpx_node::owner::Role;
 use kpx_node::words::number_of;
@@ -23,7 +23,7 @@ impl Cause {
             | (_, None) => String::new(),
             (_, Some(owner)) => format!("; owner of the rule: {owner}"),
         };
-        let sticky = if at.partly && at.sticky && at.open.is_none() {
+        let sticky = if at.is_partly() && at.sticky && at.open.is_none() {
             "; session affinity keeps a client at one endpoint, so it loses all of its connections or none"
         } else {
             ""
@@ -404,7 +404,9 @@ impl Cause {
                     listed(&declared)
                 )
             }
-            Self::Idle(Idle { reason, .. }) | Self::Unexplained { reason, .. } => reason.clone(),
+            Self::Idle(Idle { reason, .. })
+            | Self::Finding { reason, .. }
+            | Self::Unexplained { reason, .. } => reason.clone(),
             Self::Probe { address, result } => format!(
                 "the rules of {subject} are right on {node}, but a connection to {address} fails ({result}): check the application, NetworkPolicies and the network plugin"
             ),
@@ -425,22 +427,67 @@ const fn packets(which: Option<Which>) -> &'static str {
 /// Returns the beginning of a sentence: which Service fails where, for whom and to which addresses.
 fn fails(at: &At) -> String {
     let node = at.node.as_deref().unwrap_or("this node");
-    let verb = match (&at.open, at.partly) {
-        (Some(_), _) => "may not work",
-        (None, true) if at.sticky => "fails for some clients",
-        (None, true) => "fails for some connections",
-        (None, false) => "does not work",
+    let because = at
+        .there
+        .as_ref()
+        .map_or_else(String::new, |there| format!(", because of node {there}"));
+    let (partly, wholly): (Vec<&Failed>, Vec<&Failed>) =
+        at.failed.iter().partition(|of| of.share.is_some());
+    let subject = &at.subject;
+    if at.open.is_none() && !partly.is_empty() && !wholly.is_empty() {
+        return format!(
+            "{subject} fails on {node} for {}{}, and for all{}{because}",
+            at.some(&partly),
+            where_from(&partly),
+            where_from(&wholly)
+        );
+    }
+    let verb = match &at.open {
+        Some(_) => "may not work".to_owned(),
+        None if at.is_partly() => format!("fails for {}", at.some(&partly)),
+        None => "does not work".to_owned(),
     };
     let to = match at.to.as_slice() {
         [] => String::new(),
         to => format!(" ({})", listed(to)),
     };
     let from = client_names(&at.from);
-    let because = at
-        .there
-        .as_ref()
-        .map_or_else(String::new, |there| format!(", because of node {there}"));
-    format!("{} {verb} on {node}{from}{to}{because}", at.subject)
+    format!("{subject} {verb} on {node}{from}{to}{because}")
+}
+
+/// Returns from which clients, and to which addresses: ` from pods (10.96.0.10:53/udp)`.
+fn where_from(failed: &[&Failed]) -> String {
+    let from: Vec<Client> = failed.iter().map(|of| of.client).collect();
+    let mut to: Vec<String> = failed.iter().map(|of| of.to.clone()).collect();
+    to.sort_unstable();
+    to.dedup();
+    format!("{} ({})", client_names(&from), listed(&to))
+}
+
+impl At {
+    /// Returns whether only some connections fail, from each client to each address.
+    fn is_partly(&self) -> bool {
+        !self.failed.is_empty() && self.failed.iter().all(|of| of.share.is_some())
+    }
+
+    /// Returns how many connections fail: `25% of connections`.
+    fn some(&self, failed: &[&Failed]) -> String {
+        let what = if self.sticky {
+            "clients"
+        } else {
+            "connections"
+        };
+        let percents = failed.iter().filter_map(|of| of.share);
+        let percents: Vec<String> = percents.map(|of| format!("{:.0}", of * 100.0)).collect();
+        match percents.as_slice() {
+            [first, rest @ ..]
+                if first != "0" && first != "100" && rest.iter().all(|of| of == first) =>
+            {
+                format!("{first}% of {what}")
+            }
+            _ => format!("some {what}"),
+        }
+    }
 }
 
 fn balancer(

@@ -8,8 +8,8 @@ use crate::evidence::{Evidence, Gap, Item};
 
 /// Parses the list in `item`.
 pub fn list<T: DeserializeOwned>(evidence: &Evidence, item: Item) -> Result<Vec<T>, Gap> {
-    let list: List<T> =
-        serde_json::from_str(evidence.text(item)?).map_err(|e| Gap::Failed(item, e.to_string()))?;
+    let text = evidence.text(item)?;
+    let list: List<T> = serde_json::from_str(text).map_err(|e| Gap::of_json(item, text, &e))?;
     Ok(list.items)
 }
 
@@ -29,8 +29,9 @@ pub fn list_naming<T: DeserializeOwned>(
         #[serde(borrow)]
         items: Vec<&'a RawValue>,
     }
-    let failed = |e: serde_json::Error| Gap::Failed(item, e.to_string());
-    let list: Raw<'_> = serde_json::from_str(evidence.text(item)?).map_err(failed)?;
+    let text = evidence.text(item)?;
+    let failed = |e: serde_json::Error| Gap::of_json(item, text, &e);
+    let list: Raw<'_> = serde_json::from_str(text).map_err(failed)?;
     let objects = list.items.into_iter().map(RawValue::get);
     let wanted = objects.filter(|text| names.iter().any(|name| text.contains(name)));
     wanted
@@ -51,8 +52,8 @@ pub fn missing(evidence: &Evidence, item: Item) -> Result<Vec<String>, Gap> {
     struct ListMetadata {
         missing: Vec<String>,
     }
-    let head: Head =
-        serde_json::from_str(evidence.text(item)?).map_err(|e| Gap::Failed(item, e.to_string()))?;
+    let text = evidence.text(item)?;
+    let head: Head = serde_json::from_str(text).map_err(|e| Gap::of_json(item, text, &e))?;
     Ok(head.metadata.missing)
 }
 

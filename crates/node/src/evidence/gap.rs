@@ -70,6 +70,23 @@ impl fmt::Display for Forbidden {
 }
 
 impl Gap {
+    /// Returns why `text` of `item` could not be parsed as JSON. What a shell or a tool prints instead of it is quoted.
+    pub fn of_json(item: Item, text: &str, error: &serde_json::Error) -> Self {
+        /// Characters of the text that are quoted.
+        const QUOTED: usize = 60;
+        let first = text.trim_start().lines().next().unwrap_or_default();
+        if error.is_syntax() && !first.starts_with(['{', '[', '"']) {
+            let begin: String = first.chars().take(QUOTED).collect();
+            return Self::Failed(item, format!("it is not JSON: it begins with {begin:?}"));
+        }
+        let hint = if error.is_eof() {
+            "; was it cut short?"
+        } else {
+            ""
+        };
+        Self::Failed(item, format!("{error}{hint}"))
+    }
+
     /// Returns the same reason for another item that depends on this one.
     #[must_use]
     pub fn about(self, item: Item) -> Self {

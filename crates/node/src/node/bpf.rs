@@ -322,8 +322,7 @@ impl Bpf {
 
 /// Parses what kpx records of programs and maps.
 pub fn parse(text: &str) -> Result<Bpf, Gap> {
-    let dump: Dump =
-        serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Bpf, e.to_string()))?;
+    let dump: Dump = serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Bpf, text, &e))?;
     let tables = tables(&dump);
     Ok(Bpf { dump, tables })
 }

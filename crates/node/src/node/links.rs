@@ -214,7 +214,7 @@ fn raw(item: Item, text: &str) -> Result<Vec<RawLink>, Gap> {
     let documents = serde_json::Deserializer::from_str(text).into_iter::<Vec<RawLink>>();
     let mut all = Vec::new();
     for document in documents {
-        all.extend(document.map_err(|e| Gap::Failed(item, e.to_string()))?);
+        all.extend(document.map_err(|e| Gap::of_json(item, text, &e))?);
     }
     all.retain(|link| !link.ifname.is_empty());
     if all.is_empty() {

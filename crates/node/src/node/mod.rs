@@ -141,7 +141,7 @@ sections! {
     /// Returns the nftables ruleset, from nft's JSON or else from its text.
     nft: nftables::model::Ruleset = |e| nft(e);
     /// Returns the IP sets.
-    ipset: Sets<'a> = |e| e.text(Item::Ipset).and_then(ipset::parse);
+    ipset: Sets<'a> = |e| ipset(e);
     /// Returns the IPVS table, from netlink or from ipvsadm's output.
     ipvs: ipvs::model::Table = |e| ipvs::parse::table(e);
     /// Returns the connections forwarded by IPVS.
@@ -327,6 +327,57 @@ fn nft(evidence: &Evidence) -> Result<nftables::model::Ruleset, Gap> {
     }
 }
 
+/// Reads the IP sets. The kernel keeps a set as long as a rule asks for it, so a listing without it was cut short.
+fn ipset(evidence: &Evidence) -> Result<Sets<'_>, Gap> {
+    const ASKS: &str = " --match-set ";
+    let text = evidence.text(Item::Ipset)?;
+    let cut = |why: String| Gap::Failed(Item::Ipset, format!("cut short: {why}"));
+    if evidence.missing_part(Item::Ipset).is_some() {
+        return ipset::parse(text);
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err(cut("its last line has no end".to_owned()));
+    }
+    let sets = ipset::parse(text)?;
+    for family in Family::BOTH {
+        let rules = evidence.text(IptablesBackend::InUse.item(family));
+        let rules = rules.unwrap_or_default();
+        let asked = rules.match_indices(ASKS).filter_map(|(at, _)| {
+            let rest = &rules[at + ASKS.len()..];
+            rest.split_ascii_whitespace().next()
+        });
+        if let Some(name) = asked
+            .map(|name| name.trim_matches('"'))
+            .find(|name| sets.set(name).is_none())
+        {
+            return Err(cut(format!(
+                "it lacks set {name}, for which a rule of iptables asks"
+            )));
+        }
+    }
+    Ok(sets)
+}
+
+/// Returns why `text`, which `iptables-save` printed, is only some of the rules: kube-proxy and the kubelet write a chain of their own to
+/// each of three tables, and `iptables-save -t nat` prints one table alone.
+fn only_table(item: Item, text: &str) -> Option<Gap> {
+    const OWN: [&str; 2] = [":KUBE-PROXY-CANARY ", ":KUBE-KUBELET-CANARY "];
+    let after = text.match_indices("\n*").map(|(at, _)| at + 2);
+    let mut tables = text.starts_with('*').then_some(1).into_iter().chain(after);
+    let only = &text[tables.next()?..];
+    // The chain in mangle is the first one, which is there before any rule.
+    if tables.next().is_some() || only.starts_with("mangle") {
+        return None;
+    }
+    let is_of_kubernetes = OWN.iter().any(|chain| text.contains(chain));
+    let is_shown_in_part = text.contains(iptables::model::IN_PART) || text.contains("# Table `");
+    (is_of_kubernetes && !is_shown_in_part).then(|| {
+        let table = only.lines().next().unwrap_or_default().trim_end();
+        let why = format!("it has table {table} alone; record iptables-save without -t");
+        Gap::Failed(item, why)
+    })
+}
+
 /// iptables back end that rules were read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IptablesBackend {
@@ -439,6 +490,19 @@ impl<'a> NodeSnapshot<'a> {
         self
     }
 
+    /// Returns the timeouts of IPVS.
+    pub fn ipvs_timeouts(&self) -> Result<ipvs::model::Timeouts, Gap> {
+        let known = self.ipvs()?.timeouts;
+        known.map_or_else(|| ipvs::parse::separate_timeouts(self.evidence), Ok)
+    }
+
+    /// Returns the version of IPVS and the size of its hash table.
+    pub fn ipvs_info(&self) -> Result<ipvs::model::Info, Gap> {
+        let table = self.ipvs()?;
+        let lacks = || ipvs::parse::lacks_info(table, self.evidence);
+        table.info.ok_or_else(lacks)
+    }
+
     /// Replaces the addresses of the evidence.
     #[must_use]
     pub fn with_addresses(mut self, addresses: Addresses) -> Self {
@@ -478,12 +542,32 @@ impl<'a> NodeSnapshot<'a> {
         };
         let item = store.item(family);
         let parse = || {
-            self.evidence
-                .text(item)
-                .and_then(|text| iptables::parse::ruleset(item, text))
+            let text = self.evidence.text(item)?;
+            self.is_listing(store, family, text)?;
+            iptables::parse::ruleset(item, text)
         };
         let section = &sections[usize::from(family == Family::V6)];
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns an error if `text` lists only some tables of `family` in `store`.
+    fn is_listing(&self, store: IptablesBackend, family: Family, text: &str) -> Result<(), Gap> {
+        let Some(gap) = only_table(store.item(family), text) else {
+            return Ok(());
+        };
+        // Where nft lists the tables of iptables, one that it lacks does not exist.
+        let is_so = self.nft().is_ok_and(|rules| {
+            let names = ["mangle", "nat", "filter"];
+            let is_of_iptables = |of: &&nftables::model::Table| {
+                of.family == family.nft_name() && names.contains(&of.name.as_str())
+            };
+            rules.tables.iter().filter(is_of_iptables).count() == 1
+        });
+        if is_so && store == IptablesBackend::InUse {
+            Ok(())
+        } else {
+            Err(gap)
+        }
     }
 
     /// Parses the rules in use, for a thread beside the one that asks for them and for what they are compared with.
@@ -505,6 +589,7 @@ impl<'a> NodeSnapshot<'a> {
         let item = store.item(family);
         let find = || {
             let text = self.evidence.text(item)?;
+            self.is_listing(store, family, text)?;
             iptables::parse::Saved::new(item, text)
         };
         section.get_or_init(find).as_ref().map_err(Clone::clone)

@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Result<Neighbours, Gap> {
     let bad = |why: String| Gap::Failed(Item::NeighbourTable, why);
     let mut all = Vec::new();
     for document in serde_json::Deserializer::from_str(text).into_iter::<Vec<Raw>>() {
-        let document = document.map_err(|e| bad(e.to_string()))?;
+        let document = document.map_err(|e| Gap::of_json(Item::NeighbourTable, text, &e))?;
         for raw in document.into_iter().filter(|raw| !raw.dst.is_empty()) {
             let address = raw.dst.parse();
             let address = address.map_err(|_| bad(format!("{:?} is not an address", raw.dst)))?;

@@ -5,12 +5,12 @@ use crate::evidence::{Gap, Item};
 
 /// Parses the processes, as recorded by kpx.
 pub(crate) fn parse(text: &str) -> Result<Processes, Gap> {
-    serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Processes, e.to_string()))
+    serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Processes, text, &e))
 }
 
 /// Parses the files, as recorded by kpx.
 pub(crate) fn files(text: &str) -> Result<ProxyFiles, Gap> {
-    serde_json::from_str(text).map_err(|e| Gap::Failed(Item::ProxyFiles, e.to_string()))
+    serde_json::from_str(text).map_err(|e| Gap::of_json(Item::ProxyFiles, text, &e))
 }
 
 /// Programs that are kube-proxy, or contain it.

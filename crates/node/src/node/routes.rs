@@ -287,7 +287,7 @@ struct RawHop {
 fn documents<T: DeserializeOwned>(item: Item, text: &str) -> Result<Vec<Vec<T>>, Gap> {
     let documents = serde_json::Deserializer::from_str(text).into_iter();
     documents
-        .map(|list| list.map_err(|e| Gap::Failed(item, e.to_string())))
+        .map(|list| list.map_err(|e| Gap::of_json(item, text, &e)))
         .collect()
 }
 

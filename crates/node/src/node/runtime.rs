@@ -35,7 +35,7 @@ pub struct FamilyHealth {
 
 /// Parses `/healthz`.
 pub(crate) fn health(text: &str) -> Result<Health, Gap> {
-    serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Healthz, e.to_string()))
+    serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Healthz, text, &e))
 }
 
 /// Metrics in the Prometheus text format.

@@ -138,7 +138,7 @@ struct RawFilter {
 
 /// Parses what `tc -j qdisc` and `tc -j filter` print of every link.
 pub fn parse(text: &str) -> Result<Tc, Gap> {
-    let raw: Raw = serde_json::from_str(text).map_err(|e| Gap::Failed(Item::Tc, e.to_string()))?;
+    let raw: Raw = serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Tc, text, &e))?;
     let mut tc = Tc::default();
     for qdisc in raw.qdiscs {
         if let Some(loss) = loss(&qdisc) {

@@ -1,6 +1,6 @@
 //! The doctor's report on one screen: the verdict, each cause with its fix, what passed, what is unknown, and the next command.
 
-use super::human::{checked, later, next, notes, unknown, verdict, worse};
+use super::human::{checked, later, next, notes, unknown, unseen, verdict, worse};
 use super::{Block, DoctorReport, Status};
 use crate::render::{Page, Style, Tone};
 use kpx_judge::check::{GROUPS, Severity};
@@ -42,6 +42,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
         end.para("  added    ", &later);
     }
     notes(report, &mut end);
+    unseen(report, &mut end);
     next(report, &mut end);
     page.line("");
     let room = ROWS.saturating_sub(page.rows() + end.rows());

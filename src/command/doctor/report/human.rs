@@ -35,6 +35,7 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     if page.rows() > SCREEN {
         again(report, page);
     }
+    unseen(report, page);
     next(report, page);
 }
 
@@ -45,6 +46,25 @@ pub(super) fn verdict(report: &DoctorReport, page: &mut Page) {
         page.hang("", "  ", &services);
     }
     page.line(&page.paint(tone, &answer));
+}
+
+/// Adds what was not checked because the evidence lacks it: all with -v, and else as much as a line has room for.
+pub(super) fn unseen(report: &DoctorReport, page: &mut Page) {
+    let unseen = &report.head.unseen;
+    let Some(first) = unseen.first() else {
+        return;
+    };
+    let style = page.style();
+    let all = format!("not checked: {}", unseen.join(", "));
+    let fits = style.verbose > 0 || all.len() <= usize::from(style.width);
+    if fits {
+        page.hang("", "  ", &all);
+    } else {
+        let more = unseen.len() - 1;
+        page.line(&format!(
+            "not checked: {first} and {more} more (-v lists them)"
+        ));
+    }
 }
 
 /// Adds the command to run next.
@@ -141,25 +161,26 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
         .filter(|(count, _)| *count > 0)
         .map(|&(count, what)| number_of(count, what))
         .collect();
-    let tone = match (summary.errors, summary.warnings, summary.unknown) {
-        (1.., _, _) => Tone::Bad,
+    let lacks_data = report.lacks_data();
+    let tone = match (summary.errors, summary.warnings) {
+        (1.., _) => Tone::Bad,
         _ if report.has_failing() => Tone::Bad,
-        (_, 1.., _) => Tone::Doubtful,
-        (_, _, 1..) => Tone::Unclear,
+        (_, 1..) => Tone::Doubtful,
+        _ if lacks_data => Tone::Unclear,
         _ => Tone::Good,
     };
     let blind = match summary.unknown {
         0 => String::new(),
         count => format!("; {} unknown", number_of(count, "check")),
     };
-    let found = match (parts.is_empty(), summary.unknown, planned) {
+    let found = match (parts.is_empty(), lacks_data, planned) {
         (false, _, None) => parts.join(", "),
         (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
-        (true, 0, None) if report.has_failing() => "no finding explains it".to_owned(),
-        (true, 0, None) => "healthy".to_owned(),
-        (true, _, None) => "inconclusive: data is missing".to_owned(),
-        (true, 0, Some(planned)) => format!("nothing blocks {planned}"),
-        (true, _, Some(planned)) => format!("inconclusive for {planned}: data is missing"),
+        (true, false, None) if report.has_failing() => "no finding explains it".to_owned(),
+        (true, false, None) => "healthy".to_owned(),
+        (true, true, None) => "inconclusive: data is missing".to_owned(),
+        (true, false, Some(planned)) => format!("nothing blocks {planned}"),
+        (true, true, Some(planned)) => format!("inconclusive for {planned}: data is missing"),
     };
     let hidden = match summary.ignored {
         0 => String::new(),
@@ -182,6 +203,7 @@ pub(super) fn facts(report: &DoctorReport) -> Vec<(&'static str, String)> {
         cluster,
         services: _,
         outlook: _,
+        unseen: _,
         sync,
         added,
     } = &report.head;

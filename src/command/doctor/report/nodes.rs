@@ -93,6 +93,7 @@ pub(crate) struct Unknown {
 #[derive(Debug)]
 pub(crate) struct Part {
     failing: Vec<Failing>,
+    lacks_data: bool,
     findings: Vec<(Key, Box<str>)>,
     unknown: Vec<(Box<str>, &'static str)>,
 }
@@ -109,6 +110,7 @@ impl Together for DoctorOfNodes {
         let services = report.head.services.as_ref();
         Part {
             failing: services.map_or_else(Vec::new, |tally| tally.failing.clone()),
+            lacks_data: report.lacks_data(),
             unknown: unknown.collect(),
             findings: report
                 .findings
@@ -131,8 +133,8 @@ impl Together for DoctorOfNodes {
         let state = match worst {
             Some(Severity::Error) => &mut self.errors,
             Some(Severity::Warning) => &mut self.warnings,
-            _ if part.unknown.is_empty() => &mut self.healthy,
-            _ => &mut self.inconclusive,
+            _ if part.lacks_data => &mut self.inconclusive,
+            _ => &mut self.healthy,
         };
         *state += 1;
         for of in part.failing {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::human::all;
-use super::steps::{Step, branch, effect, ending, percent, place, steps};
+use super::steps::{Step, branch, effect, ending, place, share, steps};
 use super::{SourceTrace, TraceReport};
 use crate::render::Style;
 
@@ -89,7 +89,7 @@ impl Graph {
                 text.push_str(when);
             }
             let node = self.node(text, true);
-            self.edges.push((from, node, percent(outcome.probability)));
+            self.edges.push((from, node, share(outcome)));
             if outcome.backend.is_some() {
                 on.push((node, String::new()));
             }

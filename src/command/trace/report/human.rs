@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::steps::{Step, branch, effect, ending, for_whom, percent, place, steps};
+use super::steps::{Step, branch, effect, ending, for_whom, percent, place, share, steps};
 use super::{HopRow, OutcomeRow, SourceTrace, TraceReport};
 use super::{live, onward};
 use crate::render::{Page, Tone, wrap};
@@ -358,7 +358,8 @@ fn endings(page: &mut Page, trace: &SourceTrace) {
         MOST_SHOWN
     };
     for outcome in trace.outcomes.iter().take(most) {
-        let lead = format!("{:INDENT$}{:>6}  ", "", percent(outcome.probability));
+        let share = share(outcome);
+        let lead = format!("{:INDENT$}{share:>6}  ", "");
         let width = usize::from(style.width).saturating_sub(INDENT + 8).max(20);
         for (at, line) in wrap(&ending(outcome, trace), width).iter().enumerate() {
             if at == 0 {

@@ -145,10 +145,10 @@ pub(super) fn effect(hop: &HopRow, arrow: &str) -> String {
         Effect::Nowhere { why } => why.clone(),
         Effect::Other { what } => what.clone(),
     };
-    if (hop.probability - 1.0).abs() < 1e-9 {
-        text
-    } else {
-        format!("{text} ({})", percent(hop.probability))
+    match &hop.when {
+        Some(when) => format!("{text} (if {when})"),
+        None if (hop.probability - 1.0).abs() < 1e-9 => text,
+        None => format!("{text} ({})", percent(hop.probability)),
     }
 }
 
@@ -184,6 +184,7 @@ pub(super) fn for_whom(passing: &BTreeSet<usize>, trace: &SourceTrace) -> String
                 backend: Some(one), ..
             },
         ] => format!("for {}", SocketAddr::new(one.address, one.port)),
+        of if of.iter().any(|outcome| outcome.is_open) => "for some packets".to_owned(),
         of => {
             let share: f64 = of.iter().map(|outcome| outcome.probability).sum();
             format!("for {}", percent(share))
@@ -227,6 +228,15 @@ pub(super) const fn past(verdict: Verdict) -> &'static str {
         Verdict::Unmatched => "unmatched",
         Verdict::Unknown => "unknown",
         Verdict::Mixed => "mixed",
+    }
+}
+
+/// Returns the share of the packets that take the way of `outcome`: `33.3%`, or `maybe` if an assumption leaves that open.
+pub(super) fn share(outcome: &OutcomeRow) -> String {
+    if outcome.is_open {
+        "maybe".to_owned()
+    } else {
+        percent(outcome.probability)
     }
 }
 

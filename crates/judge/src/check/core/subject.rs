@@ -61,6 +61,16 @@ impl ServiceRef {
     }
 }
 
+impl Subject {
+    /// Returns the address, if it is one.
+    pub const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Address { address } | Self::ServiceAddress { address, .. } => Some(*address),
+            _ => None,
+        }
+    }
+}
+
 impl From<&Service> for ServiceRef {
     fn from(service: &Service) -> Self {
         Self::new(&service.metadata.namespace, &service.metadata.name)

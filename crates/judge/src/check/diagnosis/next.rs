@@ -14,8 +14,8 @@ pub enum Next {
 }
 
 /// Returns the command to run next. It repairs the worst findings, or decides what does: the command that clears the most or,
-/// without one, of the fix; the one that explains a Service whose connections fail, or that shows a finding; without findings,
-/// the one that reads what is unknown. `known` are values for the command, by the words that stand for them.
+/// without one, of the fix; the one that explains a Service whose connections fail, or of which something is unknown, or that shows a
+/// finding. Where there are only notes, the one that reads what is unknown. `known` are values for the command, by the words that stand for them.
 pub(super) fn next(
     findings: &[Diagnosed],
     blocks: &[Block],
@@ -24,9 +24,9 @@ pub(super) fn next(
     services: Option<&Tally>,
     known: &[(&str, String)],
 ) -> Next {
+    let why = |service: &String| Advice::kpx([Word::from("why"), Word::from(service.clone())]);
     let failing = services.and_then(|tally| tally.failing.first());
-    let explains =
-        failing.map(|of| Advice::kpx([Word::from("why"), Word::from(of.service.clone())]));
+    let explains = failing.map(|of| why(&of.service));
     let is_error = |of: &Diagnosed| of.severity == Severity::Error;
     let is_worth = explains.is_none() || findings.iter().any(is_error);
     let worst = Worst {
@@ -34,8 +34,14 @@ pub(super) fn next(
         blocks,
         known,
     };
+    let open = services.and_then(|tally| tally.unknown.first()).map(why);
+    let are_notes = findings.iter().all(|of| of.severity == Severity::Info);
+    if are_notes && explains.is_none() && unknown > 0 {
+        return Next::Read;
+    }
+    let open = open.filter(|_| !findings.iter().any(is_error));
     let found = worst.repair().filter(|_| is_worth);
-    let found = found.or(explains).or_else(|| worst.decides());
+    let found = found.or(explains).or(open).or_else(|| worst.decides());
     found.map_or_else(
         || match (unknown, question) {
             (1.., _) => Next::Read,

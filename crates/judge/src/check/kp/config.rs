@@ -17,6 +17,7 @@ use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
+use kpx_node::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -329,7 +330,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         let (held, text) = match held(facts, &mut all, mode, family) {
             Ok(Held::Mode(held)) if held == mode => continue,
             Ok(Held::Mode(held)) => (held.name(), format!("the kernel has rules of mode {held}")),
-            Ok(Held::None) => ("none", "the kernel has no rules of any mode".to_owned()),
+            Ok(Held::None) => ("none", without_rules(facts, family)),
             Ok(Held::Other(gap)) => {
                 all.note(gap);
                 ("none", format!("the kernel has no rules of mode {mode}"))
@@ -371,6 +372,19 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         break;
     }
     all.verdict()
+}
+
+/// Returns what the kernel has of kube-proxy where it has no rules of `family`.
+fn without_rules(facts: &Facts<'_>, family: Family) -> String {
+    let servers = facts.node.ipvs().map_or(&[][..], |table| &table.servers);
+    let addresses = servers.iter().filter_map(|of| of.key.socket());
+    match addresses.filter(|at| Family::of(at.ip()) == family).count() {
+        0 => "the kernel has no rules of any mode".to_owned(),
+        count => format!(
+            "the kernel has none of its rules, only {}",
+            number_of(count, "virtual server")
+        ),
+    }
 }
 
 /// The rules of kube-proxy in the kernel.

@@ -304,11 +304,7 @@ fn keepalive(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
     setting(facts, KEY)?;
     let idle = number(facts, KEY)?;
-    let timeouts = facts
-        .node
-        .ipvs()?
-        .timeouts
-        .ok_or(Gap::NotCollected(Item::IpvsTimeout))?;
+    let timeouts = facts.node.ipvs_timeouts()?;
     if idle < u64::from(timeouts.tcp) {
         return Ok(Vec::new());
     }

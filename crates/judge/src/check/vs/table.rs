@@ -144,10 +144,7 @@ fn drained(facts: &Facts<'_>) -> Verdict {
 
 fn buckets(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
-    let Some(info) = facts.node.ipvs()?.info else {
-        let why = "ipvsadm does not print the number of buckets";
-        return Err(Gap::Absent(Item::Ipvs, why.to_owned()));
-    };
+    let info = facts.node.ipvs_info()?;
     let count = facts.node.ipvs_connections()?.all.len();
     let size = info.conn_tab_size as usize;
     if count <= size.saturating_mul(8) {
@@ -174,11 +171,7 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
         let why = "kube-proxy is not configured to set IPVS timeouts";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let timeouts = facts
-        .node
-        .ipvs()?
-        .timeouts
-        .ok_or(Gap::NotCollected(Item::IpvsTimeout))?;
+    let timeouts = facts.node.ipvs_timeouts()?;
     let have = [timeouts.tcp, timeouts.tcp_fin, timeouts.udp];
     Ok(wanted
         .into_iter()

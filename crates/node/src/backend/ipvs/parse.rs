@@ -17,12 +17,13 @@ pub fn table(evidence: &Evidence) -> Result<Table, Gap> {
         (Ok(json), _) => records(json),
         (Err(_), Ok(save)) => {
             let mut table = saved(save)?;
-            if let Ok(text) = evidence.text(Item::IpvsStats) {
-                counted(&mut table, text)?;
+            // Counters and timeouts decide no path: without them, the table is known.
+            if let Ok(text) = evidence.text(Item::IpvsStats)
+                && let Ok(counted) = counted(table.clone(), text)
+            {
+                table = counted;
             }
-            if let Ok(text) = evidence.text(Item::IpvsTimeout) {
-                table.timeouts = Some(timeouts(text)?);
-            }
+            table.timeouts = separate_timeouts(evidence).ok();
             Ok(table)
         }
         (Err(Gap::NotCollected(_)), Err(gap)) | (Err(gap), Err(_)) => Err(gap),
@@ -32,7 +33,7 @@ pub fn table(evidence: &Evidence) -> Result<Table, Gap> {
 /// Reads `ipvs.json`.
 pub fn records(text: &str) -> Result<Table, Gap> {
     let fail = |why| Gap::Failed(Item::Ipvs, why);
-    let dump: Dump = serde_json::from_str(text).map_err(|e| fail(e.to_string()))?;
+    let dump: Dump = serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Ipvs, text, &e))?;
     let servers = dump.services.into_iter().map(server);
     Ok(Table {
         servers: servers.collect::<Result<_, _>>().map_err(fail)?,
@@ -279,7 +280,7 @@ fn real_server(mut words: SplitAsciiWhitespace<'_>) -> Result<(Key, RealServer),
 }
 
 /// Adds the counters of `ipvsadm -Ln --stats`, and the version in its head.
-fn counted(table: &mut Table, text: &str) -> Result<(), Gap> {
+fn counted(mut table: Table, text: &str) -> Result<Table, Gap> {
     let places = table.servers.iter().enumerate();
     let by_key: HashMap<_, _> = places.map(|(at, server)| (server.key, at)).collect();
     let mut here = None;
@@ -326,7 +327,7 @@ fn counted(table: &mut Table, text: &str) -> Result<(), Gap> {
             table.servers[at].stats = Some(stats);
         }
     }
-    Ok(())
+    Ok(table)
 }
 
 /// Reads the name in the second column and the counters in the last five.
@@ -371,6 +372,22 @@ fn info(line: &str) -> Option<Info> {
     Some(Info {
         version: part()? << 16 | part()? << 8 | part()?,
         conn_tab_size: size.trim_end().trim_end_matches(')').parse().ok()?,
+    })
+}
+
+/// Reads the timeouts that `ipvsadm` printed.
+pub fn separate_timeouts(evidence: &Evidence) -> Result<Timeouts, Gap> {
+    evidence.text(Item::IpvsTimeout).and_then(timeouts)
+}
+
+/// Returns why the size of the hash table of `table` is not known.
+pub fn lacks_info(table: &Table, evidence: &Evidence) -> Gap {
+    let stats = evidence.text(Item::IpvsStats);
+    let unreadable = stats.and_then(|text| counted(table.clone(), text)).err();
+    let unreadable = unreadable.filter(|gap| !matches!(gap, Gap::NotCollected(_)));
+    unreadable.unwrap_or_else(|| {
+        let why = "ipvsadm does not print the number of buckets";
+        Gap::Absent(Item::Ipvs, why.to_owned())
     })
 }
 

@@ -26,14 +26,8 @@ const DEEPEST: usize = 64;
 
 /// Reads `nft -j list ruleset`.
 pub fn json(text: &str) -> Result<Ruleset, Gap> {
-    let read: Document = serde_json::from_str(text).map_err(|e| {
-        let hint = if e.is_eof() {
-            "; was it cut short?"
-        } else {
-            ""
-        };
-        Gap::Failed(Item::Nft, format!("{e}{hint}"))
-    })?;
+    let read: Document =
+        serde_json::from_str(text).map_err(|e| Gap::of_json(Item::Nft, text, &e))?;
     match read.nftables.0.broken {
         Some(why) => Err(Gap::Failed(Item::Nft, why)),
         None => Ok(read.nftables.0.ruleset),

@@ -175,6 +175,10 @@ fn text(source: impl Read, expected: u64, room: u64, damaged: &str) -> Result<St
             size_text(room)
         )));
     }
+    // Editors on Windows put a byte order mark first.
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         Refusal::Other(format!("it is not text: invalid UTF-8 at byte {place}"))

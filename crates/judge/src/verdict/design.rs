@@ -1,0 +1,111 @@
+//! Connections that fail because the cluster's own settings ask for it: this is decided here alone.
+
+use super::across::Onward;
+use super::cell::{Cell, Client, Kind};
+use super::obstacle::is_of_policy;
+use super::{Fault, Obstacle, Way};
+use crate::trace::mismatch::usable;
+use crate::trace::why::{Refusal, decisive, maker, refusal};
+use crate::trace::{Hop, Outcome, Rule};
+use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
+use kpx_node::net::Family;
+use kpx_node::node::NodeSnapshot;
+use kpx_node::owner::Port;
+
+/// Returns whether every way of `cell` that fails, one at least, does so because the Service's own settings ask for it, or
+/// NetworkPolicies: source ranges, or a Local policy, by what kube-proxy programs for it. `service` is the one with `port`.
+pub fn is_by_design(
+    node: &NodeSnapshot<'_>,
+    service: Option<&Service>,
+    port: &Port,
+    cell: &Cell,
+) -> bool {
+    // A full table, or an entry of the client, fails whatever the settings ask for.
+    let beside = cell.verdict.beside.as_ref();
+    if !cell.fate().fails() || beside.is_some_and(|fault| fault.fate().fails()) {
+        return false;
+    }
+    let ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+    let mut failing = ways.filter(|(_, way)| way.fate().fails()).peekable();
+    failing.peek().is_some()
+        && failing.all(|(outcome, way)| is_way_by_design(node, service, port, cell, (outcome, way)))
+}
+
+fn is_way_by_design(
+    node: &NodeSnapshot<'_>,
+    service: Option<&Service>,
+    port: &Port,
+    cell: &Cell,
+    (outcome, way): (&Outcome, &Way),
+) -> bool {
+    let family = Family::of(cell.flow.destination);
+    let is_policy = |hop: &Hop| is_of_policy(&Rule::of(hop, family), maker(hop), node);
+    // What kube-proxy does for a Local policy, as far as it knows which endpoints are here.
+    let is_local = || service.is_some_and(|service| is_local(service, cell.kind));
+    let is_here = || usable(port, family).any(|of| of.local == Some(true));
+    let is_known = || unnamed(node, port, family).is_empty();
+    match &way.fault {
+        Some(Fault::Stopped { hop, .. }) => {
+            let hop = &outcome.hops[*hop];
+            match refusal(outcome, hop) {
+                Some(Refusal::SourceRanges) => true,
+                Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => {
+                    is_local() && !is_here() && is_known()
+                }
+                _ => is_policy(hop),
+            }
+        }
+        Some(Fault::There { .. }) => match &way.onward {
+            Some(Onward::Far(far)) => is_by_design(node, service, port, &far.cell),
+            _ => false,
+        },
+        // Mode ipvs sends all clients on where no endpoint is here, and the other modes those that they take for pods.
+        Some(Fault::DirectReply { .. } | Fault::SharedSource { .. }) => {
+            let sends_on = match node.configured_mode() {
+                Ok(Mode::Ipvs) => !is_here(),
+                _ => cell.client == Client::Elsewhere,
+            };
+            is_local() && sends_on && is_known()
+        }
+        // kube-proxy's configuration decides whether NodePorts are served there.
+        Some(Fault::NotOnLoopback { .. }) => true,
+        Some(Fault::Obstacle(what)) => match &**what {
+            Obstacle::Further { by: Some(by), .. } => by.policies.is_some(),
+            _ => way
+                .lost
+                .as_deref()
+                .and_then(decisive)
+                .is_some_and(is_policy),
+        },
+        _ => false,
+    }
+}
+
+/// Returns whether the traffic policy of an address of this kind is Local.
+pub fn is_local(service: &Service, kind: Kind) -> bool {
+    let spec = &service.spec;
+    let policy = if kind.is_internal() {
+        &spec.internal_traffic_policy
+    } else {
+        &spec.external_traffic_policy
+    };
+    policy.as_deref() == Some("Local")
+}
+
+/// Returns the pods of this node among the endpoints of `port` whose EndpointSlice names no node, so that kube-proxy takes them for pods
+/// of other nodes.
+pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<String> {
+    let (Ok(name), Ok(pods)) = (node.name(), node.pods()) else {
+        return Vec::new();
+    };
+    let endpoints = usable(port, family).filter(|of| of.node.is_none());
+    let is_here = |pod: &&str| {
+        let mut all = pods
+            .iter()
+            .filter(|of| of.spec.node_name.as_deref() == Some(&*name));
+        all.any(|of| pod.split_once('/') == Some((&of.metadata.namespace, &of.metadata.name)))
+    };
+    let names = endpoints.filter_map(|of| of.pod.as_deref());
+    names.filter(is_here).map(str::to_owned).collect()
+}
