@@ -134,25 +134,23 @@ fn page(root: &clap::Command) -> String {
         root.get_styles().get_header(),
         root.get_styles().get_literal(),
     );
-    let mut page = "{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
-    for (group, names) in GROUPS {
-        page.push_str(&format!("{header}{group}:{header:#}\n"));
-        for name in *names {
-            let about = root
-                .find_subcommand(name)
-                .and_then(clap::Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            page.push_str(&format!("  {literal}{name:10}{literal:#} {about}\n"));
-        }
-    }
-    page.push_str(&format!(
-        "{header}More:{header:#}\n  {}\n\n",
-        MORE.join(", ")
-    ));
-    page.push_str(&format!(
-        "{header}Options:{header:#}\n{{options}}{{after-help}}"
-    ));
-    page
+    let about = |name: &str| {
+        let about = root
+            .find_subcommand(name)
+            .and_then(clap::Command::get_about);
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        format!("  {literal}{name:10}{literal:#} {about}\n")
+    };
+    let groups = GROUPS.iter().map(|(group, names)| {
+        let names: String = names.iter().copied().map(about).collect();
+        format!("{header}{group}:{header:#}\n{names}")
+    });
+    let groups: String = groups.collect();
+    let more = MORE.join(", ");
+    format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}More:{header:#}\n  {more}\n\n\
+         {header}Options:{header:#}\n{{options}}{{after-help}}"
+    )
 }
 
 /// Returns the formats that `--output` takes for `command`; none for one that prints no report.

@@ -82,7 +82,8 @@ fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
             Some(first) => table[..first].rfind('\n').unwrap() + 1,
             None => table.find("COMMIT").unwrap(),
         };
-        let lines: String = rules.iter().map(|of| format!("[0:0] {of}\n")).collect();
+        let lines = rules.iter().map(|of| format!("[0:0] {of}\n"));
+        let lines = lines.collect::<Vec<_>>().concat();
         format!("{before}{}{lines}{}", &table[..start], &table[start..])
     });
 }

@@ -219,8 +219,9 @@ impl Look<'_> {
             _ => None,
         };
         let first = faults.first().and_then(dead);
+        let is_explained = matches!(faults.first(), Some(Fault::Obstacle(_)));
         first
-            .or_else(|| self.found(service, cell))
+            .or_else(|| self.found(service, cell).filter(|_| !is_explained))
             .unwrap_or_else(|| unexplained(cell))
     }
 

@@ -57,7 +57,9 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         };
         let answer = all.read(look.why(&asked, None).map_err(gap_of));
         let mut causes = answer.map_or_else(Vec::new, |of| of.causes);
-        causes.retain(|of| of.degree == Degree::Breaks && !of.by_design);
+        // Who may come in is meant, also where the rules that let them in are missing.
+        let is_meant = |of: &Broken| of.by_design || matches!(of.cause, Cause::SourceRanges { .. });
+        causes.retain(|of| of.degree == Degree::Breaks && !is_meant(of));
         let is_alone = causes.len() == 1;
         for broken in causes {
             // The checks of drift name the rules that differ.

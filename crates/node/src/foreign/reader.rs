@@ -688,7 +688,7 @@ fn is_kernel_log(lines: &[String]) -> bool {
 /// many of the others are its own, which may have several lines each.
 fn is_log(lines: &[String]) -> bool {
     let first = lines.iter().position(|line| source_of(line).is_some());
-    // Another output above it is read by itself.
+    // Another output above it is read apart.
     if (0..first.unwrap_or(0)).any(|at| begins(&lines[at..]).is_some()) {
         return false;
     }

@@ -27,7 +27,7 @@ pub mod sysctl;
 pub mod tc;
 pub mod xfrm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::ipset::Sets;
@@ -346,12 +346,13 @@ fn ipset(evidence: &Evidence) -> Result<Sets<'_>, Gap> {
             let rest = &rules[at + ASKS.len()..];
             rest.split_ascii_whitespace().next()
         });
-        if let Some(name) = asked
-            .map(|name| name.trim_matches('"'))
-            .find(|name| sets.set(name).is_none())
-        {
+        let asked = asked.map(|name| name.trim_matches('"'));
+        let missing: BTreeSet<&str> = asked.filter(|name| sets.set(name).is_none()).collect();
+        // One set that was made anew in that moment says nothing of the others.
+        if let [name, _, ..] = missing.iter().collect::<Vec<_>>().as_slice() {
             return Err(cut(format!(
-                "it lacks set {name}, for which a rule of iptables asks"
+                "it lacks set {name} and {} more, for which rules of iptables ask",
+                missing.len() - 1
             )));
         }
     }

@@ -423,16 +423,7 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
         let own = own.filter_map(|a| a.address.parse::<IpAddr>().ok());
         ranges.extend(own.map(|ip| (Cidr::host(ip), format!("node {name}"))));
     }
-    // Packets from the networks of pods and nodes have to reach the Service.
-    let holders: Vec<IpAddr> = ranges.iter().map(|(cidr, _)| cidr.addr).collect();
-    let is_apart = |cidr: &Cidr| !holders.iter().any(|addr| cidr.contains(*addr));
-    let networks: Vec<(Cidr, String)> = links.into_iter().flat_map(networks).collect();
-    let apart: Vec<Cidr> = networks
-        .iter()
-        .map(|(cidr, _)| *cidr)
-        .filter(is_apart)
-        .collect();
-    ranges.extend(networks);
+    ranges.extend(links.into_iter().flat_map(networks));
     let clusters = Family::BOTH.map(|family| config.as_ref()?.cluster_cidr(family));
     let mut inside: Vec<(&Service, Proof)> = Vec::new();
     for service in services.iter().filter(|service| is_served(service)) {
@@ -441,7 +432,6 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
             let note =
                 |(cidr, whose): &(Cidr, String)| Proof::Note(format!("{ip} is in {cidr}, {whose}"));
             let in_it = ranges.iter().filter(|(cidr, _)| cidr.contains(ip));
-            let is_beside = in_it.clone().all(|(cidr, _)| apart.contains(cidr));
             let seen: Vec<_> = in_it.map(note).collect();
             let cluster = clusters.iter().flatten().find(|cidr| cidr.contains(ip));
             let cluster = cluster.map(|cidr| (*cidr, "clusterCIDR".to_owned()));
@@ -453,14 +443,8 @@ fn overlaps(facts: &Facts<'_>) -> Verdict {
                 None if seen.is_empty() => {}
                 cluster => {
                     let seen = seen.into_iter().chain(cluster.as_ref().map(note));
-                    let (severity, message) = if is_beside && cluster.is_none() {
-                        let message = "the Service's address is in the network of a link: a machine there that has it cannot be reached";
-                        (Severity::Warning, message)
-                    } else {
-                        let message = "the Service's address is in a range of pods, nodes or links";
-                        (Severity::Error, message)
-                    };
-                    findings.push(Finding::new(severity, service, message).evidence(seen));
+                    let message = "the Service's address is in a range of pods, nodes or links";
+                    findings.push(Finding::new(Severity::Error, service, message).evidence(seen));
                 }
             }
         }

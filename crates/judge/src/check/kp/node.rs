@@ -46,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "address-families",
         severity: Severity::Error,
         when: When::Now,
-        title: "The prefixes and links in kube-proxy's configuration are those of the pods",
+        title: "kube-proxy's configuration has the prefixes and links of the pods",
         symptom: "Traffic between pods is masqueraded, or external traffic is not; network policies see wrong source \
               addresses.",
         why: "With clusterCIDR kube-proxy treats traffic from these prefixes as traffic of pods. If this node's pods \

@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "node-port-taken",
         severity: Severity::Error,
         when: When::Now,
-        title: "No process of the node listens where a Service has the node's own address and port",
+        title: "No process of the node listens at an address and port of a Service",
         symptom: "A daemon, such as sshd, cannot be reached from outside, because its clients reach the Service; or local \
               clients reach the daemon.",
         why: "Since 1.24 kube-proxy no longer opens NodePorts as sockets, so a process can use the same port. An external IP \
