@@ -57,9 +57,13 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         };
         let answer = all.read(look.why(&asked, None).map_err(gap_of));
         let mut causes = answer.map_or_else(Vec::new, |of| of.causes);
-        // Who may come in is meant, also where the rules that let them in are missing.
-        let is_meant = |of: &Broken| of.by_design || matches!(of.cause, Cause::SourceRanges { .. });
-        causes.retain(|of| of.degree == Degree::Breaks && !is_meant(of));
+        // What a setting asks for is meant, also where the rules that do it are missing.
+        let is_setting = |cause: &Cause| match cause {
+            Cause::SourceRanges { .. } => true,
+            Cause::NoLocalEndpoints { here, unnamed, .. } => !here && unnamed.is_empty(),
+            _ => false,
+        };
+        causes.retain(|of| of.degree == Degree::Breaks && !of.by_design && !is_setting(&of.cause));
         let is_alone = causes.len() == 1;
         for broken in causes {
             // The checks of drift name the rules that differ.
