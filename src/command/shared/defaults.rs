@@ -30,7 +30,16 @@ pub(in crate::command) fn completed(words: Vec<OsString>) -> Result<Vec<OsString
     }
     match std::fs::read_to_string(&path) {
         Ok(text) => with_options(words, &text).map_err(|why| of_file(&path, &why)),
-        Err(error) if error.kind() == ErrorKind::NotFound && !is_named => Ok(words),
+        // That of another user, as with `sudo -u`, is not meant.
+        Err(error)
+            if !is_named
+                && matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::PermissionDenied
+                ) =>
+        {
+            Ok(words)
+        }
         Err(error) => Err(of_file(&path, &error.into())),
     }
 }

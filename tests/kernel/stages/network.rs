@@ -145,6 +145,9 @@ impl Network {
         let mut items = ITEMS.to_vec();
         items.extend(self.reads_pods.then_some(Item::PodNetworks));
         evidence.extend(self.node.collect(&items).await);
+        if !self.reads_pods {
+            evidence.insert(Item::PodNetworks, Ok(String::new()));
+        }
         evidence
     }
 
