@@ -18,6 +18,7 @@ mod ignore;
 mod incidents;
 mod known_bugs;
 mod links;
+mod meant;
 mod neighbours;
 mod obstacles;
 mod partial;
