@@ -109,7 +109,7 @@ async fn objects_alone_show_a_node_without_kube_proxy() {
             list["items"]
                 .as_array_mut()
                 .unwrap()
-                .retain(|pod| !pods(pod))
+                .retain(|pod| !pods(pod));
         };
         write(&dir, "cluster/pods.json", json(kept));
         dir
