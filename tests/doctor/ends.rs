@@ -63,6 +63,23 @@ fn flannel(up: bool) -> Value {
         "address": "02:00:00:00:00:01", "linkinfo": {"info_kind": "vxlan", "info_data": {"id": 1, "port": 8472}}})
 }
 
+/// Leads packets to pods of other nodes in `routed` into the tunnel `device`, and no others.
+pub(super) fn lead_pods(dir: &tempfile::TempDir, device: &str, routed: &[&str]) {
+    write(
+        dir,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
+            all.retain(|of| !to_pods.contains(&of["dst"].as_str().unwrap()));
+            all.extend(routed.iter().map(|to| {
+                let gateway = to.trim_end_matches("/24");
+                json!({"dst": to, "gateway": gateway, "dev": device, "flags": ["onlink"]})
+            }));
+        }),
+    );
+}
+
 /// Carries the packets to pods of other nodes in flannel's VXLAN, with these of its link and routes.
 fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
     write(
@@ -85,19 +102,7 @@ fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
             pods["items"].as_array_mut().unwrap().push(agent);
         }),
     );
-    write(
-        dir,
-        ROUTES,
-        json(|routes| {
-            let all = routes.as_array_mut().unwrap();
-            let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
-            all.retain(|of| !to_pods.contains(&of["dst"].as_str().unwrap()));
-            all.extend(routed.iter().map(|to| {
-                let gateway = to.trim_end_matches("/24");
-                json!({"dst": to, "gateway": gateway, "dev": "flannel.1", "flags": ["onlink"]})
-            }));
-        }),
-    );
+    lead_pods(dir, "flannel.1", routed);
     write(
         dir,
         NODES,

@@ -5,8 +5,9 @@ use kpx_node::evidence::Item;
 use serde_json::{Value, json};
 
 use super::case::{append, finding, load, replace, run};
-use super::ends::{HEALTHY, LINKS, ROUTES, findings, json, own_node, says};
+use super::ends::{HEALTHY, LINKS, ROUTES, findings, json, lead_pods, own_node, says};
 use super::incidents::{answer, copy, write};
+use super::links::add_routes;
 use crate::support::kpx;
 
 const METRICS: &str = "kube-proxy/metrics.txt";
@@ -501,20 +502,10 @@ fn calico(dir: &tempfile::TempDir, own: &str) {
             {"family": "inet", "local": "172.16.100.1", "prefixlen": 24, "scope": "global"}]}));
         }),
     );
-    write(
-        dir,
-        ROUTES,
-        json(|routes| {
-            let all = routes.as_array_mut().unwrap();
-            let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
-            all.retain(|of| !to_pods.contains(&of["dst"].as_str().unwrap()));
-            all.push(json!({"dst": "172.16.100.0/24", "dev": "lxdbr0", "protocol": "kernel", "scope": "link", "prefsrc": "172.16.100.1",
-            "flags": []}));
-            for to in ["10.244.0.0", "10.244.2.0"] {
-                all.push(json!({"dst": format!("{to}/24"), "gateway": to, "dev": "vxlan.calico", "flags": ["onlink"]}));
-            }
-        }),
-    );
+    lead_pods(dir, "vxlan.calico", &["10.244.0.0/24", "10.244.2.0/24"]);
+    let bridged = json!({"dst": "172.16.100.0/24", "dev": "lxdbr0", "protocol": "kernel", "scope": "link", "prefsrc": "172.16.100.1",
+        "flags": []});
+    add_routes(dir, &[bridged]);
     write(
         dir,
         "cluster/nodes.json",

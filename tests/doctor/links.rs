@@ -36,7 +36,7 @@ fn lose_routes(dir: &tempfile::TempDir, link: &str, keeps: impl Fn(&Value) -> bo
     );
 }
 
-fn add_routes(dir: &tempfile::TempDir, new: &[Value]) {
+pub(super) fn add_routes(dir: &tempfile::TempDir, new: &[Value]) {
     write(
         dir,
         ROUTES,

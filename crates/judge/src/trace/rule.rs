@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Hop, Subsystem, mismatch, why};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Match, Rule as Iptables, Target};
-use kpx_node::backend::nftables::model::Statement;
+use kpx_node::backend::nftables::model::{Rule as Native, Statement};
 use kpx_node::backend::nftables::print;
 use kpx_node::cluster::Pod;
 use kpx_node::net::{Cidr, Family, Proto};
@@ -94,10 +94,8 @@ impl Rule {
 
     /// Returns how many packets have met it, if its counter is shown.
     pub fn counter(&self, node: &NodeSnapshot<'_>) -> Option<u64> {
-        let at = self.number.checked_sub(1)?;
-        if let Some((family, name)) = self.table.split_once(' ').filter(|_| self.is_nft()) {
-            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
-            let mut statements = chain.rules.get(at)?.statements.iter();
+        if self.is_nft() {
+            let mut statements = self.native(node)?.statements.iter();
             return statements.find_map(|of| match of {
                 Statement::Counter { packets, .. } => Some(*packets),
                 _ => None,
@@ -211,6 +209,14 @@ impl Rule {
         }
         let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
         rules.table(&self.table)?.chain(&self.chain)
+    }
+
+    /// Returns it as it is in its chain, if it is of nftables.
+    fn native<'n>(&self, node: &'n NodeSnapshot<'_>) -> Option<&'n Native> {
+        let at = self.number.checked_sub(1)?;
+        let (family, name) = self.table.split_once(' ')?;
+        let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
+        chain.rules.get(at)
     }
 
     /// Returns it as it is in its chain, and the rules before it there, if it is of iptables in use.
@@ -478,41 +484,52 @@ impl Rule {
         let ("set", name, false) = self.set()? else {
             return None;
         };
-        let pods = node.pods().into_iter().flatten().flat_map(Pod::addresses);
-        let nodes = node
-            .nodes()
-            .into_iter()
-            .flatten()
-            .flat_map(|of| &of.status.addresses);
-        let services = node
-            .services()
-            .into_iter()
-            .flatten()
-            .flat_map(|of| &of.spec.cluster_ips);
-        let nodes = nodes.map(|of| &of.address).chain(services);
-        let nodes = nodes.filter_map(|text| text.parse().ok());
-        let own: BTreeSet<IpAddr> = pods.chain(nodes).collect();
-        let is_own = |text: &str| text.parse().is_ok_and(|addr| own.contains(&addr));
-        if !self.is_nft() {
+        let members: Vec<String> = if self.is_nft() {
+            let (family, table) = self.table.split_once(' ')?;
+            let table = node.nft().ok()?.table(family, table)?;
+            let set = table.sets.iter().find(|set| set.name == name)?;
+            let keys = set.elements.iter().map(|of| print::expr(&of.key));
+            keys.collect()
+        } else {
             let set = node.ipset_or_none().ok()?.set(name)?;
-            let members = set.members.iter().map(|of| &*of.element);
-            let members = members.filter(|of| is_own(of));
-            let commands: Vec<String> =
-                members.map(|of| format!("ipset del {name} {of}")).collect();
-            return (!commands.is_empty()).then(|| commands.join(" && "));
+            set.members
+                .iter()
+                .map(|of| of.element.to_string())
+                .collect()
+        };
+        let addresses = members.iter().filter_map(|of| of.parse().ok());
+        let stopped: BTreeSet<IpAddr> = addresses.collect();
+        if stopped.is_empty() {
+            return None;
         }
-        let (family, table) = self.table.split_once(' ')?;
-        let table = node.nft().ok()?.table(family, table)?;
-        let set = table.sets.iter().find(|set| set.name == name)?;
-        let members = set.elements.iter().map(|of| print::expr(&of.key));
-        let members: Vec<String> = members.filter(|of| is_own(of)).collect();
-        (!members.is_empty()).then(|| {
-            format!(
-                "nft 'delete element {} {name} {{ {} }}'",
-                self.table,
-                members.join(", ")
-            )
-        })
+        let pods = node.pods().into_iter().flatten().flat_map(Pod::addresses);
+        let nodes = node.nodes().into_iter().flatten();
+        let nodes = nodes
+            .flat_map(|of| &of.status.addresses)
+            .map(|of| &of.address);
+        let services = node.services().into_iter().flatten();
+        let services = services.flat_map(|of| &of.spec.cluster_ips);
+        let others = nodes.chain(services).filter_map(|text| text.parse().ok());
+        let own: BTreeSet<IpAddr> = pods
+            .chain(others)
+            .filter(|of| stopped.contains(of))
+            .collect();
+        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+        if own.is_empty() {
+            return None;
+        }
+        if self.is_nft() {
+            let all = own.join(", ");
+            return Some(format!(
+                "nft 'delete element {} {name} {{ {all} }}'",
+                self.table
+            ));
+        }
+        let commands: Vec<String> = own
+            .iter()
+            .map(|of| format!("ipset del {name} {of}"))
+            .collect();
+        Some(commands.join(" && "))
     }
 
     /// Returns the command that lets the cluster's own networks pass a rule of iptables that drops a range of sources by a link.
@@ -533,8 +550,8 @@ impl Rule {
         let of_links = of_links
             .filter(|of| link.is_none_or(|link| of.link == link) && !of.addr.is_host())
             .map(|of| of.addr.normal());
-        let pods = node.proxy_config().map_or("", |of| &of.cluster_cidr);
-        let pods = pods.split(',').filter_map(|text| text.trim().parse().ok());
+        let config = node.proxy_config().ok();
+        let pods = config.and_then(|of| of.cluster_cidr(self.family));
         let own: BTreeSet<Cidr> = of_links
             .chain(pods)
             .filter(|of| of.prefix >= range.prefix && range.contains(of.addr))
@@ -555,11 +572,8 @@ impl Rule {
         if node.configured_mode().ok() == Some(Mode::Ipvs) {
             return None;
         }
-        let at = self.number.checked_sub(1)?;
         if self.is_nft() {
-            let (family, name) = self.table.split_once(' ')?;
-            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
-            let handle = chain.rules.get(at)?.handle?;
+            let handle = self.native(node)?.handle?;
             let mut words = self.rule.split(' ');
             let is_open = |word: &str| {
                 !matches!(
@@ -597,14 +611,12 @@ impl Rule {
 
     /// Returns the command that deletes it.
     fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
-        let at = self.number.checked_sub(1)?;
+        self.number.checked_sub(1)?;
         if self.is_nft() {
-            let (family, name) = self.table.split_once(' ')?;
-            let chain = node.nft().ok()?.table(family, name)?.chain(&self.chain)?;
-            let handle = chain.rules.get(at)?.handle?;
+            let handle = self.native(node)?.handle?;
             return Some(format!(
-                "nft delete rule {family} {name} {} handle {handle}",
-                self.chain
+                "nft delete rule {} {} handle {handle}",
+                self.table, self.chain
             ));
         }
         let program = self.program(node);

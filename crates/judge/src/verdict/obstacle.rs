@@ -600,15 +600,11 @@ pub struct Pass {
 
 impl Pass {
     fn new(rule: &Rule, family: Family, packets: Accepted, node: &NodeSnapshot<'_>) -> Self {
-        let ranges = node
-            .proxy_config()
-            .map_or("", |config| &config.cluster_cidr);
-        let ranges = ranges.split(',');
-        let mut ranges = ranges.filter_map(|text| text.trim().parse::<Cidr>().ok());
+        let config = node.proxy_config().ok();
         Self {
             family,
             before: rule.before(node, family, packets),
-            pods: ranges.find(|range| range.family() == family),
+            pods: config.and_then(|of| of.cluster_cidr(family)),
         }
     }
 }

@@ -127,8 +127,7 @@ impl Judge<'_> {
         let peers = self.peers();
         let length = peers.lengths[usize::from(family == Family::V6)]?;
         let peer = peers.by_name.get(name)?;
-        let mut own = peer.addrs.iter().copied();
-        let by = own.find(|of| Family::of(*of) == family)?;
+        let by = peers.address(name, family)?;
         if by == addr || !self.places.is_pod(addr) {
             return None;
         }
@@ -229,10 +228,9 @@ impl Judge<'_> {
     /// Returns the route that would lead to the pods of another node with `addr`: their range, that node's address, and the link.
     pub(super) fn route_to_pods_there(&self, addr: IpAddr) -> Option<(Cidr, IpAddr, String)> {
         let family = Family::of(addr);
-        let (_, peer) = self.peers().with_pod(addr)?;
+        let (name, peer) = self.peers().with_pod(addr)?;
         let range = *peer.ranges.iter().find(|range| range.contains(addr))?;
-        let mut own = peer.addrs.iter().copied();
-        let by = own.find(|of| Family::of(*of) == family)?;
+        let by = self.peers().address(name, family)?;
         let (link, _) = self.way_to(by)?;
         Some((range, by, link))
     }

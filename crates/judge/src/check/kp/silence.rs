@@ -74,17 +74,10 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if containers(facts).is_err() && !has_rules() {
         return Err(gap);
     }
-    let mut message =
-        "kube-proxy does not run on this node: its rules are no longer updated".to_owned();
     if let Some((why, fix)) = kept_off(facts) {
-        message =
-            format!("kube-proxy does not run on this node, so nothing updates its rules: {why}");
-        return Ok(vec![
-            error(ProcessState::Absent, message)
-                .evidence([seen])
-                .fix(fix),
-        ]);
+        return Ok(vec![absent(&why, fix).evidence([seen])]);
     }
+    let message = "kube-proxy does not run on this node: its rules are no longer updated";
     let finding = error(ProcessState::Absent, message).evidence([seen]);
     let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";
     let line = match here {
@@ -111,16 +104,15 @@ fn without_pod(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if !runs_in_pods || facts.node.proxy_pod(Some(&here)).is_some_and(runs) {
         return Err(gap);
     }
-    let message = "kube-proxy does not run on this node, so nothing updates its rules";
-    let finding = |why: &str| error(ProcessState::Absent, format!("{message}: {why}"));
-    Ok(vec![match kept_off(facts) {
-        Some((why, fix)) => finding(&why).fix(fix),
-        None => finding("no pod of it is here, as there is on other nodes").fix(Fix::kubectl(
+    let (why, fix) = kept_off(facts).unwrap_or_else(|| {
+        let fix = Fix::kubectl(
             "Find out why its DaemonSet has no pod on this node: the events of the DaemonSet say it.",
             "kubectl -n kube-system describe daemonset kube-proxy",
-        )),
-    }
-    .evidence([Proof::Note(gap.to_string())])])
+        );
+        ("no pod of it is here, as there is on other nodes".to_owned(), fix)
+    });
+    let seen = Proof::Note(gap.to_string());
+    Ok(vec![absent(&why, fix).evidence([seen])])
 }
 
 /// Returns why kube-proxy's pod does not run on this node, and what to do: its pod waits, or its DaemonSet may have none here.
@@ -176,6 +168,13 @@ fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
         ),
     };
     Some((why, fix))
+}
+
+/// Returns the finding that kube-proxy does not run, for the reason `why`.
+fn absent(why: &str, fix: Fix) -> Finding {
+    let message =
+        format!("kube-proxy does not run on this node, so nothing updates its rules: {why}");
+    error(ProcessState::Absent, message).fix(fix)
 }
 
 fn error(state: ProcessState, message: impl Into<String>) -> Finding {
