@@ -30,6 +30,7 @@ mod symptoms;
 mod upgrade;
 mod verdicts;
 pub(crate) mod voice;
+mod ways;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

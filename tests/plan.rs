@@ -86,12 +86,16 @@ fn the_mode_that_serves_the_node_is_not_cleaned_up() {
         (&[][..], "kube-proxy reports it"),
         (&[Item::ProxyMode], "its rules lead packets to Services"),
         (
-            &[Item::Iptables4, Item::Iptables6],
+            &[Item::Iptables4, Item::Iptables6, Item::Nft],
             "kube-proxy is configured for it",
         ),
     ] {
         for &item in missing {
-            evidence.insert(item, Ok(String::new()));
+            let none = match item {
+                Item::Nft => "{\"nftables\": []}",
+                _ => "",
+            };
+            evidence.insert(item, Ok(none.to_owned()));
         }
         assert_eq!(refused(&evidence, Mode::Iptables), Some(how));
         assert_eq!(refused(&evidence, Mode::Userspace), None, "{how}");

@@ -431,7 +431,6 @@ const MAY_BE_NONE: &[Item] = &[
     Item::IptablesLegacy6,
     Item::IptablesNft4,
     Item::IptablesNft6,
-    Item::Rules,
 ];
 
 /// Bundles in which something works without an item, and why.

@@ -377,14 +377,6 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    const ALL: [Self; 5] = [
-        Self::Bad,
-        Self::Doubtful,
-        Self::Good,
-        Self::Unclear,
-        Self::Strong,
-    ];
-
     /// Returns the mark at which it begins.
     const fn mark(self) -> char {
         match self {
@@ -398,7 +390,14 @@ impl Tone {
 
     /// Returns the tone that begins at the mark `c`.
     pub(super) fn marked(c: char) -> Option<Self> {
-        Self::ALL.into_iter().find(|tone| tone.mark() == c)
+        Some(match c {
+            '\u{fdd1}' => Self::Bad,
+            '\u{fdd2}' => Self::Doubtful,
+            '\u{fdd3}' => Self::Good,
+            '\u{fdd4}' => Self::Unclear,
+            '\u{fdd5}' => Self::Strong,
+            _ => return None,
+        })
     }
 
     /// Returns the parameters of the escape sequence (SGR).

@@ -31,6 +31,7 @@ pub(crate) use gaps::Gaps;
 
 use kpx_judge::check::{Check, Fix, Outcome};
 use kpx_judge::trace;
+use kpx_judge::verdict::Across;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
@@ -160,6 +161,8 @@ pub(crate) struct Query<'q> {
     pub name: Option<&'q str>,
     /// Only rows of this family.
     pub family: Option<Family>,
+    /// The states of other nodes, to which connections are followed.
+    pub across: Option<&'static Across<'static>>,
 }
 
 impl Query<'_> {

@@ -141,7 +141,7 @@ fn failing(joined: Joined<'_, '_>) -> Vec<Surveyed> {
     });
     let wanted: Vec<Port> = wanted.cloned().collect();
     let families: Vec<Family> = joined.query.families().collect();
-    survey(joined.node, &wanted, &families, None)
+    survey(joined.node, &wanted, &families, joined.query.across)
 }
 
 /// The listening sockets of the node.

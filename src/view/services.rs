@@ -106,7 +106,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     });
     let wanted: Vec<Port> = wanted.cloned().collect();
     let families: Vec<Family> = joined.query.families().collect();
-    let surveyed = survey(joined.node, &wanted, &families, None);
+    let surveyed = survey(joined.node, &wanted, &families, joined.query.across);
     let rows = wanted.iter().zip(&surveyed).map(|(port, surveyed)| {
         let addresses = port.addresses.iter();
         let addresses: Vec<_> = addresses

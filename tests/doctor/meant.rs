@@ -10,15 +10,15 @@ use crate::support::kpx;
 const RULES: &str = "node/iptables-save.txt";
 
 /// A node with `rule` at the head of its chain in `table`.
-fn with_rule(table: &str, rule: &str) -> tempfile::TempDir {
+pub(super) fn with_rule(table: &str, rule: &str) -> tempfile::TempDir {
     let dir = copy(HEALTHY);
     write(&dir, RULES, |text| {
         let at = text.find(&format!("*{table}\n")).unwrap();
         let chain = rule.split(' ').nth(1).unwrap();
-        let first = text[at..].find(&format!("-A {chain} "));
-        let commit = || text[at..].find("COMMIT").unwrap();
+        let commit = text[at..].find("COMMIT").unwrap();
+        let first = text[at..at + commit].find(&format!("-A {chain} "));
         let line = at
-            + first.map_or_else(commit, |first| {
+            + first.map_or(commit, |first| {
                 text[at..at + first].rfind('\n').unwrap() + 1
             });
         format!("{}[0:0] {rule}\n{}", &text[..line], &text[line..])

@@ -333,3 +333,59 @@ async fn the_log_of_the_kernel_is_read() {
         assert!(format!("{ran}").contains("kernel log"), "{text}{ran}");
     }
 }
+
+#[tokio::test]
+async fn the_ports_of_a_table_have_the_names_of_their_slices() {
+    let slice = |ports: &str| {
+        format!(
+            "$ kubectl get endpointslices -n demo -o yaml\napiVersion: v1\nitems:\n- apiVersion: discovery.k8s.io/v1\n  kind: EndpointSlice\n  \
+             addressType: IPv4\n  metadata:\n    name: web-abcde\n    namespace: demo\n    labels:\n      kubernetes.io/service-name: web\n  \
+             endpoints:\n  - addresses: [10.244.2.4]\n    conditions: {{ready: true}}\n    nodeName: w2\n  ports:\n{ports}kind: List\n"
+        )
+    };
+    let named = |name: &str, port: u16, protocol: &str| {
+        format!("  - name: {name}\n    port: {port}\n    protocol: {protocol}\n")
+    };
+    let table = |ports: &str| {
+        format!(
+            "$ kubectl get svc -n demo\nNAME   TYPE        CLUSTER-IP   EXTERNAL-IP   PORT(S)   AGE\n\
+             web    ClusterIP   10.96.7.7    <none>        {ports}    9d\n"
+        )
+    };
+    // One port, or one for each protocol, or those with the same numbers.
+    let http = named("http", 8080, "TCP");
+    let same = [named("http", 80, "TCP"), named("metrics", 9153, "TCP")].concat();
+    let each = [named("http", 8080, "TCP"), named("dns", 5353, "UDP")].concat();
+    for (ports, shown) in [
+        ("80/TCP", &http),
+        ("80/TCP,9153/TCP", &same),
+        ("80/TCP,53/UDP", &each),
+    ] {
+        let text = format!("{}{}{}", rules(""), table(ports), slice(shown));
+        let said = ask(&text, &["why", "demo/web"]).await.out;
+        assert!(!said.contains("ports named"), "{said}");
+        assert!(!said.contains("REFUSED"), "{said}");
+    }
+    // Which of two is meant is open.
+    let two = [named("http", 8080, "TCP"), named("metrics", 9000, "TCP")].concat();
+    let text = format!("{}{}{}", rules(""), table("80/TCP,9090/TCP"), slice(&two));
+    let said = ask(&text, &["why", "demo/web"]).await.out;
+    assert!(!said.contains("no endpoint"), "{said}");
+    // Another protocol is none of its ports.
+    let udp = named("dns", 5353, "UDP");
+    let text = format!("{}{}{}", rules(""), table("80/TCP"), slice(&udp));
+    let said = ask(&text, &["why", "demo/web"]).await.out;
+    assert!(said.contains("no endpoint"), "{said}");
+}
+
+#[tokio::test]
+async fn files_of_settings_are_not_the_kernels_state() {
+    let text = format!(
+        "{}root@w1:~# cat /etc/iptables/rules.v4\n*filter\n:FORWARD DROP [0:0]\nCOMMIT\nroot@w1:~# cat /etc/sysctl.d/50-old.conf\n\
+         net.ipv4.ip_forward = 0\n",
+        rules("")
+    );
+    let said = ask(&text, &["why", "10.96.7.7:80"]).await.out;
+    assert!(!said.contains("ip_forward is 0"), "{said}");
+    assert!(!said.contains("policy"), "{said}");
+}

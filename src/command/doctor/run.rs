@@ -1,6 +1,5 @@
 //! `kpx doctor`
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use color_eyre::eyre::WrapErr as _;
@@ -9,9 +8,8 @@ use super::args::DoctorArgs;
 use super::examine::{Asked, examine_node, ignores, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
-use crate::cli::nodes::NodesArgs;
 use crate::command::explain::report::CheckList;
-use crate::command::shared::beside::{Reading, beside};
+use crate::command::shared::beside::{beside, every_node, in_bundle, of_all_services};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::named_checks::named;
@@ -22,21 +20,14 @@ use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
 use crate::command::watch::run::Follow;
 use crate::render::Report as _;
-use crate::view::head;
 use kpx_host::{self as host, clock};
 use kpx_judge::check::{self, Check, Question};
-use kpx_judge::trace::question::whole_needs;
-use kpx_node::evidence::{Evidence, Item};
-use kpx_node::node::NodeSnapshot;
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest time between two readings of `--watch`.
 const AT_LEAST: Duration = Duration::from_secs(300);
-
-/// The nodes of a cluster whose Services are judged from node to node.
-const MOST_JOINED: usize = 32;
 
 /// The doctor's formats in addition to those of every command.
 const FORMATS: &[Extra<DoctorReport>] = &[
@@ -78,11 +69,11 @@ pub(in crate::command) async fn run(
         args.ignore_file.as_deref(),
         args.nodes.are_several(),
     )?;
+    let judges = args.chosen().is_empty() && question(args) == Question::Now;
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
-        let judges = args.chosen().is_empty() && question(&args) == Question::Now;
         let session = if judges {
-            &all_beside(session, &nodes).await?
+            &beside(session, &nodes, of_all_services(), every_node).await?
         } else {
             session
         };
@@ -92,6 +83,11 @@ pub(in crate::command) async fn run(
         };
         return nodes::report::<DoctorOfNodes>(session, io, &nodes, NODE_FORMATS, work).await;
     }
+    let session = if judges {
+        &in_bundle(session, of_all_services(), every_node).await
+    } else {
+        session
+    };
     let asked = Asked::new(args, &checks, ignores.as_ref());
     if let Some(interval) = args.watch {
         let how = Follow {
@@ -121,23 +117,6 @@ pub(in crate::command) async fn run(
             }
         }
     }
-}
-
-/// Returns the session that has the states of all nodes that `args` selects.
-async fn all_beside(session: &Session, args: &NodesArgs) -> Result<Session, Failure> {
-    let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
-    let reading = Reading {
-        items: items.into_iter().collect(),
-        is_whole: false,
-    };
-    let touched = |cluster: &Evidence| {
-        let cluster = NodeSnapshot::new(cluster);
-        let nodes = cluster.nodes().map_or(&[][..], Vec::as_slice);
-        // The states of more nodes take too much memory, and each of them has endpoints.
-        let few = nodes.iter().filter(|_| nodes.len() <= MOST_JOINED);
-        few.map(|node| node.metadata.name.clone()).collect()
-    };
-    beside(session, args, reading, touched).await
 }
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {

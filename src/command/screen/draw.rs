@@ -265,6 +265,7 @@ mod tests {
             view: view::View::Services,
             name: None,
             family: None,
+            across: None,
         };
         let shown = view::show(&node, query);
         let view::Rows::Services(rows) = &shown.rows else {

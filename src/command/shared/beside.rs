@@ -7,8 +7,11 @@ use super::failure::Failure;
 use super::nodes::{Touched, visit};
 use super::session::Session;
 use crate::cli::nodes::NodesArgs;
+use crate::view::head;
+use kpx_judge::trace::question::whole_needs;
 use kpx_judge::verdict::Across;
 use kpx_node::evidence::{Evidence, Item};
+use kpx_node::node::NodeSnapshot;
 
 /// Other nodes whose states are kept in memory.
 const MOST: usize = 64;
@@ -62,6 +65,26 @@ impl Others {
             Err(reason) => Some(Err(reason)),
         }
     }
+}
+
+/// Nodes of a cluster of which all states are kept in memory.
+const MOST_JOINED: usize = 32;
+
+/// What the verdict on all Services reads of other nodes.
+pub(in crate::command) fn of_all_services() -> Reading {
+    let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
+    Reading {
+        items: items.into_iter().collect(),
+        is_whole: false,
+    }
+}
+
+/// Returns the nodes of `cluster`: each of them has endpoints. The states of more nodes take too much memory.
+pub(in crate::command) fn every_node(cluster: &Evidence) -> BTreeSet<String> {
+    let cluster = NodeSnapshot::new(cluster);
+    let nodes = cluster.nodes().map_or(&[][..], Vec::as_slice);
+    let few = nodes.iter().filter(|_| nodes.len() <= MOST_JOINED);
+    few.map(|node| node.metadata.name.clone()).collect()
 }
 
 /// Returns the session that has the states of other nodes of its bundle, if that is one of all nodes of which `--node` names one.

@@ -182,6 +182,7 @@ impl Worker {
                 let mut head = Head::of(&facts);
                 if case.judges {
                     head.unseen = why::lacking(&node);
+                    head.unseen.extend(why::unseen_balancers(&node));
                 }
                 match facts.question {
                     Question::Now if case.judges => {

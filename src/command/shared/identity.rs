@@ -197,13 +197,16 @@ pub(in crate::command) async fn locate(
     // With --root or --netns, the machine is given.
     let given = session.other_root().is_some() || session.host.netns.is_some();
     if given || !reaches_others(command) {
-        return match node.contradiction(name) {
-            None => Ok(None),
-            Some(why) => Err(
+        if let Some(why) = node.contradiction(name) {
+            return Err(
                 Failure::from(eyre!("this machine is not node {name}: {why}")).with_hint(format!(
                     "run kpx on node {name}, or omit --node: kpx then finds the name of this machine's Node"
                 )),
-            ),
+            );
+        }
+        return match node.claim(name) {
+            Claim::Unknown(gap) if !given => Err(unproved(&node, name, &gap)),
+            _ => Ok(None),
         };
     }
     match node.claim(name) {

@@ -5,6 +5,7 @@ use color_eyre::eyre::eyre;
 use super::args::ShowArgs;
 use super::report::ShowReport;
 use super::report::nodes::ShowOfNodes;
+use crate::command::shared::beside::{Others, beside, every_node, in_bundle, of_all_services};
 use crate::command::shared::examine::examine_with;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::reach_all;
@@ -23,11 +24,22 @@ pub(in crate::command) async fn run(
     args: &ShowArgs,
 ) -> Result<u8, Failure> {
     let args = &named(session, args).await?;
+    let judges = matches!(args.view, View::Services | View::Nodeports);
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
+        let session = if judges {
+            &beside(session, &nodes, of_all_services(), every_node).await?
+        } else {
+            session
+        };
         let work = async move |session: Session| view(&session, &args).await;
         return nodes::report::<ShowOfNodes>(session, io, &nodes, &[], work).await;
     }
+    let session = if judges {
+        &in_bundle(session, of_all_services(), every_node).await
+    } else {
+        session
+    };
     let report = view(session, args).await?;
     found(args, &report)?;
     session.finish(io, &report)
@@ -49,6 +61,7 @@ const SERVICES: Query<'static> = Query {
     view: View::Services,
     name: None,
     family: None,
+    across: None,
 };
 
 /// Returns the items that [`services`] reads.
@@ -71,6 +84,7 @@ async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure>
         view: args.view,
         name: args.name.as_deref(),
         family: session.family(),
+        across: session.others.as_deref().map(Others::across),
     };
     // Of several nodes, only the rows are compared.
     if query.may_be_page() && !session.one_of_several {
@@ -157,6 +171,7 @@ mod tests {
                     view,
                     name: None,
                     family: None,
+                    across: None,
                 };
                 let report = ShowReport::new(view::show(&node, query));
                 let what = format!("{} {view:?}", path.display());

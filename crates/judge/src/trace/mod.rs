@@ -57,6 +57,7 @@ pub(crate) use packet::SENT_TTL;
 pub use packet::{Entry, Flow, Further, Reply};
 pub(crate) use rule::own_policies;
 pub use rule::{Accepted, PODS, Rule};
+pub(crate) use why::end;
 pub use why::why;
 
 /// Items that decide the path of a packet, beside the rules of iptables.

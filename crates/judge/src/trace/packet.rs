@@ -61,6 +61,8 @@ pub struct Reply {
     pub translated: bool,
     /// Whether it is one after the first reply.
     pub later: bool,
+    /// The mark of its connection, which rules may give to it.
+    pub mark: u32,
 }
 
 /// A packet after the first one of a connection.

@@ -430,6 +430,14 @@ pub(crate) struct AskedMark<'p> {
 }
 
 impl AskedMark<'_> {
+    /// Returns the mark `value`, about which no questions are recorded.
+    pub(crate) const fn of(value: u32) -> Self {
+        Self {
+            of: SentMark { value, kept: 0 },
+            sent: None,
+        }
+    }
+
     /// Returns these bits; packets with others have to be walked for themselves.
     pub(crate) fn bits(self, bits: u32) -> u32 {
         if let Some((seen, sent)) = self.sent {

@@ -18,6 +18,14 @@ pub(super) fn target(ttl: u8, options: &str) -> Option<Effect> {
     Some(Effect::Ttl { to })
 }
 
+/// Why a packet has no way, if its time to live ends.
+const ENDS: &str = "the TTL ends";
+
+/// Returns whether a packet with this effect ends as its time to live does.
+pub(super) fn is_end(effect: &Effect) -> bool {
+    matches!(effect, Effect::Nowhere { why } if why == ENDS)
+}
+
 /// Takes one from the time to live of a packet that is forwarded; returns `None` if that ends it.
 pub(super) fn forwarded(mut branch: Branch, outcomes: &mut Vec<Outcome>) -> Option<Branch> {
     // A bridge passes packets on as they are, and the node's own are not forwarded.
@@ -29,7 +37,7 @@ pub(super) fn forwarded(mut branch: Branch, outcomes: &mut Vec<Outcome>) -> Opti
         return Some(branch);
     }
     super::routing::hop(&mut branch, Hook::Forward, || Effect::Nowhere {
-        why: "the TTL ends".to_owned(),
+        why: ENDS.to_owned(),
     });
     let reason = "the TTL ends, so the node does not forward the packet";
     outcomes.push(super::ending::outcome(branch, Verdict::Drop, reason));

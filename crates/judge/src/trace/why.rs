@@ -1,9 +1,10 @@
 //! Why a packet ended as it did, in words, from the rule that ended it.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use super::hop::{Effect, Hop, Outcome, Subsystem, Verdict};
-use super::userspace;
+use super::{ttl, userspace};
 use kpx_node::owner::software::{self, Maker};
 use kpx_node::owner::{Endpoint, EndpointState, Owner, Owners, Port};
 
@@ -35,15 +36,25 @@ pub(crate) enum Refusal {
     NoPort,
 }
 
-/// Returns the hop that ends `outcome`: its rule or virtual server drops or rejects the packet.
-pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
-    let ends = |hop: &&Hop| {
+/// Returns the position of the hop that ends `outcome`: its rule or virtual server drops or rejects the packet, or its rule set the
+/// time to live that ends.
+pub(crate) fn end(outcome: &Outcome) -> Option<usize> {
+    let hops = &outcome.hops;
+    let ends = |hop: &Rc<Hop>| {
         matches!(
             hop.effect,
             Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }
         )
     };
-    outcome.hops.iter().rev().map(AsRef::as_ref).find(ends)
+    let is_ttl = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Ttl { .. });
+    let old = hops.last().filter(|hop| ttl::is_end(&hop.effect));
+    let by_ttl = || old.and_then(|_| hops.iter().rposition(is_ttl));
+    hops.iter().rposition(ends).or_else(by_ttl)
+}
+
+/// Returns the hop that ends `outcome`.
+pub(crate) fn decisive(outcome: &Outcome) -> Option<&Hop> {
+    end(outcome).map(|at| outcome.hops[at].as_ref())
 }
 
 /// Returns why kube-proxy refuses a packet at `hop`, the decisive one of `outcome`; `None` for other software and other

@@ -16,9 +16,6 @@ use kpx_node::node::links::Address;
 use kpx_node::node::routes::PolicyRule;
 use kpx_node::owner::{Port, Role};
 
-/// Endpoints of a headless Service that connections are judged to.
-const MOST_ENDPOINTS: usize = 3;
-
 /// A kind of client.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
@@ -191,14 +188,14 @@ impl Cell {
 }
 
 /// Returns the addresses of `port` in `family` on `node`: those of the Service, the node's own with the NodePort, or for a
-/// headless Service some endpoints.
+/// headless Service each endpoint.
 pub fn targets<'p>(node: &NodeSnapshot<'_>, port: &'p Port, family: Family) -> Vec<Target<'p>> {
     let Some(number) = port.port else {
         return Vec::new();
     };
     let target = |kind, at| Target { port, kind, at };
     if port.addresses.is_empty() {
-        let all = usable(port, family).take(MOST_ENDPOINTS);
+        let all = usable(port, family);
         return all.map(|of| target(Kind::Endpoint, of.addr)).collect();
     }
     let ours = port

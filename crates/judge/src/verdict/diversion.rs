@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::judge::Judge;
 use super::place::ranges_of_all_pods;
-use crate::trace::region::Asked;
+use crate::trace::region::{Asked, AskedMark};
 use crate::trace::route::{Decision, Lookup, Router, Transport};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -135,11 +135,13 @@ impl<'n> Ways<'n> {
     }
 
     /// Returns what keeps packets from `source` from leaving the node to `to`, if that is one route or rule: without it they leave;
-    /// directly by a link, if `directly`.
+    /// directly by a link, if `directly`. It may concern only packets with a mark, or from a link.
     pub fn diverted(&self, to: SocketAddr, source: IpAddr, directly: bool) -> Option<Diversion> {
-        let leaves = |router: &Router<'n>| {
+        let leaves = |router: &Router<'n>, mark: Option<u32>, input: Option<&str>| {
             let lookup = Lookup {
                 source: Some(Asked::new(source, None)),
+                mark: mark.map(AskedMark::of),
+                input,
                 transport: (to.port() != 0).then(|| Transport {
                     proto: Asked::new(Proto::Tcp.number(), None),
                     port: Asked::new(to.port(), None),
@@ -158,11 +160,18 @@ impl<'n> Ways<'n> {
                 Decision::Local { .. } | Decision::Nowhere(_) | Decision::Unknown(_) => false,
             }
         };
-        if leaves(&self.router) {
-            return None;
-        }
-        let mut all = Diversion::all_of(self.node, &[to]).into_iter();
-        all.find(|of| leaves(&self.without(&of.by)))
+        let plainly = !leaves(&self.router, None, None);
+        // Else the packets have a mark, or come in by a link, for which there is a rule.
+        Diversion::all_of(self.node, &[to]).into_iter().find(|of| {
+            let (mark, input) = match &of.by {
+                Diverter::Rule(rule) if !plainly => {
+                    (rule.mark.map(|mark| mark.value), rule.iif.as_deref())
+                }
+                _ => (None, None),
+            };
+            let is_met = plainly || !leaves(&self.router, mark, input);
+            is_met && leaves(&self.without(&of.by), mark, input)
+        })
     }
 
     fn without(&self, by: &Diverter) -> Rc<Router<'n>> {

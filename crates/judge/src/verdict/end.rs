@@ -6,7 +6,7 @@ use super::judge::{Judge, Question};
 use super::place::{Holder, Reports};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
-use crate::trace::{Outcome, Verdict};
+use crate::trace::{Flow, Outcome, Verdict};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
@@ -15,6 +15,16 @@ use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::owner::{Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
+    /// Returns whether NodeLocal DNS listens where `flow` goes: it untracks its connections on purpose.
+    pub fn is_served_by_node_local_dns(&self, flow: &Flow) -> bool {
+        let own = self.places.own(flow.destination);
+        own.is_some_and(is_node_local_dns)
+            && self.node.sockets().is_ok_and(|all| {
+                let mut taking = all.taking(flow.proto, flow.destination, flow.port);
+                taking.next().is_some()
+            })
+    }
+
     /// Returns why the packet does not end at a live endpoint, unless it does.
     pub(super) fn end(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let (addr, number) = outcome.destination;

@@ -4,6 +4,7 @@
 //! paths, and forwards by one setting of all links.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -15,7 +16,7 @@ use super::place::Holder;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
-use crate::trace::{Entry, Outcome};
+use crate::trace::{Entry, Outcome, Reply};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -273,15 +274,7 @@ impl Judge<'_> {
             .filter(has)
             .find(|at| at.link != DUMMY && !at.addr.is_host());
         let link = link?.link.as_str();
-        let (back, _) = self.way_to(client)?;
-        // A mark may lead the replies back.
-        let has_marks = self.node.rules().map_or(true, |rules| {
-            let is_own = |of: &PolicyRule| of.mark.is_some();
-            rules.all.iter().any(is_own)
-        });
-        if back == link || has_marks {
-            return None;
-        }
+        let back = self.leaves_elsewhere(question, outcome, link)?;
         if self.filters(Some(link)) {
             return Some(fault(Obstacle::ReversePath {
                 link: link.to_owned(),
@@ -293,6 +286,39 @@ impl Judge<'_> {
             "replies to {client} leave by {back}, although {address} is in the network of {link}: routers that check sources \
              drop them"
         ))))
+    }
+
+    /// Returns the link by which the reply to a packet that came in by `link` leaves, if it is another one, whatever mark rules give to
+    /// the connection.
+    fn leaves_elsewhere(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        link: &str,
+    ) -> Option<String> {
+        let rules = &self.node.rules().ok()?.all;
+        let is_special =
+            |of: &PolicyRule| of.from.is_some() || of.iif.is_some() || of.mark.is_some();
+        if !rules.iter().any(is_special) {
+            let (back, _) = self.way_to(outcome.sent_from)?;
+            return (back != link).then_some(back);
+        }
+        let reply = self.reply_to(question, outcome)?;
+        let walks = self.back(Family::of(question.flow.destination));
+        let links = |mark: u32| -> BTreeSet<String> {
+            let outcomes = walks.reply(&Reply {
+                mark,
+                ..reply.clone()
+            });
+            let all = outcomes.iter().filter_map(Outcome::leaves_by);
+            all.map(str::to_owned).collect()
+        };
+        let marks = rules.iter().filter_map(|of| of.mark);
+        let mut ways = marks.map(|mark| links(mark.value)).chain([links(0)]);
+        if ways.any(|ways| ways.contains(link)) {
+            return None;
+        }
+        links(0).pop_first()
     }
 
     /// Returns whether replies to the pod `address` do not return by its link, or that link forwards nothing while others do.

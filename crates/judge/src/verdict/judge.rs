@@ -236,41 +236,7 @@ impl<'n> Judge<'n> {
                 Some(Fault::Unknown(Missing::Other(outcome.reason.clone())))
             }
             trace::Verdict::Deliver | trace::Verdict::Local | trace::Verdict::Unmatched => {
-                let fault = self
-                    .at_home(question)
-                    .or_else(|| self.kept_by_route(outcome))
-                    .or_else(|| self.ingress(question, outcome))
-                    .or_else(|| self.hidden_route(question, outcome))
-                    .or_else(|| self.end(question, outcome))
-                    .or_else(|| self.not_forwarded(question, outcome))
-                    .or_else(|| self.ttl(question, outcome))
-                    .or_else(|| self.blocked_by_ipsec(question, outcome))
-                    .or_else(|| self.dropped_by_tc(question, outcome))
-                    .or_else(|| self.broken_link(question, outcome))
-                    .or_else(|| self.arp(question, outcome))
-                    .or_else(|| self.isolated(question, outcome))
-                    .or_else(|| self.dead_next_hop(question, outcome))
-                    .or_else(|| self.unanswered(question, outcome))
-                    .or_else(|| self.reply(question, outcome))
-                    .or_else(|| self.by_third_node(question, outcome))
-                    .or_else(|| self.stray_reply(question, outcome))
-                    .or_else(|| self.reply_at_links(question, outcome))
-                    .or_else(|| self.stopped_tunnel(question, outcome))
-                    .or_else(|| self.home_gone(outcome))
-                    .or_else(|| self.off_tunnel(outcome))
-                    .or_else(|| self.same_tunnel_end(outcome))
-                    .or_else(|| self.other_tunnel_mac(question, outcome));
-                let fault = match fault {
-                    Some(certain) if certain.fate() != Fate::Unknown => Some(certain),
-                    doubt => {
-                        let inside = self.inside(question, outcome);
-                        let is_certain = |of: &Fault| of.fate() != Fate::Unknown;
-                        match inside {
-                            Some(fault) if is_certain(&fault) => Some(fault),
-                            inside => doubt.or(inside),
-                        }
-                    }
-                };
+                let fault = self.on_the_way_or_back(question, outcome);
                 let fault = fault.map(|fault| {
                     let averts = fault.may_be_unread();
                     let doubt = averts.then(|| self.may_be_translated(question, outcome));
@@ -300,6 +266,47 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unread_of(question).map(Fault::Unknown))
             }
         }
+    }
+
+    /// Returns what stops the packet that the rules let through, or its reply: the first that does so certainly, else the first doubt.
+    fn on_the_way_or_back(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        // Where the address is not known to be the node's, the rest is about another packet.
+        if let Some(fault) = self.at_home(question) {
+            return Some(fault);
+        }
+        let asked: [&dyn Fn() -> Option<Fault>; 23] = [
+            &|| self.kept_by_route(outcome),
+            &|| self.ingress(question, outcome),
+            &|| self.hidden_route(question, outcome),
+            &|| self.end(question, outcome),
+            &|| self.not_forwarded(question, outcome),
+            &|| self.ttl(question, outcome),
+            &|| self.blocked_by_ipsec(question, outcome),
+            &|| self.dropped_by_tc(question, outcome),
+            &|| self.broken_link(question, outcome),
+            &|| self.arp(question, outcome),
+            &|| self.isolated(question, outcome),
+            &|| self.dead_next_hop(question, outcome),
+            &|| self.unanswered(question, outcome),
+            &|| self.reply(question, outcome),
+            &|| self.by_third_node(question, outcome),
+            &|| self.stray_reply(question, outcome),
+            &|| self.reply_at_links(question, outcome),
+            &|| self.stopped_tunnel(question, outcome),
+            &|| self.home_gone(outcome),
+            &|| self.off_tunnel(outcome),
+            &|| self.same_tunnel_end(outcome),
+            &|| self.other_tunnel_mac(question, outcome),
+            &|| self.inside(question, outcome),
+        ];
+        let mut doubt = None;
+        for ask in asked {
+            match ask() {
+                Some(fault) if fault.fate() != Fate::Unknown => return Some(fault),
+                unsure => doubt = doubt.or(unsure),
+            }
+        }
+        doubt
     }
 
     /// Returns which rules of `family` may exist and are not read: those of packets, and of routing if there are tables that only they use.
@@ -357,6 +364,11 @@ impl<'n> Judge<'n> {
         }
         if let Err(missing) = self.node.routes() {
             return Some(gap("the routes are unknown", &missing));
+        }
+        if let Err(missing) = self.node.rules()
+            && !self.is_of_old(&missing)
+        {
+            return Some(gap("the routing policy rules are unknown", &missing));
         }
         let is_relayed = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Relay { .. });
         if outcome.hops.iter().any(is_relayed) {
@@ -498,6 +510,7 @@ impl<'n> Judge<'n> {
         let gaps = [
             node.addresses().err(),
             node.routes().err(),
+            node.rules().err(),
             node.links().err(),
             node.sysctl().and_then(Sysctl::whole).err(),
             node.conntrack().err(),
@@ -571,13 +584,7 @@ pub(super) fn index(question: Question<'_>) -> usize {
 fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     let refused = outcome.verdict == trace::Verdict::Reject;
     let reason = trace::why(outcome, question.port);
-    let ends = |hop: &Rc<Hop>| {
-        matches!(
-            hop.effect,
-            Effect::Drop | Effect::Reject { .. } | Effect::NoServer { .. }
-        )
-    };
-    match outcome.hops.iter().rposition(ends) {
+    match trace::end(outcome) {
         Some(at) => {
             // A program that sends a datagram gets EPERM for its own packet; TCP does not look, and tries again.
             let is_own = question.flow.entry == Entry::Host

@@ -111,7 +111,18 @@ impl Judge<'_> {
     pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
         let name = endpoint.node.as_deref()?;
         let device = outcome.leaves_by().filter(|link| *link != "lo")?;
+        let to = Lookup::to(Asked::new(endpoint.addr.ip(), None));
+        let route = self.router.found(to).ok().flatten();
+        // Of several next hops, the kernel takes one for each connection.
+        let hops = route.map_or(&[][..], |route| &route.nexthops);
+        let mut others = hops.iter().skip(1);
         self.stray_to(endpoint.addr, name, device, outcome.gateway)
+            .or_else(|| {
+                others.find_map(|(gateway, link)| {
+                    let device = link.as_deref().unwrap_or(device);
+                    self.stray_to(endpoint.addr, name, device, *gateway)
+                })
+            })
     }
 
     /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by `device` and `gateway`.
@@ -131,8 +142,10 @@ impl Judge<'_> {
         if by == addr || !self.places.is_pod(addr) {
             return None;
         }
-        // Whose a gateway is that only this way has, no evidence says: it may be another address of that node.
-        let is_open = |gateway| gateway != by && peers.gateways.contains(&gateway);
+        let is_open = |gateway| {
+            gateway != by
+                && (peers.gateways.contains(&gateway) || self.is_other_in_network(gateway, by))
+        };
         if !gateway.is_none_or(is_open) || self.is_tunnel(device) {
             return None;
         }
@@ -162,6 +175,27 @@ impl Judge<'_> {
                 None => device.to_owned(),
             },
         }))
+    }
+
+    /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. Whose a gateway
+    /// elsewhere is that only one way has, no evidence says: it may be another address of that node.
+    fn is_other_in_network(&self, gateway: IpAddr, by: IpAddr) -> bool {
+        let link_to = |addr| match self.router.decide(Lookup::to(Asked::new(addr, None))) {
+            Decision::Out {
+                device: Some(link),
+                gateway: None,
+                ..
+            } => Some(link),
+            _ => None,
+        };
+        let (Some(link), Some(of_node)) = (link_to(gateway), link_to(by)) else {
+            return false;
+        };
+        let mac = |addr| {
+            let all = self.node.neighbour_table().ok()?;
+            all.on(addr, &link)?.mac.as_deref()
+        };
+        link == of_node && (mac(gateway).is_none() || mac(gateway) != mac(by))
     }
 
     /// Returns the fault of a packet to a pod of another node, or of its reply, whose route hides the one by that node's address, and

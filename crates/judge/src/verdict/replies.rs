@@ -231,7 +231,10 @@ impl<'n> Judge<'n> {
                 "whether {what} is unknown: {reason}"
             ))));
         }
-        let missing = first.hops.last().filter(|of| is_routing(of));
+        let missing = first
+            .hops
+            .last()
+            .filter(|of| is_routing(of) && decisive(first).is_none());
         let to = match which {
             Which::Reply | Which::LaterReply => to,
             Which::Sent => first.destination.0,
@@ -318,5 +321,6 @@ pub(super) fn reply(
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,
         later: false,
+        mark: 0,
     }
 }

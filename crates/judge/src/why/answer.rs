@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::balancer;
 use super::cause::{At, Cause, Degree};
 use super::endpoints::EndpointRow;
 use super::findings::Related;
@@ -14,6 +15,7 @@ use crate::check::{Fix, ServiceRef};
 use crate::trace::Assumption;
 use crate::trace::mismatch::listed;
 use crate::verdict::{Cell, Client, Fate, Kind, Onward, client_names};
+use kpx_node::evidence::ipvs::DUMMY;
 use kpx_node::evidence::{Item, Time};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -55,12 +57,42 @@ pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
     };
     let lacking = MAY_LACK.iter().filter(|(item, _)| lacks(*item));
     let mut lacking: Vec<_> = lacking.map(|(_, what)| *what).collect();
+    if node.nodes().is_err_and(|gap| !gap.is_absence()) {
+        lacking.push("pods of other nodes");
+    }
+    if !knows_forwarding(node) {
+        lacking.push("forwarding by link");
+    }
     match node.pod_networks() {
         Ok(all) if all.iter().all(PodNetwork::knows_rules) => {}
         Ok(_) => lacking.push("rules inside pods"),
         Err(_) => lacking.push("sockets and rules inside pods"),
     }
     lacking
+}
+
+/// Returns the load balancers that the evidence of `node` cannot show, if Services have any.
+pub fn unseen_balancers(node: &NodeSnapshot<'_>) -> Option<&'static str> {
+    let mut services = node.services().into_iter().flatten();
+    let any = services.any(|of| balancer::unseen(of).is_some());
+    any.then_some("load balancers outside the node")
+}
+
+/// Returns whether it is known of each link with an IPv4 address whether packets from it are forwarded.
+fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
+    let (Ok(sysctl), Ok(addresses)) = (node.sysctl(), node.addresses()) else {
+        return true;
+    };
+    let mut links = addresses
+        .all
+        .iter()
+        .filter(|at| at.addr.addr.is_ipv4() && !at.addr.addr.is_loopback() && at.link != DUMMY);
+    links.all(|at| {
+        let link = at.link.replace('.', "/");
+        sysctl
+            .get(&format!("net.ipv4.conf.{link}.forwarding"))
+            .is_some()
+    })
 }
 
 /// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.

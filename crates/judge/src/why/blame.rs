@@ -27,7 +27,8 @@ use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::proxy_log;
 use kpx_node::evidence::{Item, Time};
-use kpx_node::net::Family;
+use kpx_node::net::{Cidr, Family};
+use kpx_node::node::routes::Route;
 use kpx_node::owner::software::Maker;
 use kpx_node::owner::{self, EndpointState, Port};
 
@@ -407,7 +408,10 @@ impl Look<'_> {
                     range: *range,
                     other: node.clone(),
                     by: *by,
-                    way: way.clone(),
+                    way: match self.ending_route(*range) {
+                        Some(kind) => format!("end at its {kind} route"),
+                        None => format!("leave by {way}"),
+                    },
                 }),
                 _ => return None,
             },
@@ -550,6 +554,16 @@ impl Look<'_> {
             lasts: true,
             fix: finding.fix.clone(),
         }))
+    }
+
+    /// Returns the type of the route to just `range` that ends packets, if there is one.
+    fn ending_route(&self, range: Cidr) -> Option<&str> {
+        let routes = &self.node.routes().ok()?.all;
+        let ends = |of: &&Route| {
+            let kinds = ["blackhole", "unreachable", "prohibit"];
+            of.destination.normal() == range.normal() && kinds.contains(&of.kind.as_str())
+        };
+        routes.iter().find(ends).map(|of| of.kind.as_str())
     }
 
     /// Returns why `port` has no usable endpoint of `family`.

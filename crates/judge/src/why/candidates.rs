@@ -116,7 +116,11 @@ impl Look<'_> {
     ) -> Vec<Candidate> {
         let family = Family::of(cell.flow.destination);
         let mut found: Vec<Candidate> = Vec::new();
+        let is_served = self.judge.is_served_by_node_local_dns(&cell.flow);
         for hop in failing.iter().flat_map(|outcome| &outcome.hops) {
+            if is_served && hop.effect == Effect::Untrack {
+                continue;
+            }
             let left = self.left_by(hop);
             let is_foreign = match why::maker(hop) {
                 Maker::Other(_) | Maker::Unknown | Maker::Kubelet => true,

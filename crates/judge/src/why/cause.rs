@@ -289,7 +289,7 @@ pub enum Cause {
         other: String,
         /// Its address.
         by: IpAddr,
-        /// The way that the packets take.
+        /// What the packets do instead: `leave by eth0`.
         way: String,
     },
     /// The table of nftables is dormant, so the kernel runs none of its rules.

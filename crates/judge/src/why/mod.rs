@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use thiserror::Error;
 
-pub use answer::{Answer, Beside, Broken, lacking};
+pub use answer::{Answer, Beside, Broken, lacking, unseen_balancers};
 pub use asked::{Asked, NotATarget};
 pub use cause::{Cause, Degree, Idle};
 pub use endpoints::{EndpointRow, Lack};

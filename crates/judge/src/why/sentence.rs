@@ -339,7 +339,7 @@ impl Cause {
                 };
                 format!(
                     "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
-                     {what} leave by {way}"
+                     {what} {way}"
                 )
             }
             Self::NoPod {

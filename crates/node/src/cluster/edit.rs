@@ -370,8 +370,8 @@ mod tests {
 
     #[test]
     fn a_refusal_gives_the_reason() {
-        let twice = format!("{HEAD}mode: iptables\nmode: ipvs\n");
-        assert!(matches!(refuses(&twice), EditError::Unreadable(_)));
+        let cut = format!("{HEAD}mode: [\n");
+        assert!(matches!(refuses(&cut), EditError::Unreadable(_)));
         let foreign = refuses("kind: KubeletConfiguration\nmode: iptables\n");
         let why =
             "the configuration is not a KubeProxyConfiguration: its kind is KubeletConfiguration";

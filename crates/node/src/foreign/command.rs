@@ -294,6 +294,27 @@ impl Command {
         })
     }
 
+    /// Returns whether it shows a file from which rules, sets or sysctls are loaded.
+    pub(super) fn shows_settings(&self) -> bool {
+        const FILES: [&str; 13] = [
+            "/etc/sysctl.",
+            "/usr/lib/sysctl.",
+            "/lib/sysctl.",
+            "/run/sysctl.",
+            "/etc/iptables",
+            "/etc/sysconfig/ip",
+            "/etc/sysconfig/nft",
+            "/etc/nftables",
+            "/etc/ipset",
+            "/etc/ipvsadm",
+            "/etc/ufw/",
+            "/etc/firewalld/",
+            "/var/lib/iptables/",
+        ];
+        let is_file = |arg: &String| FILES.iter().any(|file| arg.starts_with(file));
+        self.item().is_none() && self.iptables().is_none() && self.args.iter().any(is_file)
+    }
+
     /// Returns whether it prints the kernel's log.
     pub(super) fn is_of_kernel_log(&self) -> bool {
         self.program == "dmesg" || self.program == "journalctl" && self.flag('k', "--dmesg")

@@ -117,6 +117,12 @@ impl Reader {
             return;
         }
         if let Some(command) = command {
+            if command.shows_settings() {
+                self.unread.push(format!(
+                    "`{command}` (a file of settings, not the kernel's state)"
+                ));
+                return;
+            }
             if command.program.starts_with("cilium") {
                 return self.cilium(&host, command, &lines);
             }

@@ -551,8 +551,11 @@ impl<'a> NodeSnapshot<'a> {
         section.get_or_init(parse).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns an error if `text` lists only some tables of `family` in `store`.
+    /// Returns an error if `text` lists only some tables of `family` in `store`, or none of those that nft lists.
     fn is_listing(&self, store: IptablesBackend, family: Family, text: &str) -> Result<(), Gap> {
+        if store == IptablesBackend::InUse && text.trim().is_empty() {
+            return self.is_empty(family);
+        }
         let Some(gap) = only_table(store.item(family), text) else {
             return Ok(());
         };
@@ -568,6 +571,28 @@ impl<'a> NodeSnapshot<'a> {
             Ok(())
         } else {
             Err(gap)
+        }
+    }
+
+    /// Returns an error if nft lists chains of Kubernetes in tables of iptables, of which no item has the rules.
+    fn is_empty(&self, family: Family) -> Result<(), Gap> {
+        let other = self.evidence.text(IptablesBackend::Nft.item(family));
+        let Ok(rules) = self.nft() else {
+            return Ok(());
+        };
+        // Those of mode nftables are in tables of their own, with names in small letters.
+        let tables = rules.tables.iter();
+        let tables = tables.filter(|table| table.family == family.nft_name());
+        let mut chains = tables.flat_map(|table| &table.chains);
+        match chains.find(|chain| chain.name.starts_with("KUBE-")) {
+            Some(chain) if other.is_err() => {
+                let why = format!(
+                    "it is empty, but nft lists chain {}; record iptables-nft-save",
+                    chain.name
+                );
+                Err(Gap::Failed(IptablesBackend::InUse.item(family), why))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -15,7 +15,7 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Cidr, Family};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::desired::NEEDS;
 use kpx_node::node::links::Addresses;
 use kpx_node::node::sysctl::Sysctl;
@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
         symptom: "After the switch whole nodes are unreachable: packets for that address never leave any node.",
         why: "In ipvs mode every address of a Service becomes local on every node. If a Service's externalIP or load \
               balancer address is that of a node or of the API server, its owner is unreachable. In iptables and \
-              nftables mode the same Service is harmless.",
+              nftables mode only the Service's own ports are taken.",
         verify: "No externalIP and no load balancer address may be among the nodes' addresses.",
         commands: &[
             Example::anywhere("kubectl get nodes -o wide"),
@@ -111,11 +111,13 @@ pub(super) const CHECKS: &[Check] = &[
         name: "shared-by-services",
         severity: Severity::Error,
         when: When::Now,
-        title: "No two Services have the same address and port",
-        symptom: "Connections to an address of one Service reach the pods of another, on some nodes or at some times.",
+        title: "No Service has the address and port of another, or of a machine",
+        symptom: "Connections to an address of one Service, to the API server or to a kubelet reach the pods of another Service, on \
+                  some nodes or at some times.",
         why: "An external or load balancer IP may be set on any number of Services. kube-proxy programs each, and the first rule or the \
-              last write counts; the order differs from node to node, and with each sync.",
-        verify: "Each address may have a port and protocol of one Service only.",
+              last write counts; the order differs from node to node, and with each sync. If a machine of the cluster serves the \
+              address and port, kube-proxy takes its connections away on every node.",
+        verify: "Each address may have a port and protocol of one Service only, and no endpoint on a machine and no kubelet there.",
         commands: &[
             Example::anywhere("kubectl get services -A -o wide | grep ADDRESS").with(&["ADDRESS"]),
         ],
@@ -123,7 +125,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Take the address out of all Services but one, or give them different ports.",
         ),
         incidents: &[],
-        needs: &[&[Item::Services]],
+        needs: &[&[Item::Services, Item::EndpointSlices, Item::Nodes]],
         caused_by: &[],
         run: shared_by_services,
     },
@@ -195,6 +197,12 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
     let services = facts.node.services()?;
     let nodes = facts.node.nodes()?;
     let here = facts.node.addresses();
+    let ports = facts.owners().ports().iter();
+    let servers: BTreeSet<IpAddr> = ports
+        .filter(|port| is_api(&port.name))
+        .flat_map(|port| &port.endpoints)
+        .map(|of| of.addr.ip())
+        .collect();
     let mut findings = Vec::new();
     for service in services {
         let addresses: BTreeSet<_> = outer_addresses(service).collect();
@@ -207,6 +215,9 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
             let link = links.find(|at| at.addr.addr == ip && at.link != DUMMY);
             let mut seen = Vec::new();
             seen.extend(node.map(|node| Proof::object("node", &node.metadata.name)));
+            if servers.contains(&ip) {
+                seen.push(Proof::Note(format!("{ip} is an API server's")));
+            }
             seen.extend(link.map(|at| Proof::Address {
                 link: at.link.clone(),
                 address: ip,
@@ -214,7 +225,7 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
             if seen.is_empty() {
                 continue;
             }
-            let message = "the Service has the address of a node: in ipvs mode no other node can reach that node";
+            let message = "the Service has the address of a machine: in ipvs mode no other node can reach that machine";
             findings.push(
                 Finding::new(
                     Severity::Error,
@@ -363,7 +374,82 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
     Ok(findings.collect())
 }
 
+/// The port at which kubelets serve by default.
+const KUBELET: u16 = 10250;
+
+/// Finds addresses and ports that two Services have, or a Service and a machine of the cluster.
 fn shared_by_services(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
+    findings.extend(shared(facts)?);
+    let nodes = findings
+        .read(facts.node.nodes())
+        .map_or(&[][..], Vec::as_slice);
+    findings.read(facts.node.slices());
+    // Of endpoints, those outside the pods' network.
+    let machines: BTreeMap<IpAddr, &str> = nodes
+        .iter()
+        .flat_map(|node| node.status.addresses.iter().map(move |at| (node, at)))
+        .filter_map(|(node, at)| Some((at.address.parse().ok()?, node.metadata.name.as_str())))
+        .collect();
+    let ports = facts.owners().ports();
+    let served: BTreeMap<(SocketAddr, String), &PortName> = ports
+        .iter()
+        .flat_map(|port| port.endpoints.iter().map(move |of| (port, of)))
+        .filter(|(port, of)| machines.contains_key(&of.addr.ip()) || is_api(&port.name))
+        .map(|(port, of)| ((of.addr, port.proto.to_string()), &port.name))
+        .collect();
+    for port in ports.iter().filter(|port| port.left_to.is_none()) {
+        let proto = port.proto.to_string();
+        for (addr, number) in port
+            .addresses
+            .iter()
+            .filter_map(|of| Some((of.1, port.port?)))
+        {
+            let at = SocketAddr::new(addr, number);
+            if port.endpoints.iter().any(|of| of.addr == at) {
+                continue;
+            }
+            let whose = match (served.get(&(at, proto.clone())), machines.get(&addr)) {
+                (Some(other), _) if is_api(other) => "an API server".to_owned(),
+                (Some(other), _)
+                    if (&other.namespace, &other.name)
+                        != (&port.name.namespace, &port.name.name) =>
+                {
+                    format!("an endpoint of {}/{}", other.namespace, other.name)
+                }
+                (None, Some(node)) if number == KUBELET && port.proto == Proto::Tcp => {
+                    format!("the kubelet of node {node}")
+                }
+                _ => continue,
+            };
+            let message = format!(
+                "{at}/{proto} is {whose}: kube-proxy leads connections to it to the endpoints of {}/{}, on every node",
+                port.name.namespace, port.name.name
+            );
+            findings.push(
+                Finding::new(
+                    Severity::Error,
+                    Subject::service_at(&port.name, at),
+                    message,
+                )
+                .services([ServiceRef::from(&port.name)])
+                .fix(format!(
+                    "Take {addr} out of the external addresses of {}/{}.",
+                    port.name.namespace, port.name.name
+                )),
+            );
+        }
+    }
+    findings.verdict()
+}
+
+/// Returns whether `name` is of the Service of the API servers.
+fn is_api(name: &PortName) -> bool {
+    &*name.namespace == "default" && &*name.name == "kubernetes"
+}
+
+/// Finds addresses and ports that two Services have.
+fn shared(facts: &Facts<'_>) -> Verdict {
     type At = (IpAddr, u16, String);
     facts.node.services()?;
     let mut users: BTreeMap<At, Vec<(&PortName, Role)>> = BTreeMap::new();

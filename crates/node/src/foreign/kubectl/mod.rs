@@ -41,8 +41,9 @@ struct Object {
 }
 
 impl Object {
-    /// Returns the ports of a slice that the ports of the Service may lead to, if endpoints have port `number`.
-    fn ports_to(&self, number: u64) -> Vec<Value> {
+    /// Returns the ports of a slice that the ports of the Service may lead to, if endpoints have port `number` and this protocol, if
+    /// it is shown.
+    fn ports_to(&self, number: u64, shown: Option<&str>) -> Vec<Value> {
         let spec = self.value.get("spec");
         let of_spec = |key: &str| spec.and_then(|spec| spec.get(key));
         let selector = of_spec("selector").and_then(Value::as_object);
@@ -52,17 +53,75 @@ impl Object {
             _ if !is_selected => true,
             Some(Value::Number(target)) => target.as_u64() == Some(number),
             Some(_) => true,
-            None => !self.is_whole || port.get("port").and_then(Value::as_u64) == Some(number),
+            None => !self.is_whole || self::number(port) == Some(number),
         };
         let ports = of_spec("ports").and_then(Value::as_array);
         let ports = ports.into_iter().flatten().filter(may_lead);
+        let ports = ports.filter(|port| shown.is_none_or(|shown| protocol(port) == shown));
         let text = |port: &Value, key: &str| port.get(key)?.as_str().map(str::to_owned);
         let named = ports.map(|port| {
-            let protocol = text(port, "protocol").unwrap_or_else(|| "TCP".to_owned());
-            json!({"name": text(port, "name").unwrap_or_default(), "port": number, "protocol": protocol})
+            json!({"name": text(port, "name").unwrap_or_default(), "port": number, "protocol": protocol(port)})
         });
         named.collect()
     }
+
+    /// Names the ports of a Service of which a table shows none, as `slices` name them; returns whether the names of all are known.
+    fn take_names(&mut self, slices: &[&mut Value]) -> bool {
+        let named = slices
+            .iter()
+            .filter_map(|slice| slice.get("ports")?.as_array())
+            .flatten()
+            .filter_map(|port| Some((protocol(port), number(port)?, port.get("name")?.as_str()?)));
+        let named: BTreeSet<(&str, u64, &str)> = named.collect();
+        let is_unnamed = |port: &Value| port.get("name").is_none();
+        let ports = self.value.pointer_mut("/spec/ports");
+        let Some(ports) = ports.and_then(Value::as_array_mut) else {
+            return true;
+        };
+        if self.is_whole || named.iter().all(|(_, _, name)| name.is_empty()) {
+            return true;
+        }
+        let mut is_known = true;
+        let all: Vec<(String, Option<u64>)> = ports
+            .iter()
+            .map(|port| (protocol(port).to_owned(), number(port)))
+            .collect();
+        for (port, (own, at)) in ports.iter_mut().zip(&all) {
+            let mut names: BTreeSet<&str> = named
+                .iter()
+                .filter(|(of, _, _)| of == own)
+                .map(|(_, _, name)| *name)
+                .collect();
+            if all.iter().filter(|(of, _)| of == own).count() > 1 || names.len() > 1 {
+                // Names of ports that all lead to their own number.
+                let same = |of: &(&str, u64, &str)| all.contains(&(of.0.to_owned(), Some(of.1)));
+                let is_same = named.iter().all(same);
+                names = named
+                    .iter()
+                    .filter(|of| is_same && of.0 == own && Some(of.1) == *at)
+                    .map(|(_, _, name)| *name)
+                    .collect();
+            }
+            match names.first().filter(|_| names.len() == 1) {
+                Some(name) if is_unnamed(port) => port["name"] = json!(name),
+                Some(_) => {}
+                None => {
+                    let mut shown = named.iter();
+                    is_known &= !is_unnamed(port) || !shown.any(|(of, _, _)| of == own);
+                }
+            }
+        }
+        is_known
+    }
+}
+
+fn protocol(port: &Value) -> &str {
+    let text = port.get("protocol").and_then(Value::as_str);
+    text.unwrap_or("TCP")
+}
+
+fn number(port: &Value) -> Option<u64> {
+    port.get("port").and_then(Value::as_u64)
 }
 
 /// Kinds with their items.
@@ -541,30 +600,50 @@ impl Objects {
         }
     }
 
-    /// Gives the ports of slices whose name and protocol are not shown those of each port of the Service that may lead to them.
+    /// Gives the ports of a Service whose names are not shown those of its slices, where only one can be meant; where several can,
+    /// and where slices do not show names and protocols, each port of the slices is that of each port of the Service that may lead
+    /// to it.
     fn name_ports(&mut self) {
-        let services = self.all.get(&Item::Services).cloned().unwrap_or_default();
+        let mut services = self.all.remove(&Item::Services).unwrap_or_default();
         let slices = self.all.get_mut(&Item::EndpointSlices);
+        let mut by_service: BTreeMap<(String, String), Vec<&mut Value>> = BTreeMap::new();
         for slice in slices.into_iter().flat_map(BTreeMap::values_mut) {
-            let slice = &mut slice.value;
             let of = |pointer: &str| {
-                let text = slice.pointer(pointer).and_then(Value::as_str);
+                let text = slice.value.pointer(pointer).and_then(Value::as_str);
                 text.unwrap_or_default().to_owned()
             };
             let service = of("/metadata/labels/kubernetes.io~1service-name");
-            let Some(service) = services.get(&(of("/metadata/namespace"), service)) else {
+            let key = (of("/metadata/namespace"), service);
+            by_service.entry(key).or_default().push(&mut slice.value);
+        }
+        for (key, slices) in by_service {
+            let Some(service) = services.get_mut(&key) else {
                 continue;
             };
-            let Some(ports) = slice.get_mut("ports").and_then(Value::as_array_mut) else {
-                continue;
-            };
-            for port in std::mem::take(ports) {
-                let number = port.get("port").and_then(Value::as_u64);
-                match number.filter(|_| port.get("protocol").is_none()) {
-                    Some(number) => ports.extend(service.ports_to(number)),
-                    None => ports.push(port),
+            let is_named = service.take_names(&slices);
+            for slice in slices {
+                let Some(ports) = slice.get_mut("ports").and_then(Value::as_array_mut) else {
+                    continue;
+                };
+                let mut is_open = false;
+                for port in std::mem::take(ports) {
+                    let number = port.get("port").and_then(Value::as_u64);
+                    let shown = port.get("protocol").and_then(Value::as_str);
+                    match number.filter(|_| shown.is_none() || !is_named) {
+                        Some(number) => {
+                            is_open |= shown.is_some();
+                            ports.extend(service.ports_to(number, shown));
+                        }
+                        None => ports.push(port),
+                    }
+                }
+                if is_open {
+                    slice["inPart"] = json!(true);
                 }
             }
+        }
+        if !services.is_empty() {
+            self.all.insert(Item::Services, services);
         }
     }
 
