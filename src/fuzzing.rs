@@ -398,7 +398,7 @@ fn config(text: &str) {
         }
     }
     for mode in Mode::EVER {
-        validate::refused(text, mode).ok();
+        validate::refused(text, mode, None).ok();
     }
 }
 

@@ -85,6 +85,35 @@ fn the_backends_are_compared_for_each_family() {
 }
 
 #[test]
+fn chains_of_the_kubelet_in_the_other_backend_are_not_kube_proxys() {
+    // As kubelets up to 1.27 write them.
+    let kubelets = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n\
+        *filter\n:INPUT ACCEPT [0:0]\n:KUBE-FIREWALL - [0:0]\nCOMMIT\n\
+        *nat\n:POSTROUTING ACCEPT [0:0]\n:KUBE-MARK-DROP - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-POSTROUTING - [0:0]\n\
+        -A POSTROUTING -j KUBE-POSTROUTING\n-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n\
+        -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n\
+        -A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN\nCOMMIT\n";
+    let mut evidence = load("nodes/full-iptables");
+    evidence.insert(Item::IptablesLegacy6, Ok(EMPTY.to_owned()));
+    evidence.insert(Item::IptablesLegacy4, Ok(kubelets.to_owned()));
+    assert_eq!(found("IB01", &evidence), "Pass");
+    let all = found("IB02", &evidence);
+    for words in [
+        "the kubelet uses the legacy backend for IPv4, but kube-proxy uses nft",
+        "KUBE-KUBELET-CANARY, KUBE-FIREWALL, KUBE-MARK-DROP",
+    ] {
+        assert!(all.contains(words), "{words}: {all}");
+    }
+    let chain = ":KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j ACCEPT\nCOMMIT";
+    let proxys = kubelets.replace(
+        "COMMIT\n*filter",
+        &format!("COMMIT\n*filter\n{chain}\n*raw"),
+    );
+    evidence.insert(Item::IptablesLegacy4, Ok(proxys));
+    assert!(found("IB01", &evidence).contains("both backends contain"));
+}
+
+#[test]
 fn rules_in_the_legacy_backend_are_rules_of_the_mode() {
     let mut evidence = load("nodes/full-iptables");
     move_rules(&mut evidence);

@@ -591,6 +591,82 @@ async fn a_pod_is_named_in_the_command_that_is_about_it() {
     );
 }
 
+/// What is found of kube-proxy's pod, changed so, with the fix.
+async fn of_proxy_pod(id: &str, change: impl FnOnce(&mut Value)) -> String {
+    let dir = copy(HEALTHY);
+    for file in ["node/processes.json", "kube-proxy/healthz.json"] {
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    object(&dir, PODS, "kube-proxy-lg2lh", change);
+    format!("{:?}", found(&dir, id).await)
+}
+
+#[tokio::test]
+async fn the_reason_why_kube_proxys_container_waits_decides_the_fix() {
+    for (reason, words, fix) in [
+        (
+            "ImagePullBackOff",
+            "its image cannot be pulled",
+            "describe pod kube-proxy-lg2lh",
+        ),
+        (
+            "CreateContainerConfigError",
+            "refers to an object that does not exist",
+            "Create the ConfigMap",
+        ),
+        (
+            "RunContainerError",
+            "the container runtime cannot start",
+            "describe pod",
+        ),
+        ("ContainerCreating", "is not created yet", "Wait."),
+        ("CrashLoopBackOff", "is in CrashLoopBackOff", "--previous"),
+    ] {
+        let all = of_proxy_pod("KP02", |pod| {
+            pod["status"]["containerStatuses"][0]["state"] = json!({"waiting": {"reason": reason}});
+        });
+        let all = all.await;
+        assert!(all.contains(words) && all.contains(fix), "{reason}: {all}");
+    }
+    let killed = of_proxy_pod("KP02", |pod| {
+        let status = &mut pod["status"]["containerStatuses"][0];
+        status["state"] = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        status["lastState"] = json!({"terminated": {"reason": "OOMKilled", "exitCode": 137}});
+    });
+    let killed = killed.await;
+    assert!(
+        killed.contains("exceeds its memory limit") && killed.contains("edit daemonset kube-proxy"),
+        "{killed}"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_of_kube_proxy_that_was_evicted_or_not_scheduled_says_why() {
+    let evicted = of_proxy_pod("KP05", |pod| {
+        pod["status"] = json!({"phase": "Failed", "reason": "Evicted",
+            "message": "The node was low on resource: ephemeral-storage."});
+    });
+    let evicted = evicted.await;
+    assert!(
+        evicted.contains("Evicted: The node was low on resource: ephemeral-storage")
+            && evicted.contains("delete pod kube-proxy-lg2lh"),
+        "{evicted}"
+    );
+    let waiting = of_proxy_pod("KP05", |pod| {
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["w1"]}]}
+        ]}}});
+        pod["status"] = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "message": "0/3 nodes are available: 1 Insufficient cpu."}]});
+    });
+    let waiting = waiting.await;
+    assert!(
+        waiting.contains("1 Insufficient cpu") && waiting.contains("system-node-critical"),
+        "{waiting}"
+    );
+}
+
 #[tokio::test]
 async fn a_mesh_that_set_up_the_node_itself_names_the_pod() {
     let dir = copy(HEALTHY);

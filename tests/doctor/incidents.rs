@@ -173,7 +173,7 @@ const INCIDENTS: &[Incident] = &[
             "the conntrack table is full",
             "conntrack.tcpCloseWaitTimeout",
         ),
-        below: &["CT05"],
+        below: &["CT05", "SY18"],
         silent: &[],
     },
     Incident {

@@ -144,3 +144,168 @@ async fn a_field_that_kube_proxy_refuses_is_named() {
     );
     assert!(found(&copy(HEALTHY), "KP22").await.is_empty());
 }
+
+#[tokio::test]
+async fn what_a_release_does_not_know_or_allow_is_refused_at_the_next_start() {
+    let refused = |change: fn(&str) -> String| async move {
+        let dir = copy(HEALTHY);
+        write(&dir, "kube-proxy/config.conf", change);
+        found(&dir, "KP22").await
+    };
+    let gates = |gate: &str| format!("\nfeatureGates:\n  {gate}\n");
+    for (found, words) in [
+        (
+            refused(|text| format!("{text}\nfeatureGates:\n  EndpointSliceProxying: true\n")).await,
+            "featureGates.EndpointSliceProxying true: this release does not know the feature gate",
+        ),
+        (
+            refused(|text| format!("{text}\nfeatureGates:\n  NFTablesProxyMode: false\n")).await,
+            "featureGates.NFTablesProxyMode false: this release does not let the feature gate be off",
+        ),
+        (
+            refused(|text| text.replace("clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.244.0.0"))
+                .await,
+            "it refuses clusterCIDR \\\"10.244.0.0\\\"",
+        ),
+        (
+            refused(|text| text.replace("proxy.config.k8s.io/v1alpha1", "proxy.config.k8s.io/v1"))
+                .await,
+            "it refuses apiVersion",
+        ),
+        (
+            refused(|text| text.replace("iptables:\n", "iptables\n")).await,
+            "since it cannot read its configuration: ",
+        ),
+        (
+            refused(|_| String::new()).await,
+            "since it cannot read its configuration: it is empty",
+        ),
+    ] {
+        assert!(
+            found.len() == 1 && found[0].contains(words),
+            "{words}: {found:?}"
+        );
+    }
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/config.conf", |text| {
+        text.to_owned() + &gates("NFTablesProxyMode: true")
+    });
+    assert!(found(&dir, "KP22").await.is_empty());
+}
+
+#[tokio::test]
+async fn rules_follow_the_configuration_that_kube_proxy_runs_with() {
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/config.conf", |text| {
+        text.replace("clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.200.0.0/16")
+    });
+    assert!(found(&dir, "IR03").await.is_empty());
+    std::fs::remove_file(dir.path().join("kube-proxy/configz.json")).unwrap();
+    assert!(!found(&dir, "IR03").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_rule_that_hides_the_addresses_of_pods_is_named_with_its_owner() {
+    let hidden = |rule: &'static str| async move { found(&with_rule("nat", rule), "CN16").await };
+    let all = hidden("-A POSTROUTING -s 10.244.0.0/16 -j MASQUERADE").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    for words in [
+        "see 10.2",
+        "iptables -t nat -R POSTROUTING 1 ! -d 10.244.0.0/16 -s 10.244.0.0/16 -j MASQUERADE",
+    ] {
+        assert!(all[0].contains(words), "{words}: {all:?}");
+    }
+    for meant in [
+        "-A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE",
+        "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+    ] {
+        assert!(hidden(meant).await.is_empty(), "{meant}");
+    }
+    let agents = |range: &str| {
+        let dir = copy(HEALTHY);
+        let chain = format!(
+            "*nat\n:IP-MASQ-AGENT - [0:0]\n[0:0] -A POSTROUTING -m comment --comment \"ip-masq-agent: ensure nat POSTROUTING directs all \
+             non-LOCAL destination traffic to our custom IP-MASQ-AGENT chain\" -m addrtype ! --dst-type LOCAL -j IP-MASQ-AGENT\n\
+             [0:0] -A IP-MASQ-AGENT -d {range} -m comment --comment \"ip-masq-agent: local traffic is not subject to MASQUERADE\" -j RETURN\n\
+             [0:0] -A IP-MASQ-AGENT -m comment --comment \"ip-masq-agent: outbound traffic is subject to MASQUERADE (must be last in chain)\" \
+             -m addrtype ! --dst-type LOCAL -j MASQUERADE\n"
+        );
+        write(&dir, RULES, |text| text.replacen("*nat\n", &chain, 1));
+        dir
+    };
+    let all = found(&agents("172.16.0.0/12"), "CN16").await;
+    assert!(
+        all.len() == 1 && all[0].contains("nonMasqueradeCIDRs"),
+        "{all:?}"
+    );
+    assert!(found(&agents("10.0.0.0/8"), "CN16").await.is_empty());
+}
+
+#[tokio::test]
+async fn what_the_kernel_says_of_lost_packets_is_found_with_its_count_and_time() {
+    let said = |lines: &'static str| async move {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/dmesg.txt", |text| format!("{text}{lines}\n"));
+        found(&dir, "SY18").await
+    };
+    let full = "nf_conntrack: nf_conntrack: table full, dropping packet";
+    let killed = "Memory cgroup out of memory: Killed process 4242 (kube-proxy) total-vm:1290000kB, anon-rss:204800kB";
+    for (lines, severity, words) in [
+        (
+            "[ 1370.1] nf_conntrack: nf_conntrack: table full, dropping packet\n[ 1372.5] nf_conntrack: nf_conntrack: table full, dropping packet",
+            "warning",
+            "2 messages, the last 1372.5 s after the start of the kernel",
+        ),
+        (
+            "[ 1370.1] nf_conntrack: nf_conntrack: table full, dropping packet\n[ 9000.0] cni0: port 1 entered disabled state",
+            "info",
+            "the conntrack table was full",
+        ),
+        (
+            "[ 1370.1] neighbour: arp_cache: neighbor table overflow!",
+            "warning",
+            "gc_thresh3",
+        ),
+        (
+            "[ 1370.1] Memory cgroup out of memory: Killed process 4242 (kube-proxy) total-vm:1290000kB, anon-rss:204800kB",
+            "warning",
+            "resources.limits.memory",
+        ),
+        (
+            "[ 1370.1] IPv4: martian source 10.210.0.16 from 10.244.1.4, on dev eth0",
+            "warning",
+            "packets from 10.244.1.4 that came in by eth0",
+        ),
+        (
+            "[ 1370.1] TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:8080. Sending cookies.",
+            "info",
+            "at port 8080",
+        ),
+    ] {
+        let all = said(lines).await;
+        assert_eq!(all.len(), 1, "{lines}: {all:?}");
+        let severity = format!("\"severity\":\"{severity}\"");
+        assert!(
+            all[0].contains(&severity) && all[0].contains(words),
+            "{words}: {all:?}"
+        );
+    }
+    for other in [
+        "[ 1370.1] Memory cgroup out of memory: Killed process 4242 (nginx) total-vm:1290000kB",
+        "[ 1370.1] nf_conntrack: default automatic helper assignment has been turned off for security reasons",
+    ] {
+        assert!(said(other).await.is_empty(), "{other}");
+    }
+    // A journal has earlier starts of the kernel, too.
+    let dir = copy(HEALTHY);
+    write(&dir, "node/dmesg.txt", |_| {
+        format!(
+            "Nov 28 03:01:02 w1 kernel: {full}\nNov 28 04:00:00 w1 kernel: Linux version 6.18\nNov 28 04:01:02 w1 kernel: {killed}\n"
+        )
+    });
+    let all = found(&dir, "SY18").await;
+    assert!(
+        all.len() == 1 && all[0].contains("the last at Nov 28 04:01:02"),
+        "{all:?}"
+    );
+}

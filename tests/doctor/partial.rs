@@ -2,6 +2,7 @@
 
 use kpx_judge::check::{self, Facts, Finding, Outcome, Question};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::config::written;
 use kpx_node::evidence::{Evidence, Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use serde_json::json;
@@ -71,7 +72,9 @@ fn complete(name: &str) -> Evidence {
     }
     process(&mut evidence);
     let mode = evidence.text(Item::ProxyMode).unwrap().trim().to_owned();
-    let configz = json!({"kubeproxy.config.k8s.io": {"mode": mode}});
+    let mut running = written(evidence.text(Item::ProxyConfig).unwrap()).unwrap();
+    running["mode"] = mode.into();
+    let configz = json!({"kubeproxy.config.k8s.io": running});
     evidence.insert(Item::Configz, Ok(configz.to_string()));
     append(
         &mut evidence,

@@ -111,6 +111,45 @@ async fn an_address_that_two_pods_have_misleads() {
     assert_eq!(fate, "works", "{sentence}");
 }
 
+/// Leaves the pod of demo/edge here as one that has ended with `phase`, and gives its address to a pod of `app`.
+fn hand_over(phase: &'static str, app: &'static str) -> impl FnOnce(&str) -> String {
+    json(move |pods| {
+        let all = pods["items"].as_array_mut().unwrap();
+        let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+        let edge = all
+            .iter_mut()
+            .find(|pod| name(pod) == "edge-z8g9h")
+            .unwrap();
+        let mut new = edge.clone();
+        edge["status"]["phase"] = phase.into();
+        edge["status"]["conditions"] = json!([]);
+        new["metadata"]["name"] = "job-x7k2p".into();
+        new["metadata"]["labels"] = json!({"app": app});
+        all.push(new);
+    })
+}
+
+#[tokio::test]
+async fn the_pod_that_lives_is_meant_where_one_that_has_ended_had_its_address() {
+    for phase in ["Failed", "Succeeded"] {
+        let dir = copy(HEALTHY);
+        write(&dir, "cluster/pods.json", hand_over(phase, "batch"));
+        let (fate, sentence, fix) = why(&dir, "demo/edge:http").await;
+        assert_eq!(fate, "partly", "{sentence}");
+        let words = format!(
+            "has ended (phase {phase}), but its EndpointSlice still says that it is ready: pod demo/job-x7k2p, which the Service does not select, \
+             has the address now"
+        );
+        assert!(sentence.contains(&words), "{sentence}");
+        assert!(fix.contains("kube-controller-manager"), "{fix}");
+        // One that the Service selects serves it.
+        let dir = copy(HEALTHY);
+        write(&dir, "cluster/pods.json", hand_over(phase, "edge"));
+        let (fate, sentence, _) = why(&dir, "demo/edge:http").await;
+        assert_eq!(fate, "works", "{sentence}");
+    }
+}
+
 /// Leads all packets to a VPN's link.
 fn lead_away(dir: &tempfile::TempDir, kind: &str) {
     let link = json!({

@@ -318,7 +318,48 @@ async fn a_log_of_windows_is_named_and_not_taken_for_one_of_linux() {
     ] {
         let ran = ask(&text, &["doctor"]).await;
         assert!(format!("{ran}").contains("kube-proxy on Windows"), "{ran}");
+        assert_eq!(ran.code, 3, "{ran}");
     }
+}
+
+#[tokio::test]
+async fn outputs_of_a_node_of_windows_leave_the_question_open() {
+    let text = "PS C:\\> Get-HnsPolicyList\n\nID    : abc\nState : 2\n";
+    let ran = ask(text, &["why", "shop/web"]).await;
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(
+        format!("{ran}").contains("its rules are those of HNS"),
+        "{ran}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_pasted_log_of_the_kernel_says_is_found() {
+    for text in [
+        "$ dmesg | tail -2\n[ 1300.1] nf_conntrack: nf_conntrack: table full, dropping packet\n[ 1361.0] cni0: port 1 entered disabled state\n",
+        "$ journalctl -k\nNov 28 04:01:02 w1 kernel: nf_conntrack: nf_conntrack: table full, dropping packet\n",
+    ] {
+        let ran = ask(text, &["doctor", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["findings"][0]["id"], "SY18", "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_that_contradict_the_slices_are_named() {
+    let slices = |ip: &str| {
+        format!(
+            "$ kubectl get endpoints web -n shop -o yaml\napiVersion: v1\nkind: Endpoints\nmetadata:\n  name: web\n  namespace: shop\nsubsets:\n\
+             - addresses:\n  - ip: 10.244.1.9\n  ports:\n  - port: 8080\n$ kubectl get endpointslices web-abc -n shop -o yaml\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-abc\n  namespace: shop\n  labels:\n    \
+             kubernetes.io/service-name: web\naddressType: IPv4\nendpoints:\n- addresses: [{ip}]\n  conditions: {{ready: true}}\n"
+        )
+    };
+    let words = "the Endpoints object of shop/web, whose ready addresses (10.244.1.9) are not those of its EndpointSlices (10.244.1.5)";
+    let ran = ask(&slices("10.244.1.5"), &["doctor"]).await;
+    assert!(format!("{ran}").contains(words), "{ran}");
+    let ran = ask(&slices("10.244.1.9"), &["doctor"]).await;
+    assert!(!format!("{ran}").contains("whose ready addresses"), "{ran}");
 }
 
 #[tokio::test]

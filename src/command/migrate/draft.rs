@@ -260,7 +260,7 @@ fn needs(from: Mode, to: Mode) -> Vec<Item> {
 /// Refuses a configuration that kube-proxy rejects in mode `to`: its container would crash-loop.
 pub(super) fn refuse_invalid(evidence: &Evidence, to: Mode) -> Result<(), Failure> {
     let text = evidence.text(Item::ProxyConfig).readable()?;
-    let refused = validate::refused(text, to).readable()?;
+    let refused = validate::refused(text, to, None).readable()?;
     // The mode is about to change.
     let refused = refused.iter().filter(|of| of.field != "mode");
     let refused: Vec<String> = refused.map(ToString::to_string).collect();

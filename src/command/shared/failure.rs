@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use color_eyre::eyre::{Report, eyre};
 
 use crate::cli::global::GlobalArgs;
-use crate::report::{FAILED, USAGE};
+use crate::report::{FAILED, UNKNOWN, USAGE};
 
 /// How much of an error is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,6 +54,14 @@ impl Failure {
             report: eyre!("{message}"),
             hint: None,
             code: USAGE,
+        }
+    }
+
+    /// Says that what was asked for is not known: exit status 3.
+    pub(in crate::command) fn unknown(self) -> Self {
+        Self {
+            code: UNKNOWN,
+            ..self
         }
     }
 

@@ -125,13 +125,19 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
                     .filter(|of| !failed.contains(of))
                     .collect::<Vec<_>>(),
             );
-            Failure::from(BundleError::NotOne {
+            let is_of_windows = failed.iter().any(|of| of.ends_with(foreign::HNS));
+            let failure = Failure::from(BundleError::NotOne {
                 path: path.to_owned(),
                 found: match failed.as_slice() {
                     [] => NOTHING.to_owned(),
                     failed => format!("{NOTHING}; not read: {}", listed(failed)),
                 },
-            })
+            });
+            if is_of_windows {
+                failure.unknown()
+            } else {
+                failure
+            }
         })
         .hint("`kpx explain pastes` lists what is read; write a bundle with `kpx snapshot -o PATH`")
 }

@@ -14,8 +14,8 @@ use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::IPVS_GATE;
 use kpx_node::cluster::config::ProxyConfig;
 use kpx_node::cluster::release::{
-    Change, Goal, NEWEST, RECORDED, REMOVED_GATES, STRICT_ADDRESSES, STRICT_ADDRESSES_ALWAYS,
-    planned,
+    Change, Goal, NEWEST, RECORDED, RefusedGate, STRICT_ADDRESSES, STRICT_ADDRESSES_ALWAYS,
+    planned, refused_gate,
 };
 use kpx_node::cluster::strict::{self, Refused};
 use kpx_node::evidence::{Gap, Item};
@@ -387,12 +387,16 @@ fn gates_after(facts: &Facts<'_>) -> Verdict {
     let gates = config
         .map(|config| config.feature_gates)
         .unwrap_or_default();
-    let gone = REMOVED_GATES.iter().filter_map(|(name, release)| {
-        let value = gates.get(*name).filter(|_| goal.release >= *release)?;
-        let message =
-            format!("kube-proxy does not start: {release} does not know this feature gate");
+    let gone = gates.iter().filter_map(|(name, value)| {
+        let why = match refused_gate(name, *value, goal.release)? {
+            RefusedGate::Unknown(release) => format!("{release} does not know this feature gate"),
+            RefusedGate::Locked(release) => {
+                format!("from {release} on this feature gate cannot be off")
+            }
+        };
+        let message = format!("kube-proxy does not start: {why}");
         let seen = Proof::setting(CONFIG, format!("featureGates.{name}"), value);
-        Some(Finding::new(Severity::Error, Subject::setting(*name), message).evidence([seen]))
+        Some(Finding::new(Severity::Error, Subject::setting(name), message).evidence([seen]))
     });
     findings.extend(gone);
     findings.add(removed_flags(facts));

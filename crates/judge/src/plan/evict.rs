@@ -192,7 +192,7 @@ fn controller(pod: &Pod) -> Option<&Owner> {
 /// Returns whether `pod` is to be evicted.
 fn leaves(pod: &Pod) -> bool {
     let metadata = &pod.metadata;
-    let ended = ["Succeeded", "Failed"].contains(&pod.status.phase.as_str());
+    let ended = pod.has_ended();
     let stays = controller(pod).is_some_and(|of| matches!(of.kind.as_str(), "DaemonSet" | "Node"));
     let ours = metadata.namespace == "kube-system"
         && metadata

@@ -10,7 +10,8 @@ use kpx_node::evidence::Item;
 /// Returns the fields that kube-proxy refuses when it starts in mode `to`.
 pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     let text = facts.node.evidence().text(Item::ProxyConfig);
-    let refused = text.and_then(|text| validate::refused(text, to));
+    let version = facts.version().ok().map(|of| of.version);
+    let refused = text.and_then(|text| validate::refused(text, to, version));
     // A configuration that cannot be read is a finding of the checks.
     let refused = refused.unwrap_or_default().into_iter();
     let refused = refused.filter(|of| of.field != "mode");

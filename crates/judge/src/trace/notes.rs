@@ -251,10 +251,7 @@ fn hidden(
     let is_pod = |addr: IpAddr| {
         let mut endpoints = service.iter().flat_map(|port| &port.endpoints);
         endpoints.any(|of| of.addr.ip() == addr && of.pod.is_some())
-            || pods.iter().any(|pod| {
-                let ip = pod.status.pod_ip.as_deref();
-                !pod.spec.host_network && ip.and_then(|ip| ip.parse().ok()) == Some(addr)
-            })
+            || pods.iter().any(|pod| pod.has_ip(addr))
     };
     for outcome in outcomes.iter().filter(|of| is_pod(of.destination.0)) {
         for hop in &outcome.hops {

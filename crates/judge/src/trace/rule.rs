@@ -609,6 +609,44 @@ impl Rule {
         })
     }
 
+    /// Returns whether it replaces the source of packets.
+    pub fn replaces_source(&self) -> bool {
+        let mut words = self.rule.split(' ');
+        words.any(|word| matches!(word, "MASQUERADE" | "SNAT" | "masquerade" | "snat"))
+    }
+
+    /// Returns the command that leaves packets to [pods](PODS) out of it, if it replaces the source of packets and asks for no destination.
+    pub fn excepting(&self, node: &NodeSnapshot<'_>) -> Option<String> {
+        self.number
+            .checked_sub(1)
+            .filter(|_| self.replaces_source())?;
+        if self.is_nft() {
+            let handle = self.native(node)?.handle?;
+            let family = match self.family {
+                Family::V4 => "ip",
+                Family::V6 => "ip6",
+            };
+            let asks = self.rule.contains("daddr") || self.covers_both();
+            return (!asks).then(|| {
+                format!(
+                    "nft 'replace rule {} {} handle {handle} {family} daddr != {PODS} {}'",
+                    self.table, self.chain, self.rule
+                )
+            });
+        }
+        let asks = self.rule.split(' ').any(|word| word == "-d");
+        (!asks).then(|| {
+            format!(
+                "{} -t {} -R {} {} ! -d {PODS} {}",
+                self.program(node),
+                self.table,
+                self.chain,
+                self.number,
+                self.rule
+            )
+        })
+    }
+
     /// Returns the command that deletes it.
     fn deletion(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         self.number.checked_sub(1)?;

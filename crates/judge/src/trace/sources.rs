@@ -134,15 +134,7 @@ impl Pods<'_> {
     fn pod_addresses(&self, family: Family) -> Vec<PodAddress> {
         let mut addresses = Vec::new();
         for pod in self.all.iter().filter(|pod| !pod.spec.host_network) {
-            let addrs = pod
-                .status
-                .pod_ips
-                .iter()
-                .map(|ip| ip.ip.as_str())
-                .chain(pod.status.pod_ip.as_deref());
-            let addr = addrs
-                .filter_map(|ip| ip.parse().ok())
-                .find(|ip| Family::of(*ip) == family);
+            let addr = pod.addresses().find(|ip| Family::of(*ip) == family);
             addresses.extend(addr.map(|addr| PodAddress {
                 namespace: pod.metadata.namespace.clone(),
                 name: pod.metadata.name.clone(),

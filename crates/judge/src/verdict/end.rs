@@ -41,7 +41,7 @@ impl Judge<'_> {
                 return match endpoint.state {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
                         .taken_endpoint(question, outcome, endpoint)
-                        .or_else(|| self.ended(endpoint))
+                        .or_else(|| self.ended(port, endpoint))
                         .or_else(|| self.two_pods(port, endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.duplicate(endpoint))
@@ -128,10 +128,8 @@ impl Judge<'_> {
         let name = self.node.name().ok();
         let pods = self.node.pods().into_iter().flatten();
         let here = pods.filter(|pod| pod.spec.node_name == name && !pod.spec.host_network);
-        // A pod that has ended keeps its address in the object alone.
-        let ended = ["Pending", "Succeeded", "Failed"];
-        let here = here.filter(|pod| !ended.contains(&pod.status.phase.as_str()));
-        let addresses = here.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
+        let here = here.filter(|pod| pod.status.phase != "Pending");
+        let addresses = here.filter_map(|pod| pod.addresses().next());
         let (unseen, seen): (Vec<_>, Vec<_>) = addresses.partition(|at| self.is_in_no_network(*at));
         let read = self.node.pod_networks().map_or(0, Vec::len);
         unseen.len() < seen.len() && unseen.len() + seen.len() <= read
@@ -223,18 +221,46 @@ impl Judge<'_> {
         self.unheard(question, outcome)
     }
 
-    /// Returns the fault of an endpoint whose pod has ended, unless another one has its address by now.
-    fn ended(&self, endpoint: &Endpoint) -> Option<Fault> {
+    /// Returns the fault of an endpoint whose pod has ended or was deleted, unless another one that the Service selects has its address
+    /// by now.
+    fn ended(&self, port: &Port, endpoint: &Endpoint) -> Option<Fault> {
         let pod = endpoint.pod.as_deref()?;
-        let phase = self.places.ended(pod)?;
-        if matches!(self.places.holder(endpoint.addr.ip()), Some(Holder::Pod(_))) {
+        let now = match self.places.holder(endpoint.addr.ip()) {
+            Some(Holder::Pod(other)) if other == pod => return None,
+            Some(Holder::Pod(other)) => Some(other),
+            _ => None,
+        };
+        let phase = self.places.ended(pod);
+        // Only the pods of this node are certainly listed; a slice made by hand may have the wrong namespace.
+        let name = |of: &str| of.rsplit('/').next().map(str::to_owned);
+        let is_deleted = now.is_some_and(|now| name(now) != name(pod))
+            && endpoint.local == Some(true)
+            && self.places.declared_ports(pod).is_none();
+        if phase.is_none() && !is_deleted || now.is_some_and(|now| self.is_selected(port, now)) {
             return None;
         }
         Some(Fault::Obstacle(Box::new(Obstacle::Ended {
             at: endpoint.addr,
             pod: pod.to_owned(),
-            phase: phase.to_owned(),
+            phase: phase.map(str::to_owned),
+            now: now.cloned(),
         })))
+    }
+
+    /// Returns whether the Service of `port` selects `pod`, as `NAMESPACE/NAME`.
+    fn is_selected(&self, port: &Port, pod: &str) -> bool {
+        let mut services = self.node.services().into_iter().flatten();
+        let service = services.find(|of| {
+            *of.metadata.namespace == *port.name.namespace && *of.metadata.name == *port.name.name
+        });
+        let mut pods = self.node.pods().into_iter().flatten();
+        let pod = pods.find(|of| {
+            let parts = pod.split_once('/');
+            parts == Some((of.metadata.namespace.as_str(), of.metadata.name.as_str()))
+        });
+        service
+            .zip(pod)
+            .is_some_and(|(service, pod)| service.selects(pod))
     }
 
     /// Returns the fault of an endpoint whose address another pod has, too, unless that is an endpoint of the same port.

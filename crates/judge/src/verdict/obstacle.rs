@@ -165,8 +165,10 @@ pub enum Obstacle {
         at: SocketAddr,
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
-        /// Its phase: `Failed` or `Succeeded`.
-        phase: String,
+        /// Its phase, `Failed` or `Succeeded`; `None` if it was deleted.
+        phase: Option<String>,
+        /// The pod of another workload that has its address by now, as `NAMESPACE/NAME`.
+        now: Option<String>,
     },
     /// Nothing answers for the next hop on a link.
     Unanswered {
@@ -575,6 +577,8 @@ pub struct By {
     pub sparing: Option<String>,
     /// The command that restricts it to packets for the node's own addresses, if it translates all packets to a port.
     pub localized: Option<String>,
+    /// The command that leaves packets to pods out of it, if it replaces the source of packets.
+    pub excepting: Option<String>,
     /// The program that changes rules of its back end and family: `ip6tables-legacy`.
     pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
@@ -676,6 +680,7 @@ impl By {
             program: rule.program(node),
             sparing: rule.sparing(node),
             localized: rule.localized(node),
+            excepting: rule.excepting(node),
             closes: rule.closes(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),
@@ -822,7 +827,8 @@ impl Obstacle {
             Self::Taken {
                 end: Some((_, Some(_))),
                 ..
-            } => Fate::Misled,
+            }
+            | Self::Ended { now: Some(_), .. } => Fate::Misled,
             Self::Taken {
                 end: Some((_, None)),
                 ..
@@ -869,7 +875,7 @@ impl Obstacle {
             | Self::FullQueue { .. }
             | Self::Link { .. }
             | Self::InsideRoute { reply: true, .. }
-            | Self::Ended { .. }
+            | Self::Ended { now: None, .. }
             | Self::Tc { .. }
             | Self::Bound { .. }
             | Self::Xfrm { refused: false, .. }

@@ -319,7 +319,7 @@ impl<'n> Places<'n> {
     pub(super) fn ended(&self, pod: &str) -> Option<&'n str> {
         let ended = self.ended.get_or_init(|| {
             let pods = self.node.pods().map_or(&[][..], Vec::as_slice).iter();
-            let ended = pods.filter(|pod| has_ended(pod));
+            let ended = pods.filter(|pod| pod.has_ended());
             let of = |pod: &'n Pod| {
                 let meta = &pod.metadata;
                 let name = format!("{}/{}", meta.namespace, meta.name);
@@ -456,17 +456,11 @@ fn pod_name(pod: &Pod) -> String {
 
 /// Returns the addresses of `pod`, each once.
 fn addresses_of(pod: &Pod) -> BTreeSet<IpAddr> {
-    let all = pod.status.pod_ips.iter().map(|ip| ip.ip.as_str());
-    let all = all.chain(pod.status.pod_ip.as_deref());
-    all.filter_map(|ip| ip.parse().ok()).collect()
+    pod.addresses().collect()
 }
 
 pub(super) fn has_own_address(pod: &Pod) -> bool {
-    !pod.spec.host_network && !has_ended(pod)
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")
+    !pod.spec.host_network && !pod.has_ended()
 }
 
 /// Returns the ranges of pods that the Nodes and kube-proxy's configuration have.

@@ -1,7 +1,12 @@
 //! Load balancers that kube-proxy does not serve: their way begins outside of the node.
 
+use std::net::IpAddr;
+
 use super::cause::Cause;
-use kpx_node::cluster::Service;
+use kpx_node::backend::ipvs::model::DUMMY;
+use kpx_node::cluster::{DaemonSet, Pod, Service};
+use kpx_node::node::NodeSnapshot;
+use kpx_node::words::listed;
 
 /// The annotation with the settings of an NLB's targets.
 pub(super) const TARGET_ATTRIBUTES: &str =
@@ -31,6 +36,62 @@ pub(super) fn pending(service: &Service) -> Option<Cause> {
             node_ports: ports.filter(|port| *port != 0).collect(),
         }
     })
+}
+
+/// Parts of the names of DaemonSets and pods that announce addresses of load balancers.
+const ANNOUNCERS: &[&str] = &[
+    "speaker",
+    "metallb",
+    "kube-vip",
+    "cilium",
+    "svclb",
+    "purelb",
+    "openelb",
+    "loxilb",
+    "kube-router",
+    "calico",
+    "antrea",
+    "ovn",
+    "keepalived",
+    "porter",
+    "cloud",
+    "ccm",
+];
+
+/// Returns that nothing is known to announce the addresses of the load balancer of `service` that are in a network of the node, which
+/// is called `name`.
+pub(super) fn unannounced(
+    service: &Service,
+    node: &NodeSnapshot<'_>,
+    name: &str,
+) -> Option<String> {
+    let is_one = |name: &str| ANNOUNCERS.iter().any(|of| name.contains(of));
+    let is_set = |set: &DaemonSet| is_one(&set.metadata.name);
+    let is_pod = |pod: &Pod| is_one(&pod.metadata.name);
+    if node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod) {
+        return None;
+    }
+    let own = || {
+        node.addresses()
+            .into_iter()
+            .flat_map(|all| &all.all)
+            .filter(|at| at.link != DUMMY)
+    };
+    let is_here = |ip: &IpAddr| own().any(|at| at.addr.addr == *ip);
+    let is_near = |ip: &IpAddr| {
+        own().any(|at| at.addr.prefix < at.addr.family().bits() && at.addr.contains(*ip))
+    };
+    let ingress = service.status.load_balancer.ingress.iter();
+    let ingress = ingress.filter(|of| of.ip_mode.as_deref() != Some("Proxy"));
+    let addresses = ingress.filter_map(|of| of.ip.as_deref()?.parse().ok());
+    let addresses: Vec<IpAddr> = addresses.filter(|ip| !is_here(ip) && is_near(ip)).collect();
+    let first = addresses.first()?;
+    let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Some(format!(
+        "nothing is known to announce {} to its network: no link of {name} has it, and no DaemonSet of MetalLB, kube-vip or the like exists. \
+         Clients there find it only if a machine answers for it, which `arping {first}` on another machine of that network shows",
+        listed(&all)
+    ))
 }
 
 /// Returns the load balancer of `service` that no node shows; `None` if it has none.

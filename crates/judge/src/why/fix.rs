@@ -67,6 +67,11 @@ impl Cause {
                 "Look for events of the Service.",
                 format!("kubectl -n {namespace} describe service {name}"),
             ),
+            // As the doctor says it of UDP and SCTP.
+            Self::StaleConnections { protocol, .. } if protocol != "tcp" => kpx(
+                "End the connections; the next packet creates a correct one.",
+                &["reconcile", "--part", "conntrack", "--apply"],
+            ),
             Self::StaleConnections { end, .. } => on_node(
                 "End the connections; the next packet creates a correct one.",
                 end.clone(),

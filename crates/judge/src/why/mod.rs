@@ -468,6 +468,11 @@ impl<'n> Look<'n> {
             let at = self.at_service(service, name.clone());
             answer.causes.push(Broken::new(cause, Degree::Suspect, at));
         }
+        if found.at == AskedAt::All {
+            let here = self.node.name().unwrap_or_else(|_| "this node".to_owned());
+            let note = balancer::unannounced(service, self.node, &here);
+            answer.notes.extend(note);
+        }
         let subject = match ports.as_slice() {
             [only] => only.name.to_string(),
             _ => name,

@@ -296,6 +296,11 @@ fn settings<T: DeserializeOwned>(text: &str) -> Result<T, Gap> {
     settings.ok_or_else(|| failed("it has no settings".to_owned()))
 }
 
+/// Returns whether kube-proxy can read `text`.
+pub fn is_readable(text: &str) -> bool {
+    yaml::<serde_json::Value>(text).is_ok_and(|value| value.is_object())
+}
+
 /// Parses YAML or JSON as kube-proxy does: of several documents, the first; of several values of a key, the last. An error is one
 /// line, with the position in `text`.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {

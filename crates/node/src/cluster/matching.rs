@@ -74,11 +74,10 @@ impl Pod {
             && conditions.any(|of| of.kind == "Ready" && of.status == "True")
     }
 
-    /// Returns whether it has an address, of `family` if one is given, and has not ended.
+    /// Returns whether it has an address, of `family` if one is given.
     fn has_address(&self, family: Option<Family>) -> bool {
-        let ended = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
         let is_it = |addr| family.is_none_or(|family| Family::of(addr) == family);
-        !ended && self.addresses().any(is_it)
+        self.addresses().any(is_it)
     }
 }
 

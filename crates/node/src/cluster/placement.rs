@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::node::Taint;
-use super::{DaemonSet, Labels, Node};
+use super::{DaemonSet, Labels, Node, Pod};
 
 /// Why no pod of a DaemonSet may run on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -63,6 +63,32 @@ impl DaemonSet {
             "{}{value}:{}",
             taint.key, taint.effect
         )))
+    }
+}
+
+impl Pod {
+    /// Returns whether it is on the node called `node`, or is to be: the DaemonSet controller names the node in the affinity of a pod
+    /// that is not scheduled yet.
+    pub fn belongs_to(&self, node: &str) -> bool {
+        let terms = || {
+            let all = self.spec.affinity.pointer(
+                "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+            )?;
+            all.as_array()
+        };
+        let names = |term: &Value| {
+            let fields = term.get("matchFields").and_then(Value::as_array);
+            let mut fields = fields.into_iter().flatten();
+            fields.any(|of| {
+                let values = of.get("values").and_then(Value::as_array);
+                of.get("key").and_then(Value::as_str) == Some("metadata.name")
+                    && values.is_some_and(|all| all.iter().any(|of| of == node))
+            })
+        };
+        match &self.spec.node_name {
+            Some(on) => on == node,
+            None => terms().is_some_and(|all| all.iter().any(names)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::words::{listed, number_of};
 pub enum Unready {
     /// It is being deleted.
     Ending,
-    /// It has ended: its phase is `Succeeded` or `Failed`.
+    /// It has ended: its phase, `Succeeded` or `Failed`, and why, as far as its status says.
     Ended(String),
     /// No node runs it: what the scheduler says.
     Unscheduled(String),
@@ -96,8 +96,11 @@ impl Pod {
         if self.metadata.deletion_timestamp.is_some() {
             return Some(Unready::Ending);
         }
-        if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
-            return Some(Unready::Ended(status.phase.clone()));
+        if self.has_ended() {
+            let said = [&status.phase, &status.reason, &status.message];
+            let said = said.map(|of| of.trim_end_matches('.'));
+            let said: Vec<&str> = said.into_iter().filter(|of| !of.is_empty()).collect();
+            return Some(Unready::Ended(said.join(": ")));
         }
         if let Some(scheduled) = self
             .condition("PodScheduled")

@@ -67,20 +67,58 @@ pub mod planned {
     pub const LAST: Release = Release::one(43);
 }
 
-/// Feature gates that kube-proxy reads and later releases do not know, with the first of these: kube-proxy exits if one is set.
-/// Of the gates that 1.36 does not know, only that is known.
-pub const REMOVED_GATES: &[(&str, Release)] = &[
-    ("IPv6DualStack", Release::one(36)),
-    ("KubeProxyDrainingTerminatingNodes", Release::one(36)),
-    ("LoadBalancerIPMode", Release::one(36)),
-    ("MinimizeIPTablesRestore", Release::one(36)),
+/// Feature gates of kube-proxy that later releases do not know, with the first of these. Where the page of removed gates in the
+/// documentation does not have one, 1.36 is the first release that is known not to have it.
+const REMOVED_GATES: &[(&str, Release)] = &[
+    ("EndpointSlice", Release::one(25)),
+    ("EndpointSliceProxying", Release::one(25)),
+    ("IPv6DualStack", Release::one(25)),
+    ("KubeProxyDrainingTerminatingNodes", Release::one(33)),
+    ("LoadBalancerIPMode", Release::one(35)),
+    ("MinimizeIPTablesRestore", Release::one(30)),
     ("MultiCIDRServiceAllocator", Release::one(37)),
-    ("ProxyTerminatingEndpoints", Release::one(36)),
-    ("ServiceInternalTrafficPolicy", Release::one(36)),
+    ("ProxyTerminatingEndpoints", Release::one(30)),
+    ("ServiceInternalTrafficPolicy", Release::one(28)),
     ("ServiceTrafficDistribution", Release::one(36)),
-    ("SupportIPVSProxyMode", Release::one(36)),
+    ("SupportIPVSProxyMode", Release::one(21)),
     ("TopologyAwareHints", Release::one(36)),
 ];
+
+/// Feature gates that can no longer be off, with the first release in which they are on for good.
+const LOCKED_GATES: &[(&str, Release)] = &[
+    ("IPv6DualStack", Release::one(23)),
+    ("KubeProxyDrainingTerminatingNodes", Release::one(31)),
+    ("LoadBalancerIPMode", Release::one(32)),
+    ("MinimizeIPTablesRestore", Release::one(28)),
+    ("NFTablesProxyMode", Release::one(33)),
+    ("ProxyTerminatingEndpoints", Release::one(28)),
+    ("ServiceInternalTrafficPolicy", Release::one(26)),
+    ("TopologyAwareHints", Release::one(33)),
+];
+
+/// Why kube-proxy does not start with a feature gate that is set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RefusedGate {
+    /// This release and later ones do not know it.
+    Unknown(Release),
+    /// From this release on it cannot be off.
+    Locked(Release),
+}
+
+/// Returns why a kube-proxy of `release` does not start with the feature gate `name` set to `value`; `None` if it does, as far as is
+/// known.
+pub fn refused_gate(name: &str, value: bool, release: Release) -> Option<RefusedGate> {
+    let since = |table: &[(&str, Release)]| {
+        let row = table
+            .iter()
+            .find(|(of, since)| *of == name && release >= *since)?;
+        Some(row.1)
+    };
+    let locked = || since(LOCKED_GATES).filter(|_| !value);
+    since(REMOVED_GATES)
+        .map(RefusedGate::Unknown)
+        .or_else(|| locked().map(RefusedGate::Locked))
+}
 
 macro_rules! changes {
     ($($(#[doc = $doc:literal])+ $name:ident = $minor:literal $(or $patched:literal patch $patch:literal)*;)+) => {
@@ -153,6 +191,8 @@ changes! {
     NfacctCounters = 32;
     /// UDP flows are ended by netlink; before, by the tool `conntrack`.
     ConntrackByNetlink = 32;
+    /// `clusterCIDR` is validated only if local traffic is detected by it.
+    ClusterCidrOfLocalMode = 32;
     /// Hints count without an annotation.
     HintsWithoutAnnotation = 33;
     /// Hints for a node, behind the gate `PreferSameTrafficDistribution`.

@@ -1,7 +1,8 @@
 //! Values that make kube-proxy refuse its configuration at start, so that its container crashes repeatedly.
 //!
-//! The rules follow `pkg/proxy/apis/config/validation` in Kubernetes 1.36, after the defaults of `v1alpha1`. Values
-//! that depend on the release, such as feature gate names and several words in `nodePortAddresses`, are not validated.
+//! The rules follow `pkg/proxy/apis/config/validation` in Kubernetes 1.36, after the defaults of `v1alpha1`. Of feature gates, only
+//! those that a known release removed or locked are validated; several words in `nodePortAddresses`, which depend on the release, are
+//! not.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -10,6 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::config::{Mode, go_duration, written};
+use super::release::{Change, RefusedGate, Release, refused_gate};
+use super::version::Version;
 use crate::evidence::Gap;
 use crate::net::Family;
 
@@ -35,6 +38,10 @@ impl Display for Refused {
     }
 }
 
+const KIND: &str = "it must be KubeProxyConfiguration";
+const API_VERSION: &str = "it must be kubeproxy.config.k8s.io/v1alpha1";
+const UNKNOWN_GATE: &str = "this release does not know the feature gate: remove it";
+const LOCKED_GATE: &str = "this release does not let the feature gate be off: remove it";
 const BIT: &str = "it must be a number from 0 to 31";
 const SCORE: &str = "it must be a number from -1000 to 1000";
 const COUNT: &str = "it must be a number, 0 or more";
@@ -51,13 +58,21 @@ const LOCAL: &str =
     "it must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or empty";
 const PERIOD: &str = "it must not be shorter than minSyncPeriod";
 
-/// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`.
-pub fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
+/// Returns the fields of the configuration `text` that kube-proxy refuses when it starts in `mode`. Without its `version`, those that
+/// some releases refuse are left out.
+pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<Refused>, Gap> {
     let config = written(text)?;
     let mut validator = Validator {
         config: &config,
         found: Vec::new(),
     };
+    validator.word("kind", KIND, |kind| kind == "KubeProxyConfiguration");
+    validator.word("apiVersion", API_VERSION, |of| {
+        of == "kubeproxy.config.k8s.io/v1alpha1"
+    });
+    if let Some(version) = version {
+        validator.gates(mode, version);
+    }
     validator.number("iptables.masqueradeBit", 0, 31, BIT);
     match mode {
         Mode::Iptables | Mode::Userspace => {}
@@ -95,7 +110,7 @@ pub fn refused(text: &str, mode: Mode) -> Result<Vec<Refused>, Gap> {
         let is_word = |of: &str| matches!(of, "primary" | "localhost" | "all");
         all.iter().all(|of| is_word(of) || is_cidr(of))
     });
-    validator.local();
+    validator.local(version);
     Ok(validator.found)
 }
 
@@ -180,16 +195,37 @@ impl<'c> Validator<'c> {
         }
     }
 
+    /// Validates feature gates. That of mode nftables is a requirement of the mode, where it runs in it.
+    fn gates(&mut self, mode: Mode, version: Version) {
+        let release = Release {
+            major: version.major,
+            minor: version.minor,
+        };
+        let gates = self.at("featureGates").and_then(Value::as_object);
+        for (name, value) in gates.into_iter().flatten() {
+            let is_of_mode = mode == Mode::Nftables && name == "NFTablesProxyMode";
+            let Some(set) = value.as_bool().filter(|_| !is_of_mode) else {
+                continue;
+            };
+            let allowed = match refused_gate(name, set, release) {
+                Some(RefusedGate::Unknown(_)) => UNKNOWN_GATE,
+                Some(RefusedGate::Locked(_)) => LOCKED_GATE,
+                None => continue,
+            };
+            self.refuse(&format!("featureGates.{name}"), value, allowed);
+        }
+    }
+
     /// Validates the detection of local traffic.
-    fn local(&mut self) {
+    fn local(&mut self, version: Option<Version>) {
         let mode = self.at("detectLocalMode").and_then(Value::as_str);
-        let name = match mode.unwrap_or_default() {
-            "" | "ClusterCIDR" => {
-                if mode == Some("ClusterCIDR") {
-                    self.word("clusterCIDR", CLUSTER, is_cluster_cidr);
-                }
-                return;
-            }
+        let mode = mode.unwrap_or_default();
+        let always = version.is_some_and(|of| !of.has(Change::ClusterCidrOfLocalMode));
+        if always || matches!(mode, "" | "ClusterCIDR") {
+            self.word("clusterCIDR", CLUSTER, is_cluster_cidr);
+        }
+        let name = match mode {
+            "" | "ClusterCIDR" => return,
             "NodeCIDR" => return,
             "BridgeInterface" => "detectLocal.bridgeInterface",
             "InterfaceNamePrefix" => "detectLocal.interfaceNamePrefix",
@@ -259,7 +295,7 @@ mod tests {
 
     fn said(text: &str, mode: Mode) -> Vec<String> {
         let text = format!("kind: KubeProxyConfiguration\n{text}\n");
-        let refused = refused(&text, mode).unwrap();
+        let refused = refused(&text, mode, None).unwrap();
         refused.iter().map(ToString::to_string).collect()
     }
 
@@ -308,9 +344,46 @@ mod tests {
     }
 
     #[test]
+    fn a_release_refuses_gates_that_it_does_not_know_or_has_locked() {
+        let said = |text: &str, mode: Mode, minor: u16| {
+            let text = format!("kind: KubeProxyConfiguration\n{text}\n");
+            let refused = refused(&text, mode, Some(Version::new(1, minor, 0))).unwrap();
+            refused.into_iter().map(|of| of.field).collect::<Vec<_>>()
+        };
+        for (gate, value, minor, is_refused) in [
+            ("SupportIPVSProxyMode", "true", 20, false),
+            ("SupportIPVSProxyMode", "true", 21, true),
+            ("ProxyTerminatingEndpoints", "true", 29, false),
+            ("ProxyTerminatingEndpoints", "false", 29, true),
+            ("ProxyTerminatingEndpoints", "true", 30, true),
+            ("NFTablesProxyMode", "false", 32, false),
+            ("NFTablesProxyMode", "false", 33, true),
+            ("NoSuchGate", "true", 36, false),
+        ] {
+            let found = said(
+                &format!("featureGates: {{{gate}: {value}}}"),
+                Mode::Iptables,
+                minor,
+            );
+            assert_eq!(
+                !found.is_empty(),
+                is_refused,
+                "{gate} {value} {minor}: {found:?}"
+            );
+        }
+        let gate = "featureGates: {NFTablesProxyMode: false}";
+        assert!(said(gate, Mode::Nftables, 33).is_empty());
+        let cidr = "detectLocalMode: NodeCIDR\nclusterCIDR: 10.244.0.0";
+        assert_eq!(said(cidr, Mode::Iptables, 31), ["clusterCIDR"]);
+        assert!(said(cidr, Mode::Iptables, 32).is_empty());
+    }
+
+    #[test]
     fn each_invalid_field_is_refused() {
         for (text, field) in [
             ("mode: userspace", "mode"),
+            ("apiVersion: kubeproxy.config.k8s.io/v1", "apiVersion"),
+            ("clusterCIDR: 10.244.0.0", "clusterCIDR"),
             ("oomScoreAdj: 2000", "oomScoreAdj"),
             ("conntrack: {min: -1}", "conntrack.min"),
             ("conntrack: {udpTimeout: -1s}", "conntrack.udpTimeout"),

@@ -27,10 +27,16 @@ impl Pod {
         self.metadata.annotations.contains_key(mirror)
     }
 
-    /// Returns its addresses.
+    /// Returns whether it has ended: then its object stays, and its address may be given to another pod.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Returns its addresses; none once it has ended.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let all = self.status.pod_ips.iter().map(|of| of.ip.as_str());
         let all = all.chain(self.status.pod_ip.as_deref());
+        let all = all.filter(|_| !self.has_ended());
         all.filter_map(|text| text.parse().ok())
     }
 
@@ -164,6 +170,10 @@ pub struct Container {
 pub struct PodStatus {
     /// `Running`, …
     pub phase: String,
+    /// Why it is in this phase: `Evicted`, `OutOfcpu`, ….
+    pub reason: String,
+    /// Details of the reason.
+    pub message: String,
     /// First IP address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,

@@ -6,8 +6,10 @@ pub mod by_tool;
 pub mod files;
 mod gap;
 pub mod ipvs;
+// Lines of the kernel's log.
 mod item;
 mod kernel;
+pub mod kernel_log;
 pub mod pod_networks;
 pub mod processes;
 pub mod proxy_log;
@@ -239,6 +241,14 @@ impl Evidence {
             },
             Some(Err(gap)) => Err(gap.clone()),
             None => Err(Gap::NotCollected(item)),
+        }
+    }
+
+    /// Returns the text of `item` as far as it was read, or why nothing of it was.
+    pub fn shown(&self, item: Item) -> Result<&str, Gap> {
+        match (self.text(item), self.items.get(&item)) {
+            (Err(Gap::Partial(..)), Some(Ok(text))) => Ok(text.as_str()),
+            (read, _) => read,
         }
     }
 

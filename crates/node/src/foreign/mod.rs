@@ -30,6 +30,7 @@ use crate::words::listed;
 use reader::Reader;
 
 pub use bundles::is_wanted;
+pub use reader::HNS;
 pub use rules::is_target;
 
 /// What was recognised in foreign input.

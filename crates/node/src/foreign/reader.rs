@@ -41,6 +41,9 @@ impl Reader {
             self.minikube(text);
             return;
         }
+        if TOOLS_OF_WINDOWS.iter().any(|of| text.contains(of)) {
+            self.of_windows("outputs of tools of Windows");
+        }
         for section in split::sections(text) {
             self.section(section);
         }
@@ -211,15 +214,17 @@ impl Reader {
                 "" => String::new(),
                 pod => format!(" ({pod})"),
             };
-            let what = format!(
-                "the log of kube-proxy on Windows{of}: its rules are those of HNS, which kpx does not read"
-            );
-            if !self.unread.contains(&what) {
-                self.unread.push(what);
-            }
-            return;
+            return self.of_windows(&format!("the log of kube-proxy on Windows{of}"));
         }
         self.logs.push(log);
+    }
+
+    /// Notes `what`, which is of a node of Windows.
+    fn of_windows(&mut self, what: &str) {
+        let what = format!("{what}: {HNS}");
+        if !self.unread.contains(&what) {
+            self.unread.push(what);
+        }
     }
 
     /// Reads JSON at the start of `lines`; returns the number of lines that it takes.
@@ -544,6 +549,7 @@ impl Reader {
             }
             all
         };
+        self.unread.extend(self.cluster.contradicted());
         let mut nodes: Vec<ForeignNode> = Vec::new();
         if self.nodes.values().all(Draft::is_empty) {
             self.nodes.clear();
@@ -673,6 +679,12 @@ const OF_WINDOWS: &[&str] = &[
     "hns.go:",
     "server_windows.go:",
 ];
+
+/// Tools that list the Services of a node of Windows.
+const TOOLS_OF_WINDOWS: &[&str] = &["Get-Hns", "hnsdiag", "vfpctrl"];
+
+/// Why nothing of a node of Windows is read.
+pub const HNS: &str = "its rules are those of HNS, which kpx does not read";
 
 /// Lines of other programs that may stand above a log: a command without a prompt, and the head of `systemctl status`.
 const MOST_ABOVE: usize = 16;

@@ -18,6 +18,7 @@ pub const NEEDS: &[Item] = &[
     Item::Addresses,
     Item::Sysctl,
     Item::ProxyConfig,
+    Item::Configz,
     Item::ProxyMode,
     Item::Metrics,
     Item::Services,
@@ -131,7 +132,11 @@ impl NodeSnapshot<'_> {
 
     /// Returns the inputs of the desired state in `mode` other than Services and endpoints.
     pub fn basis(&self, mode: Mode) -> Result<Basis, Gap> {
-        let config = self.proxy_config()?;
+        let running = self.running_config();
+        let config = match &running {
+            Some(running) if running.mode_asked() == Some(mode) => running,
+            _ => self.proxy_config()?,
+        };
         let name = self.name()?;
         let all = self.nodes().map_or(&[][..], Vec::as_slice);
         let node = all.iter().find(|node| node.metadata.name == name);
@@ -160,6 +165,14 @@ impl NodeSnapshot<'_> {
             notes,
             assumed,
         })
+    }
+
+    /// Returns the configuration that kube-proxy runs with, if it reports it: by this it writes its rules, until it starts again and reads
+    /// its file.
+    fn running_config(&self) -> Option<ProxyConfig> {
+        let text = self.evidence.text(Item::Configz).ok()?;
+        let all: serde_json::Value = serde_json::from_str(text).ok()?;
+        ProxyConfig::parse(&all.get("kubeproxy.config.k8s.io")?.to_string()).ok()
     }
 
     fn facts(&self, mode: Mode, config: &ProxyConfig) -> Facts {

@@ -330,11 +330,12 @@ impl NodeSnapshot<'_> {
 
     /// Returns kube-proxy's pod on the node called `here`, as far as pods are known.
     pub fn proxy_pod(&self, here: Option<&str>) -> Option<&Pod> {
-        let mut pods = self.pods().ok()?.iter();
-        pods.find(|pod| {
-            pod.spec.node_name.as_deref() == here
+        let pods = self.pods().ok()?.iter().filter(|pod| {
+            here.map_or(pod.spec.node_name.is_none(), |here| pod.belongs_to(here))
                 && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
-        })
+        });
+        // One that has ended stays listed beside the one in its place.
+        pods.min_by_key(|pod| pod.has_ended())
     }
 
     /// Returns the node name configured for kube-proxy, with its source.

@@ -5,6 +5,7 @@ mod calico;
 mod ebpf;
 mod leftovers;
 mod plugins;
+mod sources;
 mod tunnels;
 
 use super::Check;
@@ -16,5 +17,6 @@ pub(super) const CHECKS: &[&[Check]] = &[
     ebpf::CHECKS,
     leftovers::CHECKS,
     plugins::CHECKS,
+    sources::CHECKS,
     tunnels::CHECKS,
 ];

@@ -491,7 +491,7 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             shadowing.push(chain.clone());
             let holder = match pods
                 .iter()
-                .find(|pod| addresses_of(pod).any(|ip| ip == other))
+                .find(|pod| pod.addresses().any(|ip| ip == other))
             {
                 Some(of) => format!("pod {}/{}", of.metadata.namespace, of.metadata.name),
                 None => "which no pod on this node has".to_owned(),
@@ -537,19 +537,13 @@ struct Leftover {
     to: IpAddr,
 }
 
-fn addresses_of(pod: &Pod) -> impl Iterator<Item = IpAddr> {
-    let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
-    let all = all.chain(pod.status.pod_ip.as_deref());
-    all.filter_map(|text| text.parse().ok())
-}
-
 /// Returns the chains of the portmap plugin that translate to an address of no pod; none if pods may be missing, or have no
 /// address yet.
 fn leftover_host_ports(facts: &Facts<'_>, pods: &[Pod], here: &str) -> Vec<Leftover> {
     let pods = pods
         .iter()
         .filter(|pod| pod.spec.node_name.as_deref() == Some(here) && !pod.spec.host_network);
-    let known: Vec<Vec<IpAddr>> = pods.map(|pod| addresses_of(pod).collect()).collect();
+    let known: Vec<Vec<IpAddr>> = pods.map(|pod| pod.addresses().collect()).collect();
     if known.is_empty() || known.iter().any(Vec::is_empty) {
         return Vec::new();
     }

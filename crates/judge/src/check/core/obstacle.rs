@@ -260,7 +260,8 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("nsenter --net=/proc/{pid}/ns/net ip route"),
         ),
         Obstacle::Ended { .. } => Fix::kubectl(
-            "kube-controller-manager updates EndpointSlices: check that it runs and leads.",
+            "kube-controller-manager updates EndpointSlices: check that it runs and leads. One that was made by hand has to be corrected \
+             by hand.",
             "kubectl -n kube-system get lease kube-controller-manager -o yaml",
         ),
         Obstacle::Unanswered {

@@ -223,6 +223,9 @@ pub(in crate::check) fn proof_of(rule: &Rule) -> Proof {
 /// Returns how to let the packets of pods and Services pass: where its maker keeps the rule, the command that accepts them before it
 /// if it closes the node, or else the command that deletes it.
 pub fn rule_fix(by: &By) -> Fix {
+    if let Some(fix) = source_fix(by) {
+        return fix;
+    }
     let who = match by.maker {
         Maker::Other(ADMINISTRATOR) => return without_owner(by),
         Maker::Other(who) => who,
@@ -295,6 +298,68 @@ pub fn rule_fix(by: &By) -> Fix {
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),
         None => Fix::on_node(text, by.listing.clone()),
     }
+}
+
+/// How software is to leave the ranges of pods out of what it masquerades, and the command for it.
+const SOURCES: &[(&str, &str, Place)] = &[
+    (
+        "ip-masq-agent",
+        "Add the ranges of pods and nodes to nonMasqueradeCIDRs in ip-masq-agent's ConfigMap; it reads it within a minute. Without one, \
+         only 10.0.0.0/8, 172.16.0.0/12 and 192.168.0.0/16 are left out.",
+        Place::Cluster("kubectl -n kube-system edit configmap ip-masq-agent"),
+    ),
+    (
+        "flannel",
+        "flannel spares Network of its net-conf.json: set it to the range of all pods, and restart flannel on each node. After that, \
+         delete rules with the old range, which it does not know.",
+        Place::Cluster("kubectl get configmaps -A -l app=flannel -o yaml"),
+    ),
+    (
+        "Calico",
+        "Calico masquerades what the pods of an IPPool with natOutgoing send to addresses in no IPPool: create one with the range of the \
+         other pods, with `disabled: true` if Calico is not to assign its addresses.",
+        Place::Cluster("kubectl get ippools.crd.projectcalico.org -o yaml"),
+    ),
+    (
+        "AWS VPC CNI",
+        "Add the ranges of the other pods to AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS of the DaemonSet aws-node, which spares those of the VPC.",
+        Place::Cluster("kubectl -n kube-system edit daemonset aws-node"),
+    ),
+    (
+        "a CNI plugin",
+        "ipMasq of the plugin spares its own network alone: set it to false, and let a rule masquerade that spares the range of all \
+         pods.",
+        Place::Node("grep -rn ipMasq /etc/cni/net.d"),
+    ),
+    (
+        "firewalld",
+        "Take masquerading out of the zone by which packets to pods leave (also with --permanent), or restrict it to other destinations \
+         with a rich rule.",
+        Place::Node("firewall-cmd --list-all-zones"),
+    ),
+];
+
+/// Returns how to let packets to pods keep their source, if the rule of `by` replaces it; `None` if only its owner's configuration tells.
+fn source_fix(by: &By) -> Option<Fix> {
+    let who = match by.maker {
+        _ if !by.rule.replaces_source() || by.agent == Some(Agent::Gone) => return None,
+        Maker::Other(ADMINISTRATOR) | Maker::Unknown => {
+            let command = by.excepting.as_ref()?;
+            let command = by
+                .passes
+                .first()
+                .map_or_else(|| command.clone(), |pass| with_range(command, pass));
+            let text = "Leave the range of the pods out of the rule, here and in the configuration that creates it.";
+            return Some(Fix::on_node(text, line(vec![command])));
+        }
+        Maker::Other(who) => who,
+        _ => return None,
+    };
+    let (_, text, place) = SOURCES.iter().find(|(name, ..)| *name == who)?;
+    Some(match *place {
+        Place::Cluster(command) => Fix::kubectl(*text, command),
+        Place::Node(command) => Fix::on_node(*text, command),
+    })
 }
 
 /// Returns what to do about `limit`, beyond which the rule drops connections.

@@ -318,14 +318,9 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
     let pods = node.pods().ok()?.iter();
     let ranges = object.spec.pod_cidrs.iter();
     let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
-    let own = pods.filter(|pod| pod.spec.node_name.as_deref() == Some(name.as_str()));
-    let own: Vec<Vec<IpAddr>> = own
-        .map(|pod| {
-            let all = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
-            let all = all.chain(pod.status.pod_ip.as_deref());
-            all.filter_map(|text| text.parse().ok()).collect()
-        })
-        .collect();
+    let own =
+        pods.filter(|pod| pod.spec.node_name.as_deref() == Some(name.as_str()) && !pod.has_ended());
+    let own: Vec<Vec<IpAddr>> = own.map(|pod| pod.addresses().collect()).collect();
     let in_range = move |ip: IpAddr| ranges.iter().any(|range| range.contains(ip));
     // A pod without an address may get this one, and without any, the pods were not recorded.
     if own.iter().any(Vec::is_empty) || !own.iter().flatten().any(|ip| in_range(*ip)) {

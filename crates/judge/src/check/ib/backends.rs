@@ -10,6 +10,7 @@ use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
+use kpx_node::words::listed;
 
 const fn name(store: IptablesBackend) -> &'static str {
     match store {
@@ -62,7 +63,9 @@ pub(super) const CHECKS: &[Check] = &[
               backends conflict.",
         why: "iptables has two backends with separate rules. kube-proxy's image chooses one by the kubelet's hint, a \
               chain in table mangle, or by the backend that already contains rules. If that differs from the backend \
-              of the node's own tools, neither sees the rules of the other.",
+              of the node's own tools, neither sees the rules of the other. The kubelet writes KUBE-KUBELET-CANARY and \
+              KUBE-FIREWALL, up to 1.27 also KUBE-MARK-DROP, KUBE-MARK-MASQ and KUBE-POSTROUTING: packets pass those of both \
+              backends, but at its next start kube-proxy follows the hint, and its rules in the other backend stay.",
         verify: "The hint, kube-proxy's chains and the node's tools must use the same backend.",
         commands: &[
             Example::on_node("iptables --version"),
@@ -118,9 +121,10 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
         if in_use.is_empty() {
             continue;
         }
-        let other = findings.read(idle_rules(facts, family)).flatten();
-        let other = other.map_or_else(Vec::new, |rules| written(rules, family));
-        if other.is_empty() {
+        let idle_rules = findings.read(idle_rules(facts, family)).flatten();
+        let other = idle_rules.map_or_else(Vec::new, |rules| written(rules, family));
+        // IB02 says that the kubelet uses the other backend.
+        if other.is_empty() || idle_rules.is_some_and(|rules| is_kubelets(rules, &other)) {
             continue;
         }
         let message = format!(
@@ -133,6 +137,23 @@ fn one_backend(facts: &Facts<'_>) -> Verdict {
         findings.push(Finding::new(Severity::Error, family, message).evidence(other));
     }
     findings.verdict()
+}
+
+/// The chains of kube-proxy that the kubelet writes as well, up to 1.27.
+const OF_BOTH: [&str; 2] = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
+
+/// Returns whether the kubelet writes to the backend with `rules`.
+fn has_kubelets(rules: &Ruleset<'_>) -> bool {
+    ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"]
+        .iter()
+        .any(|name| rules.chain("mangle", name).is_some())
+}
+
+/// Returns whether `chains` of `rules` are those of the kubelet alone.
+fn is_kubelets(rules: &Ruleset<'_>, chains: &[Proof]) -> bool {
+    let is_of_both =
+        |of: &Proof| matches!(of, Proof::Chain { chain, .. } if OF_BOTH.contains(&chain.as_str()));
+    has_kubelets(rules) && chains.iter().all(is_of_both)
 }
 
 /// Returns the chains with rules that only kube-proxy writes.
@@ -167,9 +188,9 @@ fn backends(facts: &Facts<'_>) -> Verdict {
     for (family, in_use) in rules_in_use(facts, &mut findings) {
         let other = findings.read(idle_rules(facts, family)).flatten();
         let ours = has(in_use, "nat", "KUBE-SERVICES");
-        let hint = has(in_use, "mangle", "KUBE-IPTABLES-HINT");
+        let hint = has_kubelets(in_use);
         let there = other.is_some_and(|rules| has(rules, "nat", "KUBE-SERVICES"));
-        let hint_there = other.is_some_and(|rules| has(rules, "mangle", "KUBE-IPTABLES-HINT"));
+        let hint_there = other.is_some_and(has_kubelets);
         if there && !ours {
             let message = format!(
                 "kube-proxy writes its {family} rules to the {idle} backend, but the node's tools use {used}"
@@ -190,7 +211,16 @@ fn backends(facts: &Facts<'_>) -> Verdict {
             let message = format!(
                 "the kubelet uses the {kubelet} backend for {family}, but kube-proxy uses {proxy}"
             );
-            let seen = Proof::Note(format!("KUBE-IPTABLES-HINT is in {kubelet}"));
+            let from = if hint { Some(in_use) } else { other };
+            let all = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+            let all = all.map(|name| ("mangle", name)).into_iter();
+            let all = all.chain([("filter", "KUBE-FIREWALL"), ("nat", "KUBE-MARK-DROP")]);
+            let all = all.filter(|(table, name)| from.is_some_and(|rules| has(rules, table, name)));
+            let all: Vec<&str> = all.map(|(_, name)| name).collect();
+            let seen = Proof::Note(format!(
+                "the kubelet's chains are in {kubelet}: {}",
+                listed(&all)
+            ));
             findings.push(
                 Finding::new(Severity::Error, Subject::software("kubelet"), message)
                     .of_family(family)

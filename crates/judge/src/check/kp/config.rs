@@ -11,13 +11,13 @@ use crate::check::{
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Refusal};
-use kpx_node::cluster::config::{go_duration, written};
+use kpx_node::cluster::config::{go_duration, is_readable, written};
 use kpx_node::cluster::validate;
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
-use kpx_node::words::number_of;
+use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -196,14 +196,13 @@ fn accepted(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Returns the fields of the configuration that kube-proxy refuses when it starts. Before a switch, the requirements have them.
+/// Returns what kube-proxy refuses of its configuration when it starts. Before a switch, the requirements have it.
 fn refused(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.target().is_some() {
         return Vec::new();
     }
     let mode = facts.configured().map_or(Mode::Iptables, |(mode, _)| mode);
-    let text = facts.node.evidence().text(Item::ProxyConfig);
-    let refused = text.and_then(|text| validate::refused(text, mode));
+    let version = facts.version().ok().map(|of| of.version);
     let (severity, when) = match facts.node.health() {
         Ok(_) => (Severity::Warning, "the next time it starts"),
         Err(_) => (Severity::Error, "when it starts"),
@@ -218,11 +217,20 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
             of.field
         ))
     };
-    refused
-        .unwrap_or_default()
-        .into_iter()
-        .map(finding)
-        .collect()
+    let evidence = facts.node.evidence();
+    let text = evidence.text(Item::ProxyConfig);
+    match text.and_then(|text| validate::refused(text, mode, version)) {
+        Err(_) if evidence.shown(Item::ProxyConfig).is_ok_and(is_readable) => Vec::new(),
+        Ok(refused) => refused.into_iter().map(finding).collect(),
+        Err(Gap::Failed(_, why)) => {
+            let message =
+                format!("kube-proxy exits {when}, since it cannot read its configuration: {why}");
+            let about = Subject::setting("configuration");
+            let fix = "Correct the configuration, and restart kube-proxy.";
+            vec![Finding::new(severity, about, message).fix(fix)]
+        }
+        Err(_) => Vec::new(),
+    }
 }
 
 fn unsupported(facts: &Facts<'_>) -> Verdict {
@@ -607,8 +615,15 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         // It has read the setting, and cannot follow it.
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
-    let message =
-        "the ConfigMap changed after kube-proxy started: its next restart applies the new settings";
+    let names = seen.iter().filter_map(|of| match of {
+        Proof::Setting { key, .. } => Some(key.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = names.collect();
+    let message = format!(
+        "the ConfigMap changed after kube-proxy started: its next restart applies the new values of {}",
+        listed(&names)
+    );
     let finding = Finding::new(Severity::Warning, about, message)
         .called("kube-proxy")
         .evidence(seen);

@@ -1,6 +1,6 @@
 //! Whether kube-proxy runs and keeps its rules up to date.
 
-use super::silence::silent;
+use super::silence::{edit_of, proxy_sets, silent};
 use crate::check::core::{
     Collector, MODE, OBSERVED, family_or_proxy, leaving, proxy_metrics, queued, syncs_slower_than,
 };
@@ -9,7 +9,7 @@ use crate::check::{
     Verdict, When,
 };
 use kpx_node::backend::Mode;
-use kpx_node::cluster::Pod;
+use kpx_node::cluster::{ContainerStatus, Pod};
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
@@ -35,7 +35,13 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#111806", "kubernetes/kops#17915"],
         needs: &[
-            &[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig],
+            &[
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyConfig,
+            ],
             &[Item::ProxyLog, Item::ProxyMode],
         ],
         caused_by: &[
@@ -228,14 +234,21 @@ fn blames(error: &str, from: Mode, to: Mode) -> bool {
 fn restarts(facts: &Facts<'_>) -> Verdict {
     /// Fewer restarts come from reboots or an upgrade.
     const MANY: u32 = 5;
-    let here = Some(facts.called()?);
+    let here = facts.called()?;
     let pods = facts.node.pods()?.iter();
-    let pods = pods.filter(|pod| pod.spec.node_name == here);
-    let (mut known, mut runs) = (false, false);
+    let pods = pods.filter(|pod| pod.belongs_to(&here));
+    let (mut known, mut runs, mut ended) = (false, false, None);
     let mut findings = Vec::new();
     for pod in pods {
         let mut containers = pod.spec.containers.iter();
-        runs |= containers.any(|of| of.name == "kube-proxy");
+        let is_proxys = containers.any(|of| of.name == "kube-proxy");
+        runs |= is_proxys;
+        if is_proxys
+            && matches!(pod.status.phase.as_str(), "Pending" | "Failed")
+            && pod.status.container_statuses.is_empty()
+        {
+            ended = Some(pod);
+        }
         for status in pod
             .status
             .container_statuses
@@ -243,11 +256,6 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
             .filter(|of| of.name == "kube-proxy")
         {
             known = true;
-            let waiting = status
-                .state
-                .waiting
-                .as_ref()
-                .and_then(|of| of.reason.clone());
             let last = status.last_state.terminated.as_ref();
             let mut seen = vec![Proof::setting(
                 format!("pod {}", pod.metadata.name),
@@ -258,40 +266,38 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                 let reason = of.reason.as_deref().unwrap_or("ended");
                 Proof::Note(format!("last exit: {reason}, status {}", of.exit_code))
             }));
-            match waiting.as_deref() {
-                Some(
-                    reason @ ("CrashLoopBackOff"
-                    | "ImagePullBackOff"
-                    | "ErrImagePull"
-                    | "CreateContainerConfigError"),
-                ) => {
-                    let state = match reason {
-                        "CrashLoopBackOff" => ProcessState::Crashes,
-                        _ => ProcessState::Unstarted,
-                    };
-                    let message = format!("kube-proxy does not run: its container is in {reason}");
-                    let finding = match left_behind(facts) {
-                        Some((mode, error)) => {
-                            let message = format!(
-                                "{message}, because it cannot use mode {mode}, which the switch leaves"
-                            );
-                            process(Severity::Info, state, message)
-                                .evidence([Proof::Note(error)])
-                                .fix("Switch the mode: kube-proxy then starts without what it lacks.")
-                        }
-                        None => process(Severity::Error, state, message).fix(last_words(pod)),
-                    };
-                    findings.push(finding.evidence(seen));
-                }
-                _ if status.restart_count >= MANY && last.is_some_and(|of| of.exit_code != 0) => {
-                    let state = ProcessState::Restarts;
+            let waiting = status.state.waiting.as_ref();
+            // That of a crash loop repeats the name of the pod.
+            let said = waiting.filter(|of| of.reason.as_deref() != Some(CRASH_LOOP));
+            let said = said.and_then(|of| of.message.clone());
+            seen.extend(said.filter(|of| !of.is_empty()).map(Proof::Note));
+            let mut finding = match unstarted(facts, pod, status) {
+                Some(finding) => finding,
+                None if status.restart_count >= MANY
+                    && last.is_some_and(|of| of.exit_code != 0) =>
+                {
                     let message = "kube-proxy's container failed and was restarted repeatedly";
-                    let finding = process(Severity::Warning, state, message);
-                    findings.push(finding.evidence(seen).fix(last_words(pod)));
+                    process(Severity::Warning, ProcessState::Restarts, message)
+                        .fix(exit_fix(facts, pod, status))
                 }
-                _ => {}
+                None => continue,
+            };
+            if finding.severity == Severity::Error
+                && let Some((mode, error)) = left_behind(facts)
+            {
+                finding.severity = Severity::Info;
+                finding.message +=
+                    &format!(", because it cannot use mode {mode}, which the switch leaves");
+                finding = finding
+                    .evidence([Proof::Note(error)])
+                    .fix("Switch the mode: kube-proxy then starts without what it lacks.");
             }
+            findings.push(finding.evidence(seen));
         }
+    }
+    if !known && let Some(pod) = ended {
+        let why = format!("pod {} has no container: KP05 says why", pod.metadata.name);
+        return Err(Gap::NotApplicable(why));
     }
     if !known && runs {
         let why = "it has no status of kube-proxy's container on this node";
@@ -304,9 +310,101 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
     Ok(findings)
 }
 
-/// Returns how to read why the container of kube-proxy in `pod` ended.
-fn last_words(pod: &Pod) -> Fix {
+/// The reason of the kubelet for a container that it starts again later.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// The reason of the kubelet for a container that exceeded its limit of memory.
+const OUT_OF_MEMORY: &str = "OOMKilled";
+
+/// Why a container does not start.
+struct Unstarted {
+    /// The kubelet's reasons.
+    reasons: &'static [&'static str],
+    severity: Severity,
+    why: &'static str,
+    /// What to do; the events of the pod say the rest.
+    fix: &'static str,
+}
+
+const UNSTARTED: &[Unstarted] = &[
+    Unstarted {
+        reasons: &[
+            "ImagePullBackOff",
+            "ErrImagePull",
+            "ErrImageNeverPull",
+            "InvalidImageName",
+            "ImageInspectError",
+            "RegistryUnavailable",
+        ],
+        severity: Severity::Error,
+        why: "its image cannot be pulled",
+        fix: "Correct the image in the DaemonSet, or let the node reach the registry with the credentials that it needs: the events \
+              of the pod have the registry's answer.",
+    },
+    Unstarted {
+        reasons: &["CreateContainerConfigError"],
+        severity: Severity::Error,
+        why: "its pod refers to an object that does not exist",
+        fix: "Create the ConfigMap, the Secret or the key that the events of the pod name, or correct the DaemonSet.",
+    },
+    Unstarted {
+        reasons: &[
+            "CreateContainerError",
+            "RunContainerError",
+            "PreCreateHookError",
+            "PreStartHookError",
+            "PostStartHookError",
+        ],
+        severity: Severity::Error,
+        why: "the container runtime cannot start its container",
+        fix: "Correct what the events of the pod name: a mount, a command or a hook of the container, or the runtime.",
+    },
+    Unstarted {
+        reasons: &["ContainerCreating", "PodInitializing"],
+        severity: Severity::Warning,
+        why: "its container is not created yet",
+        fix: "Wait. If it lasts, the events of the pod name the reason: a volume, a ConfigMap or the container runtime.",
+    },
+];
+
+/// Returns the finding that the container of kube-proxy in `pod` does not start.
+fn unstarted(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Option<Finding> {
+    let reason = status.state.waiting.as_ref()?.reason.as_deref()?;
+    if reason == CRASH_LOOP {
+        let why = if was_killed(status) {
+            format!("it exceeds its memory limit and is killed ({OUT_OF_MEMORY}, {reason})")
+        } else {
+            format!("its container is in {reason}")
+        };
+        let message = format!("kube-proxy does not run: {why}");
+        let finding = process(Severity::Error, ProcessState::Crashes, message);
+        return Some(finding.fix(exit_fix(facts, pod, status)));
+    }
+    let of = UNSTARTED.iter().find(|of| of.reasons.contains(&reason))?;
+    let message = format!("kube-proxy does not run: {} ({reason})", of.why);
+    let finding = process(of.severity, ProcessState::Unstarted, message);
     let meta = &pod.metadata;
+    let events = format!("kubectl -n {} describe pod {}", meta.namespace, meta.name);
+    Some(finding.fix(Fix::kubectl(of.fix, events)))
+}
+
+/// Returns whether the container ended because it exceeded its memory limit.
+fn was_killed(status: &ContainerStatus) -> bool {
+    let last = status.last_state.terminated.as_ref();
+    last.is_some_and(|of| of.reason.as_deref() == Some(OUT_OF_MEMORY))
+}
+
+/// Returns how to fix what ends the container of kube-proxy in `pod` repeatedly.
+fn exit_fix(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Fix {
+    let meta = &pod.metadata;
+    if was_killed(status) {
+        let text =
+            "Raise resources.limits.memory of the container kube-proxy, or remove the limit.";
+        return match proxy_sets(facts).next() {
+            Some(set) => Fix::new(text, edit_of(set)),
+            None => Fix::said(text),
+        };
+    }
     Fix::kubectl(
         "Fix the error in the last lines of kube-proxy's log.",
         format!(

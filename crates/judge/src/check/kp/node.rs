@@ -550,11 +550,7 @@ fn pods_outside(
     let here = Some(facts.called()?);
     let pods = facts.node.pods()?.iter();
     let pods = pods.filter(|pod| pod.spec.node_name == here && !pod.spec.host_network);
-    let addresses = pods.flat_map(|pod| {
-        let ips = pod.status.pod_ips.iter().map(|at| at.ip.as_str());
-        let ips = ips.chain(pod.status.pod_ip.as_deref());
-        ips.filter_map(move |ip| Some((pod, ip.parse::<IpAddr>().ok()?)))
-    });
+    let addresses = pods.flat_map(|pod| pod.addresses().map(move |ip| (pod, ip)));
     let addresses: Vec<_> = addresses.collect();
     if addresses.is_empty() {
         let why = "the Node has no podCIDR, and no pod of it has an address of its own";

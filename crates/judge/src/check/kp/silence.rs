@@ -5,7 +5,7 @@ use crate::check::{
     Advice, Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject,
     Unknown, Verdict,
 };
-use kpx_node::cluster::{Container, DaemonSet, Misplaced, Pod};
+use kpx_node::cluster::{Container, DaemonSet, Misplaced, Pod, Unready};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::processes::Process;
 
@@ -120,30 +120,15 @@ fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
     let here = facts.node_name()?;
     if let Some(pod) = facts.node.proxy_pod(Some(&here)) {
         let (name, why) = (&pod.metadata.name, pod.unready()?);
-        let fix = Fix::kubectl(
-            "The events of the pod say more.",
-            format!("kubectl -n {} describe pod {name}", pod.metadata.namespace),
-        );
-        return Some((format!("pod {name}: {why}"), fix));
+        return Some((format!("pod {name}: {why}"), pod_fix(facts, pod, &why)));
     }
     let mut nodes = facts.node.nodes().ok()?.iter();
     let node = nodes.find(|of| of.metadata.name == here)?;
-    let sets = facts.node.daemon_sets().ok()?.iter();
-    let is_proxys = |set: &&DaemonSet| {
-        let mut containers = set.spec.template.spec.containers.iter();
-        containers.any(|of| of.name == "kube-proxy")
-    };
-    let all: Vec<(&DaemonSet, Misplaced)> = sets
-        .filter(is_proxys)
+    let all: Vec<(&DaemonSet, Misplaced)> = proxy_sets(facts)
         .map(|set| Some((set, set.misplaced(node)?)))
         .collect::<Option<_>>()?;
     let (set, misplaced) = all.first()?;
-    let (namespace, name) = (&set.metadata.namespace, &set.metadata.name);
-    let of_set = || Advice::Edit {
-        resource: "daemonset",
-        namespace: namespace.clone(),
-        name: name.clone(),
-    };
+    let of_set = || edit_of(set);
     let (why, fix) = match misplaced {
         Misplaced::Taint(taint) => (
             format!("its DaemonSet does not tolerate taint {taint} of the node"),
@@ -168,6 +153,50 @@ fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
         ),
     };
     Some((why, fix))
+}
+
+/// Returns the DaemonSets of kube-proxy.
+pub(super) fn proxy_sets<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a DaemonSet> {
+    let sets = facts.node.daemon_sets().ok().into_iter().flatten();
+    sets.filter(|set| {
+        let mut containers = set.spec.template.spec.containers.iter();
+        containers.any(|of| of.name == "kube-proxy")
+    })
+}
+
+/// Returns the edit of `set`.
+pub(super) fn edit_of(set: &DaemonSet) -> Advice {
+    Advice::Edit {
+        resource: "daemonset",
+        namespace: set.metadata.namespace.clone(),
+        name: set.metadata.name.clone(),
+    }
+}
+
+/// Returns how to let `pod`, which does not run for the reason `why`, run.
+fn pod_fix(facts: &Facts<'_>, pod: &Pod, why: &Unready) -> Fix {
+    let meta = &pod.metadata;
+    let events = format!("kubectl -n {} describe pod {}", meta.namespace, meta.name);
+    match why {
+        Unready::Ended(_) => Fix::kubectl(
+            "Free what the node is short of, if the pod was evicted, and delete the pod: its DaemonSet creates another one. Pods of \
+             priorityClassName system-node-critical are evicted last.",
+            format!("kubectl -n {} delete pod {}", meta.namespace, meta.name),
+        ),
+        Unready::Unscheduled(says) if says.contains("Insufficient") => Fix::kubectl(
+            "Set priorityClassName of the DaemonSet to system-node-critical, so that its pods displace others; or lower its requests.",
+            events,
+        ),
+        Unready::Unscheduled(says) if says.contains("taint") => {
+            let text =
+                "Let its pods tolerate every taint: tolerations with `operator: Exists` alone.";
+            match proxy_sets(facts).next() {
+                Some(set) => Fix::new(text, edit_of(set)),
+                None => Fix::kubectl(text, events),
+            }
+        }
+        _ => Fix::kubectl("The events of the pod say more.", events),
+    }
 }
 
 /// Returns the finding that kube-proxy does not run, for the reason `why`.

@@ -1,6 +1,7 @@
 //! SY: kernel settings.
 
 mod ipvs;
+mod kernel_log;
 mod neighbours;
 mod obstacles;
 mod routing;
@@ -10,6 +11,7 @@ use super::Check;
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[
     ipvs::CHECKS,
+    kernel_log::CHECKS,
     neighbours::CHECKS,
     obstacles::CHECKS,
     routing::CHECKS,

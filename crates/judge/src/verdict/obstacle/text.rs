@@ -425,10 +425,26 @@ impl fmt::Display for Obstacle {
                     None => write!(f, "no route leads to {to}, so {what} end there"),
                 }
             }
-            Self::Ended { at, pod, phase } => write!(
-                f,
-                "pod {pod} of endpoint {at} has ended (phase {phase}), but its EndpointSlice still says that it is ready"
-            ),
+            Self::Ended {
+                at,
+                pod,
+                phase,
+                now,
+            } => {
+                write!(f, "pod {pod} of endpoint {at} ")?;
+                match phase {
+                    Some(phase) => write!(f, "has ended (phase {phase})")?,
+                    None => f.write_str("no longer exists")?,
+                }
+                f.write_str(", but its EndpointSlice still says that it is ready")?;
+                match now {
+                    Some(now) => write!(
+                        f,
+                        ": pod {now}, which the Service does not select, has the address now"
+                    ),
+                    None => Ok(()),
+                }
+            }
             Self::Unanswered {
                 address,
                 link,

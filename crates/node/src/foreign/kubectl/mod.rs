@@ -14,6 +14,7 @@ use crate::cluster;
 use crate::cluster::config::ORIGIN;
 use crate::evidence::{Evidence, Gap, Item};
 use crate::node::links::{self, Address};
+use crate::words::listed;
 
 pub(super) use describe::is_description;
 pub(super) use table::is_title;
@@ -647,28 +648,64 @@ impl Objects {
         }
     }
 
+    /// Returns the ready addresses in the slices of each Service that has some, by its namespace and name.
+    fn sliced(&self) -> BTreeMap<(String, String), BTreeSet<String>> {
+        let mut sliced = BTreeMap::<_, BTreeSet<String>>::new();
+        let slices = self.all.get(&Item::EndpointSlices).into_iter();
+        for Object { value, .. } in slices.flat_map(BTreeMap::values) {
+            let of = |pointer: &str| Some(value.pointer(pointer)?.as_str()?.to_owned());
+            let key =
+                of("/metadata/namespace").zip(of("/metadata/labels/kubernetes.io~1service-name"));
+            let Some(key) = key else {
+                continue;
+            };
+            let endpoints = value.get("endpoints").and_then(Value::as_array);
+            let is_ready =
+                |of: &&Value| of.pointer("/conditions/ready") != Some(&Value::Bool(false));
+            let ready = endpoints.into_iter().flatten().filter(is_ready);
+            let addresses = ready.filter_map(|of| of.get("addresses")?.as_array());
+            let addresses = addresses.flatten().filter_map(Value::as_str);
+            sliced
+                .entry(key)
+                .or_default()
+                .extend(addresses.map(str::to_owned));
+        }
+        sliced
+    }
+
+    /// Returns the Endpoints objects whose ready addresses are not those of the slices, in words.
+    pub(in crate::foreign) fn contradicted(&self) -> Vec<String> {
+        let sliced = self.sliced();
+        let differing = self.endpoints.iter().filter_map(|endpoints| {
+            let of = |pointer: &str| Some(endpoints.pointer(pointer)?.as_str()?.to_owned());
+            let key = of("/metadata/namespace").zip(of("/metadata/name"))?;
+            let in_slices = sliced.get(&key)?;
+            let subsets = endpoints.get("subsets").and_then(Value::as_array);
+            let addresses = subsets.into_iter().flatten().filter_map(|of| of.get("addresses")?.as_array());
+            let own = addresses.flatten().filter_map(|of| of.get("ip")?.as_str());
+            let own: BTreeSet<String> = own.map(str::to_owned).collect();
+            let shown = |all: &BTreeSet<String>| match all.len() {
+                0 => "none".to_owned(),
+                _ => listed(&all.iter().collect::<Vec<_>>()),
+            };
+            (own != *in_slices).then(|| {
+                format!(
+                    "the Endpoints object of {}/{}, whose ready addresses ({}) are not those of its EndpointSlices ({}): kube-proxy reads \
+                     these, since 1.22 alone, and kube-controller-manager writes both",
+                    key.0,
+                    key.1,
+                    shown(&own),
+                    shown(in_slices)
+                )
+            })
+        });
+        differing.collect()
+    }
+
     /// Puts the objects into `evidence`.
     pub(in crate::foreign) fn put(&self, evidence: &mut Evidence) {
         let mut objects = self.clone();
-        let sliced: BTreeSet<(String, String)> = objects
-            .all
-            .get(&Item::EndpointSlices)
-            .into_iter()
-            .flat_map(|all| all.values())
-            .filter_map(|object| {
-                let of = |pointer: &str| {
-                    object
-                        .value
-                        .pointer(pointer)
-                        .and_then(Value::as_str)
-                        .map(str::to_owned)
-                };
-                Some((
-                    of("/metadata/namespace")?,
-                    of("/metadata/labels/kubernetes.io~1service-name")?,
-                ))
-            })
-            .collect();
+        let sliced: BTreeSet<(String, String)> = self.sliced().keys().cloned().collect();
         for endpoints in std::mem::take(&mut objects.endpoints) {
             for (at, slice) in slices_of(&endpoints, &sliced).into_iter().enumerate() {
                 let of = |pointer: &str| {

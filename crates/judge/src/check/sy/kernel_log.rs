@@ -1,0 +1,227 @@
+//! SY18: what the kernel says of packets that it drops and processes that it kills.
+
+use std::net::SocketAddr;
+
+use crate::check::core::MODE;
+use crate::check::{
+    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
+    Verdict, When,
+};
+use crate::verdict::MOST_TRACKED;
+use kpx_node::backend::Mode;
+use kpx_node::evidence::Item;
+use kpx_node::evidence::kernel_log::{self, Entry};
+use kpx_node::net::Family;
+use kpx_node::words::number_of;
+
+pub(super) const CHECKS: &[Check] = &[Check {
+    id: "SY18",
+    name: "kernel-log",
+    severity: Severity::Warning,
+    when: When::Now,
+    title: "The kernel's log does not say that it drops packets",
+    symptom: "Connections fail at random, or while the node is under load.",
+    why: "The kernel logs when a table is full, when it refuses packets for their source, when a listener's queue is full, and when \
+          it kills a process for want of memory. An old message shows what happened, not what is wrong now.",
+    verify: "The messages must not go on.",
+    commands: &[Example::on_node("dmesg -T | tail -n 100")],
+    fix: Text::plain("Find out what filled the table or the memory at that time."),
+    incidents: &[
+        "kubernetes/kubernetes#18604: table full",
+        "kubernetes/kops#4533: neighbor table overflow",
+    ],
+    needs: &[MODE, &[Item::KernelLog, Item::Services]],
+    caused_by: &[
+        Because::Same("CT01"),
+        Because::Same("CT05"),
+        Because::Same("SY15"),
+        Because::Same("SY09"),
+        Because::Same("AP01"),
+        Because::Services("VS07"),
+        Because::Same("KP02"),
+    ],
+    run: messages,
+}];
+
+/// Seconds before the end of the log within which a message counts as new.
+const NEW: f64 = 3600.0;
+
+/// What a message of the kernel means.
+struct Meaning {
+    about: Subject,
+    severity: Severity,
+    message: String,
+    fix: Option<Fix>,
+}
+
+impl Meaning {
+    fn new(about: Subject, severity: Severity, message: impl Into<String>) -> Self {
+        Self {
+            about,
+            severity,
+            message: message.into(),
+            fix: None,
+        }
+    }
+
+    fn fix(self, text: &'static str, command: String) -> Self {
+        Self {
+            fix: Some(Fix::on_node(text, command)),
+            ..self
+        }
+    }
+}
+
+fn messages(facts: &Facts<'_>) -> Verdict {
+    let evidence = facts.node.evidence();
+    let log = evidence.shown(Item::KernelLog)?;
+    let entries = kernel_log::parse(log);
+    let last = entries.iter().rev().find_map(|of| of.seconds);
+    let is_new = |of: &Entry<'_>| {
+        let age = last.zip(of.seconds).map(|(last, at)| last - at);
+        age.is_none_or(|age| age < NEW)
+    };
+    let mut found: Vec<(Meaning, Vec<&Entry<'_>>)> = Vec::new();
+    for entry in &entries {
+        let Some(meaning) = meaning(facts, entry.text) else {
+            continue;
+        };
+        let same = |(of, _): &&mut (Meaning, Vec<_>)| {
+            (&of.about, &of.message) == (&meaning.about, &meaning.message)
+        };
+        match found.iter_mut().find(same) {
+            Some((_, lines)) => lines.push(entry),
+            None => found.push((meaning, vec![entry])),
+        }
+    }
+    let findings = found.into_iter().filter_map(|(of, lines)| {
+        let newest = *lines.last()?;
+        let severity = if is_new(newest) {
+            of.severity
+        } else {
+            Severity::Info
+        };
+        let when = match newest.at {
+            "" => String::new(),
+            at if at.parse::<f64>().is_ok() => {
+                format!(", the last {at} s after the start of the kernel")
+            }
+            at => format!(", the last at {at}"),
+        };
+        let count = number_of(lines.len(), "message");
+        let finding = Finding::new(severity, of.about, of.message).evidence([
+            Proof::Log(newest.line.to_owned()),
+            Proof::Note(format!("{count}{when}")),
+        ]);
+        Some(match of.fix.filter(|_| severity >= Severity::Warning) {
+            Some(fix) => finding.fix(fix),
+            None => finding,
+        })
+    });
+    let findings: Vec<Finding> = findings.collect();
+    match evidence.part(Item::KernelLog) {
+        Some(gap) if findings.is_empty() => Err(gap),
+        _ => Ok(findings),
+    }
+}
+
+/// Returns what `line` means for Services; `None` if nothing.
+fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
+    use Severity::{Info, Warning};
+    let has = |part: &str| line.contains(part);
+    if has("nf_conntrack: table full") || has("nf_conntrack: nf_conntrack: table full") {
+        let text = "the kernel dropped packets of new connections: the conntrack table was full";
+        return Some(Meaning::new(Subject::Conntrack, Warning, text).fix(
+            "Compare the count with the maximum. If the table fills again, raise conntrack.maxPerCore in kube-proxy's configuration.",
+            format!("sysctl net.netfilter.nf_conntrack_count {MOST_TRACKED}"),
+        ));
+    }
+    if has("neighbor table overflow") || has("eighbour table overflow") {
+        let (family, key) = if has("ndisc_cache") {
+            (Family::V6, "net.ipv6.neigh.default.gc_thresh3")
+        } else {
+            (Family::V4, "net.ipv4.neigh.default.gc_thresh3")
+        };
+        let text = "the kernel dropped packets: the neighbour table was full";
+        return Some(Meaning::new(family.into(), Warning, text).fix(
+            "Raise gc_thresh2 and gc_thresh3, also in a file of /etc/sysctl.d, if the number of neighbours comes near it.",
+            format!("sysctl {key}; ip neigh | wc -l"),
+        ));
+    }
+    if let Some((_, rest)) = line.split_once("martian source ") {
+        // martian source DESTINATION from SOURCE, on dev LINK
+        let source = word_after(rest, "from ")?;
+        let link = word_after(rest, "dev ")?;
+        let text = format!(
+            "the kernel dropped packets from {source} that came in by {link}: its routes lead to this source by another link"
+        );
+        let key = format!("net.ipv4.conf.{}.rp_filter", link.replace('.', "/"));
+        return Some(Meaning::new(Subject::link(link), Warning, text).fix(
+            "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
+            format!("ip route get {source}; sysctl {key}"),
+        ));
+    }
+    if has("ossible SYN flooding") {
+        let port = word_after(line, "port ")?;
+        let port = port.rsplit(':').next()?.trim_end_matches('.');
+        let text = format!(
+            "more connections were waiting at port {port} than its program accepted in time (possible SYN flooding)"
+        );
+        return Some(Meaning::new(
+            Subject::counter("TcpExtTCPReqQFullDrop"),
+            Info,
+            text,
+        ));
+    }
+    if has("TCP: out of memory") {
+        let text = "the kernel dropped packets: its memory for TCP was used up";
+        return Some(Meaning::new(Subject::sysctl("net.ipv4.tcp_mem"), Warning, text).fix(
+            "Find the program with the largest queues; raise tcp_mem if all of them are needed.",
+            "ss -tm | sort -k2 -n | tail; cat /proc/net/sockstat".to_owned(),
+        ));
+    }
+    if has("Killed process ")
+        && line
+            .split_once('(')
+            .is_some_and(|(_, of)| of.starts_with("kube-proxy)"))
+    {
+        let about = Subject::ProxyProcess {
+            state: ProcessState::Restarts,
+        };
+        let (text, fix) = if has("emory cgroup out of memory") {
+            (
+                "the kernel killed kube-proxy, which had reached its memory limit",
+                "Raise resources.limits.memory of the container kube-proxy in its DaemonSet.",
+            )
+        } else {
+            (
+                "the kernel killed kube-proxy: the node was out of memory",
+                "Find what uses the node's memory. oomScoreAdj of kube-proxy's configuration, -999 by default, spares it.",
+            )
+        };
+        return Some(
+            Meaning::new(about, Warning, text)
+                .fix(fix, "dmesg -T | grep -i 'killed process'".to_owned()),
+        );
+    }
+    if has("IPVS: ") && has(" - no destination available") && facts.current() == Ok(Mode::Ipvs) {
+        // IPVS: SCHEDULER: PROTOCOL ADDRESS:PORT - no destination available
+        let (before, _) = line.split_once(" - no destination")?;
+        let at: SocketAddr = before.rsplit(' ').next()?.parse().ok()?;
+        let mut services = facts.node.services().into_iter().flatten();
+        let service = services.find(|of| {
+            let mut all = of.spec.cluster_ips.iter();
+            all.any(|text| text.parse() == Ok(at.ip()))
+        })?;
+        let text = "connections were refused: the virtual server had no real server then";
+        return Some(Meaning::new(Subject::service(service), Info, text));
+    }
+    None
+}
+
+/// Returns the word after `mark`, without a comma.
+fn word_after<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(mark)?;
+    let word = rest.split(' ').next()?.trim_end_matches(',');
+    (!word.is_empty()).then_some(word)
+}

@@ -1,0 +1,135 @@
+//! Lines of the kernel's log, in the forms of `dmesg` and `journalctl -k`.
+
+use super::Time;
+
+/// A message of the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry<'t> {
+    /// When, as the log says it: `1361.000123`, `Sat Nov 28 04:01:02 2026`; empty without a time.
+    pub at: &'t str,
+    /// The same in seconds, from a moment that all lines of the log share.
+    pub seconds: Option<f64>,
+    /// The text after the time.
+    pub text: &'t str,
+    /// The line.
+    pub line: &'t str,
+}
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+/// Parses a log. The lines before the last start of the kernel are left out.
+pub fn parse(text: &str) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = text.lines().map(entry).collect();
+    let boot = |of: &Entry<'_>| of.text.starts_with("Linux version ");
+    if let Some(start) = entries.iter().rposition(boot) {
+        entries.drain(..start);
+    }
+    entries
+}
+
+fn entry(line: &str) -> Entry<'_> {
+    let line = line.trim();
+    let rest = match line.split_once('>') {
+        Some((priority, rest)) if priority.starts_with('<') => rest,
+        _ => line,
+    };
+    let (at, mut message) = match rest.strip_prefix('[').and_then(|of| of.split_once(']')) {
+        Some((at, message)) => (at.trim(), message),
+        None => of_journal(rest).unwrap_or(("", rest)),
+    };
+    // The thread or processor that wrote it, and the kernel's own time in a journal.
+    while let Some((_, rest)) = message
+        .trim_start()
+        .strip_prefix('[')
+        .and_then(|of| of.split_once(']'))
+    {
+        message = rest;
+    }
+    Entry {
+        at,
+        seconds: seconds(at),
+        text: message.trim(),
+        line,
+    }
+}
+
+/// Returns the time and the message of a line of a journal: `Nov 28 04:01:02 w1 kernel: text`, `2026-11-28T04:01:02+0000 w1 kernel: text`.
+fn of_journal(line: &str) -> Option<(&str, &str)> {
+    let (head, message) = line.split_once(" kernel: ")?;
+    let (at, _host) = head.rsplit_once(' ')?;
+    Some((at, message))
+}
+
+/// Returns a time in seconds.
+fn seconds(at: &str) -> Option<f64> {
+    if let Ok(seconds) = at.parse() {
+        return Some(seconds);
+    }
+    let of = |time: Time| {
+        time.since(Time::from_epoch(0.0)?)
+            .as_secs()
+            .to_string()
+            .parse()
+            .ok()
+    };
+    if at.get(4..5) == Some("-") {
+        return of(at.parse().ok()?);
+    }
+    let words: Vec<&str> = at.split_ascii_whitespace().collect();
+    let month = words.iter().position(|of| MONTHS.contains(of))?;
+    let number = MONTHS.iter().position(|of| *of == words[month])? + 1;
+    let (day, clock) = (words.get(month + 1)?, words.get(month + 2)?);
+    let year = words
+        .get(month + 3)
+        .filter(|of| of.len() == 4)
+        .unwrap_or(&"1972");
+    of(format!("{year}-{number:02}-{day:0>2}T{clock}Z")
+        .parse()
+        .ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_one_log_are_on_one_scale() {
+        for (first, second, at) in [
+            ("[ 1361.5] a", "<4>[ 1371.5][  T12] b", "1371.5"),
+            (
+                "[Sat Nov 28 04:01:02 2026] a",
+                "[Sat Nov 28 04:01:12 2026] b",
+                "Sat Nov 28 04:01:12 2026",
+            ),
+            (
+                "Nov  8 04:01:02 w1 kernel: a",
+                "Nov  8 04:01:12 w1 kernel: [ 1371.5] b",
+                "Nov  8 04:01:12",
+            ),
+            (
+                "2026-11-28T04:01:02+0000 w1 kernel: a",
+                "2026-11-28T04:01:12+0000 w1 kernel: b",
+                "2026-11-28T04:01:12+0000",
+            ),
+        ] {
+            let text = format!("{first}\n{second}\n");
+            let entries = parse(&text);
+            assert_eq!((entries[1].at, entries[1].text), (at, "b"), "{second}");
+            let [a, b] = [0, 1].map(|of| entries[of].seconds.unwrap());
+            assert!((b - a - 10.0).abs() < 0.001, "{first}: {a} {b}");
+        }
+        assert_eq!(parse("no time").first().unwrap().seconds, None);
+    }
+
+    #[test]
+    fn what_was_before_the_last_start_is_left_out() {
+        let text = "Nov 28 04:01:02 w1 kernel: old\nNov 28 05:00:00 w1 kernel: Linux version 6.1.0\nNov 28 05:00:01 w1 kernel: new";
+        let all: Vec<_> = parse(text)
+            .into_iter()
+            .map(|of| of.text.to_owned())
+            .collect();
+        assert_eq!(all, ["Linux version 6.1.0", "new"]);
+    }
+}
