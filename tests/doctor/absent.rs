@@ -529,3 +529,65 @@ async fn flows_of_sctp_to_a_pod_that_is_gone_are_found() {
         assert_eq!(found.iter().any(is_it), is_stale, "{found:?}");
     }
 }
+
+#[tokio::test]
+async fn endpoints_that_name_neither_node_nor_pod_are_known_by_their_address() {
+    const VIA: &str = "-j KUBE-SVL-F3GRYTE7HT6BGIBF";
+    // A Service with a Local policy, and the rules that kube-proxy writes where no endpoint is known to be local.
+    for (writer, fix) in [
+        (
+            "endpointslicemirroring-controller.k8s.io",
+            "edit endpoints local",
+        ),
+        (
+            "someone",
+            "edit endpointslices -l kubernetes.io/service-name=local",
+        ),
+    ] {
+        let dir = copy("dual-iptables");
+        write(
+            &dir,
+            SLICES,
+            json(|slices| {
+                for slice in slices["items"].as_array_mut().unwrap() {
+                    let labels = &mut slice["metadata"]["labels"];
+                    if labels["kubernetes.io/service-name"] != "local" {
+                        continue;
+                    }
+                    labels["endpointslice.kubernetes.io/managed-by"] = writer.into();
+                    for of in slice["endpoints"].as_array_mut().unwrap() {
+                        of.as_object_mut()
+                            .unwrap()
+                            .retain(|key, _| !["nodeName", "targetRef"].contains(&key.as_str()));
+                    }
+                }
+            }),
+        );
+        for (file, address) in [
+            (RULES, "203.0.113.31/32"),
+            ("node/ip6tables-save.txt", "2001:db8:99::31/128"),
+        ] {
+            write(&dir, file, |text| {
+                let text = without(text, VIA);
+                let comment =
+                    "-p tcp -m comment --comment \"shop/local:http has no local endpoints\"";
+                let drops = format!(
+                    "[0:0] -A KUBE-EXTERNAL-SERVICES -d {address} {comment} -m tcp --dport 80 -j DROP\n\
+                     [0:0] -A KUBE-EXTERNAL-SERVICES {comment} -m addrtype --dst-type LOCAL -m tcp --dport 31081 -j DROP\n"
+                );
+                let first = "[0:0] -A KUBE-FORWARD ";
+                text.replacen(first, &format!("{drops}{first}"), 1)
+            });
+        }
+        let words = [
+            "kube-proxy takes 10.244.1.12 for endpoints of other nodes, although they run on node1",
+            fix,
+        ];
+        says(&dir, "shop/local:http", "partly", &words).await;
+        let found = findings(&dir).await;
+        assert!(
+            found.iter().any(|of| of.0 == "SV01" && of.1 == "error"),
+            "{found:?}"
+        );
+    }
+}

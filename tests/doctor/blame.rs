@@ -3,9 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{EDGE, HEALTHY, json, says};
+use super::ends::{EDGE, HEALTHY, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::pods::in_edge;
+use crate::support::kpx;
 
 const RULES: &str = "node/iptables-save.txt";
 
@@ -227,4 +228,272 @@ async fn an_address_that_nothing_announces_is_noted() {
     );
     let said = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
     assert!(!said["notes"].to_string().contains("announce"), "{said}");
+const FULL: &str = "full-iptables";
+const LOG: &str = "kube-proxy/kube-proxy.log";
+
+/// Makes the recording `name` one of kube-proxy 1.22.5.
+fn of_old_release(name: &str) -> tempfile::TempDir {
+    let dir = copy(name);
+    for file in ["kube-proxy/metrics.txt", "cluster/pods.json"] {
+        write(&dir, file, |text| text.replace("v1.36.2", "v1.22.5"));
+    }
+    dir
+}
+
+/// Removes the lines of `file` with all of `words`.
+fn remove(dir: &tempfile::TempDir, file: &str, words: &[&str]) {
+    write(dir, file, |text| {
+        let has = |line: &&str| words.iter().all(|word| line.contains(word));
+        let kept: Vec<&str> = text.lines().filter(|line| !has(line)).collect();
+        kept.join("\n") + "\n"
+    });
+}
+
+/// Says that the node was recorded two hours after kube-proxy's last sync.
+fn two_hours_later(dir: &tempfile::TempDir) {
+    write(
+        dir,
+        "kube-proxy/healthz.json",
+        json(|health| health["currentTime"] = "2026-11-20T14:09:51Z".into()),
+    );
+}
+
+/// The doctor's page, without line breaks.
+async fn page(dir: &tempfile::TempDir) -> String {
+    let ran = kpx(&["--from", dir.path().to_str().unwrap(), "doctor", "-v"]).await;
+    ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn rules_that_kpx_cannot_compute_are_written_by_a_restart_of_kube_proxy() {
+    for (name, file, words) in [
+        (FULL, RULES, &["-A KUBE-NODEPORTS", "--dport 30080"][..]),
+        (
+            "full-ipvs",
+            "node/ipvsadm-save.txt",
+            &["-t 10.100.1.1:8080 "],
+        ),
+    ] {
+        let dir = of_old_release(name);
+        remove(&dir, file, words);
+        let service = if name == FULL {
+            "edge/web:http"
+        } else {
+            "shop/cart:http"
+        };
+        let answer = answer(dir.path().to_str().unwrap(), service)
+            .await
+            .to_string();
+        assert!(answer.contains("delete pod kube-proxy-"), "{answer}");
+        assert!(!answer.contains("reconcile"), "{answer}");
+        let page = page(&dir).await;
+        assert!(!page.contains("kpx reconcile --apply"), "{page}");
+        assert!(page.contains("delete pod kube-proxy-"), "{page}");
+    }
+    // A release whose rules kpx computes.
+    let dir = copy(FULL);
+    remove(&dir, RULES, &["-A KUBE-NODEPORTS", "--dport 30080"]);
+    says(&dir, "edge/web:http", "partly", &["reconcile"]).await;
+    // A kube-proxy inside another program is restarted with it.
+    let dir = of_old_release(FULL);
+    remove(&dir, RULES, &["-A KUBE-NODEPORTS", "--dport 30080"]);
+    let k3s = json!({"processes": [{"pid": 812, "name": "k3s-server", "args": ["/usr/local/bin/k3s", "server"], "sameNetwork": true,
+        "cgroup": "/system.slice/k3s.service"}]});
+    std::fs::write(dir.path().join("node/processes.json"), k3s.to_string()).unwrap();
+    says(
+        &dir,
+        "edge/web:http",
+        "partly",
+        &["systemctl restart k3s.service"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_port_that_kube_proxy_cannot_open_is_of_one_service_family_and_address() {
+    let message = |network: &str, address: &str, error: &str| {
+        format!(
+            "E1120 12:09:48.000000     141 proxier.go:1278] \"can't open port, skipping this nodePort\" err=\"listen {network} \
+             {address}:30080: bind: {error}\" port=\"\\\"nodePort for edge/web:http\\\" ({address}:30080/{network})\"\n"
+        )
+    };
+    let said = async |message: String, is_missing: bool| {
+        let dir = of_old_release(FULL);
+        if is_missing {
+            remove(&dir, RULES, &["-A KUBE-NODEPORTS", "--dport 30080"]);
+        }
+        write(&dir, LOG, |text| format!("{text}{message}"));
+        let answer = answer(dir.path().to_str().unwrap(), "edge/web:http").await;
+        let found = findings(&dir).await;
+        let found = found.into_iter().find(|of| of.0 == "KP21").map(|of| of.2);
+        (answer["sentence"].as_str().unwrap().to_owned(), found)
+    };
+    let used = "address already in use";
+    let (sentence, found) = said(message("tcp4", "", used), true).await;
+    assert!(
+        sentence.contains("on which another process listens"),
+        "{sentence}"
+    );
+    assert!(
+        found
+            .unwrap()
+            .contains("port 30080 of edge/web:http (IPv4)")
+    );
+    // The Service has no IPv6, so that port is not missed; and the rule is missing for another reason.
+    let (sentence, found) = said(message("tcp6", "", used), true).await;
+    assert!(!sentence.contains("another process"), "{sentence}");
+    assert_eq!(found, None);
+    // An address of another node.
+    let other = message("tcp4", "10.0.9.9", "cannot assign requested address");
+    let (sentence, found) = said(other, true).await;
+    assert!(!sentence.contains("10.0.9.9"), "{sentence}");
+    assert_eq!(found, None);
+    // A rule of another Service does not follow from it.
+    let dir = of_old_release(FULL);
+    remove(&dir, RULES, &["-A KUBE-NODEPORTS", "--dport 30083"]);
+    write(&dir, LOG, |text| {
+        format!("{text}{}", message("tcp4", "", used))
+    });
+    let answer = answer(dir.path().to_str().unwrap(), "edge/lb-proxy:http").await;
+    assert!(
+        !answer["sentence"]
+            .as_str()
+            .unwrap()
+            .contains("another process"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_receives_no_changes_is_restarted() {
+    let dir = copy(FULL);
+    two_hours_later(&dir);
+    write(
+        &dir,
+        "cluster/endpointslices.json",
+        json(|slices| {
+            let mut all = slices["items"].as_array_mut().unwrap().iter_mut();
+            let is_it =
+                |of: &&mut Value| of["metadata"]["labels"]["kubernetes.io/service-name"] == "cart";
+            let own = all.find(is_it).unwrap();
+            own["metadata"]["annotations"] =
+                json!({"endpoints.kubernetes.io/last-change-trigger-time": "2026-11-20T13:00:00Z"});
+            for (at, of) in own["endpoints"]
+                .as_array_mut()
+                .unwrap()
+                .iter_mut()
+                .enumerate()
+            {
+                of["addresses"] = json!([format!("10.244.{}.130", at + 1)]);
+            }
+        }),
+    );
+    let words = [
+        "kube-proxy has not received the change of 2026-11-20T13:00:00Z",
+        "its watch of the API server hangs",
+        "delete pod kube-proxy-",
+    ];
+    says(&dir, "shop/cart:http", "lost", &words).await;
+    // What it may not have received yet is no sign of that.
+    write(
+        &dir,
+        "kube-proxy/healthz.json",
+        json(|health| health["currentTime"] = "2026-11-20T13:00:51Z".into()),
+    );
+    says(&dir, "shop/cart:http", "lost", &["reconcile"]).await;
+}
+
+#[tokio::test]
+async fn rules_that_were_flushed_are_one_cause_and_who_flushes_is_sought() {
+    let iptables = copy(FULL);
+    for file in [RULES, "node/ip6tables-save.txt"] {
+        remove(&iptables, file, &["KUBE-"]);
+    }
+    let nftables = copy("full-nftables");
+    write(
+        &nftables,
+        "node/nft.json",
+        json(|rules| {
+            let all = rules["nftables"].as_array_mut().unwrap();
+            all.retain(|of| !of.to_string().contains("kube-proxy"));
+        }),
+    );
+    for dir in [iptables, nftables] {
+        two_hours_later(&dir);
+        let words = [
+            "something removed those that kube-proxy wrote at",
+            "find what removed them",
+        ];
+        says(&dir, "shop/cart:http", "lost", &words).await;
+        let found = findings(&dir).await;
+        let errors: Vec<_> = found.iter().filter(|of| of.1 == "error").collect();
+        assert!(
+            errors.iter().all(|of| of.0 == "KP01") && !errors.is_empty(),
+            "{errors:?}"
+        );
+    }
+    // A service that is known to flush is named.
+    let dir = copy(FULL);
+    remove(&dir, RULES, &["KUBE-"]);
+    let files = "/etc/systemd/system/multi-user.target.wants/nftables.service: enabled\n/etc/nftables.conf: flush ruleset\n";
+    std::fs::write(dir.path().join("node/firewalls.txt"), files).unwrap();
+    let page = page(&dir).await;
+    assert!(
+        page.contains("a start of the service nftables also flushes kube-proxy's rules (see IR13)"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn a_rule_that_stops_replies_is_one_finding_with_all_services() {
+    for name in [FULL, "dual-iptables", "dual-nftables"] {
+        let dir = copy(name);
+        write(
+            &dir,
+            "node/nft.json",
+            json(|rules| {
+                let chain = json!({"chain": {"family": "inet", "table": "fw", "name": "forward", "handle": 1, "type": "filter",
+                    "hook": "forward", "prio": 0, "policy": "accept"}});
+                let drops = json!({"rule": {"family": "inet", "table": "fw", "chain": "forward", "handle": 2, "expr": [
+                    {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "established"}}, {"drop": null}]}});
+                let table = json!({"table": {"family": "inet", "name": "fw", "handle": 900}});
+                let all = rules["nftables"].as_array_mut().unwrap();
+                all.extend([table, chain, drops]);
+            }),
+        );
+        let found = findings(&dir).await;
+        let errors: Vec<_> = found.iter().filter(|of| of.1 == "error").collect();
+        assert!(
+            errors.len() == 1 && errors[0].0 == "SY16",
+            "{name}: {errors:?}"
+        );
+        assert!(errors[0].2.contains(" more)"), "{name}: {errors:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_address_of_a_load_balancer_that_kube_proxy_leaves_to_it_has_a_service() {
+    for name in [FULL, "full-ipvs", "full-nftables"] {
+        let from = format!("testdata/nodes/{name}");
+        let ran = kpx(&["--from", &from, "trace", "203.0.113.14:80"]).await;
+        let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains(
+                "the load balancer of edge/lb-proxy, which kube-proxy leaves to it (ipMode Proxy)"
+            ),
+            "{ran}"
+        );
+        assert!(!said.contains("no object of the cluster has"), "{ran}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_on_two_recordings_is_not_about_this_node() {
+    let (from, to) = (
+        "testdata/nodes/full-iptables",
+        "testdata/nodes/ir03-missing-rule",
+    );
+    let ran = kpx(&["diff", from, to]).await;
+    let first = ran.out.lines().next().unwrap();
+    assert!(first.starts_with("node1, recording"), "{ran}");
 }

@@ -248,7 +248,7 @@ const ASKED: &[Asked] = &[
         fate: "lost",
         says: &["parseIP Error", "; therefore virtual server"],
         fix: "Upgrade kube-proxy to v1.18.3",
-        meanwhile: true,
+        meanwhile: false,
     },
     Asked {
         case: "rules-06-ip6-restore-fails",
@@ -264,7 +264,7 @@ const ASKED: &[Asked] = &[
         fate: "lost",
         says: &["Couldn't load match `recent'", "; therefore nat chain"],
         fix: "xt_recent",
-        meanwhile: true,
+        meanwhile: false,
     },
     Asked {
         case: "ipvs-12-ipset-exit-status-1-el10",
@@ -433,9 +433,11 @@ const LOGS: &[(&str, &str, &str, bool)] = &[
     ),
 ];
 
-pub(super) fn copy(case: &str) -> tempfile::TempDir {
+/// A copy of a case, or of a recorded node.
+pub(super) fn copy(name: &str) -> tempfile::TempDir {
     let dir = tempfile::TempDir::new().unwrap();
-    let from = root().join("testdata/cases").join(case);
+    let folders = ["cases", "nodes"].map(|of| root().join("testdata").join(of).join(name));
+    let from = folders.iter().find(|of| of.exists()).unwrap();
     for folder in ["cluster", "kube-proxy", "node"] {
         std::fs::create_dir(dir.path().join(folder)).unwrap();
         for file in std::fs::read_dir(from.join(folder)).unwrap() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::case::{append, load, run};
 use super::ends::{HEALTHY, ROUTES, findings, json, says};
 use super::incidents::{answer, copy, write};
-use crate::support::{kpx, root};
+use crate::support::{every, kpx, kpx_once_on, root};
 
 const RULES: &str = "node/iptables-save.txt";
 const NEIGHBOURS: &str = "node/ip-neigh.json";
@@ -252,4 +252,123 @@ async fn the_words_of_a_shell_are_quoted_where_json_is_missing() {
     let dir = copy(HEALTHY);
     write(&dir, ROUTES, |text| format!("\u{feff}{text}"));
     says(&dir, "demo/web:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn in_mode_ipvs_its_own_table_decides_about_udp() {
+    let name = "edge/syslog:syslog";
+    let dir = copy("full-ipvs");
+    std::fs::remove_file(dir.path().join("node/conntrack.txt")).unwrap();
+    says(&dir, name, "works", &[]).await;
+    // Entries whose real server has gone are kept.
+    write(&dir, "node/sysctl.txt", |text| {
+        text.replace("expire_nodest_conn = 1", "expire_nodest_conn = 0")
+    });
+    says(
+        &dir,
+        name,
+        "unknown",
+        &["the connections of IPVS are unknown"],
+    )
+    .await;
+    let table = |real: &str| {
+        let text = format!(
+            "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n\
+             UDP 0AF40109 9C40 0A640208 0202 {real} 0202 UDP             287\n"
+        );
+        std::fs::write(dir.path().join("node/ip_vs_conn.txt"), text).unwrap();
+    };
+    table("0AF40163");
+    says(&dir, name, "partly", &[]).await;
+    // Mode iptables has no other table.
+    let dir = copy("full-iptables");
+    std::fs::remove_file(dir.path().join("node/conntrack.txt")).unwrap();
+    says(
+        &dir,
+        name,
+        "unknown",
+        &["the tracked connections are unknown"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn sets_that_were_not_read_are_one_short_reason() {
+    for name in ["full-ipvs", "dual-ipvs", "full-ipvs-v1.30"] {
+        let dir = copy(name);
+        std::fs::remove_file(dir.path().join("node/ipset-save.txt")).unwrap();
+        let (report, _) = doctor(path(&dir)).await;
+        let reason = report["services"]["reason"].as_str().unwrap();
+        let words = "the IP sets that the rules match were not read (`ipset save` lists them): node/ipset-save.txt";
+        assert!(
+            reason.starts_with(words) && reason.len() < 150,
+            "{name}: {reason}"
+        );
+    }
+    let dir = copy("full-ipvs");
+    std::fs::remove_file(dir.path().join("node/ipset-save.txt")).unwrap();
+    let answer = answer(path(&dir), "shop/cart:http").await;
+    let sentence = answer["sentence"].as_str().unwrap();
+    assert!(
+        !sentence.contains("loadBalancerSourceRanges") && !sentence.contains('%'),
+        "{sentence}"
+    );
+}
+
+#[tokio::test]
+async fn what_differs_and_stops_no_connection_is_no_error() {
+    let dir = copy("full-iptables");
+    // One of two endpoints gets no connections; the other one takes all.
+    write(&dir, RULES, |text| {
+        let own = text
+            .lines()
+            .find(|line| line.contains("edge/web:https -> ") && line.contains("--probability"));
+        text.replace(&format!("{}\n", own.unwrap()), "")
+    });
+    let (report, _) = doctor(path(&dir)).await;
+    assert_eq!(report["summary"]["errors"], 0, "{report:#}");
+    let answer = answer(path(&dir), "edge/web:https").await;
+    assert_eq!(answer["fate"], "works", "{answer:#}");
+    let all = answer["findings"].as_array().unwrap();
+    assert!(all.iter().all(|of| of["severity"] != "error"), "{answer:#}");
+}
+
+/// Errors about Services of which all connections work, and why they stay errors.
+const BESIDE_THE_CONNECTIONS: &[(&str, &str, &str)] = &[
+    (
+        "NP06",
+        "",
+        "the load balancer's own requests to the port for health checks are no connections to the Service",
+    ),
+    (
+        "IR03",
+        "rules exist for a Service port that no longer exists",
+        "no connection is to a port that the Service does not have",
+    ),
+];
+
+#[tokio::test]
+async fn no_error_is_about_a_service_that_works() {
+    for name in every() {
+        let ran = kpx_once_on(&name, &["doctor", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let lists = ["failing", "withoutEndpoints", "restricted", "unknown"];
+        let stands = |service: &str| lists.iter().any(|list| has(&report, list, service));
+        if report["services"].is_null() {
+            continue;
+        }
+        for finding in report["findings"].as_array().unwrap() {
+            let (id, message) = (&finding["id"], finding["message"].as_str().unwrap());
+            let mut beside = BESIDE_THE_CONNECTIONS.iter();
+            let is_beside = beside.any(|(of, words, _)| id == of && message.contains(words));
+            if finding["severity"] != "error" || is_beside {
+                continue;
+            }
+            for of in finding["services"].as_array().into_iter().flatten() {
+                let [namespace, name] = ["namespace", "name"].map(|key| of[key].as_str().unwrap());
+                let service = format!("{namespace}/{name}");
+                assert!(stands(&service), "{service}: {finding:#}");
+            }
+        }
+    }
 }

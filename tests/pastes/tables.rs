@@ -287,7 +287,7 @@ async fn a_log_is_known_below_a_status_and_below_a_command_without_a_prompt() {
         (format!("{status}{}", line.repeat(2)), "adding entry"),
         (
             format!("kubectl logs kube-proxy-7bxk7 -n kube-system\n{taken}"),
-            "a NodePort of default/web on which another process listens",
+            "port 31234 of default/web (IPv4), on which another process listens",
         ),
     ] {
         let ran = ask(&text, &["doctor", "-o", "json"]).await;
@@ -429,4 +429,56 @@ async fn files_of_settings_are_not_the_kernels_state() {
     let said = ask(&text, &["why", "10.96.7.7:80"]).await.out;
     assert!(!said.contains("ip_forward is 0"), "{said}");
     assert!(!said.contains("policy"), "{said}");
+async fn further_lines_of_a_message_in_a_journal_belong_to_it() {
+    let message = [
+        "E1102 23:10:04.959564 812 proxier.go:1507] \"Failed to execute iptables-restore\" err=<",
+        "\texit status 2: iptables-restore v1.8.7 (nf_tables): Couldn't load match `recent':No such file or directory",
+        "\tError occurred at line: 76",
+        " > ipFamily=\"IPv4\"",
+    ];
+    let nftables = [
+        "E1102 23:10:04.959564 812 proxier.go:1890] \"nftables sync failed\" err=<",
+        "\tCould not process rule: No such file or directory",
+        "\tadd rule ip kube-proxy services fib daddr type local",
+        " > ipFamily=\"IPv4\"",
+    ];
+    let sets = [
+        "E1102 23:10:04.959564 812 ipset.go:168] Failed to add entry: 10.0.0.1,tcp:53 to ip set: KUBE-CLUSTER-IP, error: \
+        error adding entry 10.0.0.1,tcp:53, error: exit status 1",
+    ];
+    let around = [
+        "I1102 23:10:03.100000 812 kubelet.go:55] \"SyncLoop\"",
+        "time=\"2023-11-02T23:10:03Z\" level=info msg=\"Running kube-proxy\"",
+    ];
+    let after = [
+        "E1102 23:10:05.000000 812 kubelet.go:99] \"Failed\" err=<",
+        "\tCouldn't load match `other'",
+        " >",
+    ];
+    for (lines, words) in [
+        (&message[..], "Couldn't load match `recent'"),
+        (
+            &nftables[..],
+            "Could not process rule: No such file or directory",
+        ),
+        (&sets[..], "error adding entry"),
+    ] {
+        for (unit, program) in [
+            ("k3s", "k3s"),
+            ("rke2-server", "rke2"),
+            ("snap.microk8s.daemon-kubelite", "microk8s.daemon-kubelite"),
+        ] {
+            let head = format!("Nov 02 23:10:04 w1 {program}[812]: ");
+            let all = around.iter().chain(lines).chain(&after);
+            let text: String = all.map(|line| format!("{head}{line}\n")).collect();
+            let text = format!("root@w1:~# journalctl -u {unit}\n{text}");
+            let ran = ask(&text, &["doctor", "--only", "KP21", "-o", "json"]).await;
+            let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran}"));
+            let said = report["findings"].to_string();
+            assert!(
+                said.contains(words) && !said.contains("`other'"),
+                "{unit}: {said}"
+            );
+        }
+    }
 }

@@ -31,8 +31,8 @@ pub(in crate::command) async fn run(
         return nodes::report::<DiffOfNodes>(session, io, &nodes, &[], work).await;
     }
     if let Some(before) = args.bundles.first() {
-        let report = watch::compare(session, before, args.bundles.get(1)).await?;
-        return session.finish(io, &report);
+        let (later, report) = watch::compare(session, before, args.bundles.get(1)).await?;
+        return later.finish(io, &report);
     }
     if args.packets {
         return session.finish(io, &packets(session, args).await?);

@@ -115,6 +115,11 @@ pub(in crate::command) async fn examine_case(
             last = again;
         }
     }
+    if let Some(tally) = &head.services {
+        check::temper(&mut outcomes, |service| {
+            tally.working.contains(&service.whole().to_string())
+        });
+    }
     let ignores = asked.ignores.as_deref();
     // Entries expire by the time of the bundle, if it has one.
     let now = case.now.unwrap_or_else(clock::now);

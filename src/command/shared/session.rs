@@ -405,6 +405,9 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
         BundleError::AllNodes { .. } => "choose one with --node NAME, or read all with --all-nodes",
         BundleError::NoNode { .. } => "--node takes one of these names",
         BundleError::Unread { .. } => "read the node again with `kpx --node NAME snapshot`",
+        BundleError::Manifest { .. } => {
+            "copy the bundle again; without its manifest.json it can be read, but the reasons why items are missing are lost"
+        }
         BundleError::OneNode { .. } => {
             "omit --all-nodes and -l; `kpx snapshot --all-nodes` writes a bundle of all nodes"
         }

@@ -296,12 +296,12 @@ async fn refuse_redacted(earlier: &Session, later: &Session) -> Result<(), Failu
     Err(Failure::from(error).with_hint("compare the bundles from before the redaction"))
 }
 
-/// Compares two bundles, or a bundle and the node of `session`.
+/// Compares two bundles, or a bundle and the node of `session`; also returns the session of the later state.
 pub(in crate::command) async fn compare(
     session: &Session,
     before: &PathBuf,
     after: Option<&PathBuf>,
-) -> Result<HistoryReport, Failure> {
+) -> Result<(Session, HistoryReport), Failure> {
     let at = |path: &PathBuf| session.in_bundle(path);
     let (earlier, later) = (at(before), after.map_or_else(|| session.clone(), at));
     refuse_redacted(&earlier, &later).await?;
@@ -310,10 +310,11 @@ pub(in crate::command) async fn compare(
         .await
         .hint("name two bundles, or one to compare it with this node")?;
     let (changes, unknown) = was.changes(&is);
-    Ok(HistoryReport {
+    let report = HistoryReport {
         from: before.display().to_string(),
         to: after.map_or_else(|| "now".to_owned(), |path| path.display().to_string()),
         changes,
         unknown,
-    })
+    };
+    Ok((later, report))
 }

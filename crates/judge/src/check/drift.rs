@@ -5,18 +5,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::core::{Collector, REPLACED, is_replaced};
-use super::{Advice, Facts, Finding, Fix, Line, Proof, ServiceRef, Severity, Subject, Verdict};
+use super::{
+    Advice, Facts, Finding, Fix, Line, Proof, Prose, ServiceRef, Severity, Subject, Verdict,
+};
 use super::{kb, kp};
 use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
 use kpx_node::backend::nftables::expect::TABLE;
+use kpx_node::cluster::{Metadata, Pod};
+use kpx_node::desired::DesiredState;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::processes::{kube_proxies, unit};
 use kpx_node::owner::PortName;
 
 mod classify;
@@ -125,28 +131,38 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             continue;
         }
         let (severity, message) = messages::words(id, &changes);
+        let services = services(facts, &changes);
         let queued = awaited(facts, &changes);
-        let (severity, message) = match queued {
-            Some(asked) => (
+        let unheard = unheard(facts, &changes, &services);
+        let (severity, message) = match (queued, unheard) {
+            (Some(asked), _) => (
                 severity.min(Severity::Warning),
                 format!(
                     "{message}: kube-proxy has queued a change at {asked} and not written it yet"
                 ),
             ),
-            None => (severity, message.to_owned()),
+            (None, Some((changed, last))) => (
+                severity,
+                format!(
+                    "{message}: kube-proxy has not received the change of {changed}; the last one that it received was at {last}"
+                ),
+            ),
+            (None, None) => (severity, message.to_owned()),
         };
         let mut finding = Finding::new(severity, about, message)
             .called(name)
-            .services(services(facts, &changes))
+            .services(services)
             .through(ties::places(&changes))
             .through(unserved(facts, id, &changes));
         finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
         finding.ties.queued = queued;
+        finding.ties.unheard = unheard.is_some();
         finding.fix = match mode {
             _ if queued.is_some() => Some(Fix::said(AWAIT)),
+            _ if unheard.is_some() => Some(restart_fix(facts.node, DEAF)),
             Mode::Userspace => Some(rewriting_fix(facts.node)),
-            _ => fix(id, &changes, only),
+            _ => fix(facts.node, id, &changes, only),
         };
         findings.entry(id).or_default().push(finding);
     }
@@ -196,6 +212,45 @@ fn awaited(facts: &Facts<'_>, changes: &[Change]) -> Option<Time> {
     };
     let all: Option<Vec<Time>> = changes.iter().map(queued).collect();
     all?.into_iter().max()
+}
+
+/// The fix of what kube-proxy does not know.
+const DEAF: &str = "Restart kube-proxy on this node: its watch of the API server hangs, so it receives no changes, although it runs. Its log \
+                    has the time of the last one.";
+
+/// How long a change of the cluster takes at most to reach kube-proxy.
+const ARRIVES: Duration = Duration::from_mins(2);
+
+/// Returns when one of `services` last changed, and when kube-proxy last queued a change, if it has not received the former: its rules are
+/// those of before.
+fn unheard(
+    facts: &Facts<'_>,
+    changes: &[Change],
+    services: &BTreeSet<ServiceRef>,
+) -> Option<(Time, Time)> {
+    let family = changes.first()?.family;
+    let metrics = facts.node.metrics().ok()?;
+    let mut queued = metrics.last_queued();
+    let (_, last) = queued.find(|(of, _)| family.is_none() || *of == family)?;
+    let last = Time::from_epoch(last).filter(|_| last > 0.0)?;
+    let is_ours = |meta: &Metadata, name: &str| {
+        let mut all = services.iter();
+        all.any(|of| *of.namespace == *meta.namespace && *of.name == *name)
+    };
+    let slices = facts.node.slices().ok()?.iter();
+    let of_slices = slices.filter_map(|of| {
+        let (_, service) = of.service()?;
+        let is_of = |family: Family| of.address_type == family.to_string();
+        let is_it = is_ours(&of.metadata, service) && family.is_none_or(is_of);
+        of.metadata.last_change().filter(|_| is_it)
+    });
+    let of_services = facts.node.services().ok()?.iter();
+    let of_services = of_services.filter(|of| is_ours(&of.metadata, &of.metadata.name));
+    let changed = of_slices
+        .chain(of_services.filter_map(|of| of.metadata.last_change()))
+        .max()?;
+    let is_lost = last < changed.before(ARRIVES) && changed < facts.now?.before(ARRIVES);
+    is_lost.then_some((changed, last))
 }
 
 /// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.
@@ -271,12 +326,35 @@ fn proof(change: &Change) -> Proof {
     }
 }
 
+/// Returns whether kpx can write what kube-proxy is to have written on `node`.
+pub fn is_repairable(node: &NodeSnapshot<'_>) -> bool {
+    let mode = node.configured_mode();
+    mode.and_then(|mode| node.desired(mode))
+        .map_or(true, DesiredState::is_whole)
+}
+
 /// Returns the fix of rules that kpx cannot compute: kube-proxy writes them.
 pub fn rewriting_fix(node: &NodeSnapshot<'_>) -> Fix {
+    restart_fix(
+        node,
+        "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.",
+    )
+}
+
+/// Returns the fix that restarts kube-proxy, for the reason in `text`: its service, or its pod.
+pub fn restart_fix(node: &NodeSnapshot<'_>, text: impl Into<Prose>) -> Fix {
+    let mut proxies = node.processes().into_iter().flat_map(kube_proxies);
+    if let Some(unit) = proxies.find_map(unit) {
+        return Fix::on_node(text, format!("systemctl restart {unit}"));
+    }
     let name = node.name().ok();
-    let text = "Restart kube-proxy on this node: it writes its rules anew. kpx cannot compute all rules of this release or mode.";
+    let pod = node.proxy_pod(name.as_deref());
+    if pod.is_some_and(Pod::is_static) {
+        // The kubelet starts the container again.
+        return Fix::on_node(text, "crictl stop $(crictl ps -q --name kube-proxy)");
+    }
     let delete = "kubectl -n kube-system delete pod";
-    let line = match (node.proxy_pod(name.as_deref()), &name) {
+    let line = match (pod, &name) {
         (Some(pod), _) => format!("{delete} {}", pod.metadata.name).into(),
         (None, Some(name)) => {
             format!("{delete} -l k8s-app=kube-proxy --field-selector spec.nodeName={name}").into()
@@ -296,7 +374,7 @@ pub(super) fn repair() -> Advice {
 
 /// Returns the fix of `changes`, which are one of several findings of drift unless they are the `only` ones: a command of a
 /// standard tool for a single object, or the repair of all differences; `None` for the check's own fix.
-fn fix(id: &str, changes: &[Change], only: bool) -> Option<Fix> {
+fn fix(node: &NodeSnapshot<'_>, id: &str, changes: &[Change], only: bool) -> Option<Fix> {
     if ["IR05", "IS02", "VS03"].contains(&id) {
         return None;
     }
@@ -309,6 +387,7 @@ fn fix(id: &str, changes: &[Change], only: bool) -> Option<Fix> {
             "Repair it by hand. If it comes back, restart kube-proxy on this node and read its log.",
             line,
         ),
+        None if !is_repairable(node) => rewriting_fix(node),
         None => Fix::new(
             "Check again in half a minute. If it persists, repair the differences; if they come back, restart kube-proxy on \
              this node and read its log.",

@@ -41,15 +41,15 @@ pub use self::core::{
     OBSERVED, Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown,
     Word, Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, get_slices, hairpin_fix,
     home_fix, ipv6_fix, is_as_complete, keep_persistent, limit_fix, no_route_fix, obstacle_fix,
-    obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services,
+    obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services, temper,
 };
 pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
     Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
-    idle_proxy, root,
+    flushed, idle_proxy, root,
 };
 pub use self::diagnosis::{EntryStatus, EntryUse, Hidden, diagnose};
-pub use self::drift::{Drift, rewriting_fix};
+pub use self::drift::{Drift, is_repairable, restart_fix, rewriting_fix};
 pub use self::ib::lost_conditions;
 pub use self::kp::fold;
 

@@ -283,6 +283,8 @@ pub enum Question {
         /// How many packets it lets through, if it is one of rates.
         pace: Option<Pace>,
     },
+    /// Whether an IP set that was not read has the packet, as text.
+    UnreadSet(String),
     /// Any other condition, as text.
     Other(String),
 }
@@ -386,6 +388,7 @@ impl Question {
         let (Self::RouteBack { text, .. }
         | Self::Order(text)
         | Self::Rate { text, .. }
+        | Self::UnreadSet(text)
         | Self::Other(text)) = self;
         text.clone()
     }
@@ -410,6 +413,17 @@ impl Question {
 }
 
 impl Assumption {
+    /// Returns whether it is about an IP set that was not read.
+    pub(crate) const fn is_of_unread_set(&self) -> bool {
+        matches!(
+            self,
+            Self::Answer {
+                question: Question::UnreadSet(_),
+                ..
+            }
+        )
+    }
+
     /// Returns whether a limit is exceeded: one connection alone exceeds none.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.exceeded().is_some()
@@ -451,6 +465,7 @@ impl fmt::Display for Question {
         let (Self::RouteBack { text, .. }
         | Self::Order(text)
         | Self::Rate { text, .. }
+        | Self::UnreadSet(text)
         | Self::Other(text)) = self;
         f.write_str(text.strip_prefix("whether ").unwrap_or(text))
     }

@@ -3,12 +3,13 @@
 use super::across::Onward;
 use super::cell::{Cell, Client, Kind};
 use super::obstacle::is_of_policy;
+use super::place::pod_ranges;
 use super::{Fault, Obstacle, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::why::{Refusal, decisive, maker, refusal};
 use crate::trace::{Hop, Outcome, Rule};
 use kpx_node::backend::Mode;
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Pod, Service};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
@@ -96,16 +97,32 @@ pub fn is_local(service: &Service, kind: Kind) -> bool {
 /// Returns the pods of this node among the endpoints of `port` whose EndpointSlice names no node, so that kube-proxy takes them for pods
 /// of other nodes.
 pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<String> {
-    let (Ok(name), Ok(pods)) = (node.name(), node.pods()) else {
+    let Ok(name) = node.name() else {
         return Vec::new();
     };
+    let pods = node.pods().map_or(&[][..], Vec::as_slice);
+    let here: Vec<&Pod> = pods
+        .iter()
+        .filter(|of| of.spec.node_name.as_deref() == Some(&*name))
+        .collect();
+    let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
+    let object = nodes.iter().find(|of| of.metadata.name == *name);
+    let ranges = object.map_or_else(Vec::new, pod_ranges);
     let endpoints = usable(port, family).filter(|of| of.node.is_none());
-    let is_here = |pod: &&str| {
-        let mut all = pods
-            .iter()
-            .filter(|of| of.spec.node_name.as_deref() == Some(&*name));
-        all.any(|of| pod.split_once('/') == Some((&of.metadata.namespace, &of.metadata.name)))
-    };
-    let names = endpoints.filter_map(|of| of.pod.as_deref());
-    names.filter(is_here).map(str::to_owned).collect()
+    // An endpoint that names no pod either is known by its address.
+    let shown = endpoints.filter_map(|of| {
+        let pod = here.iter().find(|pod| match of.pod.as_deref() {
+            Some(name) => {
+                name.split_once('/') == Some((&pod.metadata.namespace, &pod.metadata.name))
+            }
+            None => pod.addresses().any(|at| at == of.addr.ip()),
+        });
+        let is_in_range =
+            of.pod.is_none() && ranges.iter().any(|range| range.contains(of.addr.ip()));
+        match pod {
+            Some(pod) => Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
+            None => is_in_range.then(|| of.addr.ip().to_string()),
+        }
+    });
+    shown.collect()
 }

@@ -8,6 +8,7 @@ use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::{Flow, Outcome, Verdict};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::Service;
 use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -556,7 +557,27 @@ impl Judge<'_> {
         let is_pod = self.places.is_pod(at.ip());
         let beyond = || {
             let out = outcome.leaves_by().map(str::to_owned);
-            Some(Fault::Unknown(Missing::Beyond { address: at, out }))
+            let balancer = self.node.services().ok().and_then(|all| {
+                let has = |of: &&Service| {
+                    let mut ips = of
+                        .status
+                        .load_balancer
+                        .ingress
+                        .iter()
+                        .filter_map(|of| of.ip.as_deref());
+                    ips.any(|ip| ip.parse() == Ok(at.ip()))
+                };
+                let service = all.iter().find(has)?;
+                Some(format!(
+                    "{}/{}",
+                    service.metadata.namespace, service.metadata.name
+                ))
+            });
+            Some(Fault::Unknown(Missing::Beyond {
+                address: at,
+                out,
+                balancer,
+            }))
         };
         if let Some(holder) = holder {
             return match question.port {

@@ -188,6 +188,8 @@ pub enum Missing {
         address: SocketAddr,
         /// The link by which it leaves.
         out: Option<String>,
+        /// The Service whose load balancer has the address, if kube-proxy leaves it to that (ipMode Proxy).
+        balancer: Option<String>,
     },
     /// The packet leaves for another node.
     OtherMachine(Holder),
@@ -480,14 +482,22 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gap { what, gap } => write!(f, "{what}: {gap}"),
-            Self::Beyond { address, out } => {
+            Self::Beyond {
+                address,
+                out,
+                balancer,
+            } => {
                 let by = out
                     .as_ref()
                     .map_or_else(String::new, |out| format!(" by {out}"));
-                write!(
-                    f,
-                    "the packet leaves the node{by} for {address}, which no object of the cluster has"
-                )
+                write!(f, "the packet leaves the node{by} for {address}, ")?;
+                match balancer {
+                    Some(service) => write!(
+                        f,
+                        "the load balancer of {service}, which kube-proxy leaves to it (ipMode Proxy)"
+                    ),
+                    None => f.write_str("which no object of the cluster has"),
+                }
             }
             Self::OtherMachine(holder) => {
                 write!(

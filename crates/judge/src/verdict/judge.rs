@@ -1,6 +1,7 @@
 //! The judge: it follows each outcome of a walk to its end, and the reply back.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables};
 use crate::trace::sources::{Likely, Source};
-use crate::trace::{self, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
+use crate::trace::{self, Assumption, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
 use kpx_node::cluster::EndpointSlice;
@@ -32,6 +33,9 @@ pub const TRACKED: &str = "net.netfilter.nf_conntrack_count";
 
 /// The sysctl with the most tracked connections that there may be.
 pub const MOST_TRACKED: &str = "net.netfilter.nf_conntrack_max";
+
+/// The sysctl that ends connections of IPVS whose real server has gone.
+const ENDS_WITH_SERVER: &str = "net.ipv4.vs.expire_nodest_conn";
 
 /// Items that the same release began to read.
 const OF_LINKS: [Item; 4] = [
@@ -181,6 +185,14 @@ impl<'n> Judge<'n> {
             self.with_further(question, outcome, way)
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
+        if verdict.fate == Fate::Unknown {
+            // One reason for all that depends on them.
+            for (outcome, way) in outcomes.iter().zip(&mut verdict.ways) {
+                if let Some(missing) = self.unread_sets([outcome]) {
+                    way.fault = Some(Fault::Unknown(missing));
+                }
+            }
+        }
         let beside = self
             .table_full(question)
             .or_else(|| self.tracked(question, outcomes))
@@ -199,6 +211,20 @@ impl<'n> Judge<'n> {
             verdict.beside = Some(fault);
         }
         verdict
+    }
+
+    /// Returns that the IP sets were not read, if one of `outcomes` depends on them.
+    pub(super) fn unread_sets<'o>(
+        &self,
+        outcomes: impl IntoIterator<Item = &'o Outcome>,
+    ) -> Option<Missing> {
+        let mut when = outcomes.into_iter().flat_map(|of| &of.when);
+        let gap = self.node.ipset_or_none().err()?;
+        when.any(Assumption::is_of_unread_set)
+            .then_some(Missing::Gap {
+                what: "the IP sets that the rules match were not read (`ipset save` lists them)",
+                gap,
+            })
     }
 
     pub(super) fn fault(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
@@ -432,11 +458,50 @@ impl<'n> Judge<'n> {
                 backends: tracked.stale,
             }),
             Err(gap) if gap.is_absence() => None,
+            Err(_) if self.node.configured_mode() == Ok(Mode::Ipvs) => self.balanced(question, at),
             Err(gap) => Some(Fault::Unknown(Missing::Gap {
                 what: "the tracked connections are unknown, and UDP packets follow them",
                 gap,
             })),
         }
+    }
+
+    /// Returns the connections of IPVS that take UDP packets to `at` to addresses that are no endpoints: in mode ipvs they decide, not
+    /// those of conntrack.
+    fn balanced(&self, question: Question<'_>, at: SocketAddr) -> Option<Fault> {
+        let port = question.port?;
+        let is_gone = |real: SocketAddr| port.endpoints.iter().all(|of| of.addr != real);
+        let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
+        let is_it = |of: &&VirtualServer| {
+            of.key.socket() == Some(at) && of.key.proto() == Some(question.flow.proto)
+        };
+        let mut reals = servers.iter().filter(is_it).flat_map(|of| &of.reals);
+        let keeps = reals.any(|of| is_gone(of.socket()));
+        let ends = self
+            .node
+            .sysctl()
+            .ok()
+            .and_then(|all| all.get(ENDS_WITH_SERVER));
+        if !keeps && ends.is_some_and(|value| value.trim() != "0") {
+            // An entry whose real server has gone ends with its next packet.
+            return None;
+        }
+        let entries = match self.node.ipvs_connections() {
+            Ok(all) => all.all.iter(),
+            Err(gap) if gap.is_absence() => return None,
+            Err(gap) => {
+                let what = "the connections of IPVS are unknown, and UDP packets follow them";
+                return Some(Fault::Unknown(Missing::Gap { what, gap }));
+            }
+        };
+        let stale = entries.filter(|of| {
+            of.proto == Proto::Udp && of.server == at && is_gone(of.real) && of.client.port() != 0
+        });
+        let backends: BTreeSet<SocketAddr> = stale.clone().map(|of| of.real).collect();
+        (!backends.is_empty()).then(|| Fault::Stale {
+            count: stale.count(),
+            backends: backends.into_iter().collect(),
+        })
     }
 
     /// Returns the entry of IPVS that binds a client to a real server that is no endpoint any more. The kernel ignores it if the

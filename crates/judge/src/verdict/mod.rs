@@ -66,6 +66,7 @@ pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
 
 use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};
+use kpx_node::evidence::Item;
 
 /// What happens to a connection; a greater one is worse.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -230,7 +231,9 @@ impl Verdict {
         let first = *self.faults().first()?;
         let mut ways = outcomes.iter().zip(&self.ways);
         let of_way = ways.find(|(_, way)| way.fault.as_ref() == Some(first));
-        let when = of_way.filter(|_| self.fate == Fate::Unknown);
+        // A fault that is a gap of the sets says what decides.
+        let is_of_sets = matches!(first, Fault::Unknown(Missing::Gap { gap, .. }) if gap.item() == Some(Item::Ipset));
+        let when = of_way.filter(|_| self.fate == Fate::Unknown && !is_of_sets);
         let when = when.map_or_else(String::new, |(outcome, _)| conditions(&outcome.when));
         Some(format!("{first}{when}"))
     }

@@ -222,6 +222,9 @@ impl<'n> Judge<'n> {
         let first = possible.clone().find(|of| ends(of))?;
         let reason = trace::why(first, None);
         if !possible.all(is_stopped) {
+            if let Some(missing) = self.unread_sets(packets) {
+                return Some(Fault::Unknown(missing));
+            }
             let what = match which {
                 Which::Reply => "the reply returns",
                 Which::LaterReply => "later replies return",

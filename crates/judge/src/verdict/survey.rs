@@ -1,6 +1,6 @@
 //! The verdict on all Services of a node, in one pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -228,6 +228,9 @@ pub struct Tally {
     pub total: usize,
     /// The number of those of which all connections work.
     pub works: usize,
+    /// Those of which all connections work, as `NAMESPACE/NAME`.
+    #[serde(skip)]
+    pub working: BTreeSet<String>,
     /// The Services whose connections fail.
     pub failing: Vec<Failing>,
     /// The Services without an endpoint that may get connections, as `NAMESPACE/NAME`.
@@ -272,17 +275,22 @@ impl Tally {
             total: by_name.len(),
             ..Self::default()
         };
+        let mut reasons = BTreeSet::new();
         for (service, ports) in by_name {
             let standing = ports.iter().map(|port| port.standing()).max();
             match standing.unwrap_or(Standing::Unknown) {
-                Standing::Works | Standing::NotServed => tally.works += 1,
+                Standing::NotServed => tally.works += 1,
+                Standing::Works => {
+                    tally.works += 1;
+                    tally.working.insert(service);
+                }
                 Standing::Restricted => tally.restricted.push(service),
                 Standing::Unknown => {
                     let cells = ports.iter().flat_map(|port| &port.cells);
                     let open = cells.filter(|cell| cell.fate == Fate::Unknown);
                     let reason = open.filter_map(in_doubt).min();
-                    // Of several reasons, the first in the alphabet: names do not decide.
-                    tally.reason = tally.reason.into_iter().chain(reason).min();
+                    // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
+                    reasons.extend(reason);
                     if ports.iter().any(|port| port.is_restricted()) {
                         tally.unknown_but_restricted.push(service.clone());
                     }
@@ -303,6 +311,7 @@ impl Tally {
                 }
             }
         }
+        tally.reason = reasons.into_iter().next().map(|(_, reason)| reason);
         tally
     }
 
@@ -374,12 +383,12 @@ impl Tally {
     }
 }
 
-/// Returns what keeps the fate of the connections of `cell` from being known: of a fault, that it may be one.
-fn in_doubt(cell: &Brief) -> Option<String> {
+/// Returns what keeps the fate of the connections of `cell` from being known, and whether that is a fault which there may be.
+fn in_doubt(cell: &Brief) -> Option<(bool, String)> {
     let doubt = cell.doubt.as_ref()?;
     Some(match cell.fault {
-        Some(Fault::Unknown(_)) => doubt.clone(),
-        _ => format!("perhaps {doubt}"),
+        Some(Fault::Unknown(_)) => (false, doubt.clone()),
+        _ => (true, format!("perhaps {doubt}")),
     })
 }
 

@@ -10,8 +10,8 @@ use super::search::Sets;
 use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::check::{
-    Finding, Fix, Outcome as CheckOutcome, ServiceRef, Severity, Subject, Writer, drifted,
-    idle_proxy, ipv6_fix, lost_conditions, rewriting_fix, room_fix, root,
+    Finding, Fix, Outcome as CheckOutcome, ServiceRef, Severity, Subject, Writer, drifted, flushed,
+    idle_proxy, ipv6_fix, is_repairable, lost_conditions, rewriting_fix, room_fix, root,
 };
 use crate::diff::{Change, Delta, Object};
 use crate::repair::{Edit, Repair};
@@ -531,6 +531,9 @@ impl Look<'_> {
                 fields: local_fields(service),
                 nodes: nodes.into_iter().collect(),
                 unnamed: verdict::unnamed(self.node, target.port, family),
+                writer: slices_of(service, self.slices)
+                    .find(|of| of.endpoints.iter().any(|of| of.node_name.is_none()))
+                    .map(|of| Writer::of(of, Some(service))),
                 ending: ending(target),
             })
         }
@@ -619,19 +622,21 @@ impl Look<'_> {
         let own = health.and_then(|health| health.status.get(&family.to_string()));
         let synced = own.and_then(|own| own.last_updated.as_deref()?.parse().ok());
         let (reason, known_fix) = self.known_cause(first).unwrap_or_default();
+        // What the doctor says explains all differences, and when kube-proxy last wrote.
+        let is_explained = reason.is_some();
         Some(Cause::Rules {
             difference: reason.unwrap_or_else(|| mismatch::in_words(first)),
             object: (first.object.to_string(), first.kind()),
-            more: changes.len() - 1,
+            more: if is_explained { 0 } else { changes.len() - 1 },
             common: first.service.is_none(),
-            synced,
-            proxy: self.idle(family),
+            synced: synced.filter(|_| !is_explained),
+            proxy: self.idle(family).or_else(|| self.unopened(first, family)),
             fix: setting_fix(first)
                 .or_else(|| self.refused_address(first))
                 .or_else(|| self.portal_fix(first))
                 .or(known_fix)
                 .or_else(|| {
-                    let is_known = self.compared().contains(first);
+                    let is_known = self.compared().contains(first) && is_repairable(self.node);
                     (!is_known).then(|| rewriting_fix(self.node))
                 })
                 .map(Box::new),
@@ -661,6 +666,33 @@ impl Look<'_> {
         })
     }
 
+    /// Returns that kube-proxy cannot open the port of which `change` is a rule, if the doctor found that: it then writes none for it.
+    fn unopened(&self, change: &Change, family: Family) -> Option<Idle> {
+        let (name, want) = (change.service.as_deref()?, change.want()?);
+        let is_it = |of: &&Finding| {
+            let number = match &of.about {
+                Subject::NodePort { number, .. } => Some(*number),
+                Subject::ServiceAddress { port, .. } => *port,
+                _ => None,
+            };
+            let is_of = of.ties.family.is_none_or(|of| of == family);
+            let is_port = number.is_some_and(|number| want.contains(&number.to_string()));
+            is_of && is_port && of.services.iter().any(|of| of.to_string() == *name)
+        };
+        let mut logs = self.outcomes.iter().filter(|(check, _)| check.id == "KP21");
+        let (check, finding) = logs.find_map(|(check, outcome)| match outcome {
+            CheckOutcome::Fail(findings) => Some((check, findings.iter().find(is_it)?)),
+            _ => None,
+        })?;
+        Some(Idle {
+            check: check.id,
+            reason: finding.message.clone(),
+            // Its next sync removes them again.
+            lasts: false,
+            fix: finding.fix.clone(),
+        })
+    }
+
     /// Returns what the doctor knows of the cause of `change`, in words if they are better than what differs, and its fix: kube-proxy
     /// is about to write it, has a bug that loses it, or another tool has broken the rule.
     fn known_cause(&self, change: &Change) -> Option<(Option<String>, Option<Fix>)> {
@@ -673,6 +705,13 @@ impl Look<'_> {
         {
             return Some((Some(reason), Some(fix)));
         }
+        // A kube-proxy that writes nothing explains that there are none.
+        if let Some(family) = change.family
+            && self.idle(family).is_none()
+            && let Some(flushed) = flushed(&self.outcomes, family)
+        {
+            return Some((Some(flushed.message.clone()), flushed.fix.clone()));
+        }
         let name = change.service.as_ref()?;
         let is_it = |of: &&Finding| of.services.iter().any(|of| of.to_string() == **name);
         drifted(&self.outcomes).into_iter().find_map(|check| {
@@ -683,6 +722,9 @@ impl Look<'_> {
             findings.iter().filter(is_it).find_map(|finding| {
                 if finding.ties.queued.is_some() {
                     return Some((None, finding.fix.clone()));
+                }
+                if finding.ties.unheard {
+                    return Some((Some(finding.message.clone()), finding.fix.clone()));
                 }
                 let (cause, of) = root(&self.outcomes, check, finding)?;
                 (cause.id == "KB01").then(|| (None, of.fix.clone()))

@@ -228,6 +228,9 @@ pub enum Cause {
         /// Pods of this node whose EndpointSlice does not name it, so that kube-proxy takes them for pods of other nodes.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unnamed: Vec<String>,
+        /// Who writes their EndpointSlice.
+        #[serde(skip)]
+        writer: Option<Writer>,
         /// Endpoints on this node that are terminating and no longer serve: pods as `NAMESPACE/NAME`, or addresses.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         ending: Vec<String>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity, Subject, root};
+use crate::check::{Check, Finding, Fix, Outcome, ServiceRef, Severity, Subject, drifted, root};
 use kpx_node::cluster::Service;
 
 /// A finding of the doctor that concerns the Service.
@@ -61,6 +61,17 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
         )
     });
     found
+}
+
+/// Makes errors of drift in `found` warnings, of a Service that works: the difference stops no connection.
+pub(super) fn temper(found: &mut [Related], outcomes: &[(&'static Check, Outcome)]) {
+    let drifted = drifted(outcomes);
+    let of_drift = found
+        .iter_mut()
+        .filter(|of| of.by_name && drifted.iter().any(|check| check.id == of.id));
+    for of in of_drift {
+        of.severity = of.severity.min(Severity::Warning);
+    }
 }
 
 /// Returns whether `finding` names the Service `ours`; `None` if it does not concern it.

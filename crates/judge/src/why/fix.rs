@@ -125,6 +125,20 @@ impl Cause {
                     "kubectl -n {namespace} patch service {name} -p '{{\"spec\":{{\"{policy}\":\"Cluster\"}}}}'"
                 ),
             ),
+            Self::NoLocalEndpoints {
+                unnamed,
+                writer: Some(writer @ (Writer::Mirror | Writer::Other)),
+                ..
+            } if !unnamed.is_empty() => with(
+                "Name the node of each endpoint (nodeName), or let whatever writes the endpoints do it: kube-proxy knows from nothing else \
+                 which of them are on this node. With a selector, the Service gets slices that name them.",
+                match writer {
+                    Writer::Mirror => format!("kubectl -n {namespace} edit endpoints {name}"),
+                    _ => format!(
+                        "kubectl -n {namespace} edit endpointslices -l kubernetes.io/service-name={name}"
+                    ),
+                },
+            ),
             Self::NoLocalEndpoints { unnamed, .. } if !unnamed.is_empty() => with(
                 "Delete the EndpointSlices: the control plane writes them anew at once, with the nodes. Until then the Service has no \
                  endpoints. Kubernetes 1.21 and newer names them.",

@@ -7,7 +7,7 @@ use super::cause::Degree;
 use super::{Broken, Cause, Look, Unanswered};
 use crate::check::{
     Check, Collector, Facts, Finding, Fix, Outcome, Proof, ServiceRef, Severity, Subject, Verdict,
-    idle_proxy, some_services,
+    flushed, idle_proxy, some_services,
 };
 use crate::trace::{Rule, Subsystem};
 use crate::verdict::{Brief, Standing, client_names};
@@ -73,22 +73,24 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             }
         }
     }
-    if let Some(first) = found.first_mut().filter(|_| open.len() > MOST) {
+    if open.len() > MOST {
         let count = open.len();
-        first.seen.push(Proof::Note(format!(
-            "of {count} Services that fail and that no error names, {MOST} were asked about"
-        )));
+        let why = format!(
+            "of {count} Services that fail and that no error names, {MOST} were asked about: `kpx why` tells the causes of the others"
+        );
+        all.note(Gap::Unsupported(Item::Services, why));
     }
     all.extend(found.into_iter().filter_map(finding));
     all.verdict()
 }
 
-/// Returns the Services that fail. Of a kube-proxy that does not program the node, another check says why.
+/// Returns the Services that fail. Of a node that kube-proxy does not program, or whose rules are gone, another check says why.
 fn failing(
     facts: &Facts<'_>,
     said: &[(&'static Check, Outcome)],
 ) -> Result<BTreeSet<ServiceRef>, Gap> {
-    let is_served = Family::BOTH.map(|family| idle_proxy(said, family).is_none());
+    let is_served = Family::BOTH
+        .map(|family| idle_proxy(said, family).is_none() && flushed(said, family).is_none());
     let fails = |cell: &Brief| {
         let at = usize::from(Family::of(cell.to.ip()) == Family::V6);
         is_served[at] && cell.fate.fails() && !cell.by_design

@@ -83,6 +83,15 @@ impl Metadata {
         times.filter_map(|time| time?.parse().ok()).max()
     }
 
+    /// Returns the time of the last write, or that of the change of a pod or Service which made its controller write it.
+    pub fn last_change(&self) -> Option<Time> {
+        let trigger = self
+            .annotations
+            .get("endpoints.kubernetes.io/last-change-trigger-time");
+        let trigger = trigger.and_then(|time| time.parse().ok());
+        self.last_edit().max(trigger)
+    }
+
     /// Returns the time of creation, if it is known that nothing but the status was written later.
     pub fn unedited_since(&self) -> Option<Time> {
         let created: Time = self.creation_timestamp.as_deref()?.parse().ok()?;

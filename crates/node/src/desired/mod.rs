@@ -187,6 +187,11 @@ impl DesiredState {
         self.mode != Mode::Userspace && !self.version.is_at_least(OLDEST)
     }
 
+    /// Returns whether kpx computes all rules of this release and mode, so that it can write what is missing.
+    pub fn is_whole(&self) -> bool {
+        self.mode != Mode::Userspace && !self.is_older()
+    }
+
     /// Returns whether kube-proxy itself takes TCP connections to NodePorts on the loopback address of `family`.
     pub fn listens_on_loopback(&self, family: Family) -> bool {
         self.mode == Mode::Nftables

@@ -4,6 +4,7 @@
 //! `logging.format: json` an object a line, with `ts` in milliseconds, `caller`, `msg`, and `err` if it is an error.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use super::{Gap, Item, Time, signs};
 use crate::net::Family;
@@ -133,6 +134,7 @@ const SIGNS: &[(&str, Kind)] = &[
     ("failed to retrieve node info", Kind::Node),
     ("can't open port, skipping", Kind::Port),
     ("can't open \"nodeport", Kind::Port),
+    ("can't open \"externalip", Kind::Port),
     ("failed to watch *", Kind::Watch),
     ("\"failed to watch\"", Kind::Watch),
     ("failed to list *", Kind::Watch),
@@ -258,7 +260,51 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
     Ok(troubles)
 }
 
+/// A port that kube-proxy opens, so that no other process does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Claim {
+    /// The Service port, `NAMESPACE/NAME:PORT`.
+    pub service: String,
+    /// The IP family; `None` for both.
+    pub family: Option<Family>,
+    /// The address; `None` for all of the node.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+}
+
 impl Trouble {
+    /// Returns the port that kube-proxy does not open, if the last message is about one.
+    pub fn claim(&self) -> Option<Claim> {
+        let line = &self.line;
+        let lowercase = line.to_lowercase();
+        let at = ["nodeport for ", "externalip for "]
+            .iter()
+            .find_map(|sign| Some(lowercase.find(sign)? + sign.len()))?;
+        let service = line[at..].split([' ', '"', ',', '\\']).next()?;
+        // `listen tcp4 :30080: bind: …`, with the address where it is not any of the node's.
+        let (_, listen) = self.error.split_once("listen ")?;
+        let mut words = listen.split(' ');
+        let (network, at) = (words.next()?, words.next()?.trim_end_matches(':'));
+        let (host, port) = at.rsplit_once(':')?;
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        let named = [
+            ("tcp4", Family::V4),
+            ("udp4", Family::V4),
+            ("tcp6", Family::V6),
+            ("udp6", Family::V6),
+        ];
+        let named = named.iter().find(|(name, _)| *name == network);
+        Some(Claim {
+            service: service.to_owned(),
+            family: named
+                .map(|(_, family)| *family)
+                .or_else(|| address.map(Family::of)),
+            address,
+            port: port.parse().ok()?,
+        })
+    }
+
     /// Returns the IP set and the entry that it does not take, if the last message is about one.
     pub fn refused_entry(&self) -> Option<(&str, &str)> {
         let (_, rest) = self.line.split_once(ADDING)?;
@@ -295,7 +341,12 @@ fn note(troubles: &mut Vec<Trouble>, kind: Kind, entry: &Entry<'_>) {
     let time = entry.time.to_string();
     // The same error about another address is the same trouble.
     let is_same = |of: &&mut Trouble| {
-        let is_it = kind == Kind::Exit || without_numbers(&of.error) == without_numbers(&error);
+        let is_it = match kind {
+            Kind::Exit => true,
+            // Each is of a Service of its own.
+            Kind::Port => of.error == error && of.line == line,
+            _ => without_numbers(&of.error) == without_numbers(&error),
+        };
         of.kind == kind && of.family == family && is_it
     };
     if let Some(known) = troubles.iter_mut().find(is_same) {
@@ -329,6 +380,7 @@ fn without_numbers(text: &str) -> String {
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all: Vec<Entry<'_>> = Vec::new();
     for line in text.lines() {
+        let line = further(line).unwrap_or(line);
         match (
             header(line)
                 .or_else(|| object(line))
@@ -344,6 +396,21 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         }
     }
     all
+}
+
+/// The most words in front of a message in a journal: the date, the time, the host and the program.
+const MOST_WORDS: usize = 5;
+
+/// Returns a further line of a message without what a journal puts in front of each: `Nov 02 23:10:04 node1 k3s[812]: `.
+pub fn further(line: &str) -> Option<&str> {
+    let (head, rest) = line.split_once("]: ")?;
+    let (head, pid) = head.rsplit_once('[')?;
+    let is_journal = head.split(' ').count() <= MOST_WORDS
+        && !head.ends_with(' ')
+        && !head.starts_with(char::is_whitespace)
+        && !pid.is_empty()
+        && pid.bytes().all(|c| c.is_ascii_digit());
+    (is_journal && header(line).is_none()).then_some(rest)
 }
 
 /// Returns the message of a line that is an object of JSON, as klog would write it.
@@ -547,6 +614,53 @@ mod tests {
             (watch[0].0, watch[0].2.as_str()),
             (Kind::Watch, "failed to list *v1.Service: Unauthorized")
         );
+    }
+
+    #[test]
+    fn a_port_that_is_not_opened_is_of_a_service_an_address_and_a_family() {
+        let claim = |message: &str| {
+            let text = format!("E1102 23:10:04.959564 1 proxier.go:1278] {message}");
+            let log = parse(&text).troubles.unwrap();
+            log[0].claim()
+        };
+        let own = |family, address: Option<&str>, port| {
+            Some(Claim {
+                service: "shop/web:http".to_owned(),
+                family,
+                address: address.map(|of| of.parse().unwrap()),
+                port,
+            })
+        };
+        // Until 1.20, since then, and with the fields of the port.
+        let old = "can't open \"nodePort for shop/web:http\" (:30080/tcp), skipping this nodePort: listen tcp :30080: bind: address \
+                   already in use";
+        assert_eq!(claim(old), own(None, None, 30080));
+        let new = "\"can't open port, skipping this nodePort\" err=\"listen tcp6 [fd00::2]:30080: bind: cannot assign requested \
+                   address\" port=\"\\\"nodePort for shop/web:http\\\" ([fd00::2]:30080/tcp6)\"";
+        assert_eq!(claim(new), own(Some(Family::V6), Some("fd00::2"), 30080));
+        let fields = "\"can't open port, skipping it\" err=\"listen udp4 :31234: bind: address already in use\" \
+                      port={Description:nodePort for shop/web:http IP: IPFamily:4 Port:31234 Protocol:UDP}";
+        assert_eq!(claim(fields), own(Some(Family::V4), None, 31234));
+    }
+
+    #[test]
+    fn further_lines_of_a_journal_are_known_by_what_is_in_front_of_them() {
+        for head in [
+            "Nov 02 23:10:04 w1 k3s[812]: ",
+            "Nov 02 23:10:04 k3s[812]: ",
+            "2023-11-02T23:10:04+0000 w1 k3s[812]: ",
+            "k3s[812]: ",
+        ] {
+            assert_eq!(
+                further(&format!("{head}\texit status 2")),
+                Some("\texit status 2")
+            );
+            assert_eq!(
+                further(&format!("{head}E1102 23:10:04.9 1 a.go:1] x")),
+                None
+            );
+        }
+        assert_eq!(further("\texit status 2: line [76]: failed"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::form::{Form, begins};
 use super::split::{self, Section};
 use super::{Foreign, ForeignNode, config, kubectl, links, lists, minikube, rules};
-use crate::evidence::{Gap, Item, Manifest};
+use crate::evidence::{Gap, Item, Manifest, proxy_log};
 use crate::net::Family;
 use crate::words::number_of;
 
@@ -742,10 +742,27 @@ fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
     if !is_own && !is_inside {
         return None;
     }
-    let is_proxys = |line: &&str| is_own || line.to_ascii_lowercase().contains("prox");
     let first = lines.iter().position(|line| source_of(line).is_some());
     let lines = lines[first.unwrap_or(0)..].iter().map(String::as_str);
+    let mut is_kept = is_own;
+    let is_proxys = |line: &&str| {
+        // A message may have several lines.
+        if !is_own && begins_message(line) {
+            let is_by_source = source_of(line).is_some_and(|of| SOURCES.contains(&of));
+            is_kept = is_by_source || line.to_ascii_lowercase().contains("prox");
+        }
+        is_kept
+    };
     Some(lines.filter(is_proxys).collect())
+}
+
+/// Returns whether `line` of a journal begins a message, of klog or of the program that has kube-proxy inside.
+fn begins_message(line: &str) -> bool {
+    let text = proxy_log::further(line).unwrap_or(line);
+    source_of(line).is_some()
+        || ["time=", "{", "level="]
+            .iter()
+            .any(|of| text.starts_with(of))
 }
 
 /// Returns why a command has no output, if it reports an error.

@@ -41,6 +41,17 @@ pub(crate) fn is_kube_proxy(process: &Process) -> bool {
     is_proxy_name(&process.name)
 }
 
+/// Returns the systemd unit that `process` belongs to.
+pub fn unit(process: &Process) -> Option<&str> {
+    let cgroup = process.cgroup.as_deref()?;
+    let unit = cgroup.rsplit('/').find(|part| part.ends_with(".service"));
+    // In a container, the nearest unit is the container runtime's own.
+    let is_inside = ["docker", "libpod", "kubepods"]
+        .iter()
+        .any(|of| cgroup.contains(of));
+    unit.filter(|_| !is_inside)
+}
+
 /// Returns whether a process called `name` is kube-proxy, or contains it.
 pub fn is_proxy_name(name: &str) -> bool {
     KUBE_PROXY.contains(&name)

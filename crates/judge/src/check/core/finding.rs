@@ -45,6 +45,8 @@ pub struct Ties {
     pub is_loss: bool,
     /// When kube-proxy queued a change of the cluster that it has not written yet, if that may be all that differs.
     pub queued: Option<Time>,
+    /// Whether kube-proxy has not received the change of the cluster that it lacks.
+    pub unheard: bool,
 }
 
 impl Finding {

@@ -65,7 +65,7 @@ pub(in crate::check) use running::{
     KUBE_ROUTER_LINK, REPLACED, REPLACEMENT, is_kube_router, is_replaced, left_to, runs_here,
     still_held,
 };
-pub use settle::{drifted, is_as_complete, keep_persistent};
+pub use settle::{drifted, is_as_complete, keep_persistent, temper};
 pub use slices::{Writer, get_slices};
 pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::run::Outcome;
 use crate::check::drift::DRIFT;
-use crate::check::{Check, Facts};
+use crate::check::{Check, Facts, ServiceRef, Severity};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::config::go_duration;
 use kpx_node::evidence::Evidence;
@@ -67,6 +67,24 @@ pub fn keep_persistent(
             (_, Outcome::Unknown(_)) => {}
             (_, later) => *outcome = later,
         }
+    }
+}
+
+/// Makes errors of drift warnings where all Services that they concern work, as `works` says: the difference stops no connection.
+pub fn temper(outcomes: &mut [(&'static Check, Outcome)], works: impl Fn(&ServiceRef) -> bool) {
+    for (check, outcome) in outcomes {
+        let Outcome::Fail(findings) = outcome else {
+            continue;
+        };
+        if !check.needs.contains(&DRIFT) {
+            continue;
+        }
+        for finding in &mut *findings {
+            if !finding.services.is_empty() && finding.services.iter().all(&works) {
+                finding.severity = finding.severity.min(Severity::Warning);
+            }
+        }
+        findings.sort_by_key(|of| std::cmp::Reverse(of.severity));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::because::{outdates, process};
 use super::causes::root;
-use crate::check::kp::OF_PROXY;
+use crate::check::kp::{OF_MODE, OF_PROXY};
 use crate::check::{Check, Finding, Fix, Outcome, ProcessState, Subject};
 use kpx_node::net::Family;
 
@@ -32,6 +32,19 @@ pub fn idle_proxy(
             None => (check, finding.message.clone(), finding.fix.clone()),
         })
     })
+}
+
+/// Returns the finding that the kernel has none of kube-proxy's rules of `family`, in whatever mode.
+pub fn flushed<'o>(
+    outcomes: &'o [(&'static Check, Outcome)],
+    family: Family,
+) -> Option<&'o Finding> {
+    let failed = outcomes.iter().filter(|(check, _)| check.id == OF_MODE);
+    let mut findings = failed.flat_map(|(_, outcome)| match outcome {
+        Outcome::Fail(findings) => findings.as_slice(),
+        _ => &[],
+    });
+    findings.find(|of| of.about == Subject::from(family) && !of.ties.places.is_empty())
 }
 
 fn is_idle(finding: &Finding, family: Family) -> bool {

@@ -18,7 +18,7 @@ use kpx_node::evidence::Time;
 pub use because::Because;
 pub use blocks::Block;
 pub use causes::root;
-pub use idle::idle_proxy;
+pub use idle::{flushed, idle_proxy};
 pub use ignored::{EntryStatus, EntryUse, Hidden};
 pub use next::Next;
 

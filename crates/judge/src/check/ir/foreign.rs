@@ -308,7 +308,8 @@ fn sets_bit(value: &Expr, bit: u32) -> bool {
         || sets_bit(right, bit)
 }
 
-fn flushes(facts: &Facts<'_>) -> Verdict {
+/// Returns the services that flush rules of all software when they start or reload.
+pub(in crate::check) fn flushes(facts: &Facts<'_>) -> Verdict {
     let lines: Vec<_> = filed(facts.node.evidence().text(Item::Firewalls)?).collect();
     let enabled = |service: &str| {
         let mut units = lines.iter().filter(|(_, line)| *line == "enabled");

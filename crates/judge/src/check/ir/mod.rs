@@ -8,6 +8,8 @@ mod foreign;
 
 use super::Check;
 
+pub(super) use foreign::flushes;
+
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[
     chains::CHECKS,

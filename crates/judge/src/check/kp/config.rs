@@ -4,7 +4,8 @@ use crate::check::core::{
     COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, VERSION,
     idle_rules, is_proxys, is_replaced, leaves, plain, stores, with_flags,
 };
-use crate::check::drift::repair;
+use crate::check::drift::{is_repairable, repair, restart_fix};
+use crate::check::ir::flushes;
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
     When,
@@ -14,7 +15,7 @@ use kpx_node::backend::requirements::{self, Refusal};
 use kpx_node::cluster::config::{go_duration, is_readable, written};
 use kpx_node::cluster::validate;
 use kpx_node::evidence::proxy_log::Kind;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
 use kpx_node::words::{listed, number_of};
@@ -56,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
             IDLE,
             FAMILIES,
             REPLACEMENT,
-            &[Item::ProxyLog],
+            &[Item::ProxyLog, Item::Metrics, Item::Firewalls],
         ],
         caused_by: &[
             Because::Absence("KP05"),
@@ -358,28 +359,59 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             key: "mode".to_owned(),
             value: held.to_owned(),
         };
-        let message = format!("kube-proxy {what} {mode}, but {text}");
+        let wrote = wrote(facts, family).filter(|_| held == "none");
+        let gone = wrote.map_or_else(String::new, |at| {
+            format!(": something removed those that kube-proxy wrote at {at}")
+        });
+        let message = format!("kube-proxy {what} {mode}, but {text}{gone}");
         let finding = Finding::new(Severity::Error, family, message);
-        let finding = finding.evidence(seen).evidence([kernel]);
+        let finding = finding.evidence(seen.iter().cloned()).evidence([kernel]);
         all.push(if held == "none" {
             let finding = finding.lost_in([Subject::table(family, "nat")]);
-            finding.fix(Fix::new(
-                Prose::from("If the rules were flushed, ")
-                    .kpx(["reconcile"])
-                    .and(
-                        " shows the missing ones, and --apply restores them now; kube-proxy restores them at its next full \
-                         sync. Find out in its log why it has not.",
-                    ),
-                repair(),
-            ))
+            finding.fix(flushed_fix(facts, wrote.is_some()))
         } else {
             finding.fix(
                 "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode.",
             )
         });
-        break;
+        if held != "none" {
+            break;
+        }
     }
     all.verdict()
+}
+
+/// Returns when kube-proxy's last sync of `family` ended, unless its log says that syncs fail.
+fn wrote(facts: &Facts<'_>, family: Family) -> Option<Time> {
+    let fails = facts
+        .node
+        .proxy_log()
+        .is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]));
+    let mut syncs = facts.node.metrics().ok()?.last_sync();
+    let (_, at) = syncs.find(|(of, at)| of.is_none_or(|of| of == family) && *at > 0.0)?;
+    Time::from_epoch(at).filter(|_| !fails)
+}
+
+/// Returns how to restore rules of which the kernel has none; `written` if kube-proxy wrote them.
+fn flushed_fix(facts: &Facts<'_>, written: bool) -> Fix {
+    let found = flushes(facts).unwrap_or_default();
+    let by: Vec<String> = found.into_iter().map(|of| of.message).collect();
+    let then = match (by.as_slice(), written) {
+        (_, false) => "Find out in kube-proxy's log why it has not written them.".to_owned(),
+        ([], true) => "Then find what removed them, or it does so again: a reload of firewalld, iptables-restore without --noflush \
+                       (netfilter-persistent, iptables.service), or `nft flush ruleset` (nftables.service)."
+            .to_owned(),
+        (by, true) => format!("Then keep it from happening again: {} (see IR13).", listed(by)),
+    };
+    if is_repairable(facts.node) {
+        let now = Prose::from("Write the missing rules; ")
+            .kpx(["reconcile"])
+            .and(" shows them. ");
+        Fix::new(now.and(then), repair())
+    } else {
+        let now = "Restart kube-proxy on this node: it writes all rules when it starts. ";
+        restart_fix(facts.node, Prose::from(now).and(then))
+    }
 }
 
 /// Returns what the kernel has of kube-proxy where it has no rules of `family`.

@@ -1,17 +1,18 @@
 //! What kube-proxy's log says of its work.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
-    Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, ServiceRef, Severity,
+    Subject, Text, Verdict, When,
 };
-use kpx_node::evidence::proxy_log::{self, Kind, ProxyLog, Trouble};
+use kpx_node::cluster::Service;
+use kpx_node::evidence::proxy_log::{self, Claim, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
 use kpx_node::node::runtime::Metrics;
-use kpx_node::owner::addresses;
+use kpx_node::owner::{PortName, addresses};
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -36,6 +37,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::Healthz,
         Item::Services,
         Item::Ipset,
+        Item::Addresses,
     ]],
     caused_by: &[
         Because::Loss("KM01"),
@@ -308,7 +310,36 @@ fn log(facts: &Facts<'_>) -> Verdict {
 fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
     let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
     let lasting = troubles.filter(|of| !is_over(facts, log, of));
+    let lasting = lasting.filter(|of| of.claim().is_none_or(|claim| is_wanted(facts, &claim)));
     Ok(lasting.map(|of| finding(facts, of)).collect())
+}
+
+/// Returns whether a Service has the port `claim`, at an address and of a family that this node serves, as far as they are known.
+fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
+    let Some(name) = PortName::parse(&claim.service) else {
+        return true;
+    };
+    let is_here = |address: IpAddr| {
+        let known = facts.node.addresses();
+        known.map_or(true, |known| {
+            known.all.iter().any(|of| of.addr.addr == address)
+        })
+    };
+    if claim.address.is_some_and(|address| !is_here(address)) {
+        return false;
+    }
+    let Ok(services) = facts.node.services() else {
+        return true;
+    };
+    let is_it = |of: &&Service| {
+        *of.metadata.namespace == *name.namespace && *of.metadata.name == *name.name
+    };
+    services.iter().find(is_it).is_some_and(|service| {
+        claim.family.is_none_or(|family| service.has_family(family))
+            && service.spec.ports.iter().any(|of| {
+                *of.name == *name.port && [of.node_port, Some(of.port)].contains(&Some(claim.port))
+            })
+    })
 }
 
 /// How long a client of the API server waits at most before it tries again, with room for a slow one.
@@ -431,14 +462,41 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
                  address: {error}"
             ),
         ),
-        Kind::Port => (
-            Severity::Error,
-            Subject::Proxy,
-            format!(
-                "kube-proxy does not serve a NodePort{} on which another process listens: {error}",
-                node_port_of(&trouble.line)
-            ),
-        ),
+        Kind::Port => {
+            let claim = trouble.claim();
+            let about = claim.as_ref().and_then(|of| {
+                let service = ServiceRef::from(&PortName::parse(&of.service)?);
+                Some(match of.address {
+                    Some(address) => Subject::ServiceAddress {
+                        service,
+                        address,
+                        port: Some(of.port),
+                    },
+                    None => Subject::NodePort {
+                        service,
+                        number: of.port,
+                    },
+                })
+            });
+            let family = claim.as_ref().and_then(|of| of.family);
+            let family = family.map_or_else(String::new, |of| format!(" ({of})"));
+            let port = claim
+                .as_ref()
+                .map_or_else(String::new, |of| format!(" {}", of.port));
+            let service = claim
+                .as_ref()
+                .map_or_else(String::new, |of| format!(" of {}", of.service));
+            let why = if error.contains("address already in use") {
+                "on which another process listens"
+            } else {
+                "which it cannot open"
+            };
+            (
+                Severity::Error,
+                about.unwrap_or(Subject::Proxy),
+                format!("kube-proxy does not serve port{port}{service}{family}, {why}: {error}"),
+            )
+        }
         Kind::UnknownFields => (
             Severity::Warning,
             Subject::setting("fields"),
@@ -472,7 +530,7 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
             (None, None) => Fix::said(fix(*kind, error)),
         });
-    let finding = match trouble.family {
+    let finding = match trouble.family.or_else(|| trouble.claim()?.family) {
         Some(family) => finding.of_family(family),
         None => finding,
     };
@@ -498,16 +556,6 @@ fn binding(error: &str) -> Option<String> {
     ))
 }
 
-/// Returns ` of SERVICE`, if the message in `line` names the Service of a NodePort.
-fn node_port_of(line: &str) -> String {
-    let lowercase = line.to_lowercase();
-    let at = lowercase
-        .find("nodeport for ")
-        .map(|at| at + "nodeport for ".len());
-    let name = at.and_then(|at| line.get(at..)?.split([' ', '"', ',']).next());
-    name.map_or_else(String::new, |name| format!(" of {name}"))
-}
-
 /// Returns the names in an error of a decoder: `unknown field: NAME, …` until 1.22, `unknown field "NAME"` since.
 fn fields(error: &str) -> String {
     let names = error.split("unknown field").skip(1);
@@ -527,7 +575,7 @@ fn fix(kind: Kind, error: &str) -> &'static str {
         return "Correct the names in kube-proxy's ConfigMap, and restart kube-proxy. The settings of a mode are below iptables, \
                 ipvs or nftables, not below the name of a Go type such as KubeProxyIPTablesConfiguration.";
     }
-    if kind == Kind::Port {
+    if kind == Kind::Port && error.contains("address already in use") {
         return "Stop the process, or give the Service another NodePort; `ss -lntup` shows who listens.";
     }
     if kind == Kind::Node {

@@ -17,6 +17,9 @@ pub(super) use silence::pod;
 /// first.
 pub(super) const OF_PROXY: [&str; 3] = ["KP21", "KP02", "KP05"];
 
+/// The check of kube-proxy's mode, which finds that its rules are gone.
+pub(super) const OF_MODE: &str = "KP01";
+
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[
     config::CHECKS,

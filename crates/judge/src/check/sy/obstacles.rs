@@ -11,11 +11,11 @@ use crate::check::{
     Verdict, When, bypass_fix, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
     rule_fix,
 };
-use crate::trace::{self, Hop, Rule, why};
+use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
     Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
-    sysctl_of,
+    Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
@@ -158,7 +158,9 @@ fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
     let shown = (service.clone(), cell.to, cell.fate);
     // The fix of a Node's routes shows one of the addresses.
     let is_it = |of: &Named| {
-        of.about == named.about && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
+        same_rule(&of.about, &named.about)
+            || of.about == named.about
+                && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
     };
     if let Some(of) = found.iter_mut().find(|of| is_it(&of.named)) {
         if of.named.message != named.message
@@ -177,6 +179,15 @@ fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
         shown: BTreeMap::from([(cell.client, shown)]),
         also: Vec::new(),
     });
+}
+
+/// Returns whether both are the same rule of nftables: one of family inet is met by packets of IPv4 and of IPv6.
+fn same_rule(one: &Subject, other: &Subject) -> bool {
+    let (Subject::Rule(one), Subject::Rule(other)) = (one, other) else {
+        return false;
+    };
+    let place = |of: &Rule| (of.subsystem, of.table.clone(), of.chain.clone(), of.number);
+    one.subsystem == Subsystem::Nftables && place(one) == place(other)
 }
 
 /// Other forms of a barrier that its finding shows.
@@ -271,6 +282,30 @@ impl Look<'_, '_> {
     }
 
     fn obstacle(&self, what: &Obstacle) -> Named {
+        // A rule is the same to all packets that it stops.
+        if let Obstacle::Further {
+            which,
+            by: Some(by),
+            missing: None,
+            ..
+        } = what
+        {
+            return Named {
+                about: Subject::Rule(by.rule.clone()),
+                name: Some(by.rule.name(self.facts.node)),
+                message: format!(
+                    "a rule of other software stops {}",
+                    match which {
+                        Which::Reply => "replies of Services",
+                        Which::LaterReply => "later replies of Services",
+                        Which::Sent => "packets to Services after the first one",
+                    }
+                ),
+                evidence: vec![proof_of(&by.rule), Proof::Note(what.to_string())],
+                fix: obstacle_fix(what),
+                within: None,
+            };
+        }
         let key = sysctl(what);
         let value = key
             .as_ref()

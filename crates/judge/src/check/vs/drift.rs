@@ -30,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Node("KM15"),
             Because::Outdated("KP21"),
+            Because::Services("KP21"),
             Because::In("DV04"),
         ],
         run: |facts| facts.drifted("VS01", &[Mode::Ipvs], Layer::Ipvs),

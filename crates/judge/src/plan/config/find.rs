@@ -10,7 +10,7 @@ use kpx_node::cluster::flags::Flags;
 use kpx_node::cluster::{DaemonSet, Pod};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
-use kpx_node::node::processes::Process;
+use kpx_node::node::processes::{self, Process};
 
 /// Distributions whose own process passes flags to kube-proxy, with the file where kpx adds flags.
 const PASSING: &[(&str, &str)] = &[
@@ -176,12 +176,7 @@ fn of_service(node: &NodeSnapshot<'_>, process: &Process) -> Result<Option<Confi
 
 /// Returns the systemd unit that `process` belongs to.
 fn unit(process: &Process) -> Result<String, Gap> {
-    let cgroup = process.cgroup.as_deref().unwrap_or_default();
-    let mut parts = cgroup.rsplit('/');
-    let unit = parts.find(|part| part.ends_with(".service"));
-    // In a container, the nearest unit is the container runtime's own.
-    let unit = unit.filter(|_| !cgroup.contains("docker") && !cgroup.contains("libpod"));
-    unit.map(str::to_owned).ok_or_else(|| {
+    processes::unit(process).map(str::to_owned).ok_or_else(|| {
         let why = format!(
             "{} (pid {}) does not belong to a systemd service",
             process.name, process.pid

@@ -94,9 +94,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             Likelihood::chance(1.0 / f64::from(every.value.max(1))).not(every.inverted)
         }
         Match::Set { name, sides } => match &context.sets {
-            Err(gap) => {
-                Likelihood::unknown(format!("whether set {} contains it: {gap}", name.value))
-            }
+            Err(gap) => Likelihood::undecided(Question::UnreadSet(format!(
+                "whether set {} contains it: {gap}",
+                name.value
+            ))),
             Ok(sets) => match sets.set(&name.value) {
                 None => Likelihood::unknown(format!(
                     "whether set {} contains it: the set was not read",
