@@ -228,6 +228,8 @@ async fn an_address_that_nothing_announces_is_noted() {
     );
     let said = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
     assert!(!said["notes"].to_string().contains("announce"), "{said}");
+}
+
 const FULL: &str = "full-iptables";
 const LOG: &str = "kube-proxy/kube-proxy.log";
 

@@ -429,6 +429,9 @@ async fn files_of_settings_are_not_the_kernels_state() {
     let said = ask(&text, &["why", "10.96.7.7:80"]).await.out;
     assert!(!said.contains("ip_forward is 0"), "{said}");
     assert!(!said.contains("policy"), "{said}");
+}
+
+#[tokio::test]
 async fn further_lines_of_a_message_in_a_journal_belong_to_it() {
     let message = [
         "E1102 23:10:04.959564 812 proxier.go:1507] \"Failed to execute iptables-restore\" err=<",
