@@ -201,7 +201,7 @@ async fn the_plugin_of_node_problem_detector_prints_one_short_line() {
             "seed-iptables",
             "",
             3,
-            "no error found, 11 checks unknown\n",
+            "no error found, 12 checks unknown\n",
         ),
     ] {
         let path = bundle(name).to_str().unwrap().to_owned();

@@ -424,7 +424,7 @@ async fn a_file_is_private_and_never_overwritten() {
     let path = dir.path().join("report.html");
     let name = path.to_str().unwrap();
     let ran = kpx_on("seed-iptables", &["report", "-o", name]).await;
-    let counts = "inconclusive: data is missing; 11 checks unknown";
+    let counts = "inconclusive: data is missing; 12 checks unknown";
     assert_eq!(ran.out, format!("wrote {name}: {counts}\n"), "{ran}");
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,

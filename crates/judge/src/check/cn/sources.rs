@@ -43,8 +43,6 @@ struct Hiding {
     maker: Maker,
     /// The source that pods see; `None` if it is not known.
     seen: Option<IpAddr>,
-    from: IpAddr,
-    to: Vec<IpAddr>,
 }
 
 fn hidden(facts: &Facts<'_>) -> Verdict {
@@ -66,15 +64,12 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
                 let Some((hop, seen)) = hides(&outcome) else {
                     continue;
                 };
-                match all.iter_mut().find(|of| of.rule.is(hop)) {
-                    Some(of) => of.to.push(to),
-                    None => all.push(Hiding {
+                if all.iter().all(|of| !of.rule.is(hop)) {
+                    all.push(Hiding {
                         rule: Rule::of(hop, family),
                         maker: why::maker(hop),
                         seen,
-                        from,
-                        to: vec![to],
-                    }),
+                    });
                 }
             }
         }
@@ -141,11 +136,7 @@ fn finding(facts: &Facts<'_>, family: Family, of: Hiding) -> Finding {
         "a rule of other software replaces the source of packets between pods: NetworkPolicies and the receiving pods see {seen} instead of \
          the pod's address"
     );
-    let mut fix = rule_fix(&by);
-    let to = of.to[0].to_string();
-    let from = of.from.to_string();
-    let trace = ["trace", &to, "--source", &from].map(str::to_owned);
-    fix.text = fix.text.and(" Trace a packet with ").kpx(trace).and(".");
+    let fix = rule_fix(&by);
     Finding::new(Severity::Warning, Subject::Rule(by.rule.clone()), message)
         .called(by.rule.name(facts.node))
         .evidence([proof_of(&by.rule)])
