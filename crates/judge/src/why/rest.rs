@@ -16,7 +16,7 @@ use kpx_node::net::Family;
 use kpx_node::words::listed;
 
 /// The most Services that are asked about: the causes of more are much the same.
-const MOST: usize = 12;
+const MOST: usize = 24;
 
 /// A cause, and the Services that it breaks.
 struct Found {

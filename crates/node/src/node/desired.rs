@@ -172,7 +172,10 @@ impl NodeSnapshot<'_> {
     fn running_config(&self) -> Option<ProxyConfig> {
         let text = self.evidence.text(Item::Configz).ok()?;
         let all: serde_json::Value = serde_json::from_str(text).ok()?;
-        ProxyConfig::parse(&all.get("kubeproxy.config.k8s.io")?.to_string()).ok()
+        let running = all.get("kubeproxy.config.k8s.io")?;
+        // kube-proxy reports each field.
+        running.get("mode")?;
+        ProxyConfig::parse(&running.to_string()).ok()
     }
 
     fn facts(&self, mode: Mode, config: &ProxyConfig) -> Facts {

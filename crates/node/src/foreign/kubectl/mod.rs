@@ -74,7 +74,6 @@ impl Object {
             .flatten()
             .filter_map(|port| Some((protocol(port), number(port)?, port.get("name")?.as_str()?)));
         let named: BTreeSet<(&str, u64, &str)> = named.collect();
-        let is_unnamed = |port: &Value| port.get("name").is_none();
         let ports = self.value.pointer_mut("/spec/ports");
         let Some(ports) = ports.and_then(Value::as_array_mut) else {
             return true;
@@ -82,34 +81,24 @@ impl Object {
         if self.is_whole || named.iter().all(|(_, _, name)| name.is_empty()) {
             return true;
         }
-        let mut is_known = true;
         let all: Vec<(String, Option<u64>)> = ports
             .iter()
             .map(|port| (protocol(port).to_owned(), number(port)))
             .collect();
+        // Ports that all lead to their own number have the names of those.
+        let mut shown = named.iter();
+        let is_same = shown.all(|of| all.contains(&(of.0.to_owned(), Some(of.1))));
+        let mut is_known = true;
         for (port, (own, at)) in ports.iter_mut().zip(&all) {
-            let mut names: BTreeSet<&str> = named
-                .iter()
-                .filter(|(of, _, _)| of == own)
-                .map(|(_, _, name)| *name)
-                .collect();
-            if all.iter().filter(|(of, _)| of == own).count() > 1 || names.len() > 1 {
-                // Names of ports that all lead to their own number.
-                let same = |of: &(&str, u64, &str)| all.contains(&(of.0.to_owned(), Some(of.1)));
-                let is_same = named.iter().all(same);
-                names = named
-                    .iter()
-                    .filter(|of| is_same && of.0 == own && Some(of.1) == *at)
-                    .map(|(_, _, name)| *name)
-                    .collect();
+            if port.get("name").is_some() {
+                continue;
             }
-            match names.first().filter(|_| names.len() == 1) {
-                Some(name) if is_unnamed(port) => port["name"] = json!(name),
-                Some(_) => {}
-                None => {
-                    let mut shown = named.iter();
-                    is_known &= !is_unnamed(port) || !shown.any(|(of, _, _)| of == own);
-                }
+            let of_own = || named.iter().filter(|(of, _, _)| of == own);
+            let names: BTreeSet<&str> = of_own().map(|(_, _, name)| *name).collect();
+            let is_only = names.len() == 1 && all.iter().filter(|(of, _)| of == own).count() == 1;
+            match of_own().find(|of| is_only || is_same && Some(of.1) == *at) {
+                Some((_, _, name)) => port["name"] = json!(name),
+                None => is_known &= names.is_empty(),
             }
         }
         is_known
