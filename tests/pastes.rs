@@ -42,7 +42,7 @@ async fn a_paste_of_two_moments_gives_the_endpoints_of_both() {
     ])
     .await;
     for endpoint in ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"] {
-        assert!(ran.out.contains(&format!("maybe  {endpoint}")), "{ran}");
+        assert!(ran.out.contains(&format!("33.3%  {endpoint}")), "{ran}");
     }
     // The filter is not in the text.
     assert_eq!(ran.code, 3, "{ran}");
@@ -57,7 +57,7 @@ async fn a_paste_of_two_moments_gives_the_endpoints_of_both() {
     let later = kpx(&["--from", &from, "trace", "nodeport:31082"]).await;
     assert!(later.out.contains("KUBE-SVC-XKWTKZBTDCMU3FHC"), "{later}");
     for endpoint in ["10.244.1.14:80", "10.244.1.16:80", "10.244.1.17:80"] {
-        assert!(later.out.contains(&format!("maybe  {endpoint}")), "{later}");
+        assert!(later.out.contains(&format!("33.3%  {endpoint}")), "{later}");
     }
     assert!(
         later
@@ -167,7 +167,7 @@ async fn several_inputs_are_joined() {
     let services = sample("56-kubectl-list.yaml");
     let ran = kpx(&["--from", &rules, "--from", &services, "show", "services"]).await;
     assert!(ran.out.contains("shop/cart"), "{ran}");
-    assert!(ran.err.contains("pasted text and pasted text"), "{ran}");
+    assert!(ran.err.contains("kpx: pasted texts: "), "{ran}");
 }
 
 #[tokio::test]

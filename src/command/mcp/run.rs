@@ -31,6 +31,9 @@ use kpx_host::OwnRun;
 use kpx_judge::redact::{Named, Redactor};
 use kpx_node::evidence::Evidence;
 
+/// The media type of JSON schemas.
+const SCHEMA: &str = "application/schema+json";
+
 /// The longest text that `open` takes, in bytes.
 const MOST_TEXT: usize = 16 << 20;
 
@@ -267,7 +270,10 @@ impl Server {
             folder: Some(folder.path().to_owned()),
             from: None,
         };
-        answered(run, Some(recording)).await
+        let (mut report, notes) = answered(run, Some(recording)).await?;
+        // The command wrote a file of its own, which is gone with its folder.
+        place(&mut report, &recording.path);
+        Ok((report, notes))
     }
 
     /// Returns a dump that is read with the options of the server.
@@ -355,6 +361,23 @@ fn from(path: &Path) -> Result<String, Failure> {
     match path.to_str() {
         Some(path) => Ok(format!("--from={path}")),
         None => Err(eyre!("the path {} is not UTF-8", path.display()).into()),
+    }
+}
+
+/// Makes `path` that of the reports of a recording in `report`, which may have several.
+fn place(report: &mut Value, path: &Path) {
+    match report {
+        Value::Object(fields) => {
+            for (name, of) in fields {
+                if name == "path" {
+                    *of = Value::String(path.display().to_string());
+                } else {
+                    place(of, path);
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(|of| place(of, path)),
+        _ => {}
     }
 }
 
@@ -471,7 +494,7 @@ impl ServerHandler for Server {
         let resources = SCHEMAS.iter().map(|(kind, _)| {
             Resource::new(tools::uri(kind), *kind)
                 .with_description(format!("The JSON schema of {kind}"))
-                .with_mime_type("application/schema+json")
+                .with_mime_type(SCHEMA)
         });
         Ok(ListResourcesResult::with_all_items(resources.collect()))
     }
@@ -495,6 +518,7 @@ impl ServerHandler for Server {
                 None,
             )
         })?;
-        Ok(ReadResourceResult::new(vec![ResourceContents::text(schema, request.uri)]).into())
+        let schema = ResourceContents::text(schema, request.uri).with_mime_type(SCHEMA);
+        Ok(ReadResourceResult::new(vec![schema]).into())
     }
 }

@@ -238,6 +238,11 @@ impl SourceTrace {
         service: Option<&Port>,
     ) -> Self {
         let proto = packet.protocol;
+        // What every way assumes leaves no share of them open.
+        let is_common = |when: &trace::Assumption| {
+            outcomes.len() > 1 && outcomes.iter().all(|of| of.when.contains(when))
+        };
+        let is_decided = |when: &trace::Assumption| verdict::is_decided(when) || is_common(when);
         let rows = outcomes
             .iter()
             .zip(&judged.ways)
@@ -251,7 +256,7 @@ impl SourceTrace {
                 masquerade: outcome.masquerade,
                 reason: why(outcome, service),
                 when: outcome.when.iter().map(ToString::to_string).collect(),
-                is_open: !outcome.when.iter().all(verdict::is_decided),
+                is_open: !outcome.when.iter().all(is_decided),
                 onward: way.onward.as_ref().map(|onward| onward_row(onward, owners)),
             });
         Self {

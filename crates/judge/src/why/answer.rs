@@ -375,6 +375,11 @@ impl Answer {
             // Its own process chooses an endpoint.
             (0, Some(_)) => "its endpoints".to_owned(),
             (count, _) if count == ready.len() => number_of(count, "endpoint"),
+            // Whoever asks for endpoints asks for no others.
+            (1..=3, _) if is_asked => {
+                let reached: Vec<_> = reached.iter().map(ToString::to_string).collect();
+                format!("endpoint {}", listed(&reached))
+            }
             (count, _) => {
                 let others: Vec<_> = ready
                     .difference(&reached)

@@ -890,6 +890,7 @@ fn unknown_ends(answer: &mut Answer) {
         .paths
         .iter()
         .filter(|path| path.fate == Fate::Unknown);
+    let mut reasons: Vec<(String, Vec<(Client, String)>)> = Vec::new();
     for path in unknown {
         let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
         let whens = whens.map(|when| match when {
@@ -909,11 +910,41 @@ fn unknown_ends(answer: &mut Answer) {
         });
         let beside = path.cell.verdict.beside.iter().map(ToString::to_string);
         for reason in faults.chain(beside).chain(whens) {
-            let client = path.client.name();
-            let text = format!("connections from {client} to {}: {reason}", path.target());
-            if !answer.unknown.contains(&text) {
-                answer.unknown.push(text);
+            let at = reasons.iter().position(|(of, _)| *of == reason);
+            let at = at.unwrap_or_else(|| {
+                reasons.push((reason, Vec::new()));
+                reasons.len() - 1
+            });
+            let of = (path.client, path.target());
+            if !reasons[at].1.contains(&of) {
+                reasons[at].1.push(of);
             }
+        }
+    }
+    for (reason, all) in reasons {
+        // The addresses with the same clients.
+        let mut by_clients: Vec<(Vec<Client>, Vec<String>)> = Vec::new();
+        let mut targets: Vec<&String> = Vec::new();
+        for (_, target) in &all {
+            if targets.contains(&target) {
+                continue;
+            }
+            targets.push(target);
+            let of = all.iter().filter(|(_, to)| to == target);
+            let clients: Vec<Client> = of.map(|(client, _)| *client).collect();
+            match by_clients.iter_mut().find(|(of, _)| *of == clients) {
+                Some((_, targets)) => targets.push(target.clone()),
+                None => by_clients.push((clients, vec![target.clone()])),
+            }
+        }
+        let ways = by_clients.iter().map(|(clients, targets)| {
+            let from = verdict::client_names(clients);
+            format!("{} to {}", from.trim_start(), listed(targets))
+        });
+        let ways: Vec<String> = ways.collect();
+        let text = format!("connections {}: {reason}", ways.join(", and "));
+        if !answer.unknown.contains(&text) {
+            answer.unknown.push(text);
         }
     }
 }

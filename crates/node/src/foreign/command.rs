@@ -375,6 +375,22 @@ impl Command {
         None
     }
 
+    /// Returns the node on which `kubectl debug` opens a shell: the commands below run there.
+    pub(super) fn debugged_node(&self) -> Option<&str> {
+        let is_debug = ["kubectl", "oc"].contains(&self.program.as_str()) && self.has("debug");
+        let mut args = self.args.iter().filter(|_| is_debug);
+        args.find_map(|arg| arg.strip_prefix("node/"))
+    }
+
+    /// Returns whether it is kubectl with an output that shows the fields that were chosen.
+    pub(super) fn prints_chosen_fields(&self) -> bool {
+        let output = self.option("-o", "--output").unwrap_or_default();
+        ["kubectl", "oc"].contains(&self.program.as_str())
+            && ["jsonpath", "go-template"]
+                .iter()
+                .any(|of| output.starts_with(of))
+    }
+
     /// Returns whether one of the bundled short options, such as `-nvL`, is `letter`, or an argument is `long`.
     pub(super) fn flag(&self, letter: char, long: &str) -> bool {
         self.args.iter().any(|arg| {

@@ -118,7 +118,12 @@ impl Foreign {
     /// Adds the nodes of `other`: those of the same name, or of no name, become one.
     #[must_use]
     pub fn join(mut self, other: Self) -> Self {
-        self.what = format!("{} and {}", self.what, other.what);
+        const PASTES: &str = "pasted texts";
+        if [PASTE, PASTES].contains(&self.what.as_str()) && other.what == PASTE {
+            self.what = PASTES.to_owned();
+        } else {
+            self.what = format!("{} and {}", self.what, other.what);
+        }
         self.unread.extend(other.unread);
         let lone = other.nodes.len() == 1 && self.nodes.len() == 1;
         for node in other.nodes {
@@ -142,7 +147,9 @@ impl Foreign {
                 joined.extend(of.evidence.only(&items));
                 joined.manifest_of(&of.evidence);
                 of.evidence = joined;
-                of.has.extend(node.has);
+                let new = node.has.into_iter().filter(|has| !of.has.contains(has));
+                let new: Vec<String> = new.collect();
+                of.has.extend(new);
                 if of.name.is_empty() {
                     of.name = node.name;
                 }
@@ -162,11 +169,14 @@ impl Foreign {
     }
 }
 
+/// What a pasted text is called.
+const PASTE: &str = "pasted text";
+
 /// Reads a pasted text, or a file with outputs of commands. `None` if nothing in it is known.
 pub fn paste(bytes: &[u8]) -> Option<Foreign> {
     let mut reader = Reader::default();
     reader.pasted(&split::decode(bytes));
-    reader.foreign("pasted text".to_owned()).ok()
+    reader.foreign(PASTE.to_owned()).ok()
 }
 
 /// Reads the files of an archive or a folder; `name` is that of the archive. If nothing in it is known, the error is what could not

@@ -126,6 +126,11 @@ impl Reader {
                 ));
                 return;
             }
+            if command.prints_chosen_fields() {
+                return self.unread.push(format!(
+                    "`{command}` (kpx reads the tables, the YAML and the JSON of kubectl)"
+                ));
+            }
             if command.program.starts_with("cilium") {
                 return self.cilium(&host, command, &lines);
             }
@@ -142,7 +147,7 @@ impl Reader {
         let mut at = 0;
         while at < lines.len() {
             let line = lines[at].trim();
-            if line.starts_with('{') || line.starts_with("[{") || line == "[" {
+            if is_json(line) {
                 any = true;
                 at += self.json(&host, &lines[at..], command);
                 continue;
@@ -358,6 +363,7 @@ impl Reader {
         let partial = fragment.map(str::to_owned);
         match form {
             Form::Table => return self.cluster.table(lines, command),
+            Form::Rows => return self.cluster.service_rows(lines, command),
             Form::Description => {
                 if !self.cluster.describe(lines) {
                     let name = lines[0].split_once(':').map_or("", |(_, name)| name.trim());
@@ -463,7 +469,7 @@ impl Reader {
                 };
                 draft.put(item, (format!("{text}\n"), None));
             }
-            Form::Table | Form::Description | Form::Yaml => {}
+            Form::Table | Form::Rows | Form::Description | Form::Yaml => {}
         }
     }
 
@@ -549,6 +555,9 @@ impl Reader {
             }
             all
         };
+        let rules = self.nodes.values().flat_map(|draft| draft.rules.values());
+        self.cluster
+            .place(&rules.flat_map(rules::Rules::named).collect());
         self.unread.extend(self.cluster.contradicted());
         let mut nodes: Vec<ForeignNode> = Vec::new();
         if self.nodes.values().all(Draft::is_empty) {
@@ -630,6 +639,11 @@ impl Reader {
     }
 }
 
+/// Returns whether JSON begins with `line`.
+fn is_json(line: &str) -> bool {
+    line.starts_with('{') || line.starts_with("[{") || line == "["
+}
+
 /// Returns the pod whose log of kube-proxy begins with `line`, as `kubectl cluster-info dump` titles it.
 pub(super) fn logged_pod(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("==== START logs for container kube-proxy of pod ")?;
@@ -707,7 +721,11 @@ fn is_kernel_log(lines: &[String]) -> bool {
 fn is_log(lines: &[String]) -> bool {
     let first = lines.iter().position(|line| source_of(line).is_some());
     // Another output above it is read apart.
-    if (0..first.unwrap_or(0)).any(|at| begins(&lines[at..]).is_some()) {
+    let is_other = |at: usize| {
+        let line = lines[at].trim();
+        is_json(line) || logged_pod(line).is_some() || begins(&lines[at..]).is_some()
+    };
+    if (0..first.unwrap_or(0)).any(is_other) {
         return false;
     }
     let (above, lines) = lines.split_at(first.unwrap_or(0));

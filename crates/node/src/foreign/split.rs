@@ -63,6 +63,10 @@ pub(super) fn sections(text: &str) -> Vec<Section> {
                 // A bare prompt names no host.
                 host = None;
             }
+            let debugged = prompt.command.as_ref().and_then(Command::debugged_node);
+            if let Some(node) = debugged {
+                host = Some(node.to_owned());
+            }
             sections.push(Section {
                 host: host.clone(),
                 command: prompt.command,
@@ -87,6 +91,8 @@ fn clean(text: &str) -> Vec<Line> {
     } else {
         text.replace('\r', "\n")
     };
+    // What a page prints as it is may begin and end within a line.
+    let text = text.replace("<pre", "\n<pre").replace("</pre>", "</pre>\n");
     let lines: Vec<String> = text.lines().map(plain).collect();
     let lines = unfenced(unquoted(lines));
     prefixes::without(without_gutter(&lines))
@@ -138,7 +144,15 @@ fn unfenced(mut lines: Vec<String>) -> Vec<String> {
             .into_iter()
             .find(|mark| line.trim_start().starts_with(mark));
         match (mark, open) {
-            (Some(mark), None) => open = Some((indent, mark)),
+            (Some(mark), None) => {
+                open = Some((indent, mark));
+                // A chat puts the first line right behind the fence.
+                let rest = line.trim_start().trim_start_matches(['`', '~']);
+                if prompt(rest).is_some() {
+                    *line = rest.to_owned();
+                    continue;
+                }
+            }
             (Some(mark), Some((_, before))) if mark == before => open = None,
             (_, Some((depth, _))) => {
                 let taken = depth.min(indent);

@@ -1,6 +1,6 @@
 //! Joins lines that a terminal broke at its right edge.
 
-use super::{kubectl, lists, reader, rules};
+use super::{kubectl, links, lists, reader, rules};
 
 /// The fewest columns of a terminal.
 const NARROWEST: usize = 60;
@@ -11,6 +11,13 @@ pub(super) fn unwrapped(mut lines: Vec<String>) -> Vec<String> {
     lines = joined(lines, starts_saved);
     if lines.iter().any(|line| kubectl::is_yaml(line)) {
         lines = joined(lines, starts_yaml);
+    }
+    if let Some(at) = lines.iter().position(|line| links::is_link(line)) {
+        let mut block = lines.split_off(at);
+        let end = block.iter().position(|line| line.trim().is_empty());
+        let rest = block.split_off(end.unwrap_or(block.len()));
+        lines.extend(joined(block, links::is_of_links));
+        lines.extend(rest);
     }
     tables(&nftables(lines))
 }

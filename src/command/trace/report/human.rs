@@ -229,10 +229,12 @@ fn parts(trace: &SourceTrace) -> String {
         };
         format!("{} {word}{why}", percent(*share))
     });
-    let mut parts: Vec<String> = parts.collect();
+    let parts: Vec<String> = parts.collect();
     // A fault of tracked connections belongs to no outcome of the packet.
-    if trace.outcomes.iter().all(|of| of.fate == Fate::Works) {
-        parts.extend(trace.fault.clone());
+    if let Some(fault) = &trace.fault
+        && trace.outcomes.iter().all(|of| of.fate == Fate::Works)
+    {
+        return fault.clone();
     }
     parts.join(", ")
 }

@@ -17,7 +17,7 @@ use crate::node::links::{self, Address};
 use crate::words::listed;
 
 pub(super) use describe::is_description;
-pub(super) use table::is_title;
+pub(super) use table::{is_service_row, is_title};
 
 /// Objects by kind, as far as they are shown.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,9 @@ pub(in crate::foreign) struct Objects {
     failed: BTreeMap<Item, String>,
     /// Endpoints of the older kind, which slices replace.
     endpoints: Vec<Value>,
+    /// The number of tables and commands whose namespace is not shown, and the last of the commands.
+    marks: usize,
+    last: Option<Command>,
     /// The namespaces that are shown, where a list is made of files of namespaces.
     pub(in crate::foreign) in_part: Option<String>,
 }

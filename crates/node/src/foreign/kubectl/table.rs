@@ -1,13 +1,20 @@
 //! Tables of `kubectl get`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Map, Value, json};
 
 use super::super::command::Command;
 use super::super::rules::is_cut;
-use super::Objects;
+use super::{Object, Objects};
 use crate::evidence::Item;
+
+/// What begins the mark of a namespace that is not shown.
+const UNPLACED: char = '?';
+
+/// Types of Services.
+const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
 /// What tables lose of long lists.
 const FIRST_ONES: &str = "a table shows the first three endpoints";
@@ -19,9 +26,8 @@ impl Objects {
             return;
         };
         let titles: Vec<&str> = title.split_whitespace().collect();
-        let namespace = command
-            .and_then(|command| command.option("-n", "--namespace"))
-            .unwrap_or("default");
+        let unnamed = self.namespace_of(command);
+        let namespace = unnamed.as_str();
         for row in rows {
             if is_cut(row) || row.trim().is_empty() {
                 continue;
@@ -60,9 +66,139 @@ impl Objects {
         }
     }
 
+    /// Reads rows of Services without their titles.
+    pub(in crate::foreign) fn service_rows(&mut self, rows: &[String], command: Option<&Command>) {
+        let unnamed = self.namespace_of(command);
+        for row in rows {
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let Some(at) = before_address(&words) else {
+                continue;
+            };
+            let name = words[at - 1].rsplit('/').next().unwrap_or_default();
+            let namespace = if at == 2 { words[0] } else { &unnamed };
+            let has_selector = words.last().is_some_and(|word| word.contains('='));
+            self.service_row(namespace, name, &words[at..], has_selector);
+        }
+    }
+
+    /// Returns the namespace of the rows that do not show it: that of the command, or a mark until [`Self::place`] finds it.
+    fn namespace_of(&mut self, command: Option<&Command>) -> String {
+        let named = command.and_then(|command| command.option("-n", "--namespace"));
+        named.map_or_else(
+            || {
+                // One command prints the tables of one namespace.
+                let is_same = command.is_some_and(|of| self.last.as_ref() == Some(of));
+                self.marks += usize::from(!is_same);
+                self.last = command.cloned();
+                format!("{UNPLACED}{}", self.marks)
+            },
+            str::to_owned,
+        )
+    }
+
+    /// Finds the namespaces that tables do not show: those of Services with the same cluster IP, of which `named` are those of rules with
+    /// namespace and name, or of the only objects of the same names. One that nothing shows is taken to be `default`.
+    pub(in crate::foreign) fn place(&mut self, named: &BTreeSet<(IpAddr, String, String)>) {
+        let text = |value: &Value, pointer: &str| {
+            let text = value.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let address = |value: &Value| text(value, "/spec/clusterIP").parse::<IpAddr>().ok();
+        let service_of = |item: Item, name: &str, value: &Value| match item {
+            Item::EndpointSlices => text(value, "/metadata/labels/kubernetes.io~1service-name"),
+            _ => name.to_owned(),
+        };
+        let mut by_address: BTreeMap<(IpAddr, String), String> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (addr, namespace, name) in named {
+            by_address.insert((*addr, name.clone()), namespace.clone());
+            by_name
+                .entry(name.clone())
+                .or_default()
+                .insert(namespace.clone());
+        }
+        let of_services = [Item::Services, Item::EndpointSlices];
+        let mut marks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for item in of_services {
+            let all = self.all.get(&item).into_iter().flatten();
+            for ((namespace, name), Object { value, .. }) in all {
+                if namespace.starts_with(UNPLACED) {
+                    marks.entry(namespace.clone()).or_default();
+                    continue;
+                }
+                let service = service_of(item, name, value);
+                if let Some(addr) = address(value) {
+                    by_address.insert((addr, service.clone()), namespace.clone());
+                }
+                by_name
+                    .entry(service)
+                    .or_default()
+                    .insert(namespace.clone());
+            }
+        }
+        // A cluster IP is one Service's, so it says more than a name; names say more with the tables that are placed.
+        for by_names in [false, true] {
+            for item in of_services {
+                let all = self.all.get(&item).into_iter().flatten();
+                for ((mark, name), Object { value, .. }) in all {
+                    let Some(found) = marks.get_mut(mark) else {
+                        continue;
+                    };
+                    let service = service_of(item, name, value);
+                    let of_address = address(value).map(|addr| (addr, service.clone()));
+                    let at = of_address.and_then(|key| by_address.get(&key).cloned());
+                    if let Some(namespace) = at {
+                        found.insert(namespace);
+                    } else if service == "kubernetes" && item == Item::Services {
+                        found.insert("default".to_owned());
+                    } else if by_names
+                        && found.is_empty()
+                        && let Some(namespaces) = by_name.get(&service)
+                        && let (1, Some(namespace)) = (namespaces.len(), namespaces.first())
+                    {
+                        found.insert(namespace.clone());
+                    }
+                }
+            }
+            for ((mark, name), _) in self.all.get(&Item::Services).into_iter().flatten() {
+                if let Some(namespace) = marks.get(mark).and_then(BTreeSet::first) {
+                    by_name
+                        .entry(name.clone())
+                        .or_default()
+                        .insert(namespace.clone());
+                }
+            }
+        }
+        for (item, all) in std::mem::take(&mut self.all) {
+            let entry = self.all.entry(item).or_default();
+            let (unplaced, placed): (BTreeMap<_, _>, BTreeMap<_, _>) = all
+                .into_iter()
+                .partition(|((namespace, _), _)| namespace.starts_with(UNPLACED));
+            entry.extend(placed);
+            for (
+                (mark, name),
+                Object {
+                    mut value,
+                    is_whole,
+                },
+            ) in unplaced
+            {
+                let found = marks.get(&mark).filter(|found| found.len() == 1);
+                let namespace = found.and_then(BTreeSet::first).map_or("default", |of| of);
+                if found.is_none() {
+                    self.lose(
+                        item,
+                        "a table does not show its namespace, taken to be default",
+                    );
+                }
+                value["metadata"]["namespace"] = json!(namespace);
+                self.add_as(item, (namespace.to_owned(), name), value, is_whole);
+            }
+        }
+    }
+
     /// Reads a row; `has_selector` says that the last column is the selector.
     fn service_row(&mut self, namespace: &str, name: &str, words: &[&str], has_selector: bool) {
-        const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
         let kind = words.iter().find(|word| TYPES.contains(word)).copied();
         // The first address is the cluster IP; columns may be missing.
         let address = words
@@ -330,6 +466,27 @@ pub(in crate::foreign) fn is_title(line: &str) -> bool {
     words.len() > 2
         && titles
         && (words[0] == "NAME" || words[0] == "NAMESPACE" && words.contains(&"NAME"))
+}
+
+/// Returns whether `line` is a row of a Service: names, a type or a cluster IP, and ports.
+pub(in crate::foreign) fn is_service_row(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let Some(at) = before_address(&words) else {
+        return false;
+    };
+    let is_named = words[..at]
+        .iter()
+        .all(|word| is_name(word.strip_prefix("service/").unwrap_or(word)));
+    is_named
+        && (words[at] == "ExternalName" || words[at..].iter().any(|word| ports(word).is_some()))
+}
+
+/// Returns the number of names before the type or the cluster IP of a row: one, or two with a namespace.
+fn before_address(words: &[&str]) -> Option<usize> {
+    let is_next =
+        |word: &&str| TYPES.contains(word) || *word == "None" || word.parse::<IpAddr>().is_ok();
+    let at = words.iter().position(is_next)?;
+    (1..=2).contains(&at).then_some(at)
 }
 
 /// Returns whether an object may be called `name`.

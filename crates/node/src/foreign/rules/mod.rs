@@ -8,7 +8,7 @@ mod save;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::command::Iptables;
 use super::extras;
@@ -306,6 +306,22 @@ impl Rules {
                 .next()?
                 .parse()
                 .ok()
+        })
+    }
+
+    /// Returns the addresses of Services with the namespaces and names that comments give them.
+    pub(in crate::foreign) fn named(&self) -> impl Iterator<Item = (IpAddr, String, String)> {
+        let tables = self.tables.values();
+        let chains = tables.flat_map(|table| &table.chains);
+        let rules = chains.flat_map(|chain| &chain.rules);
+        rules.filter_map(|rule| {
+            let text = comment(rule)?;
+            let (port, _) = text.split_once(' ')?;
+            let (namespace, name) = port.split_once('/')?;
+            let name = name.split(':').next().unwrap_or(name);
+            let mut words = rule.split_whitespace().skip_while(|word| *word != "-d");
+            let addr = words.nth(1)?.split('/').next()?.parse().ok()?;
+            Some((addr, namespace.to_owned(), name.to_owned()))
         })
     }
 

@@ -392,3 +392,133 @@ fn services_of_cilium_are_named_and_no_programs() {
         assert_eq!(gap, Gap::Partial(Item::Bpf, why));
     }
 }
+
+/// Returns the namespaces, names and cluster IPs of the Services of `text`.
+fn placed(text: &str) -> Vec<String> {
+    let of = evidence(text);
+    let node = NodeSnapshot::new(&of);
+    let services = node.services().unwrap().iter();
+    let mut all: Vec<String> = services
+        .map(|of| {
+            format!(
+                "{}/{} {}",
+                of.metadata.namespace, of.metadata.name, of.spec.cluster_ip
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+const LOG: &str = "==== START logs for container kube-proxy of pod kube-system/kube-proxy-abcde ====\n\
+    I1126 19:00:00.000000       1 server_linux.go:53] \"Using iptables proxy\"\n\
+    ==== END logs for container kube-proxy of pod kube-system/kube-proxy-abcde ====\n";
+
+#[test]
+fn objects_above_a_log_are_read_however_they_are_broken_into_lines() {
+    let list = "{\"kind\": \"ServiceList\", \"apiVersion\": \"v1\", \"items\": [{\"metadata\": {\"name\": \"cart\", \
+        \"namespace\": \"shop\"}, \"spec\": {\"clusterIP\": \"10.97.54.248\", \"ports\": [{\"port\": 80}]}}]}\n";
+    for text in [
+        format!("{list}{LOG}"),
+        format!("{list}\n{LOG}"),
+        sample("57-"),
+    ] {
+        assert_eq!(placed(&text), ["shop/cart 10.97.54.248"], "{text}");
+        assert!(evidence(&text).has(Item::ProxyLog), "{text}");
+    }
+}
+
+#[test]
+fn a_table_without_namespaces_has_that_of_its_cluster_ips() {
+    let all = placed(&sample("52-"));
+    assert_eq!(all.len(), 7, "{all:?}");
+    assert!(
+        all.contains(&"shop/cart 10.97.54.248".to_owned()),
+        "{all:?}"
+    );
+    let of = evidence(&sample("52-"));
+    let node = NodeSnapshot::new(&of);
+    let slices = node.slices().unwrap();
+    assert!(!slices.is_empty());
+    assert!(slices.iter().all(|of| of.metadata.namespace == "shop"));
+    let title = "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE\n";
+    let web = "web ClusterIP 10.101.213.102 <none> 80/TCP 5d\n";
+    let rule = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.101.213.102/32 -p tcp -m comment --comment \"demo/web:http \
+        cluster IP\" -m tcp --dport 80 -j KUBE-SVC-XRY76EGRC3BSCIIJ\nCOMMIT\n";
+    let other = "api ClusterIP 10.101.213.103 <none> 80/TCP 5d\n";
+    assert_eq!(
+        placed(&format!(
+            "$ kubectl get svc\n{title}{web}{other}$ iptables-save\n{rule}"
+        )),
+        ["demo/api 10.101.213.103", "demo/web 10.101.213.102"]
+    );
+    // Nothing names it.
+    let alone = format!("$ kubectl get svc\n{title}{web}");
+    assert_eq!(placed(&alone), ["default/web 10.101.213.102"]);
+    let why = evidence(&alone);
+    let why = why.missing_part(Item::Services).unwrap();
+    assert!(why.contains("does not show its namespace"), "{why}");
+}
+
+#[test]
+fn rows_without_titles_are_read_by_their_shape() {
+    let rows = "web ClusterIP 10.101.213.102 <none> 80/TCP 5d\n\
+        far ExternalName <none> far.example.org <none> 5d\n\
+        db ClusterIP None <none> 5432/TCP 5d\n";
+    assert_eq!(
+        placed(&format!("$ kubectl get svc -n demo --no-headers\n{rows}")),
+        ["demo/db None", "demo/far ", "demo/web 10.101.213.102"]
+    );
+    let eaten = "shop service/nginx NodePort 10.96.78.39 80:31781/TCP 63m app=nginx,tier=backend\n";
+    assert_eq!(placed(eaten), ["shop/nginx 10.96.78.39"]);
+    let old = "NAME         CLUSTER-IP   EXTERNAL-IP   PORT(S)   AGE\n\
+        kubernetes   10.0.0.1     <none>        443/TCP   1d\n";
+    assert_eq!(placed(old), ["default/kubernetes 10.0.0.1"]);
+}
+
+#[test]
+fn the_first_prompt_may_be_behind_a_fence_or_a_tag() {
+    let plain = session();
+    let expected = items(&plain);
+    let rules = plain.trim_end();
+    for text in [
+        format!("bob  10:02 AM\n```{rules}\n```\n"),
+        format!("<html><body><h1>issue</h1><pre><code>{rules}</code></pre></body></html>\n"),
+    ] {
+        assert_eq!(items(&text), expected, "{text}");
+        assert_eq!(read(&text).nodes[0].name, "w1");
+    }
+}
+
+#[test]
+fn addresses_that_a_terminal_broke_are_those_of_the_whole_lines() {
+    let links = "root@w1:~# ip addr\n\
+        1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN group default qlen 1000\n    \
+        link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00\n    \
+        inet 127.0.0.1/8 scope host lo\n       valid_lft forever preferred_lft forever\n\
+        2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue state UP group default qlen 1000\n    \
+        link/ether 9e:2a:f7:e5:b4:a2 brd ff:ff:ff:ff:ff:ff\n    \
+        inet 10.210.0.16/24 scope global eth0\n       valid_lft forever preferred_lft forever\n";
+    let expected = items(links);
+    assert!(expected.iter().any(|(item, ..)| *item == Item::Addresses));
+    assert_eq!(items(&wrapped(links, 80)), expected);
+}
+
+#[test]
+fn chosen_fields_of_kubectl_are_named_as_not_read() {
+    let found = read(&format!(
+        "{}root@w1:~# kubectl get svc web -o jsonpath={{.spec}}\n{{\"clusterIP\":\"10.0.0.1\"}}\n",
+        session()
+    ));
+    assert_eq!(found.unread.len(), 1, "{:?}", found.unread);
+    assert!(found.unread[0].contains("jsonpath"), "{:?}", found.unread);
+}
+
+#[test]
+fn a_shell_on_a_node_names_it() {
+    let found = read(&format!(
+        "$ kubectl debug node/w1 -it --image=busybox\n/ # chroot /host\nsh-5.1# iptables-save\n{}",
+        sample("14-iptables-matches.save")
+    ));
+    assert_eq!(found.nodes[0].name, "w1");
+}
