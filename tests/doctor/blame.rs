@@ -440,10 +440,20 @@ async fn rules_that_were_flushed_are_one_cause_and_who_flushes_is_sought() {
     let files = "/etc/systemd/system/multi-user.target.wants/nftables.service: enabled\n/etc/nftables.conf: flush ruleset\n";
     std::fs::write(dir.path().join("node/firewalls.txt"), files).unwrap();
     let page = page(&dir).await;
-    assert!(
-        page.contains("a start of the service nftables also flushes kube-proxy's rules (see IR13)"),
-        "{page}"
-    );
+    for word in [
+        "a start of the service nftables also flushes kube-proxy's rules",
+        "sed -i 's/^flush ruleset/#&/' /etc/nftables.conf",
+    ] {
+        assert!(page.contains(word), "{page}");
+    }
+    let firewalld = "/etc/systemd/system/multi-user.target.wants/firewalld.service: enabled\n";
+    std::fs::write(dir.path().join("node/firewalls.txt"), firewalld).unwrap();
+    let words = [
+        "a reload of firewalld also flushes",
+        "FlushAllOnReload=no >> /etc/firewalld/firewalld.conf && firewall-cmd --reload",
+        "Then `kpx reconcile --apply`",
+    ];
+    says(&dir, "shop/cart:http", "lost", &words).await;
 }
 
 #[tokio::test]

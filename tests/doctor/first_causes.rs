@@ -799,3 +799,113 @@ async fn ovn_kubernetes_serves_services_without_kube_proxy() {
     assert!(!found(&without_proxy(false), "KP05").await.is_empty());
     assert!(found(&without_proxy(true), "KP05").await.is_empty());
 }
+
+#[tokio::test]
+async fn what_empties_the_link_of_ipvs_is_stopped_before_its_addresses_are_added() {
+    let managers = [
+        (
+            "/run/NetworkManager/devices/INDEX: managed=true\n",
+            "NetworkManager/conf.d",
+        ),
+        (
+            "/run/systemd/netif/links/INDEX: ADMIN_STATE=configured\n",
+            "networkctl reload",
+        ),
+    ];
+    for (managed, command) in managers {
+        let dir = copy("full-ipvs");
+        let mut index = 0;
+        let empty = |links: &mut Value| {
+            let mut all = links.as_array_mut().unwrap().iter_mut();
+            let dummy = all.find(|of| of["ifname"] == "kube-ipvs0").unwrap();
+            index = dummy["ifindex"].as_u64().unwrap();
+            dummy["addr_info"] = json!([]);
+        };
+        write(&dir, "node/ip-addr.json", json(empty));
+        let lost = |routes: &mut Value| {
+            let all = routes.as_array_mut().unwrap();
+            all.retain(|of| of["dev"] != "kube-ipvs0");
+        };
+        write(&dir, ROUTES, json(lost));
+        let text = managed.replace("INDEX", &index.to_string());
+        std::fs::write(dir.path().join("node/link-managers.txt"), text).unwrap();
+        let (id, below, _) = first(&dir).await;
+        assert_eq!(id, "DV06");
+        assert!(below.contains(&"DV02".to_owned()), "{below:?}");
+        let answer = answer(path(&dir), "shop/cart:http").await;
+        let cause = &answer["causes"][0];
+        let text = cause.to_string();
+        assert!(
+            text.contains("all addresses of Services are gone"),
+            "{text}"
+        );
+        assert!(
+            cause["fix"]["command"].as_str().unwrap().contains(command),
+            "{text}"
+        );
+    }
+    // One missing address is not the work of a manager.
+    let dir = copy("full-ipvs");
+    let one = |links: &mut Value| {
+        let mut all = links.as_array_mut().unwrap().iter_mut();
+        let dummy = all.find(|of| of["ifname"] == "kube-ipvs0").unwrap();
+        dummy["addr_info"].as_array_mut().unwrap().remove(0);
+        let text = format!(
+            "/run/NetworkManager/devices/{}: managed=true\n",
+            dummy["ifindex"]
+        );
+        std::fs::write(dir.path().join("node/link-managers.txt"), text).unwrap();
+    };
+    write(&dir, "node/ip-addr.json", json(one));
+    let warned = found(&dir, "DV06").await;
+    assert!(
+        warned[0].0 == "warning" && warned[0].1.contains("may remove"),
+        "{warned:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_route_that_a_daemon_makes_again_is_changed_there() {
+    let cases = [
+        (json!("bird"), "kubectl get blockaffinities"),
+        (json!("zebra"), "vtysh"),
+        (json!("dhcp"), "returns with the next message"),
+        (json!("openr"), "openr made the route"),
+        (json!("static"), "ip route del blackhole 10.244.2.0/26"),
+    ];
+    for (protocol, command) in cases {
+        let dir = copy(HEALTHY);
+        let route =
+            json!({"type": "blackhole", "dst": "10.244.2.0/26", "protocol": protocol, "flags": []});
+        add_routes(&dir, &[route]);
+        says(
+            &dir,
+            "demo/web:http",
+            "partly",
+            &["blackhole route", command],
+        )
+        .await;
+        let found = found(&dir, "SY16").await;
+        assert!(found.iter().any(|of| of.2.contains(command)), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_drops_is_kept_and_pods_are_accepted() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let (before, filter) = text.split_once("*filter\n").unwrap();
+        let filter = filter.replacen(":FORWARD ACCEPT", ":FORWARD DROP", 1);
+        format!("{before}*filter\n{filter}")
+    });
+    let words = [
+        "its policy drops them",
+        "-I FORWARD -s 10.244.0.0/16 -j ACCEPT",
+        "-I FORWARD -d 10.244.0.0/16 -j ACCEPT",
+    ];
+    let answer = answer(path(&dir), "demo/web").await.to_string();
+    for word in words {
+        assert!(answer.contains(word), "{word}: {answer}");
+    }
+    assert!(!answer.contains("-P FORWARD ACCEPT"), "{answer}");
+}

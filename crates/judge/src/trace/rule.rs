@@ -47,7 +47,7 @@ pub struct Rule {
 }
 
 /// Packets that a rule of a firewall is to accept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Accepted {
     /// Those of [pods](PODS).
     FromPods,
@@ -418,21 +418,11 @@ impl Rule {
         }
     }
 
-    /// Returns the command that deletes it; of a policy, the one that makes it accept.
+    /// Returns the command that deletes it, if it is not a policy.
     pub fn undo(&self, node: &NodeSnapshot<'_>) -> Option<String> {
         match self.number {
-            0 => Some(self.accepting(node)),
+            0 => None,
             _ => self.deletion(node),
-        }
-    }
-
-    /// Returns the command that makes the policy of its chain accept.
-    fn accepting(&self, node: &NodeSnapshot<'_>) -> String {
-        let (program, table, chain) = (self.program(node), &self.table, &self.chain);
-        if self.is_nft() {
-            format!("nft 'chain {table} {chain} {{ policy accept; }}'")
-        } else {
-            format!("{program} -t {table} -P {chain} ACCEPT")
         }
     }
 

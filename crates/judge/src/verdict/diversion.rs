@@ -48,6 +48,14 @@ impl Diverter {
             Self::Rule(rule) => rule.removal(),
         }
     }
+
+    /// Returns the routing daemon that makes it again when it is deleted.
+    pub fn daemon(&self) -> Option<&str> {
+        match self {
+            Self::Route(route) => route.daemon(),
+            Self::Rule(_) => None,
+        }
+    }
 }
 
 impl Diversion {
@@ -206,8 +214,8 @@ fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
 
 /// Returns by which program a route was made, as far as its protocol says so: ` (made by bird)`.
 fn made_by(route: &Route) -> String {
-    match route.protocol.as_deref() {
-        None | Some("boot" | "static" | "kernel" | "unspec") => String::new(),
+    match route.daemon() {
+        None => String::new(),
         Some(who) => format!(" (made by {who})"),
     }
 }

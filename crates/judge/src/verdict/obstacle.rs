@@ -569,7 +569,7 @@ pub struct By {
     pub pod_of_host: Option<String>,
     /// The pod that uses the host's network and for which a service mesh wrote the rule there, as `NAMESPACE/NAME`.
     pub meshed_pod: Option<String>,
-    /// The command that removes it; of a policy, the one that makes it accept.
+    /// The command that removes it, if it is not a policy.
     pub undo: Option<String>,
     /// The command that lists its chain.
     pub listing: String,
@@ -596,6 +596,8 @@ pub struct By {
 pub struct Pass {
     /// The family.
     pub family: Family,
+    /// The packets.
+    pub packets: Accepted,
     /// The command that accepts packets before the rule: those of [pods](crate::trace::PODS), or those that it stops.
     pub before: String,
     /// The range of the pods, if kube-proxy's configuration has it.
@@ -607,6 +609,7 @@ impl Pass {
         let config = node.proxy_config().ok();
         Self {
             family,
+            packets,
             before: rule.before(node, family, packets),
             pods: config.and_then(|of| of.cluster_cidr(family)),
         }

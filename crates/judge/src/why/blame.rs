@@ -727,7 +727,12 @@ impl Look<'_> {
                     return Some((Some(finding.message.clone()), finding.fix.clone()));
                 }
                 let (cause, of) = root(&self.outcomes, check, finding)?;
-                (cause.id == "KB01").then(|| (None, of.fix.clone()))
+                match cause.id {
+                    "KB01" => Some((None, of.fix.clone())),
+                    // What removed it would remove it again.
+                    "DV06" => Some((Some(of.message.clone()), of.fix.clone())),
+                    _ => None,
+                }
             })
         })
     }

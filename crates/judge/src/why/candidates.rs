@@ -476,8 +476,9 @@ impl Look<'_> {
                     repairs: vec![Repair::AddPolicyRule(Box::new(rule))],
                 });
             }
+            let fix = diversion_fix(of.by.removal(), of.by.daemon());
             found.push(Candidate {
-                what: What::Route(of.words, of.end, diversion_fix(of.by.removal())),
+                what: What::Route(of.words, of.end, fix),
                 repairs: vec![match of.by {
                     Diverter::Route(route) => Repair::RemoveRoute(route),
                     Diverter::Rule(rule) => Repair::RemovePolicyRule(rule),

@@ -124,6 +124,12 @@ impl fmt::Display for Route {
 }
 
 impl Route {
+    /// Returns the program that made it, which makes it again when it is deleted: its protocol, unless anything may have that.
+    pub fn daemon(&self) -> Option<&str> {
+        let who = self.protocol.as_deref()?;
+        (!["boot", "static", "kernel", "unspec"].contains(&who)).then_some(who)
+    }
+
     /// Returns the command that removes it.
     pub fn removal(&self) -> String {
         let ip = program(self.family);

@@ -286,10 +286,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             format!("ip route replace {} via {home}", route.destination),
         ),
         Obstacle::KeptByRoute { route, rule, .. } | Obstacle::ThirdNode { route, rule, .. } => {
-            diversion_fix(match rule {
-                Some(rule) => rule.removal(),
-                None => route.removal(),
-            })
+            match rule {
+                Some(rule) => diversion_fix(rule.removal(), None),
+                None => diversion_fix(route.removal(), route.daemon()),
+            }
         }
         Obstacle::Limited { limit, by } => limit_fix(limit, by),
         Obstacle::HiddenRoute { route, .. } => Fix::on_node(
@@ -710,12 +710,34 @@ pub fn route_fix(to: IpAddr) -> Fix {
     )
 }
 
-/// Returns the fix of a route or routing policy rule that diverts packets, which the command `removal` removes.
-pub fn diversion_fix(removal: String) -> Fix {
-    Fix::on_node(
-        "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
-        removal,
-    )
+/// Returns the fix of a route or routing policy rule that diverts packets, which the command `removal` removes; `daemon` makes it again.
+pub fn diversion_fix(removal: String, daemon: Option<&str>) -> Fix {
+    match daemon {
+        None => Fix::on_node(
+            "Remove the route or rule, also where it is configured, if nothing else on the node needs it.",
+            removal,
+        ),
+        Some("bird") => Fix::kubectl(
+            "BIRD makes the route again when it is deleted. Calico's BIRD has a blackhole route for each block of addresses of the node: \
+             if the block is another node's now, delete its affinity to this node. Without Calico, change bird.conf.",
+            "kubectl get blockaffinities.crd.projectcalico.org",
+        ),
+        Some("zebra" | "bgp" | "ospf" | "isis" | "rip" | "babel" | "eigrp") => Fix::on_node(
+            "FRR makes the route again when it is deleted: remove it in FRR's configuration, or filter it there if another router sends it.",
+            "vtysh -c 'show running-config'",
+        ),
+        Some("dhcp" | "ra") => Fix::on_node(
+            "A router or DHCP server of the network sends the route, which returns with the next message: stop it there, or let the node's \
+             network manager ignore it (UseRoutes=no in systemd-networkd). Until then:",
+            removal,
+        ),
+        Some(who) => Fix::on_node(
+            format!(
+                "{who} made the route, and may make it again: remove it in the configuration of {who}. Until then:"
+            ),
+            removal,
+        ),
+    }
 }
 
 /// Returns the fix of a routing policy rule that diverts packets to pods of the node, with the rule that leads them past it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Fix, Line, Proof, tool};
-use crate::trace::{PODS, Rule};
+use crate::trace::{Accepted, PODS, Rule};
 use crate::verdict::{By, Limit, Pass};
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
@@ -20,8 +20,8 @@ const KEEP: &str = "The rule closes the node, or what it names, to all packets t
                     packets of pods and Services before it, also in the configuration that creates it.";
 
 /// The fix of a policy without a known owner.
-const ACCEPT: &str = "This lets all packets pass. To keep the policy, add rules to the chain that accept those of pods and \
-                      Services.";
+const KEEP_POLICY: &str = "The policy closes the chain to all packets that no rule accepts: keep it. Accept the packets of pods and \
+                           Services, also in the configuration that sets it.";
 
 /// How the owner of a rule is configured.
 struct Owner {
@@ -279,12 +279,23 @@ pub fn rule_fix(by: &By) -> Fix {
             (program, _) => program,
         };
         let of_family = command.replace("iptables ", &format!("{program} "));
+        let (ports, ranges): (Vec<&Pass>, Vec<&Pass>) = by
+            .passes
+            .iter()
+            .partition(|pass| matches!(pass.packets, Accepted::To(..)));
         // What names the pods is done for each of their ranges, and the rest once.
         let parts = of_family.split(" && ").flat_map(|part| {
-            let passes = by.passes.iter();
             let times = if part.contains(PODS) { usize::MAX } else { 1 };
-            passes.take(times).map(move |pass| with_range(part, pass))
+            let passes = ranges.iter().take(times);
+            passes.map(move |pass| with_range(part, pass))
         });
+        let text = match ranges.as_slice() {
+            [] => format!(
+                "Let {who} accept these packets from outside, also after a restart. It restores rules of its own that are deleted."
+            ),
+            _ => text.to_owned(),
+        };
+        let parts = parts.chain(ports.into_iter().map(|pass| opening(who, pass)));
         return Fix::on_node(text, line(parts.collect()));
     }
     let text = match owner.and_then(|of| of.change) {
@@ -297,6 +308,20 @@ pub fn rule_fix(by: &By) -> Fix {
         Some(Place::Node(command)) => Fix::on_node(text, command),
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),
         None => Fix::on_node(text, by.listing.clone()),
+    }
+}
+
+/// Returns the command that lets packets from outside to one address and port pass the firewall `who`.
+fn opening(who: &str, pass: &Pass) -> String {
+    match (who, pass.packets) {
+        ("ufw", Accepted::To(at, proto)) => {
+            format!("ufw allow proto {proto} to {} port {}", at.ip(), at.port())
+        }
+        ("firewalld", Accepted::To(at, proto)) => {
+            let port = format!("--add-port={}/{proto}", at.port());
+            format!("firewall-cmd {port} && firewall-cmd --permanent {port}")
+        }
+        _ => pass.before.clone(),
     }
 }
 
@@ -423,12 +448,12 @@ fn without_owner(by: &By) -> Fix {
     if let Some(command) = &by.localized {
         return Fix::on_node(LOCALIZE, command.clone());
     }
-    if by.closes && (!is_policy || by.is_of_input) {
+    if by.closes {
         let commands = by.passes.iter().map(|of| with_range(&of.before, of));
-        return Fix::on_node(KEEP, line(commands.collect()));
+        let text = if is_policy { KEEP_POLICY } else { KEEP };
+        return Fix::on_node(text, line(commands.collect()));
     }
     match &by.undo {
-        Some(command) if is_policy => Fix::on_node(ACCEPT, command.clone()),
         Some(command) => Fix::on_node(DELETE, command.clone()).to_decide(),
         None => Fix::said(DELETE),
     }

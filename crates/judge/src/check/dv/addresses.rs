@@ -41,6 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::In("DV01"),
+            Because::Services("DV06"),
             Because::Loss("KM01"),
             Because::Outdated("KP21"),
         ],

@@ -2,11 +2,13 @@
 
 use crate::check::core::MODE;
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
+    When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::links::Address;
 use kpx_node::node::modules::filed;
 use kpx_node::owner::software::is_node_local_dns;
 
@@ -68,7 +70,15 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes-sigs/kubespray#6950",
             "kubernetes-sigs/kubespray#7315",
         ],
-        needs: &[&[Item::Links, Item::LinkManagers]],
+        needs: &[
+            MODE,
+            &[
+                Item::Links,
+                Item::LinkManagers,
+                Item::Addresses,
+                Item::Services,
+            ],
+        ],
         caused_by: &[],
         run: managed,
     },
@@ -170,6 +180,8 @@ fn managed(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(format!("the node has no link {DUMMY}")));
     }
     let managers: Vec<_> = filed(facts.node.evidence().text(Item::LinkManagers)?).collect();
+    let is_ipvs = facts.current() == Ok(Mode::Ipvs);
+    let served: Vec<_> = facts.node.services().into_iter().flatten().collect();
     let mut findings = Vec::new();
     for link in ours {
         let end = format!("/{}", link.index);
@@ -183,19 +195,64 @@ fn managed(facts: &Facts<'_>) -> Verdict {
                 )
             });
         if let Some((file, line)) = taken {
-            let by = if file.contains("NetworkManager") {
+            let is_nm = file.contains("NetworkManager");
+            let by = if is_nm {
                 "NetworkManager"
             } else {
                 "systemd-networkd"
             };
-            let message = format!("{by} manages the link and may remove its addresses");
+            let emptied = link.name == DUMMY && is_ipvs && is_empty(facts, DUMMY);
+            let (severity, message) = if emptied {
+                let message = format!(
+                    "{by} manages {DUMMY}, and all addresses of Services are gone from it: it removes those that it did not set"
+                );
+                (Severity::Error, message)
+            } else {
+                let message = format!("{by} manages the link and may remove its addresses");
+                (Severity::Warning, message)
+            };
             findings.push(
-                Finding::new(Severity::Warning, Subject::link(&link.name), message)
-                    .evidence([Proof::Note(format!("{file}: {line}"))]),
+                Finding::new(severity, Subject::link(&link.name), message)
+                    .evidence([Proof::Note(format!("{file}: {line}"))])
+                    .services(served.iter().filter(|_| emptied).copied())
+                    .fix(unmanaged_fix(&link.name, is_nm, emptied)),
             );
         }
     }
     Ok(findings)
+}
+
+/// Returns whether `link` has no address but those of the kernel.
+fn is_empty(facts: &Facts<'_>, link: &str) -> bool {
+    let addresses = facts.node.addresses();
+    let is_its = |of: &Address| of.link == link && of.scope != "link";
+    addresses.is_ok_and(|all| !all.all.iter().any(is_its))
+}
+
+/// Returns how to let a network manager leave `link` alone; if it has `emptied` it, what writes its addresses again comes after that.
+fn unmanaged_fix(link: &str, is_nm: bool, emptied: bool) -> Fix {
+    let (by, command) = if is_nm {
+        let file = format!("/etc/NetworkManager/conf.d/90-{link}.conf");
+        let command = format!(
+            "printf '[keyfile]\\nunmanaged-devices+=interface-name:{link}\\n' > {file} && systemctl reload NetworkManager"
+        );
+        ("NetworkManager", command)
+    } else {
+        let file = format!("/etc/systemd/network/10-{link}.network");
+        let command = format!(
+            "printf '[Match]\\nName={link}\\n[Link]\\nUnmanaged=yes\\n' > {file} && networkctl reload"
+        );
+        ("systemd-networkd", command)
+    };
+    let text = Prose::from(format!("Let {by} leave the link alone."));
+    let text = if emptied {
+        text.and(" Then ")
+            .kpx(["reconcile", "--apply"])
+            .and(" adds the addresses again.")
+    } else {
+        text
+    };
+    Fix::on_node(text, command)
 }
 
 fn no_arp(facts: &Facts<'_>) -> Verdict {

@@ -3,7 +3,9 @@
 use crate::check::core::{
     Collector, FAMILIES, MODE, NFT, OBSERVED, RULES, is_open, rule_proof, rules_in_use,
 };
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Match, Rule, Ruleset, Table, Target};
 use kpx_node::backend::nftables::expect::TABLE;
@@ -326,7 +328,19 @@ pub(in crate::check) fn flushes(facts: &Facts<'_>) -> Verdict {
         let message = "a reload of firewalld also flushes kube-proxy's rules";
         findings.push(
             Finding::new(Severity::Warning, Subject::software("firewalld"), message)
-                .evidence([Proof::setting(file, "FlushAllOnReload", value)]),
+                .evidence([Proof::setting(file, "FlushAllOnReload", value)])
+                .fix(Fix::on_node(
+                    "Let firewalld keep rules of other software. This reload still flushes them.",
+                    format!(
+                        "{} && firewall-cmd --reload",
+                        match setting {
+                            Some(_) => format!(
+                                "sed -i 's/^FlushAllOnReload=.*/FlushAllOnReload=no/' {file}"
+                            ),
+                            None => format!("echo FlushAllOnReload=no >> {file}"),
+                        }
+                    ),
+                )),
         );
     }
     let flush = lines.iter().find(|(_, line)| *line == "flush ruleset");
@@ -334,7 +348,12 @@ pub(in crate::check) fn flushes(facts: &Facts<'_>) -> Verdict {
         let message = "a start of the service nftables also flushes kube-proxy's rules";
         findings.push(
             Finding::new(Severity::Warning, Subject::software("nftables"), message)
-                .evidence([Proof::Note(format!("{file}: {line}"))]),
+                .evidence([Proof::Note(format!("{file}: {line}"))])
+                .fix(Fix::on_node(
+                    "Let nftables.service keep rules of other software: delete only the file's own tables instead of the ruleset (`table inet \
+                     filter`, then `delete table inet filter`). A restart of the service still flushes all: reload it.",
+                    format!("sed -i 's/^flush ruleset/#&/' {file}"),
+                )),
         );
     }
     Ok(findings)

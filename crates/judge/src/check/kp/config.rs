@@ -359,16 +359,26 @@ fn mode(facts: &Facts<'_>) -> Verdict {
             key: "mode".to_owned(),
             value: held.to_owned(),
         };
-        let wrote = wrote(facts, family).filter(|_| held == "none");
+        // A sync that ended wrote rules, whatever fails since they are gone.
+        let by = match synced(facts, family).filter(|_| held == "none") {
+            Some(_) => flushes(facts).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let wrote =
+            synced(facts, family).filter(|_| held == "none" && (!by.is_empty() || !fails(facts)));
         let gone = wrote.map_or_else(String::new, |at| {
-            format!(": something removed those that kube-proxy wrote at {at}")
+            let by = by.iter().map(|of| format!("; {}", of.message));
+            format!(
+                ": something removed those that kube-proxy wrote at {at}{}",
+                by.collect::<String>()
+            )
         });
         let message = format!("kube-proxy {what} {mode}, but {text}{gone}");
         let finding = Finding::new(Severity::Error, family, message);
         let finding = finding.evidence(seen.iter().cloned()).evidence([kernel]);
         all.push(if held == "none" {
             let finding = finding.lost_in([Subject::table(family, "nat")]);
-            finding.fix(flushed_fix(facts, wrote.is_some()))
+            finding.fix(flushed_fix(facts, wrote.is_some(), by))
         } else {
             finding.fix(
                 "Find out in kube-proxy's log why it does not write its rules: `kubectl -n kube-system logs POD`. It may have stopped, or fallen back to another mode.",
@@ -381,29 +391,40 @@ fn mode(facts: &Facts<'_>) -> Verdict {
     all.verdict()
 }
 
-/// Returns when kube-proxy's last sync of `family` ended, unless its log says that syncs fail.
-fn wrote(facts: &Facts<'_>, family: Family) -> Option<Time> {
-    let fails = facts
-        .node
-        .proxy_log()
-        .is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]));
+/// Returns when kube-proxy's last sync of `family` ended.
+fn synced(facts: &Facts<'_>, family: Family) -> Option<Time> {
     let mut syncs = facts.node.metrics().ok()?.last_sync();
     let (_, at) = syncs.find(|(of, at)| of.is_none_or(|of| of == family) && *at > 0.0)?;
-    Time::from_epoch(at).filter(|_| !fails)
+    Time::from_epoch(at)
 }
 
-/// Returns how to restore rules of which the kernel has none; `written` if kube-proxy wrote them.
-fn flushed_fix(facts: &Facts<'_>, written: bool) -> Fix {
-    let found = flushes(facts).unwrap_or_default();
-    let by: Vec<String> = found.into_iter().map(|of| of.message).collect();
-    let then = match (by.as_slice(), written) {
-        (_, false) => "Find out in kube-proxy's log why it has not written them.".to_owned(),
-        ([], true) => "Then find what removed them, or it does so again: a reload of firewalld, iptables-restore without --noflush \
-                       (netfilter-persistent, iptables.service), or `nft flush ruleset` (nftables.service)."
-            .to_owned(),
-        (by, true) => format!("Then keep it from happening again: {} (see IR13).", listed(by)),
+/// Returns whether kube-proxy's log says that syncs fail.
+fn fails(facts: &Facts<'_>) -> bool {
+    let log = facts.node.proxy_log();
+    log.is_ok_and(|log| log.has(&[Kind::Sync, Kind::Exit]))
+}
+
+/// Returns how to restore rules of which the kernel has none; `written` if kube-proxy wrote them. What flushes them, `by`, comes first:
+/// it would flush them again.
+fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
+    let is_repairable = is_repairable(facts.node);
+    if let Some(mut first) = by.into_iter().find_map(|of| of.fix) {
+        let text = first.text.and(" Then ");
+        first.text = if is_repairable {
+            text.kpx(["reconcile", "--apply"])
+                .and(" writes the missing rules.")
+        } else {
+            text.and("restart kube-proxy on this node: it writes all rules when it starts.")
+        };
+        return first;
+    }
+    let then = if written {
+        "Then find what removed them, or it does so again: a reload of firewalld, iptables-restore without --noflush \
+         (netfilter-persistent, iptables.service), or `nft flush ruleset` (nftables.service)."
+    } else {
+        "Find out in kube-proxy's log why it has not written them."
     };
-    if is_repairable(facts.node) {
+    if is_repairable {
         let now = Prose::from("Write the missing rules; ")
             .kpx(["reconcile"])
             .and(" shows them. ");

@@ -368,7 +368,7 @@ impl Look<'_, '_> {
             evidence: vec![seen],
             fix: match bypass {
                 Some(rule) => bypass_fix(&rule),
-                None => diversion_fix(of.by.removal()),
+                None => diversion_fix(of.by.removal(), of.by.daemon()),
             },
             within: None,
         })
