@@ -455,9 +455,9 @@ fn a_table_without_namespaces_has_that_of_its_cluster_ips() {
     // Nothing names it.
     let alone = format!("$ kubectl get svc\n{title}{web}");
     assert_eq!(placed(&alone), ["default/web 10.101.213.102"]);
-    let why = evidence(&alone);
-    let why = why.missing_part(Item::Services).unwrap();
-    assert!(why.contains("does not show its namespace"), "{why}");
+    let of = evidence(&alone);
+    let lost = of.missing_part(Item::Services).unwrap();
+    assert!(lost.contains("does not show its namespace"), "{lost}");
 }
 
 #[test]
