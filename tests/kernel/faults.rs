@@ -357,7 +357,7 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
             ),
             (true, true) => panic!("{}: nothing mends it: {report:#}\n{wrong}", fault.name),
         };
-        node.bash(fault.name, &how);
+        node.bash(&format!("{}, mended by {how}", fault.name), &how);
         last = Some(fault);
     }
     whole(node, &before, last, &mut wrong);

@@ -181,7 +181,11 @@ fn same_as_a_snapshot(backend: &str) {
             .iter()
             .any(|fate| live.to_string().contains(&format!("\"fate\":\"{fate}\"")));
         let odd = backend == "nft" && fails;
-        assert_eq!(asked.contains("-save"), odd, "{backend} {target}: {asked}\n{live:#}");
+        assert_eq!(
+            asked.contains("-save"),
+            odd,
+            "{backend} {target}: {asked}\n{live:#}"
+        );
         assert!(!asked.contains("nft -j"), "{backend} {target}: {asked}");
     }
 }

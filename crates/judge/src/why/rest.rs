@@ -16,7 +16,7 @@ use kpx_node::net::Family;
 use kpx_node::words::listed;
 
 /// The most Services that are asked about: the causes of more are much the same.
-const MOST: usize = 24;
+const MOST: usize = 12;
 
 /// A cause, and the Services that it breaks.
 struct Found {
@@ -73,7 +73,8 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             }
         }
     }
-    if open.len() > MOST {
+    // Where an error says why each of them fails, it does for the others.
+    if open.len() > MOST && !found.is_empty() {
         let count = open.len();
         let why = format!(
             "of {count} Services that fail and that no error names, {MOST} were asked about: `kpx why` tells the causes of the others"
