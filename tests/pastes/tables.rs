@@ -473,7 +473,8 @@ async fn further_lines_of_a_message_in_a_journal_belong_to_it() {
         ] {
             let head = format!("Nov 02 23:10:04 w1 {program}[812]: ");
             let all = around.iter().chain(lines).chain(&after);
-            let text: String = all.map(|line| format!("{head}{line}\n")).collect();
+            let logged: Vec<String> = all.map(|line| format!("{head}{line}\n")).collect();
+            let text = logged.concat();
             let text = format!("root@w1:~# journalctl -u {unit}\n{text}");
             let ran = ask(&text, &["doctor", "--only", "KP21", "-o", "json"]).await;
             let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran}"));

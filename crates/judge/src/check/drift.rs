@@ -219,7 +219,7 @@ const DEAF: &str = "Restart kube-proxy on this node: its watch of the API server
                     has the time of the last one.";
 
 /// How long a change of the cluster takes at most to reach kube-proxy.
-const ARRIVES: Duration = Duration::from_mins(2);
+const ARRIVES: Duration = Duration::from_secs(120);
 
 /// Returns when one of `services` last changed, and when kube-proxy last queued a change, if it has not received the former: its rules are
 /// those of before.
@@ -246,11 +246,11 @@ fn unheard(
     });
     let of_services = facts.node.services().ok()?.iter();
     let of_services = of_services.filter(|of| is_ours(&of.metadata, &of.metadata.name));
-    let changed = of_slices
+    let newest = of_slices
         .chain(of_services.filter_map(|of| of.metadata.last_change()))
         .max()?;
-    let is_lost = last < changed.before(ARRIVES) && changed < facts.now?.before(ARRIVES);
-    is_lost.then_some((changed, last))
+    let is_lost = last < newest.before(ARRIVES) && newest < facts.now?.before(ARRIVES);
+    is_lost.then_some((newest, last))
 }
 
 /// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.

@@ -16,7 +16,7 @@ use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::owner::{Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
-    /// Returns whether NodeLocal DNS listens where `flow` goes: it untracks its connections on purpose.
+    /// Returns whether `NodeLocal` DNS listens where `flow` goes: it untracks its connections on purpose.
     pub fn is_served_by_node_local_dns(&self, flow: &Flow) -> bool {
         let own = self.places.own(flow.destination);
         own.is_some_and(is_node_local_dns)

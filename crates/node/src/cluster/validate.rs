@@ -225,8 +225,7 @@ impl<'c> Validator<'c> {
             self.word("clusterCIDR", CLUSTER, is_cluster_cidr);
         }
         let name = match mode {
-            "" | "ClusterCIDR" => return,
-            "NodeCIDR" => return,
+            "" | "ClusterCIDR" | "NodeCIDR" => return,
             "BridgeInterface" => "detectLocal.bridgeInterface",
             "InterfaceNamePrefix" => "detectLocal.interfaceNamePrefix",
             _ => return self.word("detectLocalMode", LOCAL, |_| false),

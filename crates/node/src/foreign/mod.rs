@@ -120,7 +120,7 @@ impl Foreign {
     pub fn join(mut self, other: Self) -> Self {
         const PASTES: &str = "pasted texts";
         if [PASTE, PASTES].contains(&self.what.as_str()) && other.what == PASTE {
-            self.what = PASTES.to_owned();
+            PASTES.clone_into(&mut self.what);
         } else {
             self.what = format!("{} and {}", self.what, other.what);
         }

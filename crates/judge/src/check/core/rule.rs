@@ -279,7 +279,7 @@ pub fn rule_fix(by: &By) -> Fix {
             (program, _) => program,
         };
         let of_family = command.replace("iptables ", &format!("{program} "));
-        let (ports, ranges): (Vec<&Pass>, Vec<&Pass>) = by
+        let (outside, ranges): (Vec<&Pass>, Vec<&Pass>) = by
             .passes
             .iter()
             .partition(|pass| matches!(pass.packets, Accepted::To(..)));
@@ -295,7 +295,7 @@ pub fn rule_fix(by: &By) -> Fix {
             ),
             _ => text.to_owned(),
         };
-        let parts = parts.chain(ports.into_iter().map(|pass| opening(who, pass)));
+        let parts = parts.chain(outside.into_iter().map(|pass| opening(who, pass)));
         return Fix::on_node(text, line(parts.collect()));
     }
     let text = match owner.and_then(|of| of.change) {

@@ -286,8 +286,8 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                 && let Some((mode, error)) = left_behind(facts)
             {
                 finding.severity = Severity::Info;
-                finding.message +=
-                    &format!(", because it cannot use mode {mode}, which the switch leaves");
+                let why = format!(", because it cannot use mode {mode}, which the switch leaves");
+                finding.message += &why;
                 finding = finding
                     .evidence([Proof::Note(error)])
                     .fix("Switch the mode: kube-proxy then starts without what it lacks.");

@@ -151,12 +151,12 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
     if let Some((_, rest)) = line.split_once("martian source ") {
         // martian source DESTINATION from SOURCE, on dev LINK
         let source = word_after(rest, "from ")?;
-        let link = word_after(rest, "dev ")?;
+        let device = word_after(rest, "dev ")?;
         let text = format!(
-            "the kernel dropped packets from {source} that came in by {link}: its routes lead to this source by another link"
+            "the kernel dropped packets from {source} that came in by {device}: its routes lead to this source by another link"
         );
-        let key = format!("net.ipv4.conf.{}.rp_filter", link.replace('.', "/"));
-        return Some(Meaning::new(Subject::link(link), Warning, text).fix(
+        let key = format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/"));
+        return Some(Meaning::new(Subject::link(device), Warning, text).fix(
             "Compare the route back with the link: correct the route, or set rp_filter of the link to 2.",
             format!("ip route get {source}; sysctl {key}"),
         ));

@@ -71,17 +71,17 @@ impl Object {
 
     /// Names the ports of a Service of which a table shows none, as `slices` name them; returns whether the names of all are known.
     fn take_names(&mut self, slices: &[&mut Value]) -> bool {
-        let named = slices
+        let shown = slices
             .iter()
             .filter_map(|slice| slice.get("ports")?.as_array())
             .flatten()
             .filter_map(|port| Some((protocol(port), number(port)?, port.get("name")?.as_str()?)));
-        let named: BTreeSet<(&str, u64, &str)> = named.collect();
+        let shown: BTreeSet<(&str, u64, &str)> = shown.collect();
         let ports = self.value.pointer_mut("/spec/ports");
         let Some(ports) = ports.and_then(Value::as_array_mut) else {
             return true;
         };
-        if self.is_whole || named.iter().all(|(_, _, name)| name.is_empty()) {
+        if self.is_whole || shown.iter().all(|(_, _, name)| name.is_empty()) {
             return true;
         }
         let all: Vec<(String, Option<u64>)> = ports
@@ -89,14 +89,14 @@ impl Object {
             .map(|port| (protocol(port).to_owned(), number(port)))
             .collect();
         // Ports that all lead to their own number have the names of those.
-        let mut shown = named.iter();
-        let is_same = shown.all(|of| all.contains(&(of.0.to_owned(), Some(of.1))));
+        let mut all_shown = shown.iter();
+        let is_same = all_shown.all(|of| all.contains(&(of.0.to_owned(), Some(of.1))));
         let mut is_known = true;
         for (port, (own, at)) in ports.iter_mut().zip(&all) {
             if port.get("name").is_some() {
                 continue;
             }
-            let of_own = || named.iter().filter(|(of, _, _)| of == own);
+            let of_own = || shown.iter().filter(|(of, _, _)| of == own);
             let names: BTreeSet<&str> = of_own().map(|(_, _, name)| *name).collect();
             let is_only = names.len() == 1 && all.iter().filter(|(of, _)| of == own).count() == 1;
             match of_own().find(|of| is_only || is_same && Some(of.1) == *at) {
@@ -642,7 +642,7 @@ impl Objects {
 
     /// Returns the ready addresses in the slices of each Service that has some, by its namespace and name.
     fn sliced(&self) -> BTreeMap<(String, String), BTreeSet<String>> {
-        let mut sliced = BTreeMap::<_, BTreeSet<String>>::new();
+        let mut by_address = BTreeMap::<_, BTreeSet<String>>::new();
         let slices = self.all.get(&Item::EndpointSlices).into_iter();
         for Object { value, .. } in slices.flat_map(BTreeMap::values) {
             let of = |pointer: &str| Some(value.pointer(pointer)?.as_str()?.to_owned());
@@ -657,12 +657,12 @@ impl Objects {
             let ready = endpoints.into_iter().flatten().filter(is_ready);
             let addresses = ready.filter_map(|of| of.get("addresses")?.as_array());
             let addresses = addresses.flatten().filter_map(Value::as_str);
-            sliced
+            by_address
                 .entry(key)
                 .or_default()
                 .extend(addresses.map(str::to_owned));
         }
-        sliced
+        by_address
     }
 
     /// Returns the Endpoints objects whose ready addresses are not those of the slices, in words.
