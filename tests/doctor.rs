@@ -20,6 +20,7 @@ mod known_bugs;
 mod links;
 mod meant;
 mod neighbours;
+mod objects;
 mod obstacles;
 mod partial;
 mod pod_networks;

@@ -412,7 +412,7 @@ async fn reasons_in_kube_proxys_log_have_their_own_fix() {
 async fn a_failure_that_no_other_check_names_has_its_cause_from_why() {
     let all = findings(&copy("more-07-endpoints-without-node-name")).await;
     let is_it = |(id, severity, text): &(String, String, String)| {
-        id == "SV01" && severity == "error" && text.contains("does not name the nodes")
+        id == "SV01" && severity == "error" && text.contains("as the node of its endpoints")
     };
     assert!(all.iter().any(is_it), "{all:?}");
     // What another check names is not said twice.

@@ -68,9 +68,6 @@ impl Display for Target {
 /// The number of Services beside the API server's and DNS, in each family, and the number of NodePorts.
 const OTHERS: usize = 3;
 
-/// The port of DNS, the only UDP Service that is probed: it has to answer a question.
-const DNS: u16 = 53;
-
 /// A DNS query for the address of `kubernetes.default.svc.cluster.local`; any answer is enough.
 const QUESTION: &[u8] = b"\x6b\x70\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\
     \x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
@@ -149,7 +146,8 @@ pub fn targets(desired: &DesiredState, pods: &[IpAddr]) -> Vec<Target> {
 fn of_family(state: &FamilyState, pods: &[IpAddr]) -> Vec<Target> {
     let (mut first, mut others, mut node_ports) = (Vec::new(), Vec::new(), Vec::new());
     for port in &state.ports {
-        let speaks = port.proto == Proto::Tcp || is_dns(port) && port.proto == Proto::Udp;
+        // DNS is the only UDP Service that is probed: it has to answer a question.
+        let speaks = port.proto == Proto::Tcp || port.is_cluster_dns() && port.proto == Proto::Udp;
         if !speaks || !port.has_internal() {
             continue;
         }
@@ -162,7 +160,7 @@ fn of_family(state: &FamilyState, pods: &[IpAddr]) -> Vec<Target> {
         };
         let at = SocketAddr::new(port.cluster_ip, port.port);
         let cluster = target(port.spn.clone(), at);
-        if is_api(port) || is_dns(port) {
+        if is_api(port) || port.is_cluster_dns() {
             first.push(cluster);
         } else if others.len() < OTHERS {
             others.push(cluster);
@@ -200,8 +198,4 @@ fn of_family(state: &FamilyState, pods: &[IpAddr]) -> Vec<Target> {
 
 fn is_api(port: &ServicePort) -> bool {
     port.namespace == "default" && port.service == "kubernetes"
-}
-
-fn is_dns(port: &ServicePort) -> bool {
-    port.namespace == "kube-system" && port.port == DNS
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoData, InfoPortData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
-    LinkLayerType, LinkMessage, LinkXdp,
+    InfoBridge, InfoBridgePort, InfoData, InfoIpTunnel, InfoPortData, InfoVxlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -237,6 +237,16 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
                 let data = known.map(|(key, value)| (key.to_owned(), value));
                 all.insert("info_data".to_owned(), Value::Object(data.collect()))
             }
+            LinkInfo::Data(InfoData::IpTunnel(tunnel)) => {
+                let remote = tunnel.iter().find_map(|attribute| match attribute {
+                    InfoIpTunnel::Remote(addr) => Some(json!({ "remote": addr })),
+                    _ => None,
+                });
+                remote.and_then(|remote| all.insert("info_data".to_owned(), remote))
+            }
+            LinkInfo::Data(InfoData::Bridge(bridge)) => {
+                all.insert("info_data".to_owned(), Value::Object(bridge_data(bridge)))
+            }
             LinkInfo::PortKind(kind) => {
                 all.insert("info_slave_kind".to_owned(), json!(kind.to_string()))
             }
@@ -265,6 +275,20 @@ fn xdp(all: &[LinkXdp]) -> Option<Value> {
         1 => ids.pop(),
         _ => Some(json!({ "mode": 4, "attached": ids })),
     }
+}
+
+/// Returns the settings of a bridge that decide where its packets go.
+fn bridge_data(bridge: &[InfoBridge]) -> Map<String, Value> {
+    let known = bridge.iter().filter_map(|attribute| match attribute {
+        InfoBridge::VlanFiltering(on) => Some(("vlan_filtering", u16::from(*on))),
+        InfoBridge::VlanDefaultPvid(vlan) => Some(("vlan_default_pvid", *vlan)),
+        InfoBridge::NfCallIpTables(on) => Some(("nf_call_iptables", u16::from(*on))),
+        InfoBridge::NfCallIp6Tables(on) => Some(("nf_call_ip6tables", u16::from(*on))),
+        _ => None,
+    });
+    known
+        .map(|(key, value)| (key.to_owned(), json!(value)))
+        .collect()
 }
 
 fn bridge_port(port: &[InfoBridgePort]) -> Map<String, Value> {

@@ -111,8 +111,14 @@ pub(super) fn read(item: Item, _context: &Context) -> Result<String, Gap> {
         if of.parent == u32::MAX {
             qdisc.insert("root".to_owned(), json!(true));
         }
-        if of.kind == "netem" {
-            qdisc.insert("options".to_owned(), netem(of.options));
+        match of.kind {
+            "netem" => {
+                qdisc.insert("options".to_owned(), netem(of.options));
+            }
+            "tbf" => {
+                qdisc.insert("options".to_owned(), tbf(of.options));
+            }
+            _ => {}
         }
         qdiscs.push(Value::Object(qdisc));
     }
@@ -228,6 +234,21 @@ fn netem(options: Option<&[u8]>) -> Value {
         (false, loss) => {
             json!({"loss-random": {"loss": f64::from(loss) / f64::from(u32::MAX)}})
         }
+    }
+}
+
+/// Returns the burst of a `tbf`, in bytes: the kernel says how long it takes to send it at the rate, in units of 64 ns
+/// (`struct tc_tbf_qopt`).
+fn tbf(options: Option<&[u8]>) -> Value {
+    let mut parts = attributes(options.unwrap_or_default());
+    let numbers = parts.find_map(|part| match part {
+        Ok((1, numbers)) => Some(numbers),
+        _ => None,
+    });
+    let at = |offset| Some(u64::from(number(numbers?, offset)?));
+    match at(8).zip(at(28)) {
+        Some((rate, ticks)) => json!({"burst": rate * ticks * 64 / 1_000_000_000}),
+        None => json!({}),
     }
 }
 

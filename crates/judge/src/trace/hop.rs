@@ -532,6 +532,8 @@ pub struct Outcome {
     pub(crate) bridged: bool,
     /// Its time to live or hop limit when it leaves.
     pub(crate) ttl: u8,
+    /// The mark that rules give to its connection, which replies meet.
+    pub(crate) ct_mark: u32,
 }
 
 impl Outcome {

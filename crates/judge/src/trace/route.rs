@@ -206,6 +206,12 @@ impl<'a> Router<'a> {
         }
     }
 
+    /// Returns whether a routing policy rule asks for the packet's type of service.
+    pub(crate) fn asks_for_tos(&self) -> bool {
+        let rules = self.node.rules();
+        rules.is_ok_and(|rules| rules.all.iter().any(|rule| rule.tos != 0))
+    }
+
     fn table(&self, routes: &'a [Route], family: Family, table: &str) -> Rc<Table<'a>> {
         let name = number(table);
         let mut tables = self.tables.borrow_mut();

@@ -648,9 +648,15 @@ impl Rule {
             ));
         }
         let program = self.program(node);
+        // iptables of the nft backend does not find a rule with this match by its text.
+        let rule = if self.rule.contains("-m recent ") {
+            self.number.to_string()
+        } else {
+            self.rule.clone()
+        };
         Some(format!(
-            "{program} -t {} -D {} {}",
-            self.table, self.chain, self.rule
+            "{program} -t {} -D {} {rule}",
+            self.table, self.chain
         ))
     }
 }

@@ -244,6 +244,7 @@ fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
         output: second.output,
         gateway: second.gateway,
         ttl: second.ttl,
+        ct_mark: second.ct_mark,
         bridged: false,
     }
 }

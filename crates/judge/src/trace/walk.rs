@@ -133,9 +133,10 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             })
         });
         let bridges = match (calls, node.links()) {
-            (Some("1"), Ok(links)) => {
+            (Some(value), Ok(links)) => {
                 let bridges = links.all.iter().filter(|link| link.kind == "bridge");
-                bridges.map(|link| link.name.clone()).collect()
+                let calling = bridges.filter(|link| value == "1" || link.calls_iptables(family));
+                calling.map(|link| link.name.clone()).collect()
             }
             _ => Vec::new(),
         };

@@ -467,6 +467,7 @@ impl Judge<'_> {
         Some(if has_pod && !listens.is_empty() {
             let deaf = Obstacle::Deaf {
                 bound: None,
+                instead: None,
                 at: address,
                 end: address,
                 listens,

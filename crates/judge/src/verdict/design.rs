@@ -10,6 +10,7 @@ use crate::trace::why::{Refusal, decisive, maker, refusal};
 use crate::trace::{Hop, Outcome, Rule};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{Pod, Service};
+use kpx_node::desired::Detector;
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::Port;
@@ -52,7 +53,7 @@ fn is_way_by_design(
             match refusal(outcome, hop) {
                 Some(Refusal::SourceRanges) => true,
                 Some(Refusal::NoLocalEndpoints | Refusal::NoRealServer) => {
-                    is_local() && !is_here() && is_known()
+                    is_local() && !is_here() && is_known() && undetected(node, cell).is_none()
                 }
                 _ => is_policy(hop),
             }
@@ -83,6 +84,27 @@ fn is_way_by_design(
     }
 }
 
+/// Returns how kube-proxy detects pods of this node, if it takes the client of `cell`, which is one, for a machine outside: it sends
+/// pods to endpoints of other nodes although the policy is Local. In mode ipvs it does that for no client.
+pub fn undetected<'n>(node: &'n NodeSnapshot<'_>, cell: &Cell) -> Option<&'n Detector> {
+    let is_pod = matches!(cell.client, Client::Pod | Client::Single | Client::Itself);
+    let mode = node.configured_mode().ok()?;
+    if !is_pod || cell.kind.is_internal() || mode == Mode::Ipvs {
+        return None;
+    }
+    let families = &node.desired(mode).ok()?.families;
+    let family = Family::of(cell.flow.destination);
+    let ours = families.iter().find(|state| state.family == family)?;
+    let detector = ours.detector.as_ref()?;
+    let links = || node.links().ok();
+    let takes = match detector {
+        Detector::Cidr(range) => range.contains(cell.flow.source?),
+        Detector::Interface(name) => links()?.all.iter().any(|link| link.name == *name),
+        Detector::Prefix(start) => links()?.all.iter().any(|link| link.name.starts_with(start)),
+    };
+    (!takes).then_some(detector)
+}
+
 /// Returns whether the traffic policy of an address of this kind is Local.
 pub fn is_local(service: &Service, kind: Kind) -> bool {
     let spec = &service.spec;
@@ -94,8 +116,8 @@ pub fn is_local(service: &Service, kind: Kind) -> bool {
     policy.as_deref() == Some("Local")
 }
 
-/// Returns the pods of this node among the endpoints of `port` whose EndpointSlice names no node, so that kube-proxy takes them for pods
-/// of other nodes.
+/// Returns the pods of this node among the endpoints of `port` whose EndpointSlice names no node, or another one, so that kube-proxy takes
+/// them for pods of other nodes.
 pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<String> {
     let Ok(name) = node.name() else {
         return Vec::new();
@@ -108,7 +130,7 @@ pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<Stri
     let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
     let object = nodes.iter().find(|of| of.metadata.name == *name);
     let ranges = object.map_or_else(Vec::new, pod_ranges);
-    let endpoints = usable(port, family).filter(|of| of.node.is_none());
+    let endpoints = usable(port, family).filter(|of| of.node.as_deref() != Some(&*name));
     // An endpoint that names no pod either is known by its address.
     let shown = endpoints.filter_map(|of| {
         let pod = here.iter().find(|pod| match of.pod.as_deref() {
@@ -117,8 +139,9 @@ pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<Stri
             }
             None => pod.addresses().any(|at| at == of.addr.ip()),
         });
-        let is_in_range =
-            of.pod.is_none() && ranges.iter().any(|range| range.contains(of.addr.ip()));
+        let is_in_range = of.pod.is_none()
+            && of.node.is_none()
+            && ranges.iter().any(|range| range.contains(of.addr.ip()));
         match pod {
             Some(pod) => Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
             None => is_in_range.then(|| of.addr.ip().to_string()),

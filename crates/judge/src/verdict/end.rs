@@ -47,7 +47,7 @@ impl Judge<'_> {
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
                         .or_else(|| self.duplicate(endpoint))
                         .or_else(|| self.vacant(endpoint))
-                        .or_else(|| self.cluster_ip(endpoint))
+                        .or_else(|| self.service_as_endpoint(question, outcome, endpoint))
                         .or_else(|| self.external(port, endpoint))
                         .or_else(|| self.deaf_here(question, outcome))
                         .or_else(|| self.stray(endpoint, outcome))
@@ -164,18 +164,28 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the fault of an endpoint that is the cluster IP of a Service: a connection is translated once. In mode ipvs, the node
-    /// itself has the address.
-    fn cluster_ip(&self, endpoint: &Endpoint) -> Option<Fault> {
+    /// Returns the fault of an endpoint whose address is one of a Service: a connection is translated once. In mode ipvs the node
+    /// itself has the addresses of all Services, in the others a machine outside of it may have those that are no cluster IPs.
+    fn service_as_endpoint(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        endpoint: &Endpoint,
+    ) -> Option<Fault> {
         let address = endpoint.addr;
         let name = self.places.service(address.ip())?;
+        if endpoint.pod.is_some() || self.places.own(address.ip()).is_some() {
+            return None;
+        }
+        if self.node.configured_mode().ok()? == Mode::Ipvs {
+            return self.at_the_node(question, outcome, address);
+        }
         let mut services = self.node.services().ok()?.iter();
-        let is_cluster_ip = services.any(|of| {
-            let mut all = of.spec.cluster_ips.iter();
+        let is_cluster_ip = services.any(|service| {
+            let mut all = service.spec.cluster_ips.iter();
             all.any(|text| text.parse() == Ok(address.ip()))
         });
-        let is_own = self.node.configured_mode().ok()? == Mode::Ipvs;
-        (is_cluster_ip && !is_own && endpoint.pod.is_none()).then(|| Fault::Untranslated {
+        is_cluster_ip.then(|| Fault::Untranslated {
             address,
             service: Some(name.to_owned()),
             again: true,

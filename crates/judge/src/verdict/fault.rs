@@ -247,6 +247,8 @@ pub enum Missing {
         by: IpAddr,
         /// The link to it.
         link: String,
+        /// The IP tunnel by which it leaves, if that is its way.
+        tunnel: Option<String>,
         /// The way that the packet takes.
         way: String,
     },

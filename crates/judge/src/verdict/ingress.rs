@@ -313,12 +313,12 @@ impl Judge<'_> {
             let all = outcomes.iter().filter_map(Outcome::leaves_by);
             all.map(str::to_owned).collect()
         };
-        let mut unmarked = links(0);
+        let mut marked = links(reply.mark);
         let mut marks = rules.iter().filter_map(|of| of.mark);
-        if unmarked.contains(link) || marks.any(|mark| links(mark.value).contains(link)) {
+        if marked.contains(link) || marks.any(|mark| links(mark.value).contains(link)) {
             return None;
         }
-        unmarked.pop_first()
+        marked.pop_first()
     }
 
     /// Returns whether replies to the pod `address` do not return by its link, or that link forwards nothing while others do.

@@ -787,9 +787,23 @@ impl<'p> Inside<'p> {
             end,
             listens,
             bound: taking.find_map(|socket| socket.device.clone()),
+            instead: instead(sockets, proto, end),
             stranger: None,
         })))
     }
+}
+
+/// Returns the protocol of which a socket takes address and port `end`, where none of `proto` does.
+pub(super) fn instead(sockets: &Sockets, proto: Proto, end: SocketAddr) -> Option<Proto> {
+    let mut others = [Proto::Tcp, Proto::Udp]
+        .into_iter()
+        .filter(|other| *other != proto);
+    others.find(|other| {
+        sockets
+            .taking(*other, end.ip(), end.port())
+            .next()
+            .is_some()
+    })
 }
 
 /// Returns whether `link` is a tap, behind which is a virtual machine.

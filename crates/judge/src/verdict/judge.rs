@@ -410,7 +410,33 @@ impl<'n> Judge<'n> {
         {
             return Some(gap("whether the node forwards packets is unknown", missing));
         }
-        None
+        self.in_vrf(question, outcome)
+    }
+
+    /// Returns the doubt about a packet that comes in or leaves by a link of a VRF.
+    fn in_vrf(&self, question: Question<'_>, outcome: &Outcome) -> Option<Missing> {
+        let links = &self.node.links().ok()?.all;
+        if !links.iter().any(|link| link.kind == "vrf") {
+            return None;
+        }
+        let named = |name: &str| links.iter().find(|link| link.name == name);
+        let vrf_of = |name: &str| {
+            let masters = std::iter::successors(named(name), |link| named(link.master.as_deref()?));
+            // A link is in few others: a port of a bridge, in a bond, in a VRF.
+            masters.take(4).find(|link| link.kind == "vrf")
+        };
+        let input = self
+            .came_in_by(question, outcome)
+            .map(|link| link.to_string());
+        let output = outcome.leaves_by().map(str::to_owned);
+        let mut both = [input, output].into_iter().flatten();
+        let (link, vrf) = both.find_map(|link| {
+            let vrf = &vrf_of(&link)?.name;
+            Some((link, vrf))
+        })?;
+        Some(Missing::Unmodelled(format!(
+            "{link} is in VRF {vrf}, so the VRF's own table routes its packets: kpx does not follow that"
+        )))
     }
 
     /// Returns the fault of new connections while the table of tracked ones is full. The kernel makes room for some: it drops

@@ -45,7 +45,7 @@ use serde::Serialize;
 pub use across::{Across, Arrival, Far, Onward};
 pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
-pub use design::{is_by_design, is_local, unnamed};
+pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
 pub use fault::{Fault, Missing};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};

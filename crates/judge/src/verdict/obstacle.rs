@@ -28,6 +28,11 @@ pub enum Obstacle {
         /// The link.
         link: String,
     },
+    /// A timeout of connection tracking is 0: connections are forgotten at once, and their replies are not translated back.
+    Forgotten {
+        /// The sysctl.
+        key: &'static str,
+    },
     /// The strict reverse path filter of a link drops packets whose way back uses another link.
     ReversePath {
         /// The link by which they come in.
@@ -460,6 +465,8 @@ pub enum Obstacle {
         listens: Vec<SocketAddr>,
         /// The link to which a socket at this port is bound: it takes nothing that comes in by another one.
         bound: Option<String>,
+        /// The protocol of which a socket takes the port instead: TCP or UDP.
+        instead: Option<Proto>,
         /// The workload that the Service is for, if the endpoint's pod is one of another.
         stranger: Option<Box<Stranger>>,
     },
@@ -771,6 +778,7 @@ impl Obstacle {
             Self::LinkForwarding { .. } | Self::Xfrm { .. } => 9,
             Self::Limited { .. } => 10,
             Self::NoLocalPort { .. }
+            | Self::Forgotten { .. }
             | Self::InsideRoute { reply: false, .. }
             | Self::Strayed { reply: false, .. }
             | Self::Gatewayless { .. }
@@ -846,6 +854,7 @@ impl Obstacle {
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::DeadNextHop { .. } | Self::TwoPods { .. } | Self::Limited { .. } => Fate::Partly,
             Self::LinkForwarding { .. }
+            | Self::Forgotten { .. }
             | Self::OnLink { .. }
             | Self::SameTunnelEnd { .. }
             | Self::SameNetwork { .. }

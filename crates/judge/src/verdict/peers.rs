@@ -110,6 +110,10 @@ impl Judge<'_> {
     /// although packets to pods of other nodes do.
     pub(super) fn stray(&self, endpoint: &Endpoint, outcome: &Outcome) -> Option<Fault> {
         let name = endpoint.node.as_deref()?;
+        // The slice is wrong about the node of a pod that is here.
+        if matches!(self.network_of(endpoint.addr.ip()), Ok(Some(_))) {
+            return None;
+        }
         let device = outcome.leaves_by().filter(|link| *link != "lo")?;
         let to = Lookup::to(Asked::new(endpoint.addr.ip(), None));
         let route = self.router.found(to).ok().flatten();
@@ -146,7 +150,11 @@ impl Judge<'_> {
             gateway != by
                 && (peers.gateways.contains(&gateway) || self.is_other_in_network(gateway, by))
         };
-        if !gateway.is_none_or(is_open) || self.is_tunnel(device) {
+        // The gateway of a route by an IP tunnel without a fixed end is that end.
+        let tunnel =
+            (self.is_tunnel(device) && self.is_open_ip_tunnel(device) && gateway.is_some())
+                .then(|| device.to_owned());
+        if !gateway.is_none_or(is_open) || self.is_tunnel(device) && tunnel.is_none() {
             return None;
         }
         let known = peer.ranges.iter().find(|range| range.contains(addr));
@@ -170,6 +178,7 @@ impl Judge<'_> {
             node: name.to_owned(),
             by,
             link: link.to_string(),
+            tunnel,
             way: match gateway {
                 Some(gateway) => format!("{device} via {gateway}"),
                 None => device.to_owned(),
@@ -267,6 +276,16 @@ impl Judge<'_> {
         let by = self.peers().address(name, family)?;
         let (link, _) = self.way_to(by)?;
         Some((range, by, link))
+    }
+
+    /// Returns whether `name` is an IP tunnel whose routes name its other ends.
+    fn is_open_ip_tunnel(&self, name: &str) -> bool {
+        let links = self
+            .node
+            .links()
+            .map_or(&[][..], |links| links.all.as_slice());
+        let mut named = links.iter().filter(|link| link.name == name);
+        named.any(|link| matches!(link.kind.as_str(), "ipip" | "sit") && link.remote.is_none())
     }
 
     /// Returns whether the link called `name` may lead to other nodes whatever the gateway is.

@@ -100,7 +100,9 @@ impl Judge<'_> {
     pub(super) fn has_restricted_port(&self, pod: IpAddr) -> bool {
         let link = self.link_of_pod(pod);
         let port = link.and_then(|(_, inside)| self.far_end(inside));
-        port.is_some_and(|port| is_restricted(port) || port.isolated == Some(true))
+        port.is_some_and(|port| {
+            is_restricted(port) || port.isolated == Some(true) || self.is_lossy(&port.name)
+        })
     }
 
     /// Returns the port of a bridge that `pod` has, if its network is read.

@@ -21,9 +21,9 @@ use kpx_node::node::NodeSnapshot;
 /// Regions of replies that arrive, beyond which the oldest is forgotten: connections to one address are judged one after another.
 const MOST_REGIONS: usize = 32;
 
-/// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them, and
-/// whether they are later ones.
-type Key = (Entry, u16, Option<IpAddr>, bool, bool);
+/// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them,
+/// whether they are later ones, and the mark of their connection.
+type Key = (Entry, u16, Option<IpAddr>, bool, bool, u32);
 
 /// What is known of packets after the first ones.
 #[derive(Debug, Default)]
@@ -183,6 +183,7 @@ impl<'n> Judge<'n> {
             reply.back,
             reply.translated,
             reply.later,
+            reply.mark,
         );
         let mut arrive = known.arrive.iter().rev();
         if arrive.any(|(of, region)| *of == key && region.contains(&reply.flow)) {
@@ -324,6 +325,6 @@ pub(super) fn reply(
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,
         later: false,
-        mark: 0,
+        mark: outcome.ct_mark,
     }
 }

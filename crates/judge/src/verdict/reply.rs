@@ -3,12 +3,21 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::judge::{Judge, Question};
-use super::{Fault, Missing};
+use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
+use kpx_node::backend::Mode;
 use kpx_node::evidence::Gap;
-use kpx_node::net::{Cidr, Family};
+use kpx_node::net::{Cidr, Family, Proto};
+
+/// How long connection tracking keeps a connection that is being opened, and one that is open.
+const TCP_TIMEOUTS: [&str; 3] = [
+    "net.netfilter.nf_conntrack_tcp_timeout_syn_sent",
+    "net.netfilter.nf_conntrack_tcp_timeout_syn_recv",
+    "net.netfilter.nf_conntrack_tcp_timeout_established",
+];
+const UDP_TIMEOUTS: [&str; 1] = ["net.netfilter.nf_conntrack_udp_timeout"];
 
 impl Judge<'_> {
     /// Returns why the reply to a packet that arrives is lost, or why that is unknown.
@@ -28,6 +37,9 @@ impl Judge<'_> {
         {
             return Some(fault);
         }
+        if let Some(forgotten) = self.forgotten(question, outcome) {
+            return Some(forgotten);
+        }
         let here = self.is_here(question, outcome);
         match entry {
             Entry::Pod if keeps_source => match here {
@@ -45,6 +57,23 @@ impl Judge<'_> {
             },
             _ => self.returns(outcome, here),
         }
+    }
+
+    /// Returns the fault of a translated connection of which connection tracking keeps nothing. IPVS keeps its own.
+    fn forgotten(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
+        let is_kept = match self.node.configured_mode() {
+            Ok(Mode::Ipvs) => outcome.as_sent.source,
+            _ => outcome.as_sent.source && outcome.as_sent.destination,
+        };
+        let keys: &[&'static str] = match question.flow.proto {
+            Proto::Tcp => &TCP_TIMEOUTS,
+            Proto::Udp => &UDP_TIMEOUTS,
+            _ => &[],
+        };
+        let sysctl = self.node.sysctl().ok()?;
+        let mut keys = keys.iter().filter(|_| !is_kept);
+        let key = keys.find(|key| sysctl.get(key).is_some_and(|value| value.trim() == "0"))?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Forgotten { key })))
     }
 
     /// Returns whether the destination of `outcome` is on this node; `None` if unknown.
@@ -105,7 +134,8 @@ impl Judge<'_> {
             Err(missing) => return gap("whether the pods' link is a bridge is unknown", missing),
         };
         let mut found = links.all.iter().filter(|link| link.name == out);
-        let is_bridge = found.any(|link| link.kind == "bridge");
+        let family = Family::of(question.flow.destination);
+        let is_bridge = found.any(|link| link.kind == "bridge" && !link.calls_iptables(family));
         is_bridge.then(|| Fault::BypassedReply {
             bridge: out.to_owned(),
             key,

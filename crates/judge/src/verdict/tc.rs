@@ -96,6 +96,15 @@ impl Judge<'_> {
         unsure
     }
 
+    /// Returns whether traffic control drops packets of `link`, or loses some on purpose.
+    pub(super) fn is_lossy(&self, link: &str) -> bool {
+        let drops = |filter: &Filter| matches!(filter.does, Does::Drop);
+        self.node.tc().is_ok_and(|tc| {
+            let filters = tc.filters.get(link).map_or(&[][..], Vec::as_slice);
+            tc.losses.contains_key(link) || filters.iter().any(drops)
+        })
+    }
+
     /// Returns the sides of links that the packet passes, then its reply.
     pub(super) fn passages<'o>(
         &'o self,
@@ -129,11 +138,20 @@ impl Judge<'_> {
             if !outcome.bridged {
                 all.push(passage);
             }
-            // Which port is the pod's is not known.
-            for port in self.ports(link) {
+            let pod = match side {
+                Side::Ingress => source.0,
+                Side::Egress => destination.0,
+            };
+            let ports: Vec<&links::Link> = self.ports(link).collect();
+            let own = self.port_of(pod, &ports);
+            // Where the pod's network is not read, any port may be its own.
+            for port in ports
+                .iter()
+                .filter(|port| own.is_none_or(|own| own.index == port.index))
+            {
                 all.push(Passage {
                     link: &port.name,
-                    certain: false,
+                    certain: own.is_some(),
                     ..passage
                 });
             }
@@ -204,7 +222,9 @@ impl Judge<'_> {
             Some(Loss::Some) => "some".to_owned(),
         };
         unsure.or_else(|| {
-            let why = format!("the tc qdisc of {link} loses {share} of its packets on purpose");
+            let why = format!(
+                "the tc qdisc of {link} loses {share} of its packets on purpose (`tc qdisc del dev {link} root` removes it)"
+            );
             Some(Met::Unsure(why))
         })
     }

@@ -53,7 +53,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Returns the fault of a packet that a route of type local keeps at the node, which does not have its destination: without a
+    /// Returns the fault of a packet that a route keeps at the node, or sends to a whole network, and that does not have its destination: without a
     /// transparent socket, nothing takes it, and the kernel sends no answer from an address that it does not have.
     pub(super) fn kept_by_route(&self, outcome: &Outcome) -> Option<Fault> {
         let to = outcome.destination.0;
@@ -66,14 +66,20 @@ impl Judge<'_> {
         }
         let routes = &self.node.routes().ok()?.all;
         let is_it = |of: &&Route| {
-            of.kind == "local"
-                && !matches!(of.table.as_str(), "local" | "255")
-                && of.destination.contains(to)
+            let keeps = match of.kind.as_str() {
+                "local" => !matches!(of.table.as_str(), "local" | "255"),
+                kind => matches!(kind, "broadcast" | "multicast" | "anycast"),
+            };
+            keeps && of.destination.contains(to)
         };
         let route = routes.iter().find(is_it)?;
         Some(Fault::Obstacle(Box::new(Obstacle::KeptByRoute {
             route: Box::new(route.clone()),
-            rule: self.rule_to(route).map(|of| Box::new(of.clone())),
+            // The rules to the kernel's own tables stay.
+            rule: self
+                .rule_to(route)
+                .filter(|_| !matches!(route.table.as_str(), "local" | "255" | "main" | "254"))
+                .map(|rule| Box::new(rule.clone())),
         })))
     }
 

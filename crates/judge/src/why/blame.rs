@@ -25,6 +25,7 @@ use crate::verdict::{
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
+use kpx_node::desired::Detector;
 use kpx_node::evidence::proxy_log;
 use kpx_node::evidence::{Item, Time};
 use kpx_node::net::{Cidr, Family};
@@ -401,9 +402,11 @@ impl Look<'_> {
                     range,
                     node,
                     by,
+                    tunnel,
                     way,
                     ..
                 } => Blame::breaks(Cause::PodRoute {
+                    tunnel: tunnel.clone(),
                     backend: *address,
                     range: *range,
                     other: node.clone(),
@@ -502,6 +505,9 @@ impl Look<'_> {
         if let Some(misnamed) = here.then(|| self.misnamed()).flatten() {
             return Blame::breaks(misnamed);
         }
+        if let Some(detector) = verdict::undetected(self.node, cell) {
+            return Blame::breaks(self.undetected(cell, detector));
+        }
         // The policy leaves the endpoint here, so it is no reason to refuse or drop packets.
         let leaves = |fault: &&Fault| {
             matches!(
@@ -509,7 +515,9 @@ impl Look<'_> {
                 Fault::DirectReply { .. } | Fault::SharedSource { .. }
             )
         };
-        if here && !cell.verdict.faults().iter().any(leaves) {
+        let own = self.node.name().ok();
+        let unnamed = verdict::unnamed(self.node, target.port, family);
+        if here && unnamed.is_empty() && !cell.verdict.faults().iter().any(leaves) {
             return Blame::breaks(self.unexplained(service, target.port, cell));
         }
         // The endpoints may have moved since.
@@ -527,25 +535,69 @@ impl Look<'_> {
             since: since.map(|(service, moved)| service.max(moved)),
             ..Blame::breaks(Cause::NoLocalEndpoints {
                 policy,
-                here,
+                here: here && unnamed.is_empty(),
                 fields: local_fields(service),
                 nodes: nodes.into_iter().collect(),
-                unnamed: verdict::unnamed(self.node, target.port, family),
+                unnamed,
                 writer: slices_of(service, self.slices)
-                    .find(|of| of.endpoints.iter().any(|of| of.node_name.is_none()))
+                    .find(|slice| {
+                        slice
+                            .endpoints
+                            .iter()
+                            .any(|endpoint| endpoint.node_name != own)
+                    })
                     .map(|of| Writer::of(of, Some(service))),
                 ending: ending(target),
             })
         }
     }
 
-    /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
-    pub(super) fn misnamed(&self) -> Option<Cause> {
-        let mut all = self.outcomes.iter().filter(|(check, _)| check.id == "KP11");
-        let finding = all.find_map(|(_, outcome)| match outcome {
+    /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, by what `detector` looks for.
+    fn undetected(&self, cell: &Cell, detector: &Detector) -> Cause {
+        let setting = match detector {
+            Detector::Cidr(range) => match cell.flow.source {
+                Some(pod) => format!(
+                    "the range of pods in its configuration, {range}, does not contain {pod}"
+                ),
+                None => format!("the range of pods in its configuration is {range}"),
+            },
+            Detector::Interface(name) => {
+                format!(
+                    "bridgeInterface in its configuration is {name}, a link that the node does not have"
+                )
+            }
+            Detector::Prefix(start) => format!(
+                "interfaceNamePrefix in its configuration is {start}, with which no link of the node begins"
+            ),
+        };
+        let found = self.failed("KP10").and_then(|finding| finding.fix.clone());
+        Cause::Idle(Idle {
+            check: "KP10",
+            reason: format!(
+                "kube-proxy takes pods of this node for machines outside, to which a Local policy offers endpoints of the node alone: \
+                 {setting}"
+            ),
+            lasts: true,
+            fix: found.or_else(|| {
+                let text =
+                    "Correct the setting in kube-proxy's configuration, and restart kube-proxy.";
+                Some(Fix::said(text))
+            }),
+        })
+    }
+
+    /// Returns the first finding of the check `id`, if it failed.
+    fn failed(&self, id: &str) -> Option<&Finding> {
+        let mut all = self.outcomes.iter().filter(|(check, _)| check.id == id);
+        all.find_map(|(_, outcome)| match outcome {
             CheckOutcome::Fail(findings) => findings.first(),
             _ => None,
-        })?;
+        })
+    }
+
+    /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
+    pub(super) fn misnamed(&self) -> Option<Cause> {
+        let finding = self.failed("KP11")?;
         Some(Cause::Idle(Idle {
             check: "KP11",
             reason: match &finding.about {
@@ -585,7 +637,7 @@ impl Look<'_> {
         let pods = objects.pods.unwrap_or_default();
         let unready = || unready(&service.metadata.namespace, pods);
         let lack = match lack {
-            Lack::NoSelector if in_part => Lack::SelectorUnread { unready: unready() },
+            Lack::NoSelector { .. } if in_part => Lack::SelectorUnread { unready: unready() },
             Lack::NoPods {
                 selector,
                 compared: Compared::All,

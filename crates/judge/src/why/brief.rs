@@ -67,7 +67,7 @@ impl Cause {
                 Lack::Labelled { .. } => "a label keeps kube-proxy from the EndpointSlice",
                 Lack::SelectorUnread { .. } => "no endpoint",
                 Lack::StatesUnread { .. } => "no ready endpoint",
-                Lack::NoSelector => "no selector and no EndpointSlice",
+                Lack::NoSelector { .. } => "no selector and no EndpointSlice",
                 Lack::NotReady { .. } => "no endpoint is ready",
                 Lack::Terminating { .. } => "all endpoints are terminating",
                 Lack::PortName { .. } => "no endpoint has a port of this name",

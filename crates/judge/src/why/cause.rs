@@ -284,6 +284,9 @@ pub enum Cause {
     },
     /// No route leads to the pods of another node by its address, as routes do to those of other nodes.
     PodRoute {
+        /// The IP tunnel that leads to pods of other nodes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tunnel: Option<String>,
         /// An endpoint there.
         backend: SocketAddr,
         /// The range of the other node's pods.
@@ -450,6 +453,11 @@ pub(super) struct At {
     pub(super) open: Option<String>,
     /// Since when.
     pub(super) since: Option<Time>,
+}
+
+/// Returns whether the alias of an `ExternalName` Service is an address, which no alias can lead to.
+pub(super) fn is_address(target: &str) -> bool {
+    target.trim_end_matches('.').parse::<IpAddr>().is_ok()
 }
 
 impl Cause {

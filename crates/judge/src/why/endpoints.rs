@@ -40,7 +40,7 @@ pub enum Lack {
         /// The pods, and why each has no address.
         pods: Vec<Waits>,
     },
-    /// Pods match the selector, but have no address of the family.
+    /// Pods match the selector, or are endpoints, but none has an address of the family.
     OtherFamily {
         /// The pods.
         pods: Vec<String>,
@@ -72,7 +72,11 @@ pub enum Lack {
         label: &'static str,
     },
     /// The Service has no selector, and nothing else created endpoints.
-    NoSelector,
+    NoSelector {
+        /// An EndpointSlice whose name begins as those of the Service do, and that lacks the label with the Service's name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        unlabelled: Option<String>,
+    },
     /// The endpoints are none, and the selector is not shown: of a table.
     SelectorUnread {
         /// Pods of the namespace that take no connections.
@@ -322,8 +326,15 @@ pub(super) fn lack(
     }
     let all: Vec<&Endpoint> = ours.iter().flat_map(|slice| &slice.endpoints).collect();
     if all.is_empty() {
+        let listed = listed(service, slices);
         let lack = match service.selector() {
-            None => Lack::NoSelector,
+            None if !listed.is_empty() => Lack::OtherFamily {
+                pods: listed,
+                family,
+            },
+            None => Lack::NoSelector {
+                unlabelled: unlabelled(service, slices),
+            },
             Some(labels) => none_listed(service, labels, family, objects),
         };
         return (lack, edited);
@@ -356,6 +367,26 @@ pub(super) fn lack(
     (lack, since.or(edited))
 }
 
+/// Returns the endpoints that slices of `service` list, of whatever family: pods, or addresses.
+fn listed(service: &Service, slices: &[EndpointSlice]) -> Vec<String> {
+    let endpoints = slices_of(service, slices).flat_map(|slice| &slice.endpoints);
+    let names: BTreeSet<String> = endpoints.filter_map(name).collect();
+    names.into_iter().collect()
+}
+
+/// Returns the slice that is called like those of `service` and names no Service.
+fn unlabelled(service: &Service, slices: &[EndpointSlice]) -> Option<String> {
+    let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
+    let mut all = slices.iter().map(|slice| (slice, &slice.metadata));
+    let (_, meta) = all.find(|(slice, meta)| {
+        let rest = meta.name.strip_prefix(name.as_str());
+        slice.service().is_none()
+            && meta.namespace == *namespace
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })?;
+    Some(meta.name.clone())
+}
+
 /// Returns why the slices of `service` list no endpoint, by the pods that its selector `labels` matches.
 fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Objects<'_>) -> Lack {
     let matching = Matching::of(service, Some(family), objects.pods.unwrap_or_default());
@@ -374,10 +405,16 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
         let slices = names_of(&slices);
         return Lack::Unlisted { pods, slices };
     }
-    let other = Matching::of(service, None, objects.pods.unwrap_or_default());
-    if matching.is_empty() && !other.is_empty() {
-        let pods = other.shown();
-        return Lack::OtherFamily { pods, family };
+    if matching.is_empty() {
+        let other = Matching::of(service, None, objects.pods.unwrap_or_default());
+        // The slices list the pods of other nodes, too.
+        let pods = match other.shown() {
+            none if none.is_empty() => listed(service, objects.slices),
+            shown => shown,
+        };
+        if !pods.is_empty() {
+            return Lack::OtherFamily { pods, family };
+        }
     }
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));

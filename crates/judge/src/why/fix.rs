@@ -1,7 +1,7 @@
 //! The fix of each cause: a sentence and a command.
 
 use super::balancer::TARGET_ATTRIBUTES;
-use super::cause::{At, Cause, PROXY_NAME};
+use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
@@ -55,6 +55,10 @@ impl Cause {
                 "Use one of the Service's ports, {}, or add this one to the Service.",
                 listed(ports)
             ))),
+            Self::ExternalName { target } if is_address(target) => Some(edit(
+                "Make it a Service of type ClusterIP with ports and without a selector, and write an EndpointSlice with the address.",
+                service,
+            )),
             Self::ExternalName { .. } => kpx(
                 "Check that the alias resolves.",
                 &["resolve", name, "--namespace", namespace],
@@ -186,10 +190,16 @@ impl Cause {
             Self::NoRoute { backend, .. } | Self::WrongNode { backend, .. } => {
                 Some(route_fix(backend.ip()))
             }
-            Self::PodRoute { range, by, .. } => on_node(
-                "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
-                format!("ip route replace {range} via {by}"),
-            ),
+            Self::PodRoute {
+                range, by, tunnel, ..
+            } => {
+                let link = tunnel.as_ref();
+                let link = link.map_or_else(String::new, |link| format!(" dev {link} onlink"));
+                on_node(
+                    "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+                    format!("ip route replace {range} via {by}{link}"),
+                )
+            }
             Self::Dormant { table } => on_node(
                 "Let the kernel run the table again.",
                 format!("nft add table {table}"),
@@ -322,7 +332,15 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             "Look at the selector, and at the pods that it matches.",
             pods(&format!("get service {name} -o yaml")),
         ),
-        Lack::NoSelector => {
+        Lack::NoSelector {
+            unlabelled: Some(slice),
+        } => (
+            "Give the EndpointSlice the label, also in what writes it.",
+            pods(&format!(
+                "label endpointslice {slice} kubernetes.io/service-name={name}"
+            )),
+        ),
+        Lack::NoSelector { unlabelled: None } => {
             let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";
             return edit(text, service);
         }

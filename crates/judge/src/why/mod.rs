@@ -39,7 +39,7 @@ pub use rest::rest;
 
 use asked::{At as AskedAt, Found};
 use blame::Blame;
-use cause::At;
+use cause::{At, is_address};
 use group::{Blamed, groups};
 use search::Sets;
 use there::{Elsewhere, There};
@@ -356,6 +356,7 @@ impl<'n> Look<'n> {
         if let Some(cause) = not_served(service) {
             let degree = match cause {
                 Cause::NoClusterIp => Degree::Breaks,
+                Cause::ExternalName { ref target } if is_address(target) => Degree::Breaks,
                 _ => Degree::NotServed,
             };
             answer.causes.push(Broken::new(

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_before_nat};
+use super::cause::{At, Cause, Failed, Idle, PROXY_NAME, is_address, is_before_nat};
 use super::endpoints::{Compared, Lack, Waits};
 use crate::check::Writer;
 use crate::trace::mismatch::listed;
@@ -106,6 +106,10 @@ impl Cause {
             Self::HeadlessPort { port, targets } => format!(
                 "{subject} is headless: its name leads clients to the pods themselves, and nothing translates port {port} to their port {}",
                 listed(&targets.iter().map(u16::to_string).collect::<Vec<_>>())
+            ),
+            Self::ExternalName { target } if is_address(target) => format!(
+                "{subject} is an ExternalName Service for an address, {target}: it exists only in DNS, as an alias, and an alias leads \
+                 to a name, so it does not resolve"
             ),
             Self::ExternalName { target } => format!(
                 "{subject} is an ExternalName Service: it exists only in DNS, as an alias of {target}, and kube-proxy does not serve it"
@@ -265,7 +269,7 @@ impl Cause {
             Self::NoLocalEndpoints {
                 policy, unnamed, ..
             } if !unnamed.is_empty() => format!(
-                "{policy} is Local, and an EndpointSlice of the Service does not name the nodes of its endpoints \
+                "{policy} is Local, and an EndpointSlice of the Service does not name {node} as the node of its endpoints \
                  (nodeName), so kube-proxy takes {} for endpoints of other nodes, although they run on {node}{since}",
                 listed(unnamed)
             ),
@@ -331,6 +335,7 @@ impl Cause {
                 other,
                 by,
                 way,
+                ..
             } => {
                 // The port of a client is not known.
                 let what = match backend.port() {
@@ -534,7 +539,7 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
     let of = |endpoints: &[String]| format!("{} ({})", endpoints.len(), listed(endpoints));
     let sentence = match lack {
         Lack::OtherFamily { pods, family } => format!(
-            "{subject} has no {family} endpoints{since}: its pods ({}) have no {family} address",
+            "{subject} has no {family} endpoints{since}: none of its pods ({}) has an {family} address",
             listed(pods)
         ),
         Lack::NotStarted { pods } => format!(
@@ -600,8 +605,14 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             "{subject} has no ready endpoint{since}; whether pods match its selector {selector} is not shown{}",
             of_namespace(unready)
         ),
-        Lack::NoSelector => format!(
+        Lack::NoSelector { unlabelled: None } => format!(
             "{subject} has no {of_family}endpoints{since}: it has no selector, and no EndpointSlice names it"
+        ),
+        Lack::NoSelector {
+            unlabelled: Some(slice),
+        } => format!(
+            "{subject} has no {of_family}endpoints{since}: it has no selector, and EndpointSlice {slice} lacks the label that \
+             names it, kubernetes.io/service-name"
         ),
         Lack::NotReady { endpoints, pods } => format!(
             "{subject} has no ready {of_family}endpoint{since}: none of {} is ready{}",

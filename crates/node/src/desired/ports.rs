@@ -64,6 +64,11 @@ impl ServicePort {
         self.internal_local || (self.external_local && self.accessible)
     }
 
+    /// Returns whether it is the cluster's DNS.
+    pub fn is_cluster_dns(&self) -> bool {
+        matches!(self.namespace.as_str(), "kube-system" | "openshift-dns") && self.port == 53
+    }
+
     /// Returns whether internal traffic has a usable endpoint.
     pub fn has_internal(&self) -> bool {
         self.has_endpoints && !(self.internal_local && self.choice.local.is_empty())

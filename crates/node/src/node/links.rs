@@ -91,6 +91,11 @@ pub struct Link {
     pub vni: Option<u64>,
     /// Of a bridge that filters VLANs: the VLAN of ports that are in none, 0 for none; `None` of other links, or if it is not listed.
     pub default_vlan: Option<u64>,
+    /// The fixed other end of an IP tunnel.
+    pub remote: Option<IpAddr>,
+    /// Whether the bridge hands its packets of IPv4 and of IPv6 to iptables, whatever the node's sysctls say (`nf_call_iptables`,
+    /// `nf_call_ip6tables`).
+    pub calls: [bool; 2],
     /// Whether hairpin mode is on; `None` if the link is not a bridge port.
     pub hairpin: Option<bool>,
     /// Of a bridge port: whether the bridge learns addresses from it; `None` if that is not known.
@@ -130,6 +135,11 @@ impl Link {
     /// Returns whether it has `flag`; `None` if its flags are not listed.
     pub fn flag(&self, flag: &str) -> Option<bool> {
         (!self.flags.is_empty()).then(|| self.flags.iter().any(|of| of == flag))
+    }
+
+    /// Returns whether the bridge hands its packets of `family` to iptables, whatever the node's sysctls say.
+    pub fn calls_iptables(&self, family: Family) -> bool {
+        self.calls[usize::from(family == Family::V6)]
     }
 
     /// Returns whether it is of a kind that carries packets to other nodes.
@@ -279,6 +289,10 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         let filters = data("vlan_filtering") == Some(1);
         let (tunnel_port, vni) = (data("port"), data("id"));
         let default_vlan = data("vlan_default_pvid").filter(|_| filters);
+        let remote = link.linkinfo.data.get("remote").and_then(Value::as_str);
+        let remote = remote.and_then(|text| text.parse::<IpAddr>().ok());
+        let remote = remote.filter(|addr| !addr.is_unspecified());
+        let calls = ["nf_call_iptables", "nf_call_ip6tables"].map(|key| data(key) == Some(1));
         let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
         let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
@@ -301,6 +315,8 @@ pub fn links(text: &str) -> Result<Links, Gap> {
             mac: link.address,
             vni,
             default_vlan,
+            remote,
+            calls,
             hairpin,
             learning,
             flood,

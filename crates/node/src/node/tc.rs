@@ -179,10 +179,18 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
     Ok(tc)
 }
 
+/// Bytes of the first packet of a connection over TCP, with its Ethernet header.
+const SYN: u64 = 74;
+
 /// Returns what a qdisc loses.
 fn loss(qdisc: &RawQdisc) -> Option<Loss> {
     match qdisc.kind.as_str() {
         "blackhole" => Some(Loss::All),
+        // It drops what is larger than its burst.
+        "tbf" => {
+            let burst = qdisc.options.get("burst")?.as_u64()?;
+            (burst < SYN).then_some(Loss::All)
+        }
         "netem" => {
             let share = |of: &Value| of.as_f64().or_else(|| of.get("loss")?.as_f64());
             let mut models = qdisc.options.iter();
@@ -372,6 +380,7 @@ mod tests {
     const TEXT: &str = r#"{"qdiscs":[
         {"kind":"noqueue","handle":"0:","dev":"lo","root":true,"refcnt":2,"options":{}},
         {"kind":"tbf","handle":"1:","dev":"veth0","root":true,"options":{"rate":125000,"burst":1500,"lat":25000}},
+        {"kind":"tbf","handle":"1:","dev":"small","root":true,"options":{"rate":1000,"burst":50,"lat":25000}},
         {"kind":"netem","handle":"2:","dev":"slow","root":true,"options":{"limit":1000,"delay":{"delay":0.1}}},
         {"kind":"netem","handle":"2:","dev":"bad","root":true,"options":{"limit":1000,"loss-random":{"loss":0.25,"correlation":0}}},
         {"kind":"netem","handle":"2:","dev":"gone","root":true,"options":{"limit":1000,"loss-random":{"loss":1}}},
@@ -401,7 +410,8 @@ mod tests {
             [
                 ("bad", Loss::Share(0.25)),
                 ("gone", Loss::All),
-                ("model", Loss::Some)
+                ("model", Loss::Some),
+                ("small", Loss::All)
             ]
         );
         let of = |link: &str| -> Vec<String> {

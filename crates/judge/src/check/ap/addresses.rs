@@ -13,7 +13,7 @@ use crate::check::{
 use crate::verdict::{Obstacle, home_gone};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Node, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::desired::NEEDS;
@@ -85,12 +85,12 @@ pub(super) const CHECKS: &[Check] = &[
         name: "shared-by-nodes",
         severity: Severity::Error,
         when: When::Now,
-        title: "Each Node has its own address, and this one has that of its Node",
+        title: "No two Nodes share an address or a pod range, and this one has its own",
         symptom: "Some endpoints never answer, those of other nodes in particular, and others answer for them.",
         why: "Routes and tunnels lead to the pods of a Node by its address, and kube-proxy's NodePorts and health checks are there. Virtual \
               machines that were cloned, or that have a NAT network each, register with the same one; a machine that gets another \
               address keeps its Node's until the kubelet starts again.",
-        verify: "Each InternalIP may be that of one Node only, and this node must have that of its Node.",
+        verify: "Each InternalIP and each podCIDR may be that of one Node only, and this node must have the InternalIP of its Node.",
         commands: &[Example::anywhere("kubectl get nodes -o wide")],
         fix: Text::plain(
             "Start each kubelet with --node-ip and the address by which other nodes reach it.",
@@ -302,6 +302,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 /// Finds addresses that several Nodes have, and a node without that of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = shared_by_nodes(facts)?;
+    findings.extend(shared_ranges(facts.node.nodes()?));
     findings.extend(
         Family::BOTH
             .into_iter()
@@ -372,6 +373,39 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
         Finding::new(Severity::Error, *addr, message).evidence(evidence)
     });
     Ok(findings.collect())
+}
+
+/// Returns the findings on ranges of pods that several Nodes have.
+fn shared_ranges(nodes: &[Node]) -> Vec<Finding> {
+    let mut ranges: BTreeMap<Cidr, Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        for range in node
+            .spec
+            .pod_cidrs
+            .iter()
+            .filter_map(|text| text.parse::<Cidr>().ok())
+        {
+            ranges
+                .entry(range.normal())
+                .or_default()
+                .push(&node.metadata.name);
+        }
+    }
+    let shared = ranges.into_iter().filter(|(_, names)| names.len() > 1);
+    let findings = shared.map(|(prefix, names)| {
+        let message = format!(
+            "nodes {} have the same podCIDR: a network plugin that uses it gives pods the same addresses, and routes lead to one of the nodes",
+            listed(&names)
+        );
+        let evidence = names.iter().map(|name| Proof::setting(format!("node {name}"), "podCIDR", prefix));
+        Finding::new(Severity::Warning, Subject::Prefix { prefix }, message)
+            .evidence(evidence)
+            .fix(
+                "Drain the Node that is not to keep the range, delete its object, and let the machine register anew: it then gets a \
+                 range of its own.",
+            )
+    });
+    findings.collect()
 }
 
 /// The port at which kubelets serve by default.

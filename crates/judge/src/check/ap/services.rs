@@ -1,6 +1,6 @@
 //! Services and their endpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::check::core::{
@@ -16,6 +16,7 @@ use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::desired::NEEDS;
+use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -364,20 +365,31 @@ fn without_port(service: &Service, slices: &[&&EndpointSlice]) -> Vec<Finding> {
 fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
     let mode = facts.mode()?;
     let desired = facts.node.desired(mode)?;
-    let mut names: Vec<_> = desired
-        .families
-        .iter()
-        .flat_map(|state| &state.ports)
+    let ports = desired.families.iter().flat_map(|state| &state.ports);
+    let unserved = ports
         .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
-        .map(|port| ServiceRef::new(&port.namespace, &port.service))
-        .collect();
-    names.sort();
-    names.dedup();
-    let message =
-        "internalTrafficPolicy is Local, but no endpoint is on this node: pods here get no reply";
-    let finding = |service: ServiceRef| {
+        .map(|port| (ServiceRef::new(&port.namespace, &port.service), port));
+    // A cache of the node takes the address before kube-proxy does.
+    let addresses = facts.node.addresses().map_or(&[][..], |known| &known.all);
+    let is_cached = |address: IpAddr| {
+        let mut all = addresses.iter().filter(|known| known.addr.addr == address);
+        all.any(|known| is_node_local_dns(&known.link))
+    };
+    // One port of several may be that of DNS.
+    let mut names = BTreeMap::new();
+    for (service, port) in unserved {
+        let is_dns = port.is_cluster_dns() && !is_cached(port.cluster_ip);
+        *names.entry(service).or_insert(false) |= is_dns;
+    }
+    let finding = |(service, is_dns): (ServiceRef, bool)| {
         let seen = Proof::object("service", service.to_string());
-        Finding::new(Severity::Info, service, message).evidence([seen])
+        let local = "internalTrafficPolicy is Local, but no endpoint is on this node";
+        let (severity, effect) = if is_dns {
+            (Severity::Error, "pods here resolve no names")
+        } else {
+            (Severity::Info, "pods here get no reply")
+        };
+        Finding::new(severity, service, format!("{local}: {effect}")).evidence([seen])
     };
     Ok(names.into_iter().map(finding).collect())
 }

@@ -17,6 +17,7 @@ use kpx_node::node::routes::PolicyRule;
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
         Obstacle::LinkForwarding { .. }
+        | Obstacle::Forgotten { .. }
         | Obstacle::ReversePath { .. }
         | Obstacle::NoLocalPort { pod: None, .. }
         | Obstacle::Arp {
@@ -128,6 +129,13 @@ pub(in crate::check) fn port_range_fix() -> Fix {
 pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
+        Obstacle::Forgotten { key } => {
+            let seconds = if key.contains("udp") { 30 } else { 120 };
+            Fix::on_node(
+                "Set the timeout in seconds, also in /etc/sysctl.d.",
+                format!("sysctl -w {key}={seconds}"),
+            )
+        }
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),
@@ -533,6 +541,13 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Deaf { bound: Some(_), .. } => Fix::said(
             "Let the program in the pod listen on all links (0.0.0.0 or [::] without a link, SO_BINDTODEVICE).",
         ),
+        Obstacle::Deaf {
+            instead: Some(proto),
+            ..
+        } => Fix::said(format!(
+            "Set the protocol of the Service's port to {}, or let the program in the pod listen for the one that it has.",
+            proto.to_string().to_uppercase()
+        )),
         Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
             Fix::said(
                 "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",

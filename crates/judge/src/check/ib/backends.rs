@@ -1,10 +1,11 @@
 //! Which iptables backend is in use, and its tools.
 
 use crate::check::core::{
-    Collector, IDLE, RULES, VERSION, idle_rules, is_proxys, rule_proof, rules_in_use, stores,
+    Collector, IDLE, MODE, RULES, VERSION, idle_rules, is_proxys, rule_proof, rules_in_use, stores,
     version_in,
 };
 use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Chain, Ruleset, Target};
 use kpx_node::cluster::release::Change;
 use kpx_node::evidence::{Gap, Item};
@@ -80,7 +81,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71305",
             "Azure/azure-container-networking#3094",
         ],
-        needs: &[RULES, IDLE],
+        needs: &[RULES, IDLE, MODE],
         caused_by: &[],
         run: backends,
     },
@@ -175,6 +176,10 @@ fn written(rules: &Ruleset<'_>, family: Family) -> Vec<Proof> {
 }
 
 fn backends(facts: &Facts<'_>) -> Verdict {
+    if facts.mode() == Ok(Mode::Nftables) {
+        let why = "kube-proxy writes no rules by iptables in mode nftables";
+        return Err(Gap::NotApplicable(why.to_owned()));
+    }
     let version = facts.node.evidence().text(Item::IptablesVersion)?.trim();
     let nft = version.contains("nf_tables");
     let (used, idle) = if nft {

@@ -320,6 +320,13 @@ fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
         let Some(value) = value.filter(|value| value.is_none_or(|value| value == "0")) else {
             continue;
         };
+        let mut bypassed = bridges
+            .iter()
+            .filter(|link| !link.calls_iptables(family))
+            .peekable();
+        if bypassed.peek().is_none() {
+            continue;
+        }
         let key = call_key(family);
         let message =
             "bridged packets bypass iptables: replies from pods on the same node are lost";
@@ -330,11 +337,7 @@ fn bridge_netfilter(facts: &Facts<'_>) -> Verdict {
         findings.push(
             Finding::new(Severity::Error, Subject::sysctl(key), message)
                 .evidence([seen])
-                .evidence(
-                    bridges
-                        .iter()
-                        .map(|link| link_proof(link, "a bridge of pods")),
-                )
+                .evidence(bypassed.map(|link| link_proof(link, "a bridge of pods")))
                 .fix(Fix::on_node(
                     "Load the module and set the sysctl; make both persistent in /etc/modules-load.d and /etc/sysctl.d.",
                     match value {

@@ -1,5 +1,6 @@
 //! kube-proxy's mode and configuration.
 
+use super::silence::{edit_of, proxy_sets};
 use crate::check::core::{
     COPY, Collector, FAMILIES, IDLE, MODE, OBSERVED, REPLACED, REPLACEMENT, Source, VERSION,
     idle_rules, is_proxys, is_replaced, leaves, plain, stores, with_flags,
@@ -13,7 +14,7 @@ use crate::check::{
 use kpx_node::backend::Mode;
 use kpx_node::backend::requirements::{self, Refusal};
 use kpx_node::cluster::config::{go_duration, is_readable, written};
-use kpx_node::cluster::validate;
+use kpx_node::cluster::{Pod, validate};
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
@@ -57,7 +58,14 @@ pub(super) const CHECKS: &[Check] = &[
             IDLE,
             FAMILIES,
             REPLACEMENT,
-            &[Item::ProxyLog, Item::Metrics, Item::Firewalls],
+            &[
+                Item::ProxyLog,
+                Item::Metrics,
+                Item::Firewalls,
+                Item::Processes,
+                Item::Pods,
+                Item::DaemonSets,
+            ],
         ],
         caused_by: &[
             Because::Absence("KP05"),
@@ -366,17 +374,29 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         };
         let wrote =
             synced(facts, family).filter(|_| held == "none" && (!by.is_empty() || !fails(facts)));
-        let gone = wrote.map_or_else(String::new, |at| {
-            let by = by.iter().map(|of| format!("; {}", of.message));
-            format!(
-                ": something removed those that kube-proxy wrote at {at}{}",
-                by.collect::<String>()
-            )
-        });
+        let apart = apart(facts).filter(|_| held == "none");
+        let gone = match &apart {
+            Some(pod) => format!(
+                ": kube-proxy's pod {} has a network of its own, and the rules are there",
+                pod.metadata.name
+            ),
+            None => wrote.map_or_else(String::new, |at| {
+                let by = by.iter().map(|of| format!("; {}", of.message));
+                format!(
+                    ": something removed those that kube-proxy wrote at {at}{}",
+                    by.collect::<String>()
+                )
+            }),
+        };
         let message = format!("kube-proxy {what} {mode}, but {text}{gone}");
         let finding = Finding::new(Severity::Error, family, message);
         let finding = finding.evidence(seen.iter().cloned()).evidence([kernel]);
-        all.push(if held == "none" {
+        all.push(if apart.is_some() {
+            let text = "Set hostNetwork: true in the pod template of its DaemonSet.";
+            let set = proxy_sets(facts).next();
+            let fix = set.map_or_else(|| Fix::said(text), |set| Fix::new(text, edit_of(set)));
+            finding.lost_in([Subject::table(family, "nat")]).fix(fix)
+        } else if held == "none" {
             let finding = finding.lost_in([Subject::table(family, "nat")]);
             finding.fix(flushed_fix(facts, wrote.is_some(), by))
         } else {
@@ -389,6 +409,19 @@ fn mode(facts: &Facts<'_>) -> Verdict {
         }
     }
     all.verdict()
+}
+
+/// Returns kube-proxy's pod on this node, if it runs in a network of its own instead of the node's.
+fn apart<'f>(facts: &'f Facts<'_>) -> Option<&'f Pod> {
+    let processes = &facts.node.processes().ok()?.processes;
+    let mut proxies = processes
+        .iter()
+        .filter(|process| process.name.starts_with("kube-proxy"))
+        .peekable();
+    proxies.peek()?;
+    let is_apart = proxies.all(|process| process.same_network == Some(false));
+    let pod = facts.node.proxy_pod(facts.node_name().as_deref())?;
+    (is_apart && !pod.spec.host_network).then_some(pod)
 }
 
 /// Returns when kube-proxy's last sync of `family` ended.

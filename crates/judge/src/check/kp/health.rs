@@ -90,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::Nodes,
                 Item::Addresses,
                 Item::ProxyConfig,
+                Item::Sockets,
             ],
             OBSERVED,
         ],

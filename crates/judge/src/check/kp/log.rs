@@ -440,6 +440,12 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             Subject::Proxy,
             format!("kube-proxy's syncs fail, so its rules become outdated: {error}"),
         ),
+        // It needs these for nothing but metrics, and for packets to addresses of no Service.
+        Kind::Watch if error.contains("ServiceCIDR") => (
+            Severity::Warning,
+            Subject::Proxy,
+            format!("kube-proxy cannot read the ranges of Services, but has the Services: {error}"),
+        ),
         Kind::Watch => (
             if is_once {
                 Severity::Warning

@@ -1,12 +1,14 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
+use crate::check::np::{is_proxys, socket_proof};
 use crate::check::{
     Advice, Check, Facts, Finding, Fix, Line, Outcome, ProcessState, Proof, Severity, Subject,
     Unknown, Verdict,
 };
 use kpx_node::cluster::{Container, DaemonSet, Misplaced, Pod, Unready};
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Proto;
 use kpx_node::node::processes::Process;
 
 /// Items that only a running kube-proxy can provide.
@@ -48,6 +50,9 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     }
     let here = facts.node_name();
     if runs_here(facts)? {
+        if let Some(found) = health_port_taken(facts) {
+            return Ok(vec![found]);
+        }
         let metrics = facts.node.evidence().text(Item::Metrics).err();
         if !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
             return Err(gap);
@@ -88,6 +93,21 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         "Find out why its pod does not run.",
         line,
     ))])
+}
+
+/// Returns the finding on another program that listens at kube-proxy's health port.
+fn health_port_taken(facts: &Facts<'_>) -> Option<Finding> {
+    let bind = facts.node.proxy_config().ok()?.healthz_bind()?;
+    let sockets = facts.node.sockets().ok()?;
+    let mut taking = sockets.taking(Proto::Tcp, bind.ip(), bind.port());
+    let socket = taking.find(|socket| !socket.processes.is_empty() && !is_proxys(socket))?;
+    let message = format!(
+        "another program listens at port {}, kube-proxy's health port: load balancers that ask there get its answer",
+        bind.port()
+    );
+    let finding = Finding::new(Severity::Warning, Subject::Proxy, message);
+    let fix = "Stop the program, or set healthzBindAddress in kube-proxy's configuration to a free port; then restart kube-proxy.";
+    Some(finding.evidence([socket_proof(socket)]).fix(fix))
 }
 
 /// Returns the error for a node without a pod of kube-proxy, although it runs in pods in this cluster; or else `gap`.

@@ -111,7 +111,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-pub(super) fn socket_proof(socket: &Socket) -> Proof {
+pub(in crate::check) fn socket_proof(socket: &Socket) -> Proof {
     let names = socket.processes.iter();
     let names: Vec<_> = names
         .map(|p| format!("{} (pid {})", p.name, p.pid))
@@ -251,7 +251,7 @@ fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
 }
 
 /// Returns whether kube-proxy is known to hold the socket.
-pub(super) fn is_proxys(socket: &Socket) -> bool {
+pub(in crate::check) fn is_proxys(socket: &Socket) -> bool {
     let mut names = socket.processes.iter().map(|process| &process.name);
     names.any(|name| name.starts_with("kube-proxy") || is_proxy_name(name))
 }

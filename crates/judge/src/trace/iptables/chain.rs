@@ -277,7 +277,8 @@ fn hits<'n, 'a>(
             let goes = matches!(rule.target, Some(Target::Goto(_)));
             let Some(target) = at.chains.chain(at.table, to)? else {
                 if is_extension(to) {
-                    let end = other(&mut branch, to, "", &mut note, &name);
+                    let by_tos = walker.router.asks_for_tos();
+                    let end = other(&mut branch, to, "", &mut note, &name, by_tos);
                     return Ok(smallvec![(branch, end)]);
                 }
                 let reason = if at.chains.is_unseen(at.table, to)? {
@@ -433,7 +434,10 @@ fn hits<'n, 'a>(
                 let passes = passes.map(|branch| (branch, Some(End::Accept)));
                 return Ok(std::iter::once(queued).chain(passes).collect());
             }
-            _ => other(&mut branch, kind, options, &mut note, &name),
+            _ => {
+                let by_tos = walker.router.asks_for_tos();
+                other(&mut branch, kind, options, &mut note, &name, by_tos)
+            }
         },
     };
     Ok(smallvec![(branch, end)])
@@ -646,6 +650,7 @@ fn other(
     options: &str,
     note: &mut impl FnMut(&mut Branch, Effect),
     name: &impl Fn(&str) -> String,
+    by_tos: bool,
 ) -> Option<End> {
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
@@ -668,6 +673,13 @@ fn other(
             return Some(End::Unknown(format!(
                 "{}: a program in user space decides",
                 name("queued")
+            )));
+        }
+        "TOS" | "DSCP" if by_tos => {
+            note(branch, Effect::Other { what: shown() });
+            return Some(End::Unknown(format!(
+                "{}: routing policy rules look at the type of service, which kpx does not follow",
+                name("changed")
             )));
         }
         kind if WITHOUT_EFFECT.contains(&kind) => note(branch, Effect::Other { what: shown() }),

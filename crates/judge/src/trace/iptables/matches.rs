@@ -195,6 +195,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             "whether the rule is for the packet's links, which the listing does not show"
                 .to_owned(),
         ),
+        // A rule that looks for a text is for packets with it: what opens a connection has none.
+        Match::Unknown(text) if text.starts_with("-m string ") => {
+            Likelihood::sure(text.contains("! --string") || text.contains("! --hex-string"))
+        }
         Match::Unknown(text) if text.contains("--connlimit-") => {
             let over = text.contains("--connlimit-above") != text.contains("! --connlimit");
             let mut words = text.split(' ');

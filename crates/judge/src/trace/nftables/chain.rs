@@ -682,6 +682,10 @@ fn mangle(
             branch.packet.ttl = to;
             note(&mut branch, Effect::Ttl { to }, 1.0);
         }
+        (Expr::Payload { field, .. }, _) if field == "dscp" && at.context.router.asks_for_tos() => {
+            let why = "routing policy rules look at the type of service, which the rule changes and kpx does not follow";
+            return vec![Next::End(branch, End::Unknown(why.to_owned()))];
+        }
         (Expr::Ct { key, .. }, _) if key == "zone" => {
             branch.packet.zoned = true;
         }

@@ -169,6 +169,7 @@ fn outcome(verdict: Verdict, destination: &str, hops: Vec<Hop>) -> Outcome {
         gateway: None,
         bridged: false,
         ttl: 64,
+        ct_mark: 0,
     }
 }
 

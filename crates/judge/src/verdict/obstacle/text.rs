@@ -27,6 +27,10 @@ impl fmt::Display for Obstacle {
                 "{} is 0, so the node forwards no packets that come in by {link}",
                 sysctl_of(link, "forwarding")
             ),
+            Self::Forgotten { key } => write!(
+                f,
+                "{key} is 0, so the node forgets connections at once and does not translate their replies back"
+            ),
             Self::ReversePath { link, source, back } => {
                 write!(
                     f,
@@ -372,6 +376,7 @@ impl fmt::Display for Obstacle {
                 at,
                 end,
                 listens,
+                instead,
                 stranger,
                 ..
             } => {
@@ -383,9 +388,13 @@ impl fmt::Display for Obstacle {
                         "rules in the pod send packets for {at} to {end}, and nothing listens there"
                     )?;
                 }
-                match listens.as_slice() {
-                    [] => f.write_str(": no port is open in it")?,
-                    all => {
+                match (instead, listens.as_slice()) {
+                    (Some(proto), _) => {
+                        let proto = proto.to_string().to_uppercase();
+                        write!(f, ": it takes {proto} alone at this port")?;
+                    }
+                    (None, []) => f.write_str(": no port is open in it")?,
+                    (None, all) => {
                         let all: Vec<_> = all.iter().map(ToString::to_string).collect();
                         write!(f, ": it listens at {}", listed(&all))?;
                     }

@@ -1,0 +1,525 @@
+//! Objects and settings that are wrong by themselves: kube-proxy does what they say.
+
+use super::ends::{HEALTHY, findings, json, says};
+use super::incidents::{answer, copy, write};
+use super::links::add_routes;
+use super::meant::with_rule;
+
+const RULES: &str = "node/iptables-save.txt";
+const SLICES: &str = "cluster/endpointslices.json";
+const SERVICES: &str = "cluster/services.json";
+const PODS: &str = "node/pod-networks.txt";
+
+/// Changes the slices of Service `name`.
+fn slices(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
+    let of_service = |slice: &&mut serde_json::Value| {
+        slice["metadata"]["labels"]["kubernetes.io/service-name"] == name
+    };
+    write(
+        dir,
+        SLICES,
+        json(|slices| {
+            let all = slices["items"].as_array_mut().unwrap().iter_mut();
+            all.filter(of_service).for_each(change);
+        }),
+    );
+}
+
+fn service(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
+    write(
+        dir,
+        SERVICES,
+        json(|services| {
+            let mut all = services["items"].as_array_mut().unwrap().iter_mut();
+            change(all.find(|item| item["metadata"]["name"] == name).unwrap());
+        }),
+    );
+}
+
+/// In mode ipvs the node has the addresses of Services itself.
+#[tokio::test]
+async fn an_endpoint_that_is_the_address_of_a_service_is_the_node_itself_in_mode_ipvs() {
+    let dir = copy("full-ipvs");
+    slices(&dir, "dual", |slice| {
+        slice["endpoints"][0]["addresses"][0] = "10.100.2.1".into();
+    });
+    write(&dir, "node/ipvsadm-save.txt", |text| {
+        text.replace("10.244.1.81:80", "10.100.2.1:80")
+    });
+    let words = ["endpoint 10.100.2.1:80 is itself served by kube-proxy, for edge/web"];
+    says(&dir, "shop/dual", "partly", &words).await;
+}
+
+/// A Service whose policy is Local and that has no endpoint here, on a node whose kube-proxy takes pods to be in `range`.
+fn without_local_endpoint(range: &str) -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    slices(&dir, "edge-local", |slice| {
+        let all = slice["endpoints"].as_array_mut().unwrap();
+        all.retain(|endpoint| endpoint["nodeName"] != "w1");
+    });
+    let lacks = "[0:0] -A KUBE-EXTERNAL-SERVICES -p tcp -m comment --comment \"demo/edge-local:http has no local endpoints\" \
+                 -m addrtype --dst-type LOCAL -m tcp --dport 30081 -j DROP\n";
+    write(&dir, RULES, |text| {
+        let is_gone = |line: &&str| {
+            line.contains("KUBE-SVL-GO6SKCZGEKBTODDC")
+                || line.contains("edge-local:http -> 10.244.1.4")
+        };
+        let kept = text.lines().filter(|line| !is_gone(line));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        let kept = kept.replace("COMMIT\n*nat\n", &format!("{lacks}COMMIT\n*nat\n"));
+        kept.replace("-s 10.244.0.0/16", &format!("-s {range}"))
+    });
+    dir
+}
+
+#[tokio::test]
+async fn pods_that_kube_proxy_takes_for_outside_are_its_configuration_and_not_the_policy() {
+    let pod = ["externalTrafficPolicy is Local"];
+    says(
+        &without_local_endpoint("10.244.0.0/16"),
+        "10.210.0.16:30081",
+        "partly",
+        &pod,
+    )
+    .await;
+    let dir = without_local_endpoint("10.42.0.0/16");
+    for (file, was, is) in [
+        (
+            "kube-proxy/config.conf",
+            "clusterCIDR: 10.244.0.0/16",
+            "clusterCIDR: 10.42.0.0/16",
+        ),
+        (
+            "kube-proxy/configz.json",
+            "\"clusterCIDR\":\"10.244.0.0/16\"",
+            "\"clusterCIDR\":\"10.42.0.0/16\"",
+        ),
+    ] {
+        write(&dir, file, |text| text.replace(was, is));
+    }
+    let words = [
+        "10.42.0.0/16, does not contain 10.244.1.",
+        "clusterCIDR to the prefixes",
+    ];
+    says(&dir, "10.210.0.16:30081", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn endpoints_of_the_other_family_are_no_lack_of_pods() {
+    let dir = copy(HEALTHY);
+    slices(&dir, "api", |slice| {
+        slice["addressType"] = "IPv6".into();
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            let at = endpoint["addresses"][0].as_str().unwrap();
+            endpoint["addresses"][0] =
+                format!("fd00:10:244::{}", at.rsplit('.').next().unwrap()).into();
+        }
+    });
+    let words = [
+        "none of its pods (demo/api-",
+        "has an IPv4 address",
+        "ipFamilies",
+    ];
+    says(&dir, "demo/api:http", "lost", &words).await;
+}
+
+#[tokio::test]
+async fn a_slice_without_the_label_of_its_service_is_named() {
+    let dir = copy(HEALTHY);
+    service(&dir, "api", |item| {
+        item["spec"].as_object_mut().unwrap().remove("selector");
+    });
+    slices(&dir, "api", |slice| {
+        slice["metadata"]["labels"] = serde_json::json!({});
+    });
+    let words = [
+        "EndpointSlice api-h9h2g lacks the label",
+        "label endpointslice api-h9h2g kubernetes.io/service-name=api",
+    ];
+    says(&dir, "demo/api:http", "lost", &words).await;
+}
+
+#[tokio::test]
+async fn an_alias_of_an_address_resolves_nowhere() {
+    for (target, fate, words) in [
+        ("10.210.0.50", "refused", "an alias leads to a name"),
+        ("db.example.org", "unknown", "an alias of db.example.org"),
+    ] {
+        let dir = copy(HEALTHY);
+        service(&dir, "api", |item| {
+            let spec = item["spec"].as_object_mut().unwrap();
+            spec.retain(|key, _| key == "ports");
+            spec.insert("type".to_owned(), "ExternalName".into());
+            spec.insert("externalName".to_owned(), target.into());
+        });
+        says(&dir, "demo/api", fate, &[words]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_takes_the_port_of_another_protocol_is_told_from_one_that_takes_none() {
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| {
+        text.replace(
+            "udp UNCONN 0 0 0.0.0.0:9001",
+            "tcp LISTEN 0 128 0.0.0.0:9001",
+        )
+    });
+    let words = [
+        "it takes TCP alone at this port",
+        "Set the protocol of the Service's port to TCP",
+    ];
+    says(&dir, "demo/web:datagrams", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn another_program_at_the_health_port_is_found() {
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/healthz.json", |_| {
+        "<html>ok</html>".to_owned()
+    });
+    write(&dir, "node/ss.txt", |text| {
+        let kept = text.lines().filter(|line| !line.contains(":10256 "));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        format!("{kept}tcp LISTEN 0 4096 *:10256 *:* users:((\"cloud-agent\",pid=912,fd=7))\n")
+    });
+    let found = findings(&dir).await;
+    let taken = |(id, _, message): &(String, String, String)| {
+        id == "KP05" && message.contains("at port 10256")
+    };
+    assert!(found.iter().any(taken), "{found:?}");
+}
+
+#[tokio::test]
+async fn dns_for_local_pods_alone_is_an_error_where_none_is_here() {
+    let dir = copy(HEALTHY);
+    for name in ["kube-dns", "api"] {
+        service(&dir, name, |item| {
+            item["spec"]["internalTrafficPolicy"] = "Local".into()
+        });
+    }
+    slices(&dir, "kube-dns", |slice| {
+        let far = serde_json::json!({"addresses": ["10.244.0.9"], "conditions": {"ready": true}, "nodeName": "cp1"});
+        slice["endpoints"] = serde_json::json!([far]);
+        slice["ports"] = serde_json::json!([
+            {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}
+        ]);
+    });
+    let severities = async || {
+        let found = findings(&dir).await;
+        let all = found.into_iter().filter(|(id, ..)| id == "AP04");
+        all.map(|(_, severity, _)| severity).collect::<Vec<_>>()
+    };
+    // A cache of the node answers at the address of kube-dns.
+    assert_eq!(severities().await, ["info", "info"]);
+    write(
+        &dir,
+        "node/ip-addr.json",
+        json(|links| {
+            let all = links.as_array_mut().unwrap();
+            all.retain(|link| link["ifname"] != "nodelocaldns");
+        }),
+    );
+    assert_eq!(severities().await, ["error", "info"]);
+}
+
+#[tokio::test]
+async fn replies_meet_the_mark_that_rules_give_to_their_connection() {
+    let rules = |mark: &str| {
+        let dir = with_rule(
+            "mangle",
+            "-A PREROUTING -d 10.97.114.136/32 -j CONNMARK --set-xmark 0x77/0xffffffff",
+        );
+        write(&dir, RULES, |text| {
+            let rule = format!(
+                "[0:0] -A FORWARD -m connmark --mark {mark} -m conntrack --ctdir REPLY -j DROP\n"
+            );
+            let at = text.find("-A FORWARD").unwrap();
+            let line = text[..at].rfind('\n').unwrap() + 1;
+            format!("{}{rule}{}", &text[..line], &text[line..])
+        });
+        dir
+    };
+    says(
+        &rules("0x77"),
+        "demo/edge:http",
+        "partly",
+        &["drops the replies", "--mark 0x77"],
+    )
+    .await;
+    says(&rules("0x78"), "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn a_timeout_of_nothing_forgets_every_connection() {
+    let key = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
+    let dir = copy(HEALTHY);
+    write(&dir, "node/sysctl.txt", |text| {
+        let kept = text.lines().filter(|line| !line.starts_with(key));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        format!("{kept}{key} = 0\n")
+    });
+    says(
+        &dir,
+        "demo/edge:http",
+        "lost",
+        &["_syn_sent is 0, so the node forgets", "_syn_sent=120"],
+    )
+    .await;
+    says(&dir, "demo/web:datagrams", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn a_type_of_service_that_routing_looks_at_is_not_followed() {
+    let dir = with_rule(
+        "mangle",
+        "-A PREROUTING -s 10.244.1.2/32 -j TOS --set-tos 0x10/0x3f",
+    );
+    says(&dir, "demo/edge:http", "works", &[]).await;
+    write(&dir, "node/ip-rule.json", |text| {
+        text.replacen(
+            '[',
+            "[{\"priority\":910,\"src\":\"all\",\"tos\":\"0x10\",\"action\":\"blackhole\"},",
+            1,
+        )
+    });
+    says(
+        &dir,
+        "demo/edge:http",
+        "unknown",
+        &["the type of service, which kpx does not follow"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_bridge_may_hand_its_packets_to_iptables_by_itself() {
+    for (calls, fate) in [(0, "partly"), (1, "works")] {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/sysctl.txt", |text| {
+            text.replace("bridge-nf-call-iptables = 1", "bridge-nf-call-iptables = 0")
+        });
+        write(
+            &dir,
+            "node/ip-link.json",
+            json(|links| {
+                let mut all = links.as_array_mut().unwrap().iter_mut();
+                let bridge = all.find(|link| link["ifname"] == "cni0").unwrap();
+                bridge["linkinfo"]["info_data"]["nf_call_iptables"] = calls.into();
+            }),
+        );
+        says(&dir, "demo/edge:http", fate, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_route_of_type_broadcast_reaches_no_endpoint() {
+    let dir = copy(HEALTHY);
+    add_routes(
+        &dir,
+        &[
+            serde_json::json!({"type": "broadcast", "dst": "10.244.2.5", "dev": "eth0", "table": "local", "flags": []}),
+        ],
+    );
+    says(
+        &dir,
+        "demo/edge:http",
+        "partly",
+        &["ip route del broadcast 10.244.2.5"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_one_port_of_a_bridge_loses_is_lost_for_its_pod_alone() {
+    let dir = copy(HEALTHY);
+    let links: serde_json::Value = serde_json::from_str(
+        &std::fs::read_to_string(dir.path().join("node/ip-link.json")).unwrap(),
+    )
+    .unwrap();
+    let is_port = |link: &&serde_json::Value| link["master"] == "cni0";
+    let port = links.as_array().unwrap().iter().find(is_port).unwrap()["ifname"].clone();
+    write(
+        &dir,
+        "node/tc.json",
+        json(|tc| {
+            tc["qdiscs"].as_array_mut().unwrap().push(serde_json::json!(
+            {"kind": "netem", "handle": "1:", "dev": port, "root": true, "options": {"loss-random": {"loss": 1}}}
+        ));
+        }),
+    );
+    // It has no endpoint on this node.
+    let answer = answer(dir.path().to_str().unwrap(), "demo/api:http").await;
+    let fates: Vec<_> = answer["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|path| (path["client"].clone(), path["fate"].clone()))
+        .collect();
+    assert!(
+        fates.contains(&("pod".into(), "works".into()))
+            && fates.contains(&("single".into(), "lost".into())),
+        "{fates:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_endpoint_that_names_the_wrong_node_is_not_local() {
+    let dir = copy(HEALTHY);
+    service(&dir, "edge-local", |item| {
+        item["spec"]["internalTrafficPolicy"] = "Local".into();
+    });
+    slices(&dir, "edge-local", |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            endpoint["nodeName"] = "w2".into();
+        }
+    });
+    let rule = "[0:0] -A KUBE-SERVICES -d 10.101.23.110/32 -p tcp -m comment --comment \"demo/edge-local:http has no local endpoints\" \
+                -m tcp --dport 80 -j DROP\n";
+    write(&dir, RULES, |text| {
+        let kept = text
+            .lines()
+            .filter(|line| !line.contains("-d 10.101.23.110/32"));
+        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        kept.replacen("COMMIT\n*nat\n", &format!("{rule}COMMIT\n*nat\n"), 1)
+    });
+    let words = [
+        "does not name w1 as the node of its endpoints",
+        "demo/edge-z8g9h",
+    ];
+    says(&dir, "10.101.23.110:80", "lost", &words).await;
+}
+
+#[tokio::test]
+async fn two_nodes_with_one_range_of_pods_are_named() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let other = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+            other["spec"]["podCIDR"] = "10.244.1.0/24".into();
+            other["spec"]["podCIDRs"] = serde_json::json!(["10.244.1.0/24"]);
+        }),
+    );
+    let found = findings(&dir).await;
+    let words = "nodes w1, w2 have the same podCIDR";
+    let is_it = |(id, severity, message): &(String, String, String)| {
+        id == "AP13" && severity == "warning" && message.starts_with(words)
+    };
+    assert!(found.iter().any(is_it), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_rule_that_looks_for_a_text_stops_no_connection() {
+    let text = "-m string --string \"BitTorrent\" --algo bm --to 65535";
+    let dir = with_rule("filter", &format!("-A FORWARD {text} -j DROP"));
+    says(&dir, "demo/edge:http", "works", &[]).await;
+    let dir = with_rule(
+        "filter",
+        &format!("-A FORWARD ! {text} -j DROP").replace("! -m string", "-m string !"),
+    );
+    says(&dir, "demo/edge:http", "partly", &["drops"]).await;
+}
+
+#[tokio::test]
+async fn links_of_a_vrf_are_not_followed() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "node/ip-link.json",
+        json(|links| {
+            let all = links.as_array_mut().unwrap();
+            all.iter_mut()
+                .find(|link| link["ifname"] == "eth0")
+                .unwrap()["master"] = "blue".into();
+            all.push(serde_json::json!({"ifindex": 90, "ifname": "blue", "flags": ["UP", "LOWER_UP"], "mtu": 65536,
+                "operstate": "UP", "linkinfo": {"info_kind": "vrf", "info_data": {"table": 10}}}));
+        }),
+    );
+    says(&dir, "demo/edge:http", "unknown", &["eth0 is in VRF blue"]).await;
+    let answer = answer(dir.path().to_str().unwrap(), "10.244.1.4:8080").await;
+    let paths = answer["paths"].as_array().unwrap().iter();
+    let mut own = paths.filter(|path| path["client"] == "pod");
+    assert!(
+        own.all(|path| path["fate"] == "works"),
+        "{}",
+        answer["sentence"]
+    );
+}
+
+#[tokio::test]
+async fn an_ip_tunnel_to_a_machine_that_is_no_node_is_in_doubt() {
+    for (gateway, fate) in [("10.210.0.17", "works"), ("10.210.0.99", "unknown")] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            "node/ip-link.json",
+            json(|links| {
+                links.as_array_mut().unwrap().push(serde_json::json!({"ifindex": 91, "ifname": "tunl0", "mtu": 1480,
+                    "flags": ["NOARP", "UP", "LOWER_UP"], "operstate": "UNKNOWN",
+                    "linkinfo": {"info_kind": "ipip", "info_data": {"remote": "any", "local": "any"}}}));
+            }),
+        );
+        write(
+            &dir,
+            "node/ip-route.json",
+            json(|routes| {
+                for route in routes.as_array_mut().unwrap() {
+                    let by = match route["dst"].as_str() {
+                        Some("10.244.0.0/24") => "10.210.0.15",
+                        Some("10.244.2.0/24") => gateway,
+                        _ => continue,
+                    };
+                    let to = route["dst"].clone();
+                    *route = serde_json::json!({"dst": to, "gateway": by, "dev": "tunl0", "flags": ["onlink"]});
+                }
+            }),
+        );
+        let words: &[&str] = if fate == "works" {
+            &[]
+        } else {
+            &["ip route replace 10.244.2.0/24 via 10.210.0.17 dev tunl0 onlink"]
+        };
+        says(&dir, "demo/web", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kube_proxy_in_a_network_of_its_own_writes_its_rules_there() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let kept = text.lines().filter(|line| !line.contains("KUBE-"));
+        kept.map(|line| format!("{line}\n")).collect()
+    });
+    write(
+        &dir,
+        "node/processes.json",
+        json(|processes| {
+            for process in processes["processes"].as_array_mut().unwrap() {
+                process["sameNetwork"] = (process["name"] != "kube-proxy").into();
+            }
+        }),
+    );
+    write(
+        &dir,
+        "cluster/pods.json",
+        json(|pods| {
+            for pod in pods["items"].as_array_mut().unwrap() {
+                if pod["metadata"]["name"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("kube-proxy")
+                {
+                    pod["spec"]["hostNetwork"] = false.into();
+                }
+            }
+        }),
+    );
+    let found = findings(&dir).await;
+    let is_it = |(id, _, message): &(String, String, String)| {
+        id == "KP01" && message.contains("has a network of its own, and the rules are there")
+    };
+    assert!(found.iter().any(is_it), "{found:?}");
+}
