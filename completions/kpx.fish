@@ -75,9 +75,6 @@ complete -c kpx -n "__fish_kpx_needs_command" -f -a "completions" -d 'Print a sh
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "man" -d 'Print a man page'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "help" -d 'Print the help of a command'
 complete -c kpx -n "__fish_kpx_needs_command" -f -a "version" -d 'Print the version'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "complete" -d 'Print the names of Services, for completions'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "screen" -d 'Show Services on a screen: what kpx does without a command, where it has a terminal'
-complete -c kpx -n "__fish_kpx_needs_command" -f -a "pod" -d 'Keep a pod running while its standard input is open'
 complete -c kpx -n "__fish_kpx_using_subcommand doctor" -l only -d 'Run these checks only: ids, names or groups' -r -f -a "MX01\t'No leftovers of the iptables mode on a node in another mode'
 MX02\t'No leftovers of the ipvs mode on a node in another mode'
 MX03\t'No leftovers of the nftables mode on a node in another mode'
@@ -1485,7 +1482,10 @@ complete -c kpx -n "__fish_kpx_using_subcommand help" -l ascii -d 'Print ASCII c
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand version" -s o -l output -d 'Print in this format' -r
+complete -c kpx -n "__fish_kpx_using_subcommand version" -s o -l output -d 'Print in this format' -r -f -a "human\t''
+wide\t''
+json\t''
+yaml\t''"
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
 complete -c kpx -n "__fish_kpx_using_subcommand version" -l kubeconfig -d 'Use this kubeconfig file' -r -F
@@ -1512,108 +1512,11 @@ complete -c kpx -n "__fish_kpx_using_subcommand version" -l ascii -d 'Print ASCI
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s q -l quiet -d 'Print results and errors only'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s v -l verbose -d 'Print more details; twice for full error reports'
 complete -c kpx -n "__fish_kpx_using_subcommand version" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l kubeconfig -d 'Use this kubeconfig file' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l cluster -d 'Use this cluster of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l user -d 'Use this user of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l as -d 'Impersonate this user for API requests' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l node -d 'Work on this node' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l image -d 'Use this image for pods on nodes' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l netns -d 'Read this network namespace, by name or path' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l root -d 'Use this folder as the host\'s root file system' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
-6\t'IPv6'"
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
-always\t'Always'
-never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l no-api -d 'Do not contact the Kubernetes API'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -l ascii -d 'Print ASCII characters only'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -s q -l quiet -d 'Print results and errors only'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand complete" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -s o -l output -d 'Print in this format' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l kubeconfig -d 'Use this kubeconfig file' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l cluster -d 'Use this cluster of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l user -d 'Use this user of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l as -d 'Impersonate this user for API requests' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l node -d 'Work on this node' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l image -d 'Use this image for pods on nodes' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l netns -d 'Read this network namespace, by name or path' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l root -d 'Use this folder as the host\'s root file system' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
-6\t'IPv6'"
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
-always\t'Always'
-never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l no-api -d 'Do not contact the Kubernetes API'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -l ascii -d 'Print ASCII characters only'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -s q -l quiet -d 'Print results and errors only'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand screen" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l query -d 'Print the answer to this query, in JSON' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -s o -l output -d 'Print in this format' -r -f -a "human\t''
-wide\t''
-json\t''
-yaml\t''"
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l from -d 'Read a bundle, a support bundle or a pasted text' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster-from -d 'Read the cluster from a bundle, and the node live' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l kubeconfig -d 'Use this kubeconfig file' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l context -d 'Use this context of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l cluster -d 'Use this cluster of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l user -d 'Use this user of the kubeconfig file' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l as -d 'Impersonate this user for API requests' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l as-group -d 'Impersonate this group; repeat for several' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l node -d 'Work on this node' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l image -d 'Use this image for pods on nodes' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l programs -d 'Copy kpx from this folder to nodes with other processors' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l netns -d 'Read this network namespace, by name or path' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l root -d 'Use this folder as the host\'s root file system' -r -F
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l family -d 'Read only this IP family' -r -f -a "4\t'IPv4'
-6\t'IPv6'"
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l color -d 'Use colours' -r -f -a "auto\t'When stdout is a terminal'
-always\t'Always'
-never\t'Never'"
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l timeout -d 'Limit the time of each read' -r
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l apply -d 'Carry out a plan that arrives before standard input ends'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l keep-plan -d 'Give the plan on standard input to the main process'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l proxy-credentials -d 'Use kube-proxy\'s credentials as well, on a node'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l no-api -d 'Do not contact the Kubernetes API'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -l ascii -d 'Print ASCII characters only'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -s q -l quiet -d 'Print results and errors only'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -s v -l verbose -d 'Print more details; twice for full error reports'
-complete -c kpx -n "__fish_kpx_using_subcommand pod" -s h -l help -d 'Print help (see more with \'--help\')'
 
-# Prints the names of Services.
-function __fish_kpx_services
+# Prints names that kpx reads: of Services, pods, nodes, chains and the like.
+function __fish_kpx_names
     set -l words (commandline -opc)
-    set -l from
-    for at in (seq (count $words))
-        switch $words[$at]
-            case '--from=*'
-                set from $words[$at]
-            case --from
-                set -l next (math $at + 1)
-                test $next -le (count $words); and set from --from=$words[$next]
-        end
-    end
-    kpx $from complete </dev/null 2>/dev/null
+    kpx complete -- $words[2..] (commandline -ct) </dev/null 2>/dev/null
 end
 
-complete -c kpx -n "__fish_kpx_using_subcommand trace" -f -a "(__fish_kpx_services)"
-complete -c kpx -n "__fish_kpx_using_subcommand why" -f -a "(__fish_kpx_services)"
-complete -c kpx -n "__fish_kpx_using_subcommand top" -f -a "(__fish_kpx_services)"
-complete -c kpx -n "__fish_kpx_using_subcommand show" -f -a "(__fish_kpx_services)"
+complete -c kpx -a "(__fish_kpx_names)"

@@ -84,7 +84,7 @@ fn offered(words: &[&str]) -> String {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kpx"), dir.path().join("kpx")).unwrap();
     let script = format!(
         "PATH={}:$PATH; source completions/kpx.bash; COMP_WORDS=({}); COMP_CWORD={}; \
-         _kpx_services kpx \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+         _kpx_names kpx \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
         dir.path().display(),
         words.join(" "),
         words.len() - 1,
@@ -129,17 +129,57 @@ fn bash_completes_services_checks_and_views() {
 
 #[tokio::test]
 async fn services_that_cannot_be_read_are_no_error() {
-    let ran = kpx(&["--from", "/nowhere", "complete"]).await;
+    let ran = kpx(&["complete", "--", "--from", "/nowhere", "why", ""]).await;
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
-    let ran = kpx(&["--no-api", "complete"]).await;
+    let ran = kpx(&["complete", "--", "--no-api", "why", ""]).await;
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""));
     for shell in ["zsh", "fish"] {
         let script = printed(&["completions", shell]).await;
         assert!(
-            script.contains(" complete </dev/null 2>/dev/null"),
+            script.contains("kpx complete -- ") && !script.contains("screen"),
             "{shell}"
         );
     }
     let zsh = printed(&["completions", "zsh"]).await;
-    assert_eq!(zsh.matches(":_kpx_services' ").count(), 4);
+    assert!(zsh.matches(":_kpx_names' ").count() >= 4, "{zsh}");
+}
+
+#[tokio::test]
+async fn the_last_word_is_completed_by_what_it_may_be() {
+    let of = async |words: &[&str]| {
+        let from = ["complete", "--", "--from", "testdata/nodes/full-iptables"];
+        let ran = kpx(&[&from[..], words].concat()).await;
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran}");
+        ran.out
+    };
+    for (words, found) in [
+        (&["why", "ca"][..], "shop/cart\n"),
+        (&["why", "svc/ca"], "svc/cart\n"),
+        (&["why", "service", "ca"], "shop/cart\n"),
+        (&["trace", "-n", "shop", "ca"], "cart\n"),
+        (&["why", "-n", "s"], "shop\n"),
+        (&["show", "sysctls", "net.ipv4.ip_f"], "net.ipv4.ip_forward\n"),
+        (&["doctor", "node1"], "node1\n"),
+        (&["why", "-o", "js"], ""),
+    ] {
+        assert_eq!(of(words).await, found, "{words:?}");
+    }
+    let sources = of(&["trace", "shop/cart", "--source", ""]).await;
+    assert!(sources.starts_with("host\noutside\ndefault/"), "{sources}");
+    let chains = of(&["show", "chains", "KUBE-SERV"]).await;
+    assert_eq!(chains, "KUBE-SERVICES\n");
+}
+
+#[tokio::test]
+async fn kubectl_completes_the_plugin() {
+    let ran = kpx(&["complete", "--all", "--", "sh"]).await;
+    assert_eq!(ran.out, "show\tShow one view of the live state\n:4\n");
+    let ran = kpx(&["complete", "--all", "--", "why", "-o", "js"]).await;
+    assert_eq!(ran.out, "json\t\n:4\n");
+    let ran = kpx(&["complete", "--all", "--", "doctor", "--all-n"]).await;
+    assert!(ran.out.starts_with("--all-nodes\t"), "{ran}");
+    let ran = kpx(&["complete", "--all", "--", "--from", "x"]).await;
+    assert_eq!(ran.out, ":0\n");
+    let script = fs::read_to_string(root().join("deploy/dist/kubectl_complete-kpx")).unwrap();
+    assert!(script.contains("kubectl-kpx complete --all -- \"$@\""), "{script}");
 }

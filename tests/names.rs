@@ -69,7 +69,12 @@ async fn views_have_the_names_that_kubectl_knows() {
 
 #[track_caller]
 fn refused(ran: &Ran, parts: &[&str]) {
-    assert_eq!(ran.code, 2, "{ran}");
+    fails(ran, 2, parts);
+}
+
+#[track_caller]
+fn fails(ran: &Ran, code: u8, parts: &[&str]) {
+    assert_eq!(ran.code, code, "{ran}");
     for part in parts {
         assert!(ran.err.contains(part), "{part}: {ran}");
     }
@@ -80,16 +85,18 @@ async fn a_wrong_name_gets_similar_ones_and_a_name_of_several_all() {
     for command in [&["why"][..], &["trace"], &["show", "svc"]] {
         let on = async |words: &[&str]| kpx_on("seed-ipvs", &[command, words].concat()).await;
         let ran = on(&["ngnix-svc"]).await;
-        refused(
+        fails(
             &ran,
+            1,
             &[
                 "no Service is named ngnix-svc",
                 "did you mean default/nginx-svc",
             ],
         );
         let ran = on(&["nginx-svc", "-n", "kube-system"]).await;
-        refused(
+        fails(
             &ran,
+            1,
             &[
                 "namespace kube-system has no Service nginx-svc",
                 "did you mean default/nginx-svc?",

@@ -103,7 +103,7 @@ async fn an_unknown_name_is_an_error() {
         "unknown-beside-gaps": "fallback-no-ipvs-modules" ["show", "ipvs", "default/ngnix-svc"];
     }
     let ran = kpx_on("seed-iptables", &["show", "sysctls", "net.none"]).await;
-    assert_eq!(ran.code, 4);
+    assert_eq!(ran.code, 1);
     assert!(ran.err.contains("net.none not found\n"), "{ran}");
 }
 

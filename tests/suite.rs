@@ -23,6 +23,7 @@ mod edit;
 mod fake;
 mod fake_api;
 mod families;
+mod first_use;
 mod fleet;
 mod frame;
 mod generated;

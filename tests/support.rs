@@ -112,6 +112,7 @@ pub(crate) async fn kpx_as(program: &str, args: &[&str]) -> Ran {
             input: &mut std::io::empty(),
             interactive: false,
             width: 80,
+            err_width: None,
             terminal: false,
             color: false,
             ascii: false,

@@ -6,11 +6,11 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use super::global::GlobalArgs;
-use super::{plugin, value};
+use super::{complaint, plugin, value};
 use crate::command::access::args::{self as access, AccessArgs};
 use crate::command::bridge::args::{self as bridge, BridgeArgs};
 use crate::command::cleanup::args::{self as cleanup, CleanupArgs};
-use crate::command::completions::args::{self as completions, CompletionsArgs};
+use crate::command::completions::args::{self as completions, CompleteArgs, CompletionsArgs};
 use crate::command::diff::args::{self as diff, DiffArgs};
 use crate::command::doctor::args::{self as doctor, DoctorArgs};
 use crate::command::explain::args::{self as explain, ExplainArgs};
@@ -61,8 +61,13 @@ impl Cli {
                 command()
             }
         };
-        let mut matches = command().try_get_matches_from(words)?;
-        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+        let parsed = command()
+            .try_get_matches_from(words)
+            .and_then(|mut matches| {
+                Self::from_arg_matches_mut(&mut matches)
+                    .map_err(|error| error.format(&mut command()))
+            });
+        parsed.map_err(|error| complaint::clear(error, words, command()))
     }
 }
 
@@ -157,7 +162,7 @@ fn page(root: &clap::Command) -> String {
 pub(crate) fn formats(command: &str) -> Vec<&'static str> {
     let extra: &[&str] = match command {
         "complete" | "completions" | "help" | "man" | "mcp" | "report" | "screen" | "serve"
-        | "snapshot" | "version" => {
+        | "snapshot" => {
             return Vec::new();
         }
         "doctor" => &["short", "junit", "prom", "npd"],
@@ -498,9 +503,9 @@ pub enum Command {
     #[command(after_help = version::EXAMPLES, after_long_help = version::EXAMPLES)]
     Version(VersionArgs),
 
-    /// Print the names of Services, for completions
+    /// Print what completes a command line
     #[command(hide = true)]
-    Complete,
+    Complete(CompleteArgs),
 
     /// Show Services on a screen: what kpx does without a command, where it has a terminal
     #[command(hide = true)]
@@ -535,7 +540,7 @@ impl Command {
             Self::Bridge(_) => "bridge",
             Self::Migrate(_) => "migrate",
             Self::Access(_) => "access",
-            Self::Complete => "complete",
+            Self::Complete(_) => "complete",
             Self::Screen => "screen",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",

@@ -22,6 +22,15 @@ pub(crate) fn program(words: &[OsString]) -> &'static str {
     if is_meant(words) { AS_PLUGIN } else { "kpx" }
 }
 
+/// Returns `command`, the definition of the command line, as that of `program`, which is kpx or the plugin.
+pub(crate) fn as_program(root: clap::Command, program: &str) -> clap::Command {
+    if program == AS_PLUGIN {
+        command(root)
+    } else {
+        root
+    }
+}
+
 /// Returns `command`, the definition of the command line, as a plugin of kubectl: usage and examples begin with `kubectl kpx`.
 pub(super) fn command(command: clap::Command) -> clap::Command {
     fn renamed(command: clap::Command) -> clap::Command {

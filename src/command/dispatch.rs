@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use color_eyre::config::{HookBuilder, Theme};
 use color_eyre::eyre::Report;
 use futures_util::FutureExt as _;
@@ -19,14 +20,18 @@ use super::shared::local_bridge;
 use super::shared::root;
 use super::shared::session::Session;
 use super::shared::terminal::Terminal;
+use super::shared::unfit;
 use super::{
     access, bridge, cleanup, completions, diff, doctor, explain, help, man, mcp, migrate, pod,
     preflight, reconcile, render, report, resolve, screen, serve, show, snapshot, top, trace,
     version, watch, why,
 };
+use crate::cli;
+use crate::cli::complaint::variables_in;
 use crate::cli::parser::{Cli, Command};
+use crate::cli::plugin::program;
 use crate::command::bridge::args::{BridgeAction, BridgeArgs};
-use crate::render::TextWriter;
+use crate::render::{TextWriter, Wrapper};
 use crate::report::{CLEAN, FAILED, USAGE};
 
 /// Runs kpx on the process's own arguments and streams.
@@ -41,6 +46,7 @@ pub async fn main() -> ExitCode {
         input: &mut input,
         interactive: terminal.input && terminal.err,
         width: terminal.width,
+        err_width: terminal.err_width,
         terminal: terminal.out,
         color: terminal.color,
         ascii: terminal.ascii,
@@ -101,7 +107,9 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
         text = TextWriter::new(&mut *io.out, color);
         &mut text
     };
-    let mut err = TextWriter::new(&mut *io.err, color);
+    let width = io.err_width.map(usize::from);
+    let mut text_err = TextWriter::new(&mut *io.err, color);
+    let mut err = Wrapper::new(&mut text_err, width, program(&words));
     let mut shown = Io {
         out,
         err: &mut err,
@@ -109,7 +117,17 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
         ..*io
     };
     let ran = run_parsed(parsed, &words, &mut shown).await;
-    ran.unwrap_or_else(|failure| failure.tell(&mut err, verbosity))
+    let code = ran.unwrap_or_else(|failure| {
+        let set = variables_in(&failure.to_string(), &words, &cli::command());
+        let failure = match set.as_slice() {
+            [] => failure,
+            names => failure.and_hint(&format!("set by {}", names.join(" and "))),
+        };
+        failure.tell(&mut err, verbosity)
+    });
+    // There is no other place for an error.
+    err.flush().ok();
+    code
 }
 
 async fn run_parsed(
@@ -126,7 +144,7 @@ async fn run_parsed(
             let session = Session::new(&cli, words, io)?;
             Box::pin(dispatch(&session, io, &cli.command)).await?
         }
-        Err(answer) => usage(&answer, io)?,
+        Err(answer) => usage(&answer, words, io)?,
     };
     // Writing what is still buffered can fail as well.
     io.out.flush()?;
@@ -144,7 +162,19 @@ fn screen_of(words: &[OsString], io: &Io<'_>) -> Option<Cli> {
 }
 
 /// Prints clap's answer: an error, or the help or version that was asked for.
-fn usage(answer: &clap::Error, io: &mut Io<'_>) -> Result<u8, Failure> {
+fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8, Failure> {
+    // A variable counts as an option for the parser, which then misses the command alone.
+    let help = match answer.kind() {
+        ErrorKind::MissingSubcommand => {
+            let program = words.first().cloned().unwrap_or_default();
+            Cli::parse_from_words(&[program, "-h".into()]).err()
+        }
+        _ => None,
+    };
+    if let Some(help) = help {
+        write!(io.err, "{}", help.render())?;
+        return Ok(USAGE);
+    }
     let text = answer.render();
     if answer.use_stderr() {
         write!(io.err, "{text}")?;
@@ -164,6 +194,7 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
     confine::to_bundles(session, io, command)?;
     let opened = session.opened(io, command)?;
     let session = opened.as_ref().unwrap_or(session);
+    unfit::refuse_unusable(session, command).await?;
     identity::refuse_other_systems(session, command)?;
     root::refuse_others(session, command, false)?;
     identity::refuse_other_bundle(session, command).await?;
@@ -228,13 +259,13 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         }
         Command::Help(args) => {
             io.out
-                .write_all(help::run::text(&args.command)?.as_bytes())?;
+                .write_all(help::run::text(session.style.program, &args.command)?.as_bytes())?;
             Ok(CLEAN)
         }
-        Command::Complete => completions::run::services(session, io).await,
+        Command::Complete(args) => Box::pin(completions::run::complete(session, io, args)).await,
         Command::Screen => Box::pin(screen::run::run(session, io)).await,
         Command::Pod(args) => pod::run::run(session, io, args).await,
-        Command::Version(args) => version::run::run(io, args),
+        Command::Version(args) => session.finish(io, &version::run::run(args)?),
     }
 }
 

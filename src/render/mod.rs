@@ -13,6 +13,7 @@ pub(crate) mod scene;
 mod stream;
 mod text;
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
 use serde::{Serialize, Serializer};
@@ -26,7 +27,7 @@ pub(crate) use origin::{Origin, OriginSource, line_of_several};
 pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
-pub(crate) use text::{TextWriter, runs};
+pub(crate) use text::{TextWriter, Wrapper, as_typed, runs};
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///
@@ -138,6 +139,10 @@ pub(crate) fn write<R: Report>(
             }
             report.page(&mut page);
             let text = page.into_text();
+            let text = match R::IS_FOR_PEOPLE {
+                true => as_typed(&text, style.program),
+                false => Cow::Borrowed(text.as_str()),
+            };
             if style.ascii {
                 out.write_all(plain(&text).as_bytes())
             } else {

@@ -3,11 +3,12 @@
 //! Names, comments and messages come from the cluster, from other programs, and from bundles of strangers. Nothing of them
 //! reaches a terminal as a command: every stream of a command is a [`TextWriter`].
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::{mem, str};
 
 use super::markup::visible;
-use super::page::{Tone, UNTONED};
+use super::page::{Tone, UNTONED, wrap};
 
 /// A writer of UTF-8 that shows control characters, those that change the direction of text, and invalid bytes as `\u001b`
 /// or `\xff`. Line ends and tabs pass.
@@ -91,6 +92,93 @@ impl Write for TextWriter<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.end_character()?;
+        self.to.flush()
+    }
+}
+
+/// Returns `text` with its commands in backticks as `program` is typed: `kpx` or `kubectl kpx`.
+pub(crate) fn as_typed<'t>(text: &'t str, program: &str) -> Cow<'t, str> {
+    if program == "kpx" {
+        return Cow::Borrowed(text);
+    }
+    let begins = |lead: &str, program: &str| format!("`{lead}{program} ");
+    let leads = ["", "sudo "].into_iter();
+    Cow::Owned(leads.fold(text.to_owned(), |text, lead| {
+        text.replace(&begins(lead, "kpx"), &begins(lead, program))
+    }))
+}
+
+/// A writer that wraps lines at spaces, for standard error on a terminal. A line that begins with `$` is a command, and stays one.
+pub(crate) struct Wrapper<'a> {
+    to: &'a mut dyn Write,
+    width: Option<usize>,
+    program: &'static str,
+    line: Vec<u8>,
+}
+
+impl<'a> Wrapper<'a> {
+    /// Returns a writer that passes lines of at most `width` columns to `to`, of any width if there is none; commands begin with
+    /// `program`.
+    pub(crate) const fn new(
+        to: &'a mut dyn Write,
+        width: Option<usize>,
+        program: &'static str,
+    ) -> Self {
+        Self {
+            to,
+            width,
+            program,
+            line: Vec::new(),
+        }
+    }
+
+    /// Writes the line that is begun, with its end as far as it is there.
+    fn pass(&mut self) -> io::Result<()> {
+        let line = mem::take(&mut self.line);
+        let Ok(text) = str::from_utf8(&line) else {
+            return self.to.write_all(&line);
+        };
+        let text = &*as_typed(text, self.program);
+        let is_long = |width: &usize| text.trim_end().chars().count() > *width;
+        let is_command = text.trim_start().starts_with('$');
+        let Some(width) = self.width.filter(is_long).filter(|_| !is_command) else {
+            return self.to.write_all(text.as_bytes());
+        };
+        let body = text.trim_start_matches(' ');
+        let lead = text.len() - body.len();
+        let first = " ".repeat(lead);
+        // Continued lines stand two columns behind the first.
+        let lines = wrap(body.trim_end_matches('\n'), width.saturating_sub(lead + 2));
+        for (at, part) in lines.iter().enumerate() {
+            let (end, indent) = match at {
+                0 => ("", ""),
+                _ => ("\n", "  "),
+            };
+            write!(self.to, "{end}{first}{indent}{part}")?;
+        }
+        self.to
+            .write_all(if text.ends_with('\n') { b"\n" } else { b"" })
+    }
+}
+
+impl Write for Wrapper<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.width.is_none() && self.program == "kpx" {
+            return self.to.write(bytes);
+        }
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend(piece);
+            if piece.ends_with(b"\n") {
+                self.pass()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.line.is_empty() {
+            self.pass()?;
+        }
         self.to.flush()
     }
 }
@@ -201,6 +289,21 @@ mod tests {
             let (first, second) = text.split_at(at);
             assert_eq!(written(&[first, second]), "ß\\u009b…");
         }
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_at_spaces_and_commands_are_not() {
+        let mut out = Vec::new();
+        let mut writer = Wrapper::new(&mut out, Some(20), "kpx");
+        writer
+            .write_all(b"kpx: a cause of more than a line\n  hint: one of two lines\n$ a command that is not cut\n")
+            .unwrap();
+        writer.write_all(b"Go on? ").unwrap();
+        writer.flush().unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "kpx: a cause of\n  more than a line\n  hint: one of two\n    lines\n$ a command that is not cut\nGo on? "
+        );
     }
 
     #[test]

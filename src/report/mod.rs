@@ -3,6 +3,7 @@
 pub(crate) mod backend_status;
 pub(crate) mod fate;
 pub(crate) mod history;
+pub(crate) mod markdown;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod packets;

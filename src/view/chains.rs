@@ -60,11 +60,9 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         }
     }
     rows.retain(|row| {
-        let port = row.service.as_ref().map(|name| (name, joined.query.name));
-        match port {
-            Some((name, Some(asked))) if name.answers(asked) => true,
-            _ => joined.query.wants(None, &[&row.chain]),
-        }
+        let service = row.service.as_ref();
+        service.is_some_and(|name| joined.query.is_of(name))
+            || joined.query.wants(None, &[&row.chain])
     });
     rows.sort_by(|a, b| (a.family, &a.table, &a.chain).cmp(&(b.family, &b.table, &b.chain)));
     rows

@@ -37,7 +37,7 @@ use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::Family;
 use kpx_node::node::NodeSnapshot;
 pub(crate) use kpx_node::node::mode::{Kind, Leftover};
-use kpx_node::owner::{Owners, Port, Source};
+use kpx_node::owner::{Owners, Port, PortName, Source};
 use mode::{InForce, Relevant};
 
 /// A view of the live state.
@@ -95,6 +95,11 @@ const MODE: &[Item] = &join::<19>(&[
 const NAMES: &[Item] = &[Item::Services, Item::EndpointSlices, Item::Nodes];
 
 impl View {
+    /// Returns its name on the command line.
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
     /// Returns the items that the view reads.
     pub fn needs(self) -> Vec<Item> {
         let (own, names): (&[Item], &[Item]) = match self {
@@ -147,7 +152,7 @@ impl View {
     }
 
     /// Returns whether the view names Services.
-    fn joins_names(self) -> bool {
+    pub(crate) fn joins_names(self) -> bool {
         !matches!(self, Self::Modules | Self::Sysctls | Self::Config)
     }
 }
@@ -159,6 +164,8 @@ pub(crate) struct Query<'q> {
     pub view: View,
     /// Only rows of this Service, chain, set, address or other object.
     pub name: Option<&'q str>,
+    /// Only rows of Services in this namespace.
+    pub namespace: Option<&'q str>,
     /// Only rows of this family.
     pub family: Option<Family>,
     /// The states of other nodes, to which connections are followed.
@@ -195,9 +202,15 @@ impl Query<'_> {
 
     /// Returns whether the query names `port` or one of `names`, or names nothing.
     fn wants(self, port: Option<&Port>, names: &[&str]) -> bool {
-        self.name.is_none_or(|asked| {
-            names.contains(&asked) || port.is_some_and(|port| port.name.answers(asked))
-        })
+        port.is_some_and(|port| self.is_of(&port.name))
+            || self.name.is_some_and(|asked| names.contains(&asked))
+            || self.name.is_none() && self.namespace.is_none()
+    }
+
+    /// Returns whether the query names `service`.
+    fn is_of(self, service: &PortName) -> bool {
+        self.name.is_some_and(|asked| service.answers(asked))
+            || self.namespace.is_some_and(|only| *service.namespace == *only)
     }
 }
 
@@ -371,6 +384,7 @@ fn gaps_of_names(owners: &Owners, view: View, gaps: &mut Gaps) {
 fn unmatched_name(joined: Joined<'_, '_>, name: &str) -> Unmatched {
     let all = Query {
         name: None,
+        namespace: None,
         ..joined.query
     };
     let there = rows(

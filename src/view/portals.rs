@@ -58,9 +58,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             let service = PortName::parse(service);
             let text = address.map(|addr| addr.to_string());
             let names = [text.as_deref().unwrap_or_default(), &proxy_port.to_string()];
-            let is_asked = joined.query.name.is_none_or(|asked| {
-                names.contains(&asked) || service.as_ref().is_some_and(|of| of.answers(asked))
-            });
+            let is_asked = service.as_ref().is_some_and(|of| joined.query.is_of(of))
+                || joined.query.wants(None, &names);
             if !is_asked {
                 continue;
             }

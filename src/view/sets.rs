@@ -83,8 +83,7 @@ fn row(joined: Joined<'_, '_>, family: Family, set: &Set) -> Option<Row> {
             let port = owner_of(joined.owners, &set.name, &listed(element))?;
             Some(port.name.clone())
         });
-        let asked = joined.query.name.unwrap_or_default();
-        let wanted = whole || service.as_ref().is_some_and(|of| of.answers(asked));
+        let wanted = whole || service.as_ref().is_some_and(|of| joined.query.is_of(of));
         let value = element.value.as_ref().map(print::datum);
         let value = value.map_or_else(String::new, |value| format!(" : {value}"));
         wanted.then(|| Member {

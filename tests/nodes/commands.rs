@@ -88,7 +88,7 @@ async fn every_view_of_all_nodes_names_what_differs() {
     assert!(ran.out.contains("on all nodes"), "{ran}");
     let ran = on(&path, "show ipvs default/nothing --all-nodes").await;
     assert!(ran.out.contains("no node has a row of this name"), "{ran}");
-    assert_eq!(ran.code, 4);
+    assert_eq!(ran.code, 1);
 }
 
 #[tokio::test]

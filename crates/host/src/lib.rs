@@ -152,6 +152,11 @@ pub async fn context_namespace(options: &Options) -> Option<String> {
     cluster::context_namespace(options).await
 }
 
+/// Returns why the kubeconfig of `options` cannot be used; `None` if it can, or there is none.
+pub async fn unusable_kubeconfig(options: &Options) -> Option<String> {
+    cluster::unusable_kubeconfig(options).await
+}
+
 /// Runs credential plugins of the kubeconfig that may ask for input. The first read reports their errors.
 pub async fn log_in(options: &Options) {
     cluster::log_in(options).await;

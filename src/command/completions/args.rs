@@ -15,3 +15,15 @@ pub struct CompletionsArgs {
     /// Write for this shell
     pub shell: Shell,
 }
+
+/// Options of `kpx complete`.
+#[derive(Args, Debug)]
+pub struct CompleteArgs {
+    /// Print words of the command line as well, as kubectl expects it
+    #[arg(long)]
+    pub all: bool,
+
+    /// The words behind the name of the program; the last one is completed
+    #[arg(last = true)]
+    pub words: Vec<String>,
+}

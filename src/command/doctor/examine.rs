@@ -12,7 +12,7 @@ use super::args::{DoctorArgs, FailOn};
 use super::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
 use crate::command::shared::examine::{Case, Examined, examine};
 use crate::command::shared::failure::{Failure, Hint as _};
-use crate::command::shared::identity::reach;
+use crate::command::shared::identity::{is_no_node, reach};
 use crate::command::shared::session::Session;
 use crate::view::head;
 use kpx_host::clock;
@@ -140,7 +140,13 @@ pub(in crate::command) async fn examine_case(
         details: asked.details.clone(),
         is_chosen: !asked.is_whole,
     };
-    let report = DoctorReport::new(diagnosis, &reach(session), frame);
+    let has_rules = frame.head.mode.observed_by_family.values().any(Option::is_some);
+    let is_no_node =
+        asked.is_whole && !has_rules && is_no_node(session, &session.node(&case.evidence));
+    let mut report = DoctorReport::new(diagnosis, &reach(session), frame);
+    if is_no_node && report.findings.is_empty() {
+        report.leads_to_node(session.style.program);
+    }
     Ok((report, case, last))
 }
 

@@ -62,6 +62,9 @@ pub(crate) struct DoctorReport {
     /// The machine to run it on, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_machine: Option<String>,
+    /// Whether the machine runs no part of Kubernetes, and no cluster is configured.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_no_node: bool,
     /// Permissions that the API server denied, and how to get them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
@@ -193,6 +196,7 @@ impl DoctorReport {
             summary: diagnosis.summary,
             next,
             next_machine,
+            is_no_node: false,
             details: frame.details,
             reach: Arc::clone(reach),
             is_chosen: frame.is_chosen,
@@ -201,6 +205,13 @@ impl DoctorReport {
             ignore_file: frame.ignore_file,
             fail_on: frame.fail_on,
         }
+    }
+
+    /// Makes it the report of a machine that is no node: the next command writes a script that records one.
+    pub(crate) fn leads_to_node(&mut self, program: &str) {
+        self.is_no_node = true;
+        self.next = format!("{program} snapshot --script > snapshot.sh");
+        self.next_machine = None;
     }
 
     /// Returns what is planned, for people; `None` if the checks examined the current state.
@@ -360,7 +371,9 @@ impl Report for DoctorReport {
 
     fn page(&self, page: &mut Page) {
         let style = page.style();
-        if style.verbose > 0 || style.wide || self.is_chosen {
+        if self.is_no_node && style.verbose == 0 {
+            brief::no_node(self, page);
+        } else if style.verbose > 0 || style.wide || self.is_chosen {
             human::page(self, page);
         } else {
             brief::page(self, page);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::render::{Page, Report, Tone};
-use crate::report::CLEAN;
+use crate::report::{CLEAN, markdown};
 use kpx_judge::check::{Check, Example, GROUPS, Reach, Severity};
 use kpx_node::backend::Mode;
 
@@ -74,7 +74,7 @@ impl Report for CheckList {
             }
         }
         page.line("");
-        page.line("next: kpx explain ID");
+        page.line(&format!("next: {} explain ID", page.style().program));
     }
 
     fn exit(&self) -> u8 {
@@ -98,9 +98,7 @@ impl Report for Document {
     const KIND: &'static str = "Document";
 
     fn page(&self, page: &mut Page) {
-        for line in self.text.lines() {
-            page.line(line);
-        }
+        markdown::add(self.text, page);
     }
 
     fn exit(&self) -> u8 {

@@ -6,7 +6,9 @@ use crate::command::shared::identity::reach;
 use crate::command::shared::named_checks::unknown_check;
 use crate::command::shared::session::Session;
 use crate::pages;
+use crate::view::near::{meant, nearest};
 use kpx_judge::check;
+use kpx_node::backend::Mode;
 
 /// Lists every check.
 pub(in crate::command) fn list() -> CheckList {
@@ -28,10 +30,20 @@ pub(in crate::command) fn one(session: &Session, word: &str) -> Result<Explanati
     let named = check::named(word);
     match named.as_slice() {
         [check] => Ok(Explanation::new(check, &reach(session))),
-        [] => Err(unknown_check(word).with_hint(
-            "`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
-             and `kpx explain providers` names the others",
-        )),
+        [] => {
+            let checks = check::all().flat_map(|check| [check.id, check.name, check.group()]);
+            let pages = pages::all().map(|page| page.word);
+            let names = checks.chain(pages).map(str::to_owned);
+            let similar = match Mode::ALL.iter().any(|mode| mode.name() == word) {
+                true => vec!["modes".to_owned()],
+                false => nearest(word, names),
+            };
+            let similar = meant(&similar).map_or_else(String::new, |meant| format!("{meant} "));
+            Err(unknown_check(word).with_hint(format!(
+                "{similar}`kpx doctor --list` lists checks; modes, schedulers, affinity, chains and providers are pages, \
+                 and `kpx explain providers` names the others"
+            )))
+        }
         [first, ..] => {
             let checks = named.iter().map(|check| check.id).collect::<Vec<_>>();
             Err(Failure::usage(format!(

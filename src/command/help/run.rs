@@ -1,11 +1,12 @@
 //! `kpx help`
 
 use crate::cli;
+use crate::cli::plugin;
 use crate::command::shared::failure::Failure;
 
 /// Returns the long help of the command that `words` name; of kpx itself without words.
-pub(in crate::command) fn text(words: &[String]) -> Result<String, Failure> {
-    let mut root = cli::command();
+pub(in crate::command) fn text(program: &str, words: &[String]) -> Result<String, Failure> {
+    let mut root = plugin::as_program(cli::command(), program);
     root.build();
     let mut command = &mut root;
     for word in words {

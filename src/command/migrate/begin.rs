@@ -45,7 +45,9 @@ pub(super) async fn run(
         _ => present,
     };
     if from == to {
-        return Ok(MigrateReport::already(to));
+        let mut report = MigrateReport::already(to);
+        report.result.node = Some(name.to_owned());
+        return Ok(report);
     }
     if args.dry_run {
         let draft = draft::plan(session, &named, args, from, external).await;

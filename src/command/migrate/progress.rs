@@ -316,6 +316,7 @@ mod tests {
             input: &mut std::io::empty(),
             interactive: false,
             width,
+            err_width: None,
             terminal: true,
             color: false,
             ascii: true,

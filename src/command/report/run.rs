@@ -177,7 +177,10 @@ fn timeline(path: &Path) -> Result<(String, Vec<ChangeEvent<'static>>), Failure>
 /// Writes `html` to `path`, which only its owner can read; a failure leaves nothing behind.
 fn write(path: &Path, html: &str) -> Result<(), Failure> {
     let failed = || format!("cannot write {}", path.display());
-    let temp = tempfile::NamedTempFile::new_in(files::folder_of(path));
+    let folder = files::folder_of(path);
+    // The error of a temporary file would name that file.
+    fs::metadata(folder).wrap_err_with(failed).hint(ANOTHER)?;
+    let temp = tempfile::NamedTempFile::new_in(folder);
     let mut temp = temp.wrap_err_with(failed).hint(ANOTHER)?;
     temp.write_all(html.as_bytes()).wrap_err_with(failed)?;
     temp.as_file().sync_all().wrap_err_with(failed)?;

@@ -6,10 +6,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::state::{CLIENTS, Line as ServiceLine, Shown, State};
+use super::state::{CLIENTS, End, Line as ServiceLine, NodeLine, Shown, State};
 use crate::render::{self, Tone, runs, shorten, wrap};
 use crate::report::fate::tone;
-use kpx_judge::verdict::Fate;
 
 /// The width from which the reason has a column.
 const WIDE: u16 = 120;
@@ -120,7 +119,7 @@ impl Look {
         }
         let is_wide = area.width >= WIDE;
         let mut widths = vec![Constraint::Min(20)];
-        widths.extend(CLIENTS.map(|_| Constraint::Length(8)));
+        widths.extend(CLIENTS.map(|_| Constraint::Length(9)));
         widths.push(Constraint::Length(6));
         let mut titles = vec!["SERVICE"];
         titles.extend(CLIENTS.map(|(title, _)| title));
@@ -133,7 +132,7 @@ impl Look {
         let columns = Layout::horizontal(widths.clone()).spacing(1).split(area);
         let rows = listed.iter().map(|line| {
             let mut cells = vec![Cell::from(self.cut(&name(line), columns[0].width))];
-            cells.extend(line.clients.map(|fate| self.fate(fate)));
+            cells.extend(line.clients.map(|end| self.end(end)));
             let known = |count: Option<usize>| count.map_or("?".to_owned(), |of| of.to_string());
             let (ready, total) = line.ready;
             cells.push(Cell::from(format!("{}/{}", known(ready), known(total))));
@@ -166,17 +165,22 @@ impl Look {
         kept.chain(dots.chars()).collect()
     }
 
-    fn fate(self, fate: Option<Fate>) -> Cell<'static> {
-        match fate {
+    fn end(self, end: Option<End>) -> Cell<'static> {
+        match end {
             None => Cell::from("-"),
-            Some(fate) => Cell::from(fate.name()).style(self.style(tone(fate))),
+            Some(End::ByDesign) => Cell::from("by design"),
+            Some(End::Fate(fate)) => Cell::from(fate.name()).style(self.style(tone(fate))),
         }
     }
 
-    fn nodes(self, names: &[String], at: usize, frame: &mut Frame<'_>, area: Rect) {
-        let rows = names
-            .iter()
-            .map(|name| Row::new([self.cut(name, area.width)]));
+    fn nodes(self, nodes: &[NodeLine], at: usize, frame: &mut Frame<'_>, area: Rect) {
+        let rows = nodes.iter().map(|node| {
+            let text = match &node.unread {
+                None => node.name.clone(),
+                Some(why) => format!("{}  not read: {why}", node.name),
+            };
+            Row::new([self.clipped(&text, area.width)])
+        });
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let table = Table::new(rows, [Constraint::Min(1)]).row_highlight_style(reversed);
         let mut state = TableState::default().with_selected(at);
@@ -243,6 +247,8 @@ mod tests {
     use super::super::state::{Ask, Table, Topic};
     use super::*;
     use crate::view;
+    use crate::view::head::tally;
+    use kpx_judge::check::Facts;
     use kpx_node::evidence::{self, ITEMS};
     use kpx_node::node::NodeSnapshot;
 
@@ -264,6 +270,7 @@ mod tests {
         let query = view::Query {
             view: view::View::Services,
             name: None,
+            namespace: None,
             family: None,
             across: None,
         };
@@ -272,7 +279,10 @@ mod tests {
             panic!("{recording}");
         };
         let mut state = State::default();
-        state.show_table(Table::new("node1, recording".to_owned(), rows, Vec::new()));
+        let facts = Facts::new(&node, None);
+        let count = tally(&facts).map(|of| of.to_string());
+        let head = "node1, recording".to_owned();
+        state.show_table(Table::new(head, rows, Vec::new(), count));
         state
     }
 
@@ -307,7 +317,7 @@ mod tests {
     fn services_that_were_not_read_are_unknown_and_not_none() {
         let mut state = State::default();
         let why = "note: no cluster is configured".to_owned();
-        state.show_table(Table::new("this node, now".to_owned(), &[], vec![why]));
+        state.show_table(Table::new("this node, now".to_owned(), &[], vec![why], None));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("the Services are unknown"), "{text}");
         assert!(text.contains("no cluster is configured"), "{text}");

@@ -1,19 +1,22 @@
 //! Reads what the screen shows, until a key or a signal ends it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
+use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::draw::Look;
-use super::state::{Ask, State, Table, Topic};
+use super::state::{Ask, NodeLine, State, Table, Topic};
 use crate::cli::parser::Command;
 use crate::command::explain::run as explain;
 use crate::command::reconcile::plan as reconcile;
 use crate::command::shared::display::{Display, interrupts};
+use crate::command::shared::examine::taken;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
@@ -23,7 +26,9 @@ use crate::command::why::report as why_report;
 use crate::command::why::run as why;
 use crate::render::{Page, Report, Style};
 use crate::report::CLEAN;
+use crate::view::head::tally;
 use kpx_host::clock;
+use kpx_judge::check::Facts;
 use kpx_judge::{check, diff};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{self, Node};
@@ -52,6 +57,7 @@ struct Screen {
 
 pub(in crate::command) async fn run(session: &Session, _: &mut Io<'_>) -> Result<u8, Failure> {
     let session = session.silent();
+    refuse_no_node(&session).await?;
     let names = if session.name().is_none() {
         nodes_of_bundle(&session)
     } else {
@@ -236,7 +242,11 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
     let head = session.origin().map_or_else(String::new, |of| of.line());
     let gaps = services.gaps().iter().map(|gap| format!("unknown: {gap}"));
     let notes = services.notes().iter().map(|note| format!("note: {note}"));
-    let table = Table::new(head, services.services(), gaps.chain(notes).collect());
+    let evidence = read.gather(&needs()).await?;
+    let node = read.node(&evidence);
+    let facts = Facts::new(&node, taken(&evidence, &node));
+    let count = tally(&facts).map(|of| of.to_string());
+    let table = Table::new(head, services.services(), gaps.chain(notes).collect(), count);
     Ok((Reading { session, read }, table))
 }
 
@@ -251,23 +261,55 @@ fn needs() -> Vec<Item> {
     items.into_iter().collect()
 }
 
-/// Returns the names of the nodes of a bundle of all nodes; none for anything else.
-fn nodes_of_bundle(session: &Session) -> Vec<String> {
-    let path = session.source.bundle();
-    match path.map(|path| evidence::load_node(path, None, &[])) {
-        Some(Err(BundleError::AllNodes { nodes, .. })) => nodes,
-        _ => Vec::new(),
+/// Fails on a machine that is no node and has no cluster: there would be nothing on the screen.
+async fn refuse_no_node(session: &Session) -> Result<(), Failure> {
+    if !session.source.is_this_machine() || session.name().is_some() {
+        return Ok(());
     }
+    let evidence = session.gather(&[Item::Processes, Item::Services]).await?;
+    if !identity::is_no_node(session, &session.node(&evidence)) {
+        return Ok(());
+    }
+    let error = eyre!("no kube-proxy, no kubelet and no kubeconfig on this machine");
+    Err(Failure::from(error).unknown().with_hint(
+        "--from opens a recording, and --kubeconfig with --node a node; `kpx snapshot --script > snapshot.sh` writes a script that \
+         records one",
+    ))
 }
 
-/// Returns the names of the nodes that can be opened.
-async fn nodes(session: &Session) -> Result<Vec<String>, Failure> {
+/// Returns the nodes of a bundle of all nodes; none for anything else.
+fn nodes_of_bundle(session: &Session) -> Vec<NodeLine> {
+    let Some(path) = session.source.bundle() else {
+        return Vec::new();
+    };
+    let Err(BundleError::AllNodes { .. }) = evidence::load_node(path, None, &[]) else {
+        return Vec::new();
+    };
+    let mut nodes = Vec::new();
+    let read = evidence::each_node(path, &[], &mut |_, name, read| {
+        nodes.push(NodeLine {
+            name: name.to_owned(),
+            unread: read.err(),
+        });
+        ControlFlow::Continue(())
+    });
+    // A broken bundle is reported when one of its nodes is opened.
+    read.ok();
+    nodes
+}
+
+/// Returns the nodes that can be opened.
+async fn nodes(session: &Session) -> Result<Vec<NodeLine>, Failure> {
     if session.source.is_bundle() {
         return Ok(nodes_of_bundle(session));
     }
     let evidence = session.gather(&[Item::Nodes]).await?;
     let nodes: Vec<Node> = cluster::list(&evidence, Item::Nodes)?;
-    Ok(nodes.into_iter().map(|node| node.metadata.name).collect())
+    let line = |node: Node| NodeLine {
+        name: node.metadata.name,
+        unread: None,
+    };
+    Ok(nodes.into_iter().map(line).collect())
 }
 
 /// Returns the session for the node `name`.

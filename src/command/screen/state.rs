@@ -3,6 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::command::shared::display::{Filter, interrupts};
+use crate::render::wrap;
 use crate::view::services::Row;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_node::net::Proto;
@@ -25,6 +26,8 @@ pub(super) struct Table {
     pub(super) lines: Vec<Line>,
     /// What is unknown.
     pub(super) notes: Vec<String>,
+    /// How many Services work, in the words of the doctor, if that is known.
+    pub(super) count: Option<String>,
 }
 
 /// A Service port.
@@ -35,16 +38,26 @@ pub(super) struct Line {
     /// What happens to connections; `None` if that is unknown as a whole.
     pub(super) fate: Option<Fate>,
     /// The same for each of [`CLIENTS`]; `None` for one without a way to the Service.
-    pub(super) clients: [Option<Fate>; CLIENTS.len()],
+    pub(super) clients: [Option<End>; CLIENTS.len()],
     /// Ready endpoints, of how many; `None` if unknown.
     pub(super) ready: (Option<usize>, Option<usize>),
     /// Why the worst connections fail, or who serves the Service instead of kube-proxy.
     pub(super) reason: String,
 }
 
+/// What happens to connections from one kind of client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// This.
+    Fate(Fate),
+    /// The Service's own settings keep the client out, and everybody else is served.
+    ByDesign,
+}
+
 impl Line {
     fn of(row: &Row) -> Self {
-        let worst = row.connections.iter().max_by_key(|of| of.fate);
+        let bad = row.connections.iter().filter(|of| !of.by_design);
+        let worst = bad.max_by_key(|of| of.fate);
         let reason = match &row.left_to {
             Some(who) => format!("served by {who}"),
             None => worst.and_then(|of| of.reason.clone()).unwrap_or_default(),
@@ -52,14 +65,23 @@ impl Line {
         Self {
             service: row.service.clone(),
             protocol: row.protocol,
-            fate: row.fate,
+            fate: match row.connections.iter().all(|of| of.by_design || of.fate == Fate::Works) {
+                true if !row.connections.is_empty() => Some(Fate::Works),
+                _ => row.fate,
+            },
             clients: CLIENTS.map(|(_, kinds)| {
                 let all = row.connections.iter();
-                let all: Vec<Fate> = all
-                    .filter(|of| kinds.contains(&of.client))
+                let all = all.filter(|of| kinds.contains(&of.client));
+                let kept: Vec<Fate> = all
+                    .clone()
+                    .filter(|of| !of.by_design)
                     .map(|of| of.fate)
                     .collect();
-                (!all.is_empty()).then(|| Fate::of_all(all))
+                match (kept.as_slice(), all.count()) {
+                    ([], 0) => None,
+                    ([], _) => Some(End::ByDesign),
+                    (_, _) => Some(End::Fate(Fate::of_all(kept))),
+                }
             }),
             ready: (row.endpoints.ready, row.endpoints.total),
             reason,
@@ -73,12 +95,22 @@ impl Line {
 }
 
 impl Table {
-    /// Returns the table of `rows`.
-    pub(super) fn new(head: String, rows: &[Row], notes: Vec<String>) -> Self {
+    /// Returns the table of `rows`; `count` is the doctor's verdict on the Services.
+    pub(super) fn new(
+        head: String,
+        rows: &[Row],
+        notes: Vec<String>,
+        count: Option<String>,
+    ) -> Self {
         let mut lines: Vec<Line> = rows.iter().map(Line::of).collect();
         // What is not known is not well.
         lines.sort_by_key(|of| std::cmp::Reverse(of.fate.unwrap_or(Fate::Unknown)));
-        Self { head, lines, notes }
+        Self {
+            head,
+            lines,
+            notes,
+            count,
+        }
     }
 
     /// Returns whether Services may exist that are not listed: none is, and something was not read.
@@ -88,22 +120,8 @@ impl Table {
 
     /// Returns how many Services work, in words.
     pub(super) fn count(&self) -> String {
-        if self.is_unknown() {
-            return "the Services are unknown".to_owned();
-        }
-        let all = self.lines.len();
-        let of = |wanted: fn(Fate) -> bool| {
-            let fates = self.lines.iter().filter_map(|line| line.fate);
-            fates.filter(|fate| wanted(*fate)).count()
-        };
-        let (failing, working) = (of(Fate::fails), of(|fate| fate == Fate::Works));
-        let mut text = format!("{all} Service ports: {working} work");
-        for (count, word) in [(failing, "fail"), (all - failing - working, "unknown")] {
-            if count > 0 {
-                text = format!("{text}, {count} {word}");
-            }
-        }
-        text
+        let known = self.count.clone().filter(|_| !self.is_unknown());
+        known.unwrap_or_else(|| "the Services are unknown".to_owned())
     }
 }
 
@@ -155,6 +173,14 @@ pub(super) struct Shown {
     pub(super) top: usize,
 }
 
+/// A node to choose.
+#[derive(Clone, Debug)]
+pub(super) struct NodeLine {
+    pub(super) name: String,
+    /// Why it cannot be opened.
+    pub(super) unread: Option<String>,
+}
+
 /// What is on the screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
@@ -163,7 +189,7 @@ pub(super) struct State {
     selected: Option<(PortName, Proto)>,
     pub(super) shown: Option<Shown>,
     /// The nodes to choose from, and the position of the selected one.
-    pub(super) nodes: Option<(Vec<String>, usize)>,
+    pub(super) nodes: Option<(Vec<NodeLine>, usize)>,
     pub(super) is_help: bool,
     /// What is being read, or what failed.
     pub(super) message: String,
@@ -180,20 +206,21 @@ impl State {
         self.message.clear();
     }
 
-    /// Shows the `names` of nodes.
-    pub(super) fn show_nodes(&mut self, names: Vec<String>) {
-        match names.as_slice() {
+    /// Shows `nodes`, to choose one.
+    pub(super) fn show_nodes(&mut self, nodes: Vec<NodeLine>) {
+        match nodes.as_slice() {
             [] | [_] => "there is no other node here".clone_into(&mut self.message),
-            _ => self.nodes = Some((names, 0)),
+            _ => self.nodes = Some((nodes, 0)),
         }
     }
 
     /// Shows a page, from its first line unless it is the same one at another width.
     pub(super) fn show_page(&mut self, topic: Topic, text: String, width: u16) {
         let before = self.shown.take().filter(|of| of.topic == topic);
+        let lines = text.lines().flat_map(|line| folded(line, width.into()));
         self.shown = Some(Shown {
             topic,
-            text,
+            text: lines.collect::<Vec<_>>().join("\n"),
             width,
             top: before.map_or(0, |of| of.top),
         });
@@ -222,8 +249,13 @@ impl State {
             KeyCode::Char('p') => return Some(Ask::Show(Topic::Plan)),
             KeyCode::Char('e') => return self.of_service(Topic::Explain),
             KeyCode::Enter => {
-                if let Some((names, at)) = &self.nodes {
-                    return names.get(*at).cloned().map(Ask::Open);
+                if let Some((nodes, at)) = &self.nodes {
+                    let node = nodes.get(*at)?;
+                    if let Some(why) = &node.unread {
+                        self.message = format!("{} was not read: {why}", node.name);
+                        return None;
+                    }
+                    return Some(Ask::Open(node.name.clone()));
                 }
                 return self.of_service(Topic::Picture);
             }
@@ -295,4 +327,21 @@ impl State {
             self.selected = to.map(|line| (line.service.clone(), line.protocol));
         }
     }
+}
+
+/// Returns `line`, a long one as several: a command has to be read as a whole.
+fn folded(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width {
+        return vec![line.to_owned()];
+    }
+    let body = line.trim_start_matches(' ');
+    let indent = " ".repeat(line.len() - body.len());
+    let lines = wrap(body, width.saturating_sub(indent.len() + 2));
+    let lines = lines.into_iter().enumerate();
+    lines
+        .map(|(at, part)| match at {
+            0 => format!("{indent}{part}"),
+            _ => format!("{indent}  {part}"),
+        })
+        .collect()
 }

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::session::home;
+use super::unfit::OF_MACHINE;
 use crate::cli;
+use crate::cli::parser::formats;
 use crate::view::near::{meant, nearest};
 
 /// The variable that names the file; empty for none.
@@ -93,6 +95,12 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         let end = end.unwrap_or(words.len());
         words.splice(end..end, open(options, matches));
     }
+    let formats = matches.subcommand_name().map(formats);
+    of_all.retain(|of| of.name != "output" || formats.as_ref().is_none_or(|all| !all.is_empty()));
+    // A default for a machine says nothing about a bundle.
+    if is_given(&matches, "from") {
+        of_all.retain(|of| !OF_MACHINE.contains(&of.name.as_str()));
+    }
     words.splice(1..1, open(of_all, &matches));
     Ok(words)
 }
@@ -100,17 +108,21 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
 /// An option, and the words that set it.
 struct Setting {
     id: String,
+    name: String,
     words: Vec<OsString>,
 }
 
 /// Returns the words of the `options` that `matches` leave open.
 fn open(options: Vec<Setting>, matches: &ArgMatches) -> Vec<OsString> {
-    let is_open = |of: &Setting| {
-        let source = matches.value_source(&of.id);
-        source.is_none_or(|source| source == ValueSource::DefaultValue)
-    };
-    let open = options.into_iter().filter(is_open);
+    let open = options.into_iter();
+    let open = open.filter(|of| !is_given(matches, &of.id));
     open.flat_map(|of| of.words).collect()
+}
+
+/// Returns whether the command line or the environment has the option `id`.
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    let source = matches.value_source(id);
+    source.is_some_and(|source| source != ValueSource::DefaultValue)
 }
 
 /// Returns the option `key` of `command` with `value`. Those that consent to a change have no variable, and no default.
@@ -164,6 +176,7 @@ fn option(command: &Command, key: &str, value: &Value) -> Result<Setting, Failur
     };
     Ok(Setting {
         id: arg.get_id().to_string(),
+        name: key.to_owned(),
         words: words.iter().map(OsString::from).collect(),
     })
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use color_eyre::eyre::{Report, eyre};
 
 use crate::cli::global::GlobalArgs;
-use crate::report::{FAILED, UNKNOWN, USAGE};
+use crate::report::{FAILED, FOUND, UNKNOWN, USAGE};
 
 /// How much of an error is printed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,6 +54,14 @@ impl Failure {
             report: eyre!("{message}"),
             hint: None,
             code: USAGE,
+        }
+    }
+
+    /// Says that what was asked for does not exist: exit status 1.
+    pub(in crate::command) fn absent(self) -> Self {
+        Self {
+            code: FOUND,
+            ..self
         }
     }
 

@@ -110,7 +110,7 @@ fn reads(command: &Command) -> bool {
         Command::Explain(_)
         | Command::Resolve(_)
         | Command::Access(_)
-        | Command::Complete
+        | Command::Complete(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Mcp(_)
@@ -288,6 +288,20 @@ fn stranger(machine: &NodeSnapshot<'_>) -> Result<(), Failure> {
     )))
 }
 
+/// Returns whether the session reads this machine, `node`, and it runs no part of Kubernetes and has no cluster, as a laptop.
+pub(in crate::command) fn is_no_node(session: &Session, node: &NodeSnapshot<'_>) -> bool {
+    let is_machine = session.source.is_this_machine()
+        && session.other_root().is_none()
+        && session.host.netns.is_none();
+    is_machine && has_no_kubernetes(node)
+}
+
+fn has_no_kubernetes(node: &NodeSnapshot<'_>) -> bool {
+    let runs = |of: &Process| of.name == "kubelet" || processes::is_proxy_name(&of.name);
+    let runs_any = node.processes().map(|all| all.processes.iter().any(runs));
+    matches!(runs_any, Ok(false)) && matches!(node.services(), Err(Gap::NotApplicable(_)))
+}
+
 /// Returns whether `process` is known to share this network namespace.
 fn is_certain(process: &Process) -> bool {
     process.same_network == Some(true)
@@ -428,6 +442,23 @@ mod tests {
     use crate::command::shared::session::parsed;
     use kpx_judge::check::{Advice, Runs, Word, runs};
     use kpx_node::evidence::{Evidence, Item};
+
+    #[test]
+    fn a_machine_without_kubernetes_is_no_node() {
+        let of = |process: &str, services: Result<&str, Gap>| {
+            let mut evidence = Evidence::default();
+            let processes = format!(r#"{{"processes": [{{"pid": 7, "name": "{process}"}}]}}"#);
+            evidence.insert(Item::Processes, Ok(processes));
+            evidence.insert(Item::Services, services.map(str::to_owned));
+            has_no_kubernetes(&NodeSnapshot::new(&evidence))
+        };
+        let none = || Err(Gap::NotApplicable("no cluster is configured".to_owned()));
+        assert!(of("firefox", none()));
+        assert!(!of("kubelet", none()));
+        assert!(!of("kube-proxy", none()));
+        assert!(!of("k3s-agent", none()));
+        assert!(!of("firefox", Ok(r#"{"items": []}"#)));
+    }
 
     #[test]
     fn the_next_command_reaches_the_same_node_and_cluster() {

@@ -18,6 +18,8 @@ pub struct Io<'a> {
     pub interactive: bool,
     /// The width of pages, in columns.
     pub width: u16,
+    /// The width of `err`, in columns, where it is a terminal.
+    pub err_width: Option<u16>,
     /// Whether `out` is a terminal.
     pub terminal: bool,
     /// Whether `--color auto` means colour.

@@ -29,6 +29,7 @@ pub(super) mod service_name;
 pub(super) mod session;
 pub(super) mod source;
 pub(super) mod terminal;
+pub(super) mod unfit;
 
 /// Advice where evidence is missing.
 pub(super) const READABLE: &str =

@@ -25,19 +25,37 @@ impl Output {
     pub(super) const WIDE: Self = Self::Format(Format::Wide);
 }
 
-/// Returns what `word` asks of `command`.
-pub(super) fn resolve(command: &Command, word: &str) -> Result<Output, Failure> {
-    if let Some(format) = Format::named(word) {
-        return Ok(Output::Format(format));
+/// Returns what `word` asks of `command`; `None` if it is the default of a variable, and the command has no such format.
+pub(super) fn resolve(
+    command: &Command,
+    word: &str,
+    is_typed: bool,
+) -> Result<Option<Output>, Failure> {
+    match of_command(command, word) {
+        Err(_) if !is_typed && formats(command.name()).is_empty() => Ok(None),
+        output => output.map(Some),
     }
-    if matches!(command, Command::Snapshot(_) | Command::Report(_)) {
-        return Ok(Output::Path(PathBuf::from(word)));
+}
+
+fn of_command(command: &Command, word: &str) -> Result<Output, Failure> {
+    let format = Format::named(word);
+    match (command, format) {
+        (Command::Report(_), Some(_)) => {
+            return Err(Failure::usage("`kpx report` writes one page of HTML, and has no formats")
+                .with_hint("-o takes the name of the file, as report.html; `kpx doctor -o json` has the findings as JSON"));
+        }
+        (Command::Report(_), None) => return page_file(word),
+        (Command::Snapshot(_), None) => return bundle_path(word),
+        _ => {}
     }
     let formats = match command {
         // The list of checks has no findings.
         Command::Doctor(args) if args.list => formats("explain"),
         _ => formats(command.name()),
     };
+    if let Some(format) = format.filter(|_| !formats.is_empty() || is_free(command)) {
+        return Ok(Output::Format(format));
+    }
     let extra = formats.iter().find(|format| **format == word);
     extra.map(|format| Output::Extra(format)).ok_or_else(|| {
         let name = command.name();
@@ -49,4 +67,43 @@ pub(super) fn resolve(command: &Command, word: &str) -> Result<Output, Failure> 
             }
         })
     })
+}
+
+/// Returns whether `command` prints its report in any format, although its help lists none.
+const fn is_free(command: &Command) -> bool {
+    matches!(command, Command::Snapshot(_))
+}
+
+/// Returns the file of a page.
+fn page_file(word: &str) -> Result<Output, Failure> {
+    let path = PathBuf::from(word);
+    let end = path.extension().map(|end| end.to_string_lossy().to_lowercase());
+    match end.as_deref() {
+        None | Some("html" | "htm") => Ok(Output::Path(path)),
+        Some(end) => Err(Failure::usage(format!(
+            "`kpx report` writes HTML, and no file that ends in .{end}"
+        ))
+        .with_hint(format!("pass -o {}", path.with_extension("html").display()))),
+    }
+}
+
+/// Returns the path of a bundle: an archive of tar, or else a folder, which does not have the name of a file of another kind.
+fn bundle_path(word: &str) -> Result<Output, Failure> {
+    const OTHERS: [&str; 14] = [
+        ".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".tbz", ".txz", ".json", ".yaml", ".yml", ".html", ".txt",
+    ];
+    let low = word.to_lowercase();
+    let other = OTHERS.into_iter().find(|end| low.ends_with(end));
+    match other.filter(|_| !low.ends_with(".tar.gz")) {
+        None => Ok(Output::Path(PathBuf::from(word))),
+        Some(end) => {
+            let stem = &word[..word.len() - end.len()];
+            let stem = stem.strip_suffix(".tar").unwrap_or(stem);
+            Err(
+                Failure::usage(format!("`kpx snapshot` writes no {end}")).with_hint(format!(
+                    "pass -o {stem}.tar.gz for an archive, or -o {stem} for a folder"
+                )),
+            )
+        }
+    }
 }

@@ -1,17 +1,24 @@
 //! Services as users name them: as for kubectl. `web`, `svc/web`, `service web` and `web -n shop` become `shop/web`.
 
+use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use color_eyre::eyre::eyre;
 
-use super::failure::{Failure, Hint as _};
+use super::failure::Failure;
 use super::session::{Session, unreadable};
+use super::unfit;
 use crate::cli::service::{ServiceArgs, is_kind};
 use crate::view::near::{meant, nearest};
 use kpx_host as host;
+use kpx_judge::trace::sources::Pods;
 use kpx_judge::why::Asked;
 use kpx_node::cluster::{self, Service};
 use kpx_node::evidence::{self, Evidence, Item};
+use kpx_node::node::NodeSnapshot;
+
+/// Pods that are named to choose from.
+const MOST_PODS: usize = 3;
 
 /// Returns `word`, the first of a target, with every Service as `NAMESPACE/NAME[:PORT]`; other targets stay as they are.
 ///
@@ -75,6 +82,7 @@ pub(in crate::command) async fn target(
             match others {
                 [] => Err(missing(error, name, &services)),
                 others => Err(Failure::usage(error)
+                    .absent()
                     .with_hint(format!("did you mean {}?", others.join(" or ")))),
             }
         }
@@ -87,13 +95,38 @@ pub(in crate::command) async fn target(
     }
 }
 
+/// Returns the names of `services` that are similar to `name`.
+pub(in crate::command) fn similar(name: &str, services: &[Service]) -> Vec<String> {
+    let names = services.iter().map(|of| &of.metadata);
+    nearest(
+        name,
+        names.map(|of| format!("{}/{}", of.namespace, of.name)),
+    )
+}
+
+/// Returns the failure for a source that `node` does not have, with the pods that it has.
+pub(in crate::command) fn no_source(
+    node: &NodeSnapshot<'_>,
+    why: impl Display,
+) -> Failure {
+    let slices = node.slices().map_or(&[][..], Vec::as_slice);
+    let pods = Pods::of(node, slices).sources();
+    let pods: Vec<&str> = pods.iter().take(MOST_PODS).map(String::as_str).collect();
+    let hint = match pods.as_slice() {
+        [] => "`--source` takes `host`, `external`, an address, or NAMESPACE/POD".to_owned(),
+        pods => format!(
+            "`--source` takes `host`, `external`, an address, or a pod such as {}",
+            pods.join(", ")
+        ),
+    };
+    Failure::usage(why).with_hint(hint)
+}
+
 /// Returns the failure for a Service that does not exist, with similar names.
 fn missing(error: String, name: &str, services: &[Service]) -> Failure {
-    let names = services.iter().map(|of| &of.metadata);
-    let names = names.map(|of| format!("{}/{}", of.namespace, of.name));
-    let meant = meant(&nearest(name, names));
+    let meant = meant(&similar(name, services));
     let meant = meant.map_or_else(String::new, |meant| format!("{meant} "));
-    Failure::usage(error).with_hint(format!(
+    Failure::usage(error).absent().with_hint(format!(
         "{meant}`kpx show services` lists Services and their ports"
     ))
 }
@@ -134,7 +167,7 @@ impl<'w> Named<'w> {
             name == "nodeport" || (kind.is_none() && rest.parse::<std::net::IpAddr>().is_ok());
         match (is_service && !is_other, kind, &args.namespace) {
             (true, ..) => Ok(Some(Self { name, port, kind })),
-            (false, None, None) => Ok(None),
+            (false, None, None) if !rest.contains('/') => Ok(None),
             (false, None, Some(_)) if Asked::parse(word).is_ok() => Err(Failure::usage(format!(
                 "{word} has no namespace: omit --namespace"
             ))),
@@ -165,9 +198,10 @@ async fn services(session: &Session) -> Result<Vec<Service>, Failure> {
         }
         (read, _) => read?,
     };
-    cluster::list(&evidence, Item::Services)
-        .map_err(|gap| eyre!("the Services are unknown: {gap}"))
-        .hint("name the Service as NAMESPACE/NAME, or pass --kubeconfig FILE")
+    cluster::list(&evidence, Item::Services).map_err(|gap| {
+        let hint = unfit::without_services(session, &gap);
+        Failure::from(eyre!("the Services are unknown: {gap}")).with_hint(hint)
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use super::beside::Others;
 use super::failure::{Failure, Hint as _};
 use super::origin::Noted;
 use super::output::{self, Output};
-use super::source::Source;
+use super::source::{Source, has_option};
+use super::unfit;
 use crate::cli::global::GlobalArgs;
 use crate::cli::parser::{Cli, Command};
 use crate::cli::plugin::program;
@@ -101,11 +102,18 @@ impl Session {
         words: &[OsString],
         io: &Io<'_>,
     ) -> Result<Self, Failure> {
+        // What stands behind `--` are no options.
+        let words = words.split(|word| word == "--").next().unwrap_or(words);
+        unfit::refuse_unused(cli, words)?;
         let global = &cli.global;
         let nodes = nodes(cli, words)?;
         let output = match &global.output {
             None => None,
-            Some(word) => Some(output::resolve(&cli.command, word)?),
+            Some(word) => {
+                let is_typed = has_option(words, &["--output"])
+                    || words.iter().any(|word| word.to_string_lossy().starts_with("-o"));
+                output::resolve(&cli.command, word, is_typed)?
+            }
         };
         let style = Style {
             width: io.width,
@@ -566,7 +574,7 @@ fn options(global: &GlobalArgs, nodes: &[String]) -> host::Options {
 }
 
 /// Returns the user's folder, which Windows has in a variable of its own.
-pub(super) fn home() -> Option<PathBuf> {
+pub(in crate::command) fn home() -> Option<PathBuf> {
     let home = std::env::var_os("HOME");
     let home = home.or_else(|| std::env::var_os("USERPROFILE").filter(|_| cfg!(windows)));
     home.map(PathBuf::from)
@@ -591,6 +599,7 @@ pub(in crate::command) fn parsed(args: &[&str]) -> (Cli, Session) {
         input: &mut io::empty(),
         interactive: false,
         width: 80,
+        err_width: None,
         terminal: false,
         color: false,
         ascii: false,

@@ -206,7 +206,7 @@ fn selects_cluster(words: &[OsString]) -> bool {
 }
 
 /// Returns whether `words` have one of `options`.
-fn has_option(words: &[OsString], options: &[&str]) -> bool {
+pub(super) fn has_option(words: &[OsString], options: &[&str]) -> bool {
     words.iter().any(|word| {
         let word = word.to_string_lossy();
         let name = word.split('=').next().unwrap_or_default();

@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 
+use ratatui::crossterm::terminal::size;
+
 use crate::render;
 
 /// The width of a terminal of unknown width, in columns.
@@ -18,6 +20,8 @@ const NARROWEST: u16 = 40;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::command) struct Terminal {
     pub(in crate::command) width: u16,
+    /// The width of stderr, if that is a terminal.
+    pub(in crate::command) err_width: Option<u16>,
     pub(in crate::command) color: bool,
     pub(in crate::command) ascii: bool,
     pub(in crate::command) input: bool,
@@ -40,11 +44,14 @@ impl Terminal {
     /// Detects the terminal of this process.
     pub(in crate::command) fn detect() -> Self {
         let (out, err) = (stdout().is_terminal(), stderr().is_terminal());
+        let columns = variable("COLUMNS");
+        let of_err = || size().ok().map(|(columns, _)| columns);
         Self {
             width: width(
-                variable("COLUMNS").as_deref(),
+                columns.as_deref(),
                 render::terminal_width().filter(|_| out),
             ),
+            err_width: err.then(|| width(columns.as_deref(), of_err())),
             color: color(out, variable),
             ascii: ascii(variable),
             input: stdin().is_terminal(),

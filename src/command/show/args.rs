@@ -15,6 +15,14 @@ Examples:
   kpx show chains default/nginx-svc    its rules, as a tree
   kpx show config                      mode and settings, with their sources";
 
+impl ShowArgs {
+    /// Returns the namespace whose Services are shown, if no single one is.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        let given = self.service.namespace.as_deref();
+        given.filter(|_| self.name.is_none())
+    }
+}
+
 /// Options of `kpx show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShowArgs {

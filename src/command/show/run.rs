@@ -7,7 +7,7 @@ use super::report::ShowReport;
 use super::report::nodes::ShowOfNodes;
 use crate::command::shared::beside::{Others, beside, every_node, in_bundle, of_all_services};
 use crate::command::shared::examine::examine_with;
-use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
@@ -24,6 +24,12 @@ pub(in crate::command) async fn run(
     args: &ShowArgs,
 ) -> Result<u8, Failure> {
     let args = &named(session, args).await?;
+    if let Some(namespace) = args.namespace().filter(|_| !args.view.joins_names()) {
+        return Err(Failure::usage(format!(
+            "the view of {} has nothing of namespace {namespace}: omit --namespace",
+            args.view.name()
+        )));
+    }
     let judges = matches!(args.view, View::Services | View::Nodeports);
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
@@ -42,6 +48,7 @@ pub(in crate::command) async fn run(
     };
     let report = view(session, args).await?;
     found(args, &report)?;
+    inhabited(args, &report)?;
     session.finish(io, &report)
 }
 
@@ -60,6 +67,7 @@ async fn named(session: &Session, args: &ShowArgs) -> Result<ShowArgs, Failure> 
 const SERVICES: Query<'static> = Query {
     view: View::Services,
     name: None,
+    namespace: None,
     family: None,
     across: None,
 };
@@ -83,6 +91,7 @@ async fn view(session: &Session, args: &ShowArgs) -> Result<ShowReport, Failure>
     let query = Query {
         view: args.view,
         name: args.name.as_deref(),
+        namespace: args.namespace(),
         family: session.family(),
         across: session.others.as_deref().map(Others::across),
     };
@@ -109,13 +118,33 @@ fn found(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
     let meant = meant(near).map_or_else(String::new, |meant| format!(": {meant}"));
     let what = format!("{name} not found{meant}");
     // A part that was not read may have it.
-    let gap = report.gaps().first();
-    let error = gap.map_or_else(
-        || eyre!(what.clone()),
-        |gap| eyre!("unknown: {gap}").wrap_err(what.clone()),
-    );
-    Err(error)
-        .hint("name a Service as NAMESPACE/NAME[:PORT]; without a name the view lists all rows")
+    let failure = match report.gaps().first() {
+        Some(gap) => Failure::from(eyre!("unknown: {gap}").wrap_err(what)).unknown(),
+        None => Failure::from(eyre!(what)).absent(),
+    };
+    let is_port = args.view == View::Services && name.contains(':');
+    Err(failure.with_hint(match name.rsplit_once(':').filter(|_| is_port) {
+        Some((service, _)) => format!("`kpx show services {service}` shows its ports"),
+        None => format!(
+            "without a name, the view of {} lists all rows",
+            args.view.name()
+        ),
+    }))
+}
+
+/// Fails if the view of Services has none in the namespace that was asked for.
+fn inhabited(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
+    let Some(namespace) = args.namespace() else {
+        return Ok(());
+    };
+    if args.view != View::Services || !report.services().is_empty() || !report.gaps().is_empty() {
+        return Ok(());
+    }
+    Err(
+        Failure::from(eyre!("namespace {namespace} has no Services that the node knows"))
+            .absent()
+            .with_hint("`kpx show services` lists those of all namespaces"),
+    )
 }
 
 #[cfg(test)]
@@ -170,6 +199,7 @@ mod tests {
                 let query = Query {
                     view,
                     name: None,
+                    namespace: None,
                     family: None,
                     across: None,
                 };

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::args::TraceArgs;
 use super::report::{Observation, SourceTrace, TraceReport, row};
 use super::run::{aim, trace_on};
-use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use kpx_host::{self as host, ProbeOutcome};
 use kpx_judge::trace::observed::{self, Means, Observed};
@@ -154,7 +155,7 @@ fn wanted(
         Some(text) => {
             let slices = node.slices().map_or(&[][..], Vec::as_slice);
             let source = sources::named(text, destination.ip(), node, Pods::of(node, slices))
-                .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+                .map_err(|why| service_name::no_source(node, why))?;
             wanted.from_host = source.entry == Entry::Host;
             wanted.from_links = !wanted.from_host;
             wanted.source = source.addr;

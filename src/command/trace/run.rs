@@ -13,7 +13,7 @@ use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermai
 use super::{live, observe};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::taken;
-use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
@@ -21,8 +21,9 @@ use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
 use crate::command::shared::service_name;
 use crate::command::shared::session::{Parts, Readable as _, Session};
+use crate::command::shared::unfit;
 use crate::view;
-use crate::view::near::{meant, nearest};
+use crate::view::near::meant;
 use crate::view::picture::Picture;
 use kpx_judge::check::{self, Facts};
 use kpx_judge::diff;
@@ -36,7 +37,6 @@ use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
 use kpx_judge::verdict::{self, Cell, Client, Fate, Judge, Kind, Question};
 use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
-use kpx_node::cluster::Service;
 use kpx_node::evidence::{Evidence, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -217,7 +217,7 @@ async fn trace_here(
     } else {
         let chosen = judge
             .clients(target, args.source.as_deref())
-            .hint("`--source host`, `external`, an address, or NAMESPACE/POD")?;
+            .map_err(|why| service_name::no_source(&node, why))?;
         chosen.into_iter().unzip()
     };
     let family = Family::of(found.addr);
@@ -385,7 +385,7 @@ pub(super) fn aim(
     args: &TraceArgs,
     target: &Target,
 ) -> Result<(Found, Owners, Proto), Failure> {
-    let found = find(target, node, session.family())?;
+    let found = find(session, target, node)?;
     // Naming every endpoint of a large cluster takes longer than everything else together.
     let owners = Owners::at_address(node, found.addr, found.port);
     let given = args.protocol.or(found.proto);
@@ -450,34 +450,36 @@ pub(super) fn unwalked(Need { table, chain }: Need) -> Failure {
 
 /// Resolves the target to an address, port and protocol.
 fn find(
+    session: &Session,
     target: &Target,
     node: &NodeSnapshot<'_>,
-    family: Option<Family>,
 ) -> Result<Found, Failure> {
+    let family = session.family();
     let own = |of| sources::own_address(node, of).or_else(|| only_address(node, of));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
-            return Err(eyre!("cannot look up Services: {gap}")).hint("give its IP:PORT instead");
+            let hint = unfit::without_services(session, &gap);
+            return Err(Failure::from(eyre!("cannot look up Services: {gap}"))
+                .with_hint(format!("{hint}; or give its IP:PORT")));
         }
         (_, Ok(services)) => services.as_slice(),
         (_, Err(_)) => &[],
     };
     target.find(services, own, family).map_err(|error| {
         let near = match &error {
-            TargetError::NoService(name) => nearest(name, names(services)),
+            TargetError::NoService(name) => service_name::similar(name, services),
             _ => Vec::new(),
         };
+        let is_absent = matches!(
+            error,
+            TargetError::NoService(_) | TargetError::NoPort(..)
+        );
         let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
-        Failure::from(error).with_hint(format!(
+        let failure = Failure::from(error).with_hint(format!(
             "{meant}`kpx show services` lists Services and their ports"
-        ))
+        ));
+        if is_absent { failure.absent() } else { failure }
     })
-}
-
-/// Returns the names of `services`.
-fn names(services: &[Service]) -> impl Iterator<Item = String> {
-    let of = services.iter().map(|service| &service.metadata);
-    of.map(|of| format!("{}/{}", of.namespace, of.name))
 }
 
 /// Returns the Services with names similar to `text`, which is no target; none if the Services are not known.
@@ -488,7 +490,7 @@ async fn near(session: &Session, text: &str) -> Vec<String> {
     let node = session.node(&evidence);
     let name = text.split(':').next().unwrap_or_default();
     let services = node.services().map_or(&[][..], Vec::as_slice);
-    nearest(name, names(services))
+    service_name::similar(name, services)
 }
 
 /// Returns the target of the packets: the port `service`, or the port `unserved` of an address that no Service has.

@@ -10,7 +10,9 @@ use crate::render::{Page, Report, Style};
 use crate::report::fate::{self, headline};
 use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
+use crate::view::near::meant;
 use crate::view::picture::Picture;
+use kpx_judge::check::on;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
@@ -29,6 +31,15 @@ pub(crate) struct WhyReport {
     /// Results of real connections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probed>,
+    /// Services with similar names, if the Service does not exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub similar: Vec<String>,
+    /// The command that decides what is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The machine to run it on, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_machine: Option<String>,
     /// The connections, as they are drawn.
     #[serde(skip)]
     pub picture: Picture,
@@ -55,6 +66,9 @@ impl Report for WhyReport {
         let answer = &self.answer;
         let lead = format!("{}: ", headline(page, answer.fate));
         page.hang(&lead, "  ", &answer.sentence);
+        if let Some(meant) = meant(&self.similar) {
+            page.hang("", "  ", &meant);
+        }
         for (command, text) in fixes(answer) {
             match command {
                 Some(command) => {
@@ -108,6 +122,9 @@ impl Report for WhyReport {
             "  ",
             &format!("not checked: {}", answer.unseen.join(", ")),
         );
+        if let Some(next) = &self.next {
+            page.line(&format!("next: {}", on(self.next_machine.as_deref(), next)));
+        }
     }
 
     fn exit(&self) -> u8 {

@@ -9,21 +9,22 @@ use crate::command::resolve::run::unresolved;
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
 use crate::command::shared::examine::examine_with;
 use crate::command::shared::failure::Failure;
-use crate::command::shared::identity::{named, reach_all};
+use crate::command::shared::identity::{named, reach, reach_all};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Extra;
 use crate::command::shared::probe;
-use crate::command::shared::service_name;
+use crate::command::shared::service_name::{self, no_source};
 use crate::command::shared::session::Session;
+use crate::command::shared::unfit;
 use crate::report::probe::ProbeEnd;
 use crate::report::probe::ProbeRow;
 use crate::view;
 use kpx_host::RemoteNode;
-use kpx_judge::check;
+use kpx_judge::check::{self, Advice, Next};
 use kpx_judge::verdict::{Client, Fate};
-use kpx_judge::why::{self, Answer, Asked, Cause, Look, Unanswered};
-use kpx_node::evidence::{Evidence, Gap};
+use kpx_judge::why::{self, Answer, Asked, Broken, Cause, Look, Unanswered};
+use kpx_node::evidence::Evidence;
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
 
@@ -94,19 +95,23 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         None => look,
     });
     let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
-    let mut answer = answer.map_err(|why| {
-        let hint = match &why {
-            Unanswered::Objects(_) if session.source.is_bundle() => {
-                "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE"
-            }
-            Unanswered::Objects(Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_)) => {
-                "pass --kubeconfig FILE to read the cluster's objects"
-            }
-            Unanswered::Objects(_) => "check that the API server answers: `kubectl get services -A`",
-            Unanswered::Source(_) => "`--source host`, `external`, an address, or NAMESPACE/POD",
-        };
-        Failure::from(why).with_hint(hint)
+    let mut answer = answer.map_err(|why| match why {
+        Unanswered::Objects(ref gap) => {
+            let hint = unfit::without_services(session, gap);
+            Failure::from(why).with_hint(hint)
+        }
+        Unanswered::Source(why) => no_source(&node, why),
     })?;
+    let is_none = |of: &Broken| matches!(of.cause, Cause::NoService { .. });
+    let similar = match &asked {
+        Asked::Service {
+            namespace, name, ..
+        } if answer.causes.iter().any(is_none) => {
+            let services = node.services().map_or(&[][..], Vec::as_slice);
+            service_name::similar(&format!("{namespace}/{name}"), services)
+        }
+        _ => Vec::new(),
+    };
     if let Some(name) = dns_name(&args.target).filter(|_| answer.found.is_some())
         && let Some((server, result)) = unresolved(session, name).await?
     {
@@ -139,11 +144,31 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     };
     reach_all(session, answer.fixes_mut());
     let picture = drawn(&answer);
+    let (next, next_machine) = decides(session, args, &answer).unzip();
     Ok(WhyReport {
         answer,
         probes,
+        similar,
+        next,
+        next_machine: next_machine.flatten(),
         picture,
     })
+}
+
+/// Returns the command that decides an open question, and the machine to run it on: a real connection, or what reads more.
+fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String, Option<String>)> {
+    if answer.fate != Fate::Unknown || answer.fix.is_some() || session.one_of_several {
+        return None;
+    }
+    let is_open = |of: &&why::Path| of.fate == Fate::Unknown && of.protocol != Proto::Sctp;
+    let tries = args.probe.is_none() && answer.paths.iter().any(|of| is_open(&of));
+    let next = if tries {
+        let words = ["why", args.target.as_str(), "--probe"].map(str::to_owned);
+        Next::Run(Advice::kpx(words))
+    } else {
+        Next::Read
+    };
+    Some(reach(session).next(&next))
 }
 
 /// Returns the picture of the connections.

@@ -34,6 +34,7 @@ use crate::command::snapshot::report::nodes::SnapshotOfNodes;
 use crate::command::top::report::TopReport;
 use crate::command::trace::report::TraceReport;
 use crate::command::trace::report::nodes::TraceOfNodes;
+use crate::command::version::report::VersionReport;
 use crate::command::why::report::WhyReport;
 use crate::command::why::report::nodes::WhyOfNodes;
 use crate::render::{Origin, Report};
@@ -188,6 +189,7 @@ fn all() -> Schemas {
     report::<CheckList>(all);
     report::<DiffReport>(all);
     report::<DoctorReport>(all);
+    report::<VersionReport>(all);
     report::<Document>(all);
     report::<Explanation>(all);
     report::<FleetReport>(all);

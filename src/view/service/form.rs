@@ -83,6 +83,7 @@ pub(super) fn parts(joined: Joined<'_, '_>, name: &str, gaps: &mut Gaps) -> Opti
         query: Query {
             view,
             name: Some(name),
+            namespace: None,
             ..joined.query
         },
         ..joined

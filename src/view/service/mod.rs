@@ -95,6 +95,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
         let query = super::Query {
             view,
             name: Some(name),
+            namespace: None,
             ..joined.query
         };
         Joined { query, ..joined }

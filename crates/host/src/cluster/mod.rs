@@ -327,6 +327,14 @@ pub(super) async fn context_namespace(options: &Options) -> Option<String> {
     Some(access.first()?.config.default_namespace.clone())
 }
 
+/// Returns why the kubeconfig of `options` cannot be used.
+pub(super) async fn unusable_kubeconfig(options: &Options) -> Option<String> {
+    match access::find(options).await {
+        Err(Refusal::Failed(why) | Refusal::Denied(why)) => Some(why),
+        _ => None,
+    }
+}
+
 /// Runs credential plugins of the kubeconfig that may ask for input.
 pub(super) async fn log_in(options: &Options) {
     for access in access::find(options).await.into_iter().flatten() {

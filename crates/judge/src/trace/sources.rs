@@ -1,5 +1,6 @@
 //! The sources of packets, each with a typical address.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
@@ -126,6 +127,19 @@ pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
 }
 
 impl Pods<'_> {
+    /// Returns the pods of the node that can be a source, as `NAMESPACE/NAME`.
+    pub fn sources(&self) -> BTreeSet<String> {
+        let all = Family::BOTH.into_iter();
+        let all = all.flat_map(|family| self.pod_addresses(family));
+        let is_here = |pod: &PodAddress| {
+            let node = pod.node.as_deref();
+            node.is_none_or(|node| self.name().is_empty() || node == self.name())
+        };
+        all.filter(is_here)
+            .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+            .collect()
+    }
+
     fn name(&self) -> &str {
         self.name.unwrap_or_default()
     }

@@ -50,6 +50,19 @@ pub(super) fn page(report: &DoctorReport, page: &mut Page) {
     page.append(&end);
 }
 
+/// Writes the page of a machine that is no node.
+pub(super) fn no_node(report: &DoctorReport, page: &mut Page) {
+    let answer = "inconclusive: no kube-proxy, no kubelet and no kubeconfig on this machine";
+    page.line(&page.paint(Tone::Unclear, answer));
+    page.hang(
+        "",
+        "  ",
+        "read a node with `kpx doctor NODE --kubeconfig FILE`, a recording with `kpx --from FILE doctor`; \
+         snapshot.sh makes one on a node without kpx",
+    );
+    next(report, page);
+}
+
 /// Returns every error, and the other findings as far as they fit into `room` rows, each with its fix.
 fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let blocks: Vec<_> = report.in_blocks().collect();

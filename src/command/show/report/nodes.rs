@@ -10,7 +10,7 @@ use crate::render::{Page, Tone};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::rows::{Differing, Rows};
 use crate::report::nodes::{Together, cell};
-use crate::report::{CLEAN, FAILED};
+use crate::report::{CLEAN, FOUND};
 use kpx_node::evidence::Gap;
 use kpx_node::words::number_of;
 
@@ -73,7 +73,7 @@ impl Together for ShowOfNodes {
     }
 
     fn exit(&self) -> u8 {
-        if self.not_found { FAILED } else { CLEAN }
+        if self.not_found { FOUND } else { CLEAN }
     }
 
     fn states(&self) -> Vec<(usize, &'static str)> {

@@ -254,6 +254,22 @@ impl Advice {
         }
     }
 
+    /// Returns whether it only shows something.
+    pub fn looks(&self) -> bool {
+        match self {
+            Self::Kpx(words) => {
+                let words: Vec<&str> = words.iter().filter_map(Word::text).collect();
+                let looks = ["doctor", "show", "why", "trace", "diff", "snapshot", "resolve", "explain"];
+                // What blocks a switch or an upgrade decides about it.
+                let decides = ["--to", "--release", "--wait"];
+                words.first().is_some_and(|word| looks.contains(word))
+                    && !words.iter().any(|word| decides.contains(word))
+            }
+            Self::OnNode(line) | Self::Anywhere(line) => is_look(&line.text),
+            Self::Edit { .. } => false,
+        }
+    }
+
     /// Returns whether it can run as it is: no word stands for a value.
     pub fn is_complete(&self) -> bool {
         match self {
@@ -372,11 +388,42 @@ impl Reach {
     }
 }
 
+/// Returns whether the command line only prints something.
+fn is_look(line: &str) -> bool {
+    /// Programs that change nothing, and commands of others that do not.
+    const LOOKS: [&str; 24] = [
+        "bpftool", "cat", "conntrack -L", "conntrack -S", "crictl", "curl", "dmesg", "dpkg", "for", "grep",
+        "ip -br", "ip addr show", "ip neigh", "ip route", "iptables --version", "iptables-legacy-save",
+        "iptables-nft-save", "iptables-save", "ipset list", "ipvsadm -L", "journalctl", "ls", "lsmod", "nft list",
+    ];
+    const MORE: [&str; 10] = [
+        "kubectl describe", "kubectl get", "kubectl logs", "nft --version", "pgrep", "ps", "readlink", "ss", "ufw status",
+        "uname",
+    ];
+    let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = words(line);
+    let line = match line.as_slice() {
+        // The namespace stands in front of the verb.
+        [kubectl, flag, _, rest @ ..] if kubectl == "kubectl" && flag == "-n" => {
+            [&[kubectl.clone()], rest].concat()
+        }
+        all => all.to_vec(),
+    };
+    let reads_setting = line.first().is_some_and(|word| word == "sysctl") && !line.iter().any(|word| word == "-w");
+    let dry = line.iter().any(|word| word == "--dry-run");
+    let begins = |look: &&str| line.starts_with(&words(look));
+    reads_setting || dry || LOOKS.iter().chain(&MORE).any(|look| begins(&look))
+}
+
 /// Returns where the command of kpx with the arguments `words` runs.
 pub fn runs(words: &[Word]) -> Runs {
     let has = |word: &str| words.iter().any(|of| of.text() == Some(word));
     let here = |is_here: bool, elsewhere| if is_here { Runs::OnNode } else { elsewhere };
     match words.first().and_then(Word::text).unwrap_or_default() {
+        "migrate" if has("--dry-run") => Runs::OnEvidence,
+        // Only the node opens a connection.
+        "trace" | "why" if has("--probe") => Runs::Again,
+        "doctor" if has("--wait") => Runs::Again,
         "report" | "resolve" | "show" | "trace" | "why" => Runs::OnEvidence,
         // It asks more of what was read.
         "doctor" if words.len() > 1 => Runs::OnEvidence,

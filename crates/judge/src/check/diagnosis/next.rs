@@ -1,7 +1,7 @@
 //! The command to run next.
 
 use super::{Block, Diagnosed};
-use crate::check::{Advice, Question, Severity, Subject, Word};
+use crate::check::{Advice, Proof, Question, Severity, Subject, Word};
 use crate::verdict::Tally;
 
 /// The command to run next.
@@ -32,6 +32,7 @@ pub(super) fn next(
     let worst = Worst {
         findings,
         blocks,
+        question,
         known,
     };
     let open = services.and_then(|tally| tally.unknown.first()).map(why);
@@ -41,7 +42,16 @@ pub(super) fn next(
     }
     let open = open.filter(|_| !findings.iter().any(is_error));
     let found = worst.repair().filter(|_| is_worth);
-    let found = found.or(explains).or(open).or_else(|| worst.decides());
+    let plan = match question {
+        Question::Switch(to) => {
+            let words = ["migrate", "--to", to.name(), "--dry-run"];
+            Some(Advice::kpx(words))
+        }
+        Question::Now | Question::Upgrade(_) => None,
+    };
+    let found = found.or(explains).or(open).or(plan);
+    let found = found.or_else(|| worst.lesser_repair().filter(|_| is_worth));
+    let found = found.or_else(|| worst.decides());
     found.map_or_else(
         || match (unknown, question) {
             (1.., _) => Next::Read,
@@ -52,10 +62,23 @@ pub(super) fn next(
     )
 }
 
+/// Returns whether the nft of kube-proxy's image crashes: rules that something else writes are not kept up to date then.
+fn is_of_crashing_nft(of: &Diagnosed) -> bool {
+    match of.check.id {
+        "KB01" => of.finding.subject == "nftables-newer-sets",
+        "KP16" => of.finding.evidence.iter().any(|of| {
+            let is_set = |what: &str| what == "nft-set";
+            matches!(of, Proof::Object { what, .. } if is_set(what))
+        }),
+        _ => false,
+    }
+}
+
 /// The findings of the highest severity.
 struct Worst<'d> {
     findings: &'d [Diagnosed],
     blocks: &'d [Block],
+    question: Question,
     /// Values for commands.
     known: &'d [(&'d str, String)],
 }
@@ -76,28 +99,49 @@ impl<'d> Worst<'d> {
 
     /// Returns the command that repairs the most, or the first one in the text of a fix.
     fn repair(&self) -> Option<Advice> {
+        if self.question == Question::Now && self.findings.iter().any(is_of_crashing_nft) {
+            // The nft of this release reads the sets of newer ones.
+            return Some(Advice::kpx(["doctor", "--release", "1.37"]));
+        }
         // The blocks whose fix clears several findings come first.
-        let ready = |advice: &Advice| self.ready(advice);
         let whole = self
             .blocks()
-            .find_map(|block| block.advice.as_ref().and_then(ready));
-        whole.or_else(|| {
-            self.firsts().find_map(|of| {
-                let fix = of.finding.fix.as_ref();
-                if fix.is_some_and(|fix| fix.is_to_decide) {
-                    return None;
-                }
-                let text = fix.map_or_else(|| of.check.fix.prose(), |fix| fix.text.clone());
-                text.commands().find_map(ready)
-            })
+            .find_map(|block| self.repairs(block.advice.as_ref()?));
+        whole.or_else(|| self.firsts().find_map(|of| self.repair_in_text(of)))
+    }
+
+    /// Returns the command that repairs a finding that is not of the worst.
+    fn lesser_repair(&self) -> Option<Advice> {
+        let warnings = self.blocks.iter();
+        let mut warnings = warnings.filter(|block| block.severity == Severity::Warning);
+        warnings.find_map(|block| {
+            let of = self.findings.get(*block.groups.first()?.first()?)?;
+            let whole = block.advice.as_ref().and_then(|advice| self.repairs(advice));
+            whole.or_else(|| self.repair_in_text(of))
         })
+    }
+
+    /// Returns the first command in the text of the fix, unless it is to be decided about.
+    fn repair_in_text(&self, of: &Diagnosed) -> Option<Advice> {
+        let fix = of.finding.fix.as_ref();
+        if fix.is_some_and(|fix| fix.is_to_decide) {
+            return None;
+        }
+        let text = fix.map_or_else(|| of.check.fix.prose(), |fix| fix.text.clone());
+        text.commands().find_map(|advice| self.repairs(advice))
     }
 
     /// Returns the command that shows what to do about a finding.
     fn decides(&self) -> Option<Advice> {
         let first = self.firsts().next()?;
         let shown = self.firsts().find_map(|of| self.shows(of));
-        Some(shown.unwrap_or_else(|| Advice::kpx(["doctor", first.check.id])))
+        let service = self.firsts().find_map(|of| of.finding.services.first());
+        let why = service.map(|service| Advice::kpx(["why".to_owned(), service.to_string()]));
+        Some(
+            shown
+                .or(why)
+                .unwrap_or_else(|| Advice::kpx(["explain", first.check.id])),
+        )
     }
 
     /// Returns the command that shows the finding.
@@ -107,14 +151,42 @@ impl<'d> Worst<'d> {
         {
             return Some(Advice::kpx(["why".to_owned(), service.to_string()]));
         }
+        let fix = of.finding.fix.iter();
+        let in_text = fix.clone().flat_map(|fix| fix.text.commands().cloned());
+        let given = fix.filter_map(|fix| fix.advice.clone());
         let examples = of.check.commands.iter().map(|example| example.advice());
-        let ready: Vec<Advice> = examples.filter_map(|advice| self.ready(&advice)).collect();
+        let all = in_text.chain(given).chain(examples);
+        let is_again = |advice: &Advice| match advice {
+            Advice::Kpx(words) => words.last().and_then(Word::text) == Some(of.check.id),
+            _ => false,
+        };
+        let ready: Vec<Advice> = all
+            .filter_map(|advice| self.ready(&advice))
+            .filter(|advice| advice.looks() && !is_again(advice))
+            .collect();
         let own = ready.iter().find(|advice| matches!(advice, Advice::Kpx(_)));
         own.or(ready.first()).cloned()
     }
 
+    /// Returns `advice` as it can run, if it changes something.
+    fn repairs(&self, advice: &Advice) -> Option<Advice> {
+        if *advice == Advice::kpx(["doctor"]) {
+            // kube-proxy may be repairing the node itself.
+            return Some(Advice::kpx(["doctor", "--wait", "1m"]));
+        }
+        self.ready(advice).filter(|advice| !advice.looks())
+    }
+
     /// Returns `advice` with the values that are known, if it can then run as it is.
     fn ready(&self, advice: &Advice) -> Option<Advice> {
-        Some(advice.filled(self.known)).filter(Advice::is_complete)
+        let leads_elsewhere = |advice: &Advice| match (self.question, advice) {
+            (Question::Switch(to), Advice::Kpx(words)) => {
+                let mut words = words.iter().filter_map(Word::text);
+                words.next() == Some("migrate") && !words.any(|word| word == to.name())
+            }
+            _ => false,
+        };
+        let ready = Some(advice.filled(self.known)).filter(Advice::is_complete);
+        ready.filter(|advice| !leads_elsewhere(advice))
     }
 }

@@ -1,0 +1,137 @@
+//! Options that cannot mean what they say: refused before anything is read, in place of gaps in every item.
+
+use std::ffi::OsString;
+
+use color_eyre::eyre::eyre;
+
+use super::failure::Failure;
+use super::session::Session;
+use super::source::has_option;
+use crate::cli::parser::{Cli, Command};
+use kpx_host as host;
+use kpx_node::evidence::Gap;
+
+/// Options that select a machine or say how to reach one, of which a bundle has no use.
+pub(super) const OF_MACHINE: [&str; 5] = [
+    "root",
+    "netns",
+    "image",
+    "programs",
+    "proxy-credentials",
+];
+
+/// Refuses options that `words`, the command line of `cli`, gives beside `--from` and that change nothing there.
+pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
+    let global = &cli.global;
+    if global.from.is_empty() {
+        return Ok(());
+    }
+    let is_typed = |name: &str| has_option(words, &[&format!("--{name}")]);
+    let unused = OF_MACHINE.into_iter().find(|name| is_typed(name));
+    // Who asks the API server matters where the cluster completes the bundle.
+    let asks = ["kubeconfig", "context", "cluster", "user"]
+        .into_iter()
+        .any(is_typed);
+    let unused = unused.or_else(|| {
+        let as_user = ["as", "as-group"].into_iter().find(|name| is_typed(name));
+        as_user.filter(|_| !asks || global.no_api)
+    });
+    let Some(unused) = unused else {
+        return Ok(());
+    };
+    let bundle = if has_option(words, &["--from"]) {
+        "--from"
+    } else {
+        "KPX_FROM"
+    };
+    let omit = match bundle {
+        "--from" => "omit one of them",
+        _ => "omit the option, or set KPX_FROM= to read the machine",
+    };
+    Err(Failure::usage(format!(
+        "--{unused} has no effect on a bundle, which {bundle} reads"
+    ))
+    .with_hint(omit))
+}
+
+/// Refuses a root that is no folder, and a kubeconfig that is named and cannot be used.
+pub(in crate::command) async fn refuse_unusable(
+    session: &Session,
+    command: &Command,
+) -> Result<(), Failure> {
+    if let Some(root) = session.other_root()
+        && !session.source.is_bundle()
+        && !root.is_dir()
+    {
+        let why = match std::fs::metadata(root) {
+            Ok(_) => "it is no folder".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        return Err(Failure::usage(format!("cannot use --root {}: {why}", root.display()))
+            .with_hint("--root takes the folder where the host's root file system is mounted"));
+    }
+    let selection = &session.host.selection;
+    let is_named = session.host.kubeconfig.is_some()
+        || session.host.context.is_some()
+        || selection.cluster.is_some()
+        || selection.user.is_some();
+    let is_unread = session.source.is_bundle() && !session.source.is_completed();
+    if !is_named || is_unread || !asks(command) {
+        return Ok(());
+    }
+    let Some(why) = host::unusable_kubeconfig(&session.host).await else {
+        return Ok(());
+    };
+    let mut unselected = session.host.clone();
+    unselected.context = None;
+    unselected.selection = host::Selection::default();
+    let is_file_good = host::unusable_kubeconfig(&unselected).await.is_none();
+    let path = session.host.kubeconfig.as_ref();
+    let hint = match path.filter(|path| !path.exists()) {
+        Some(_) => "--kubeconfig takes the path of a file, such as ~/.kube/config",
+        None if is_file_good => {
+            "choose an available one with --context, --cluster or --user; `kubectl config get-contexts` lists contexts"
+        }
+        None => "correct the file, or pass another one with --kubeconfig; `kubectl config view` reads it, too",
+    };
+    Err(Failure::from(eyre!(why)).with_hint(hint))
+}
+
+/// Returns whether `command` asks the API server as its options say, and has nothing to do without. A migration goes on, or back,
+/// without it.
+const fn asks(command: &Command) -> bool {
+    match command {
+        Command::Doctor(args) => !args.list,
+        Command::Snapshot(args) => !args.script,
+        Command::Diff(_)
+        | Command::Cleanup(_)
+        | Command::Preflight(_)
+        | Command::Reconcile(_)
+        | Command::Render(_)
+        | Command::Report(_)
+        | Command::Resolve(_)
+        | Command::Access(_)
+        | Command::Screen
+        | Command::Show(_)
+        | Command::Top(_)
+        | Command::Trace(_)
+        | Command::Watch(_)
+        | Command::Why(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns what to do about `gap`, because of which the Services are unknown.
+pub(in crate::command) fn without_services(session: &Session, gap: &Gap) -> &'static str {
+    match gap {
+        _ if session.source.is_bundle() => {
+            "the bundle lacks them: record the node again as root with `kpx snapshot`, or add them with --kubeconfig FILE"
+        }
+        Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_) => {
+            "pass --kubeconfig FILE to read the cluster's objects"
+        }
+        Gap::Denied(..) | Gap::Forbidden(..) => "`kpx access` lists the permissions that are missing",
+        Gap::Late(..) => "the API server is slow or away: try again, with more time as --timeout 30s",
+        _ => "check that the API server answers: `kubectl get services -A`",
+    }
+}
