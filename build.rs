@@ -12,7 +12,10 @@ fn main() {
     let given = env::var_os("KPX_COMMIT").and_then(|commit| commit.into_string().ok());
     let given = given.filter(|commit| !commit.is_empty());
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
-    if let Some(commit) = given.or_else(|| of_package(&root)).or_else(|| of_checkout(&root)) {
+    if let Some(commit) = given
+        .or_else(|| of_package(&root))
+        .or_else(|| of_checkout(&root))
+    {
         println!("cargo::rustc-env=KPX_COMMIT={commit}");
     }
 }
@@ -43,7 +46,9 @@ fn of_checkout(root: &Path) -> Option<String> {
     let own = read(&common.join(name));
     let packed = || {
         let all = read(&common.join("packed-refs"))?;
-        let line = all.lines().find(|line| line.ends_with(&format!(" {name}")))?;
+        let line = all
+            .lines()
+            .find(|line| line.ends_with(&format!(" {name}")))?;
         Some(line.split(' ').next()?.to_owned())
     };
     commit(&own.or_else(packed)?)

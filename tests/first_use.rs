@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{kpx, kpx_as, kpx_on, every, root};
+use crate::support::{every, kpx, kpx_as, kpx_on, root};
 use crate::terminal::{Session, lines};
 
 const BIN: &str = env!("CARGO_BIN_EXE_kpx");
@@ -57,7 +57,11 @@ async fn an_option_without_effect_on_a_bundle_is_refused() {
 async fn a_root_and_a_kubeconfig_that_cannot_be_used_are_errors_with_their_cause() {
     let ran = kpx(&["--root", "/nonexistent", "doctor"]).await;
     assert_eq!(ran.code, 2, "{ran}");
-    assert!(ran.err.contains("cannot use --root /nonexistent: No such file"), "{ran}");
+    assert!(
+        ran.err
+            .contains("cannot use --root /nonexistent: No such file"),
+        "{ran}"
+    );
 
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -125,7 +129,10 @@ fn an_error_names_the_variable_that_set_the_value() {
     assert!(err.contains("Usage: kpx show [OPTIONS] <VIEW>"), "{err}");
     let (code, err) = with_variables(&from, &[]);
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("Diagnose:") && !err.contains("screen"), "{err}");
+    assert!(
+        err.contains("Diagnose:") && !err.contains("screen"),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -145,13 +152,26 @@ async fn advice_of_the_parser_is_about_what_was_typed() {
 
 #[tokio::test]
 async fn pages_of_markdown_are_text() {
-    for page in ["modes", "schedulers", "affinity", "chains", "pastes", "config", "mcp", "eks", "providers"] {
+    for page in [
+        "modes",
+        "schedulers",
+        "affinity",
+        "chains",
+        "pastes",
+        "config",
+        "mcp",
+        "eks",
+        "providers",
+    ] {
         let ran = kpx(&["explain", page]).await;
         for mark in ["<!--", "|---", "```", "]("] {
             assert!(!ran.out.contains(mark), "{mark}: {ran}");
         }
         let is_long = |line: &&str| line.chars().count() > 80 && line.contains(' ');
-        let long = ran.out.lines().find(|line| is_long(line) && !line.starts_with("  "));
+        let long = ran
+            .out
+            .lines()
+            .find(|line| is_long(line) && !line.starts_with("  "));
         assert_eq!(long, None, "{page}");
     }
 }
@@ -171,7 +191,10 @@ fn errors_are_wrapped_at_the_width_of_the_terminal() {
     for word in shown[hint.unwrap()].split(' ').chain(after.split(' ')) {
         let known = "check the path: --from takes a bundle of `kpx snapshot`, a support bundle, or a file with outputs of \
                      commands hint:";
-        assert!(known.split(' ').any(|of| of == word) || word.is_empty(), "{word}: {shown:#?}");
+        assert!(
+            known.split(' ').any(|of| of == word) || word.is_empty(),
+            "{word}: {shown:#?}"
+        );
     }
 }
 
@@ -186,13 +209,27 @@ async fn what_does_not_exist_has_one_status() {
         let says = format!("{}{}", ran.out, ran.err);
         assert!(says.contains("did you mean shop/cart"), "{ran}");
         let ran = kpx_on("full-iptables", &[command, &["edge/web."]].concat()).await;
-        assert!(ran.code == 2 && ran.err.contains("\"edge/web.\" is not the name of a Service"), "{ran}");
+        assert!(
+            ran.code == 2
+                && ran
+                    .err
+                    .contains("\"edge/web.\" is not the name of a Service"),
+            "{ran}"
+        );
     }
-    let ran = kpx_on("full-iptables", &["trace", "edge/web:80", "--source", "none"]).await;
+    let ran = kpx_on(
+        "full-iptables",
+        &["trace", "edge/web:80", "--source", "none"],
+    )
+    .await;
     assert_eq!(ran.code, 2, "{ran}");
     assert!(ran.err.contains("or a pod such as default/"), "{ran}");
     // The bundle may lack what was asked for.
-    let ran = kpx_on("fallback-no-ipvs-modules", &["show", "ipvs", "default/ngnix-svc"]).await;
+    let ran = kpx_on(
+        "fallback-no-ipvs-modules",
+        &["show", "ipvs", "default/ngnix-svc"],
+    )
+    .await;
     assert_eq!(ran.code, 3, "{ran}");
 }
 
@@ -220,7 +257,10 @@ async fn a_namespace_selects_the_rows_of_its_services() {
         let all = kpx_on("full-iptables", &["show", view]).await;
         let some = kpx_on("full-iptables", &["show", view, "-n", "shop"]).await;
         assert_eq!(some.code, all.code, "{some}");
-        assert!(some.out.contains("shop/") && !some.out.contains("edge/"), "{some}");
+        assert!(
+            some.out.contains("shop/") && !some.out.contains("edge/"),
+            "{some}"
+        );
         assert!(all.out.contains("edge/"), "{all}");
     }
     let ran = kpx_on("full-iptables", &["show", "services", "-n", "nope"]).await;
@@ -263,18 +303,48 @@ const LOOKS: [&str; 16] = [
 
 /// Where a look is the next step, because only the operator can decide or do what follows.
 const DECIDED_BY_LOOKING: [(&str, &str); 12] = [
-    ("ap13-shared-by-nodes", "which node has the address by mistake"),
-    ("cn09-aws-vpc-cni", "which version the add-on has: the provider upgrades it"),
-    ("cn13-orphaned-programs", "the node is drained and rebooted, if nothing of the plugin is needed"),
-    ("dv01-no-kube-ipvs0", "which modules the package of the kernel has to bring"),
-    ("ib01-both-backends", "which back end kube-proxy uses: the other one's chains are removed"),
+    (
+        "ap13-shared-by-nodes",
+        "which node has the address by mistake",
+    ),
+    (
+        "cn09-aws-vpc-cni",
+        "which version the add-on has: the provider upgrades it",
+    ),
+    (
+        "cn13-orphaned-programs",
+        "the node is drained and rebooted, if nothing of the plugin is needed",
+    ),
+    (
+        "dv01-no-kube-ipvs0",
+        "which modules the package of the kernel has to bring",
+    ),
+    (
+        "ib01-both-backends",
+        "which back end kube-proxy uses: the other one's chains are removed",
+    ),
     ("ib02-legacy-rules", "which back end the node's tools use"),
-    ("ir18-dnat-to-cluster-ip", "who wrote the rule: it is changed there"),
-    ("km01-ip-vs-forbidden", "whether the module is loaded in spite of modprobe.d"),
-    ("kp01-config-edited", "which mode is right: the file's or the process's"),
+    (
+        "ir18-dnat-to-cluster-ip",
+        "who wrote the rule: it is changed there",
+    ),
+    (
+        "km01-ip-vs-forbidden",
+        "whether the module is loaded in spite of modprobe.d",
+    ),
+    (
+        "kp01-config-edited",
+        "which mode is right: the file's or the process's",
+    ),
     ("mx04-no-kube-proxy", "why the pod does not run"),
-    ("mx07-first-sync", "whether the sync goes on: then it only takes time"),
-    ("sy18-kernel-log", "how near the neighbours are to the limit now"),
+    (
+        "mx07-first-sync",
+        "whether the sync goes on: then it only takes time",
+    ),
+    (
+        "sy18-kernel-log",
+        "how near the neighbours are to the limit now",
+    ),
 ];
 
 #[tokio::test]
@@ -283,8 +353,12 @@ async fn the_next_command_is_another_one_and_decides_or_repairs() {
     for name in every() {
         let ran = kpx_on(&name, &["doctor"]).await;
         let last = ran.out.lines().last().unwrap_or_default();
-        let next = last.strip_prefix("next: ").unwrap_or_else(|| panic!("{name}: {ran}"));
-        let command = next.split_once(": ").filter(|(on, _)| on.starts_with("on "));
+        let next = last
+            .strip_prefix("next: ")
+            .unwrap_or_else(|| panic!("{name}: {ran}"));
+        let command = next
+            .split_once(": ")
+            .filter(|(on, _)| on.starts_with("on "));
         let command = command.map_or(next, |(_, command)| command);
         assert!(!command.ends_with(" doctor"), "{name}: {next}");
         if LOOKS.iter().any(|look| command.starts_with(look)) {
@@ -322,7 +396,11 @@ async fn a_plan_goes_on_with_the_plan() {
         assert!(ran.out.ends_with(" doctor --release 1.37\n"), "{ran}");
     }
     for id in ["AP14", "KP21"] {
-        let name = if id == "AP14" { "ap14-shared-by-services" } else { "kp21-refused-rules" };
+        let name = if id == "AP14" {
+            "ap14-shared-by-services"
+        } else {
+            "kp21-refused-rules"
+        };
         let ran = kpx_on(name, &["doctor", id]).await;
         assert!(!ran.out.ends_with(&format!(" doctor {id}\n")), "{ran}");
     }
@@ -333,5 +411,8 @@ async fn an_unknown_answer_says_what_decides_it() {
     let ran = kpx_on("dp08-external-ips-off", &["why", "default/kubernetes"]).await;
     assert_eq!(ran.code, 3, "{ran}");
     let last = ran.out.lines().last().unwrap();
-    assert_eq!(last, "next: on node1: kpx why default/kubernetes --probe", "{ran}");
+    assert_eq!(
+        last, "next: on node1: kpx why default/kubernetes --probe",
+        "{ran}"
+    );
 }

@@ -158,7 +158,10 @@ async fn the_last_word_is_completed_by_what_it_may_be() {
         (&["why", "service", "ca"], "shop/cart\n"),
         (&["trace", "-n", "shop", "ca"], "cart\n"),
         (&["why", "-n", "s"], "shop\n"),
-        (&["show", "sysctls", "net.ipv4.ip_f"], "net.ipv4.ip_forward\n"),
+        (
+            &["show", "sysctls", "net.ipv4.ip_f"],
+            "net.ipv4.ip_forward\n",
+        ),
         (&["doctor", "node1"], "node1\n"),
         (&["why", "-o", "js"], ""),
     ] {
@@ -181,5 +184,8 @@ async fn kubectl_completes_the_plugin() {
     let ran = kpx(&["complete", "--all", "--", "--from", "x"]).await;
     assert_eq!(ran.out, ":0\n");
     let script = fs::read_to_string(root().join("deploy/dist/kubectl_complete-kpx")).unwrap();
-    assert!(script.contains("kubectl-kpx complete --all -- \"$@\""), "{script}");
+    assert!(
+        script.contains("kubectl-kpx complete --all -- \"$@\""),
+        "{script}"
+    );
 }

@@ -122,9 +122,17 @@ async fn a_cluster_that_kpx_cannot_migrate_has_its_page_in_the_error() {
 async fn the_pages_are_printed_offline() {
     for provider in PROVIDERS {
         let ran = kpx(&["explain", provider.id]).await;
-        let title = provider.text.lines().next().unwrap().trim_start_matches("# ");
+        let title = provider
+            .text
+            .lines()
+            .next()
+            .unwrap()
+            .trim_start_matches("# ");
         assert_eq!((ran.out.lines().next(), ran.code), (Some(title), 0));
-        assert!(!ran.out.contains("<!--") && !ran.out.contains("|---"), "{ran}");
+        assert!(
+            !ran.out.contains("<!--") && !ran.out.contains("|---"),
+            "{ran}"
+        );
         let page = fs::read_to_string(root().join(provider.page())).unwrap();
         assert_eq!(page, provider.text);
         let ran = kpx(&["explain", provider.id, "-o", "json"]).await;

@@ -98,6 +98,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
     let (mut said, mut designs, mut wrong) = (Said::new(), Said::new(), Vec::new());
     let design = |of: bool| if of { "by design" } else { "a fault" };
     let mut targets: BTreeMap<(SocketAddr, String), String> = BTreeMap::new();
+    let mut fates: BTreeMap<String, (Fate, bool)> = BTreeMap::new();
     for name in services(&node) {
         let answer = look.why(&Asked::parse(&name).unwrap(), None).unwrap();
         let whole = Fate::of_all(answer.paths.iter().map(|path| path.fate));
@@ -108,6 +109,12 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             Fate::Works if is_unseen => Fate::Unknown,
             whole => whole,
         };
+        let failing = answer.paths.iter().filter(|path| path.fate.fails());
+        let failing: Vec<bool> = failing.map(|path| path.by_design).collect();
+        let is_meant = !failing.is_empty() && failing.iter().all(|of| *of);
+        if !answer.paths.is_empty() {
+            fates.insert(name.clone(), (answer.fate, is_meant));
+        }
         if !answer.paths.is_empty() && whole != answer.fate {
             wrong.push(format!(
                 "{name}: the headline of why is {}, its table {whole}",
@@ -121,6 +128,8 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
             targets.insert((path.to, path.protocol.to_string()), name.clone());
         }
     }
+    let counted = json(dir, &["doctor"]).await;
+    wrong.extend(miscounted(&counted["services"], &fates));
     let shown = json(dir, &["show", "services"]).await;
     for row in shown["services"].as_array().into_iter().flatten() {
         let name = row["service"].as_str().unwrap().split(':').next().unwrap();
@@ -167,6 +176,39 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
         .filter(|(_, commands)| commands.len() > 1)
         .count();
     (compared, wrong)
+}
+
+/// Returns the Services that the doctor's `tally` counts otherwise than `fates` has them: the fates that `why` says, and whether all
+/// that fails does so by design.
+fn miscounted(tally: &Value, fates: &BTreeMap<String, (Fate, bool)>) -> Vec<String> {
+    let is_in = |list: &str, name: &str| {
+        let mut all = tally[list].as_array().into_iter().flatten();
+        all.any(|of| of == name)
+    };
+    let failing = |name: &str| {
+        let mut all = tally["failing"].as_array().into_iter().flatten();
+        all.find(|of| of["service"] == name)
+    };
+    let wrong = fates.iter().filter_map(|(name, (fate, is_meant))| {
+        let said = if let Some(of) = failing(name) {
+            of["fate"].as_str().unwrap()
+        } else if is_in("restricted", name) {
+            "restricted"
+        } else if is_in("withoutEndpoints", name) {
+            "without endpoints"
+        } else if is_in("unknown", name) {
+            "unknown"
+        } else {
+            "works"
+        };
+        let is_same = match said {
+            "restricted" => *is_meant,
+            "without endpoints" => fate.fails(),
+            said => said == fate.name(),
+        };
+        (!is_same).then(|| format!("{name}: the doctor counts it as {said}, why says {fate}"))
+    });
+    wrong.collect()
 }
 
 /// Returns the kind of a client in JSON, by its name.

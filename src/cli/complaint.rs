@@ -86,7 +86,10 @@ fn is_set(arg: &Arg, words: &[OsString]) -> bool {
             || short.as_ref().is_some_and(|short| word.starts_with(short))
     };
     let is_typed = words.iter().any(is_it);
-    !is_typed && arg.get_env().is_some_and(|name| env::var_os(name).is_some())
+    !is_typed
+        && arg
+            .get_env()
+            .is_some_and(|name| env::var_os(name).is_some())
 }
 
 /// Drops the advice to write `-- -w`, which is hardly ever what is meant.

@@ -25,7 +25,10 @@ pub(crate) fn add(text: &str, page: &mut Page) {
         }
         (is_begun, was_item) = (true, is_item(body));
         if body.starts_with("```") {
-            for code in lines.by_ref().take_while(|line| !line.trim_start().starts_with("```")) {
+            for code in lines
+                .by_ref()
+                .take_while(|line| !line.trim_start().starts_with("```"))
+            {
                 page.line(&format!("  {code}"));
             }
         } else if body.starts_with('#') {

@@ -210,7 +210,9 @@ impl Query<'_> {
     /// Returns whether the query names `service`.
     fn is_of(self, service: &PortName) -> bool {
         self.name.is_some_and(|asked| service.answers(asked))
-            || self.namespace.is_some_and(|only| *service.namespace == *only)
+            || self
+                .namespace
+                .is_some_and(|only| *service.namespace == *only)
     }
 }
 

@@ -406,6 +406,7 @@ const fn stage_of_cause(cause: &Cause) -> Option<Stage> {
         Cause::NoService { .. }
         | Cause::Dns { .. }
         | Cause::NoAddress { .. }
+        | Cause::OfNode { .. }
         | Cause::NoNodePort { .. }
         | Cause::NoPort { .. }
         | Cause::ExternalName { .. }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::ends::HEALTHY;
+use super::incidents::copy;
 use crate::support::{broken, kpx, kpx_as, kpx_on, without};
 
 fn json(text: &str) -> Value {
@@ -67,4 +69,36 @@ async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not(
     let ran = kpx_on("full-iptables", &["doctor", "-o", "json"]).await;
     let next = "kpx --from testdata/nodes/full-iptables why shop/empty";
     assert_eq!(json(&ran.out)["next"], next, "{ran}");
+}
+
+#[tokio::test]
+async fn a_command_that_only_looks_is_no_fix() {
+    let dir = copy(HEALTHY);
+    let neighbours = dir.path().join("node/ip-neigh.json");
+    let text = std::fs::read_to_string(&neighbours).unwrap();
+    let failed = r#"[{"dst": "10.210.0.17", "dev": "eth0", "state": ["FAILED"]},"#;
+    std::fs::write(&neighbours, text.replacen('[', failed, 1)).unwrap();
+    let from = dir.path().to_str().unwrap();
+    let look = "on w1: ping -c 1 -I eth0 10.210.0.17\n";
+    let page = kpx(&["--from", from, "doctor"]).await.out;
+    assert!(page.contains(&format!("  look  {look}")), "{page}");
+    assert!(!page.contains(&format!("next: {look}")), "{page}");
+    let page = kpx(&["--from", from, "why", "demo/web"]).await.out;
+    assert!(page.contains(&format!("look: {look}")), "{page}");
+    let answer = json(
+        &kpx(&["--from", from, "why", "demo/web", "-o", "json"])
+            .await
+            .out,
+    );
+    assert_eq!(answer["fix"]["kind"], "look", "{answer:#}");
+
+    let lost = |text: &str| without(text, "-A KUBE-SVC-");
+    let dir = broken("full-iptables", &[("node/iptables-save.txt", &lost)]);
+    let from = dir.path().to_str().unwrap();
+    let answer = json(
+        &kpx(&["--from", from, "why", "edge/web", "-o", "json"])
+            .await
+            .out,
+    );
+    assert_eq!(answer["fix"]["kind"], "fix", "{answer:#}");
 }

@@ -509,3 +509,45 @@ async fn a_report_on_two_recordings_is_not_about_this_node() {
     let first = ran.out.lines().next().unwrap();
     assert!(first.starts_with("node1, recording"), "{ran}");
 }
+
+#[tokio::test]
+async fn a_port_of_another_node_is_named_and_left_to_it() {
+    let dir = copy(HEALTHY);
+    let from = dir.path().to_str().unwrap();
+    let answer = answer(from, "10.210.0.17:30080").await;
+    assert_eq!(answer["fate"], "unknown", "{answer:#}");
+    let sentence = answer["sentence"].as_str().unwrap();
+    let words = "10.210.0.17:30080 is the NodePort of demo/web-nodeport on w2";
+    assert!(sentence.contains(words), "{sentence}");
+    assert_eq!(answer["fix"]["machine"], "w2", "{answer:#}");
+    pods(&dir, "web", |pod| {
+        if pod["spec"]["nodeName"] == "w2" {
+            let port = json!([{"containerPort": 8080, "hostPort": 9999}]);
+            pod["spec"]["containers"][0]["ports"] = port;
+        }
+    });
+    let answer = super::incidents::answer(from, "10.210.0.17:9999").await;
+    let sentence = answer["sentence"].as_str().unwrap();
+    assert!(
+        sentence.contains("is a hostPort of pod demo/web-"),
+        "{sentence}"
+    );
+    let answer = super::incidents::answer(from, "10.210.0.17:9998").await;
+    let sentence = answer["sentence"].as_str().unwrap();
+    assert!(sentence.contains("is an address of w2"), "{sentence}");
+}
+
+#[tokio::test]
+async fn packets_that_node_local_dns_answers_are_not_lost() {
+    let from = format!("testdata/cases/{HEALTHY}");
+    let ran = kpx(&["--from", &from, "diff", "--packets", "-o", "json"]).await;
+    assert!(!ran.out.contains("kube-dns"), "{ran}");
+}
+
+#[tokio::test]
+async fn an_endpoint_is_the_same_by_its_address_and_by_its_service() {
+    let from = ["--from", "testdata/nodes/full-iptables"];
+    let [why, trace] = ["why", "trace"].map(|of| [&from[..], &[of, "10.0.2.15:9100"]].concat());
+    let (why, trace) = (kpx(&why).await, kpx(&trace).await);
+    assert_eq!((why.code, trace.code), (0, 0), "{why} {trace}");
+}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::kpx_on;
+use crate::support::{kpx, kpx_on};
 
 /// A recording, and the finding of a check as it is printed there.
 struct Case {
@@ -115,6 +115,37 @@ async fn a_consequence_is_below_the_cause_that_it_shares_something_with() {
                 let ids: Vec<_> = causes.iter().map(|of| of["id"].as_str().unwrap()).collect();
                 assert_eq!(ids, [cause], "{name}");
             }
+        }
+    }
+}
+
+/// What fails follows from the object that fails it, and not the other way round.
+#[tokio::test]
+async fn what_only_why_finds_is_below_the_finding_on_the_same_object() {
+    for (case, id) in [
+        ("config-with-duplicate-key", "SY01"),
+        ("mode-in-capitals", "SY01"),
+        ("ipvs-03-hostport-before-services", "IR16"),
+    ] {
+        let from = format!("testdata/cases/{case}");
+        let ran = kpx(&["--from", &from, "doctor", "-o", "json"]).await;
+        let report: Value = serde_json::from_str(&ran.out).unwrap();
+        let all = report["findings"].as_array().unwrap();
+        let named = |of: &&Value| of["id"] == id && of["severity"] == "error";
+        let found = all
+            .iter()
+            .find(named)
+            .unwrap_or_else(|| panic!("{case}: {ran}"));
+        let consequences = found["consequences"].as_array().unwrap();
+        assert!(
+            consequences.iter().any(|of| of["id"] == "SV01"),
+            "{case}: {found:#}"
+        );
+        assert!(found["fix"]["command"].is_string(), "{case}: {found:#}");
+        for of in all {
+            let below = of["consequences"].as_array().into_iter().flatten();
+            let same = below.filter(|below| of["id"] == "SV01" && below["about"] == of["about"]);
+            assert_eq!(same.count(), 0, "{case}: {of:#}");
         }
     }
 }

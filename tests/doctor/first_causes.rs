@@ -909,3 +909,56 @@ async fn a_policy_that_drops_is_kept_and_pods_are_accepted() {
     }
     assert!(!answer.contains("-P FORWARD ACCEPT"), "{answer}");
 }
+
+#[tokio::test]
+async fn an_address_that_the_node_has_lost_comes_before_the_slices_that_list_it() {
+    let dir = copy(HEALTHY);
+    for file in ["node/ip-addr.json", ROUTES] {
+        write(&dir, file, |text| {
+            text.replace("\"10.210.0.16\"", "\"10.210.0.61\"")
+        });
+    }
+    let words = ["no link of this machine has 10.210.0.16", "--node-ip"];
+    says(&dir, "demo/ingress:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn forwarding_that_is_off_is_one_cause_at_the_node_and_its_links() {
+    let dir = copy("full-ipvs");
+    write(&dir, "node/sysctl.txt", |text| {
+        let off = text.replace(".forwarding = 1", ".forwarding = 0");
+        off.replace("net.ipv4.ip_forward = 1", "net.ipv4.ip_forward = 0")
+    });
+    let answer = answer(path(&dir), "edge/web").await;
+    let causes = answer["causes"].as_array().unwrap().iter();
+    let fixes: Vec<&Value> = causes.map(|of| &of["fix"]["command"]).collect();
+    assert_eq!(fixes, ["sysctl -w net.ipv4.ip_forward=1"], "{answer:#}");
+}
+
+/// kube-proxy does not masquerade what it takes for endpoints of other nodes.
+#[tokio::test]
+async fn what_kube_proxy_writes_for_local_endpoints_follows_from_its_name() {
+    let dir = copy("full-nftables");
+    write(&dir, "kube-proxy/config.conf", |text| {
+        text.replace(
+            "hostnameOverride: node1",
+            "hostnameOverride: node1.corp.local",
+        )
+    });
+    write(&dir, "node/nft.json", |text| {
+        let mut rules: Value = serde_json::from_str(text).unwrap();
+        for of in rules["nftables"].as_array_mut().unwrap() {
+            if of["set"]["name"] == "hairpin-connections" {
+                of["set"].as_object_mut().unwrap().remove("elem");
+            }
+        }
+        rules.to_string()
+    });
+    let (id, below, _) = first(&dir).await;
+    assert_eq!(id, "KP11");
+    assert!(below.contains(&"NF02".to_owned()), "{below:?}");
+    let answer = answer(path(&dir), "edge/web:http").await;
+    let text = answer.to_string();
+    assert!(text.contains("node1.corp.local"), "{answer:#}");
+    assert!(!text.contains("reconcile --apply"), "{answer:#}");
+}

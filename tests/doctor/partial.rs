@@ -345,3 +345,25 @@ fn both_modes_of_a_question_find_the_same_gap() {
     let outcome = run(&evidence, "IR18", Some(Mode::Nftables));
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
 }
+
+/// A text that is not what its tool prints shows nothing.
+#[test]
+fn what_cannot_be_read_does_not_pass() {
+    let denied = "Error: cannot open: Permission denied\n";
+    for (recording, item, text, id) in [
+        ("full-iptables", Item::Sockets, "\n", "NP06"),
+        ("full-iptables", Item::ProxyLog, denied, "KP21"),
+        ("full-iptables", Item::ProxyConfig, "xx{{", "DP05"),
+        ("full-iptables", Item::ProxyConfig, "xx", "DP05"),
+        ("full-ipvs", Item::Ipset, denied, "IS01"),
+        ("full-iptables", Item::IptablesVersion, "zzz", "IB03"),
+    ] {
+        let mut evidence = load(recording);
+        evidence.insert(item, Ok(text.to_owned()));
+        assert!(
+            is_unknown(&evidence, id),
+            "{id}: {:?}",
+            run(&evidence, id, None)
+        );
+    }
+}

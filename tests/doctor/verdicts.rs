@@ -372,3 +372,17 @@ async fn no_error_is_about_a_service_that_works() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_load_balancer_that_no_node_shows_keeps_a_service_unknown() {
+    let (report, _) = doctor("testdata/nodes/full-iptables").await;
+    assert!(has(&report, "unknown", "edge/lb-proxy"), "{report:#}");
+    // Clients that the Service's settings keep out come before what is not known.
+    let (report, _) = doctor("testdata/cases/rules-09-source-ranges-pods").await;
+    let restricted = report["services"]["restricted"].as_array().unwrap();
+    let open = report["services"]["restrictedAndUnknown"].as_array();
+    for name in open.into_iter().flatten() {
+        assert!(restricted.contains(name), "{report:#}");
+    }
+    assert!(!restricted.is_empty(), "{report:#}");
+}

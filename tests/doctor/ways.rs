@@ -208,3 +208,97 @@ async fn rules_that_another_tool_lists_are_not_gone() {
     let answer = answer(dir.path().to_str().unwrap(), "edge/web").await;
     assert_eq!(answer["fate"], "unknown", "{}", answer["sentence"]);
 }
+
+/// Adds a failed neighbour entry.
+fn fail_neighbour(dir: &tempfile::TempDir, address: &str, link: &str) {
+    write(
+        dir,
+        "node/ip-neigh.json",
+        json(|all| {
+            let all = all.as_array_mut().unwrap();
+            all.retain(|of| of["dst"] != address);
+            all.push(json!({"dst": address, "dev": link, "state": ["FAILED"]}));
+        }),
+    );
+}
+
+#[tokio::test]
+async fn a_way_that_may_be_wrong_is_a_warning_with_the_route_that_is_known() {
+    let route = json!({"dst": THERE, "gateway": "10.210.0.15", "dev": "eth0", "flags": []});
+    let dir = routed(&route);
+    let fix = "ip route replace 10.244.2.0/24 via 10.210.0.17";
+    says(&dir, "demo/web:http", "unknown", &[fix]).await;
+    let found = findings(&dir).await;
+    let is_it = |of: &&(String, String, String)| of.0 == "SY16" && of.1 == "warning";
+    let warning = found.iter().find(is_it).unwrap();
+    assert!(warning.2.contains("not by 10.210.0.17"), "{}", warning.2);
+    assert!(warning.2.contains("may break"), "{}", warning.2);
+    let ran = kpx(&["--from", dir.path().to_str().unwrap(), "doctor"]).await;
+    assert!(ran.out.contains(fix) && ran.code == 3, "{ran}");
+    let healthy = findings(&copy(HEALTHY)).await;
+    assert!(!healthy.iter().any(|of| of.0 == "SY16"), "{healthy:?}");
+}
+
+#[tokio::test]
+async fn a_gateway_beside_the_node_that_does_not_answer_is_no_machine_to_bring_back() {
+    let route = json!({"dst": THERE, "gateway": "10.210.0.99", "dev": "eth0", "flags": []});
+    let dir = routed(&route);
+    fail_neighbour(&dir, "10.210.0.99", "eth0");
+    let fix = "ip route replace 10.244.2.0/24 via 10.210.0.17";
+    let words = ["10.210.0.99, not by 10.210.0.17", fix];
+    says(&dir, "demo/web:http", "partly", &words).await;
+    let found = findings(&dir).await;
+    let errors: Vec<_> = found.iter().filter(|of| of.1 == "error").collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    // The node's own address stays the one to bring back.
+    let dir = copy(HEALTHY);
+    fail_neighbour(&dir, "10.210.0.17", "eth0");
+    says(
+        &dir,
+        "demo/web:http",
+        "partly",
+        &["10.210.0.17 did not answer"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_address_in_the_range_of_another_node_is_removed() {
+    let dir = copy(HEALTHY);
+    let route = json!({"dst": THERE, "dev": "cni0", "protocol": "kernel", "scope": "link",
+        "prefsrc": "10.244.2.1", "flags": []});
+    write(
+        &dir,
+        ROUTES,
+        json(|all| all.as_array_mut().unwrap().insert(0, route)),
+    );
+    write(
+        &dir,
+        "node/ip-addr.json",
+        json(|all| {
+            let mut links = all.as_array_mut().unwrap().iter_mut();
+            let bridge = links.find(|of| of["ifname"] == "cni0").unwrap();
+            let own = json!({"family": "inet", "local": "10.244.2.1", "prefixlen": 24,
+                "scope": "global", "label": "cni0"});
+            bridge["addr_info"].as_array_mut().unwrap().push(own);
+        }),
+    );
+    let fix =
+        "ip addr del 10.244.2.1/24 dev cni0 && ip route replace 10.244.2.0/24 via 10.210.0.17";
+    says(&dir, "demo/web:http", "unknown", &["cni0", fix]).await;
+    fail_neighbour(&dir, "10.244.2.2", "cni0");
+    says(&dir, "demo/web:http", "partly", &["10.244.2.1/24", fix]).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_ends_packets_looks_up_no_table() {
+    let dir = copy(HEALTHY);
+    let rule = json!({"priority": 100, "src": "10.244.1.0", "srclen": 24, "table": "main", "action": "prohibit"});
+    add_rule(&dir, &rule);
+    let answer = answer(dir.path().to_str().unwrap(), "demo/web:http").await;
+    assert_eq!(answer["fate"], "partly", "{answer:#}");
+    assert!(
+        answer["sentence"].as_str().unwrap().contains("rule 100"),
+        "{answer:#}"
+    );
+}

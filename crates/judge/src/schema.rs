@@ -11,6 +11,7 @@ text_schema!(crate::check::Fix, "Fix", {
     "properties": {
         "text": {"description": "As sentences.", "type": "string"},
         "command": {"description": "As a command, where one is safe.", "type": "string"},
+        "kind": {"description": "fix if the command changes something, look if it only shows more.", "enum": ["fix", "look"]},
         "machine": {"description": "The machine to run the command on, if it is another one.", "type": "string"}
     },
     "required": ["text"]

@@ -42,7 +42,9 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
 
 async fn all_services(session: &Session) -> Vec<Service> {
     let read = session.gather(&[Item::Services]).await;
-    let list = read.ok().map(|evidence| cluster::list(&evidence, Item::Services));
+    let list = read
+        .ok()
+        .map(|evidence| cluster::list(&evidence, Item::Services));
     list.and_then(Result::ok).unwrap_or_default()
 }
 
@@ -50,7 +52,9 @@ async fn all_services(session: &Session) -> Vec<Service> {
 /// have gets its namespaces when it is the only one.
 async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Vec<String> {
     let all = all_services(session).await;
-    let all = all.into_iter().map(|of| (of.metadata.namespace, of.metadata.name));
+    let all = all
+        .into_iter()
+        .map(|of| (of.metadata.namespace, of.metadata.name));
     let all: Vec<(String, String)> = all
         .filter(|(of, _)| namespace.is_none_or(|only| of == only))
         .collect();
@@ -102,7 +106,9 @@ async fn nodes(session: &Session) -> Vec<String> {
         return nodes;
     }
     let read = session.gather(&[Item::Nodes]).await;
-    let list = read.ok().map(|evidence| cluster::list::<Node>(&evidence, Item::Nodes));
+    let list = read
+        .ok()
+        .map(|evidence| cluster::list::<Node>(&evidence, Item::Nodes));
     let list = list.and_then(Result::ok).unwrap_or_default();
     list.into_iter().map(|node| node.metadata.name).collect()
 }

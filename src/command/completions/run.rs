@@ -95,7 +95,10 @@ pub(in crate::command) async fn complete(
         return Ok(CLEAN);
     }
     if let Wanted::Words(words) = &typed.wanted {
-        for (word, about) in words.iter().filter(|(word, _)| word.starts_with(&typed.begun)) {
+        for (word, about) in words
+            .iter()
+            .filter(|(word, _)| word.starts_with(&typed.begun))
+        {
             writeln!(io.out, "{word}\t{about}")?;
         }
     }

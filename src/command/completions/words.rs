@@ -62,7 +62,9 @@ impl Typed {
         let words = joined(words);
         let (last, before) = words
             .split_last()
-            .map_or((String::new(), &[][..]), |(last, before)| (last.clone(), before));
+            .map_or((String::new(), &[][..]), |(last, before)| {
+                (last.clone(), before)
+            });
         let mut command = root;
         let mut positionals: Vec<String> = Vec::new();
         let mut options = Vec::new();
@@ -81,7 +83,10 @@ impl Typed {
                     Some(arg) => note(arg, value, &mut options, &mut namespace),
                     None => {}
                 }
-            } else if let Some(sub) = command.find_subcommand(word).filter(|_| positionals.is_empty()) {
+            } else if let Some(sub) = command
+                .find_subcommand(word)
+                .filter(|_| positionals.is_empty())
+            {
                 command = sub;
             } else {
                 positionals.push(word.clone());
@@ -147,7 +152,9 @@ fn option<'c>(command: &'c Command, root: &'c Command, name: &str) -> Option<&'c
 
 fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
-        && arg.get_num_args().is_none_or(|count| count.min_values() > 0)
+        && arg
+            .get_num_args()
+            .is_none_or(|count| count.min_values() > 0)
 }
 
 /// Keeps what `arg` says about what is read.
@@ -209,7 +216,9 @@ fn of_position(command: &Command, positionals: &[String]) -> Wanted {
         return Wanted::Words(subcommands);
     }
     let all: Vec<&Arg> = command.get_positionals().collect();
-    let arg = all.get(positionals.len()).or(all.last().filter(|arg| is_repeated(arg)));
+    let arg = all
+        .get(positionals.len())
+        .or(all.last().filter(|arg| is_repeated(arg)));
     let Some(arg) = arg else {
         return Wanted::Other;
     };
@@ -223,7 +232,9 @@ fn of_position(command: &Command, positionals: &[String]) -> Wanted {
 
 fn is_repeated(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
-        || arg.get_num_args().is_some_and(|count| count.max_values() > 1)
+        || arg
+            .get_num_args()
+            .is_some_and(|count| count.max_values() > 1)
 }
 
 fn values(arg: &Arg) -> Vec<(String, String)> {
@@ -273,7 +284,11 @@ mod tests {
             ("trace shop/cart --source=h", Wanted::Source, "h"),
             ("trace shop/cart --source = h", Wanted::Source, "h"),
             ("--node n", Wanted::Node, "n"),
-            ("show chains KUBE-", Wanted::Object("chains".to_owned()), "KUBE-"),
+            (
+                "show chains KUBE-",
+                Wanted::Object("chains".to_owned()),
+                "KUBE-",
+            ),
             ("show svc ca", Wanted::Object("svc".to_owned()), "ca"),
             ("doctor w", Wanted::NodeOrCheck, "w"),
             ("why -n s", Wanted::Namespace, "s"),
@@ -281,12 +296,20 @@ mod tests {
             ("--from x", Wanted::Other, "x"),
         ] {
             let typed = of(line);
-            assert_eq!((typed.wanted, typed.begun.as_str()), (wanted, begun), "{line}");
+            assert_eq!(
+                (typed.wanted, typed.begun.as_str()),
+                (wanted, begun),
+                "{line}"
+            );
         }
         let Wanted::Words(words) = of("sc").wanted else {
             panic!("no commands");
         };
-        assert!(words.iter().all(|(word, _)| word != "screen" && word != "pod"));
+        assert!(
+            words
+                .iter()
+                .all(|(word, _)| word != "screen" && word != "pod")
+        );
         let typed = of("--from a.tar why -n shop c");
         assert_eq!(typed.options, ["--from=a.tar"]);
         assert_eq!(typed.namespace.as_deref(), Some("shop"));

@@ -14,8 +14,10 @@ use crate::command::shared::session::Session;
 use crate::command::watch::run as watch;
 use crate::report::packets::PacketsReport;
 use kpx_judge::diff;
-use kpx_judge::proof;
-use kpx_judge::trace;
+use kpx_judge::proof::difference::Difference;
+use kpx_judge::proof::{self, Proved};
+use kpx_judge::trace::{self, Verdict};
+use kpx_judge::verdict::Judge;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{IPTABLES, Item};
 use kpx_node::node::NodeSnapshot;
@@ -60,7 +62,7 @@ async fn packets(session: &Session, args: &DiffArgs) -> Result<PacketsReport, Fa
 /// Items that [`proof_of`] reads, beside those of a difference of rules.
 pub(in crate::command) fn packets_need() -> impl Iterator<Item = Item> {
     let all = trace::NEEDS.iter().chain(IPTABLES).copied();
-    all.chain([Item::Conntrack])
+    all.chain([Item::Conntrack, Item::Sockets])
 }
 
 /// Compares the fate of every packet on `node` with that in `mode`.
@@ -76,12 +78,25 @@ pub(in crate::command) fn proof_of(
         proof::of_node(node, mode, session.families())
     };
     match compared {
-        Ok(packets) => {
+        Ok(mut packets) => {
+            let again = NodeSnapshot::new(node.evidence());
+            let judge = Judge::new(&again);
+            packets.foreign.retain(|of| !is_of_node_dns(&judge, of));
             let options = identity::options_to_read(session);
             PacketsReport::new(mode, is_other, &packets, &options)
         }
         Err(gap) => PacketsReport::nothing(Some(mode), gap, READABLE),
     }
+}
+
+/// Returns whether NodeLocal DNS answers these packets on the node itself: its rules keep them from those of kube-proxy for that.
+fn is_of_node_dns(judge: &Judge<'_>, proved: &Proved) -> bool {
+    let Difference { witness, fates, .. } = &proved.difference;
+    fates[0]
+        .ways
+        .iter()
+        .all(|way| way.verdict == Verdict::Local)
+        && judge.is_served_by_node_local_dns(witness)
 }
 
 /// Compares the node with the desired state of its configured mode.

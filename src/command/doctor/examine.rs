@@ -140,7 +140,12 @@ pub(in crate::command) async fn examine_case(
         details: asked.details.clone(),
         is_chosen: !asked.is_whole,
     };
-    let has_rules = frame.head.mode.observed_by_family.values().any(Option::is_some);
+    let has_rules = frame
+        .head
+        .mode
+        .observed_by_family
+        .values()
+        .any(Option::is_some);
     let is_no_node =
         asked.is_whole && !has_rules && is_no_node(session, &session.node(&case.evidence));
     let mut report = DoctorReport::new(diagnosis, &reach(session), frame);

@@ -21,6 +21,7 @@ use kpx_judge::check::{
     self, Advice, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
     Severity, Subject, Summary,
 };
+use kpx_judge::verdict::Tally;
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{ByTool, Time};
@@ -245,7 +246,7 @@ impl DoctorReport {
     /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
     fn lacks_data(&self) -> bool {
         let services = self.head.services.as_ref();
-        self.summary.unknown > 0 || services.is_some_and(|tally| !tally.unknown.is_empty())
+        self.summary.unknown > 0 || services.is_some_and(Tally::has_unknown)
     }
 
     /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.

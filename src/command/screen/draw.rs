@@ -317,7 +317,12 @@ mod tests {
     fn services_that_were_not_read_are_unknown_and_not_none() {
         let mut state = State::default();
         let why = "note: no cluster is configured".to_owned();
-        state.show_table(Table::new("this node, now".to_owned(), &[], vec![why], None));
+        state.show_table(Table::new(
+            "this node, now".to_owned(),
+            &[],
+            vec![why],
+            None,
+        ));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("the Services are unknown"), "{text}");
         assert!(text.contains("no cluster is configured"), "{text}");

@@ -246,7 +246,12 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
     let node = read.node(&evidence);
     let facts = Facts::new(&node, taken(&evidence, &node));
     let count = tally(&facts).map(|of| of.to_string());
-    let table = Table::new(head, services.services(), gaps.chain(notes).collect(), count);
+    let table = Table::new(
+        head,
+        services.services(),
+        gaps.chain(notes).collect(),
+        count,
+    );
     Ok((Reading { session, read }, table))
 }
 

@@ -10,11 +10,12 @@ use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
 
 /// The kinds of clients that have a column, with its title.
-pub(super) const CLIENTS: [(&str, &[Client]); 4] = [
+pub(super) const CLIENTS: [(&str, &[Client]); 5] = [
     ("PODS", &[Client::Pod, Client::Single]),
     ("ITSELF", &[Client::Itself]),
     ("HOST", &[Client::Host]),
-    ("OUTSIDE", &[Client::Outside, Client::Elsewhere]),
+    ("NODES", &[Client::Elsewhere]),
+    ("OUTSIDE", &[Client::Outside]),
 ];
 
 /// The Services of a node.
@@ -65,7 +66,11 @@ impl Line {
         Self {
             service: row.service.clone(),
             protocol: row.protocol,
-            fate: match row.connections.iter().all(|of| of.by_design || of.fate == Fate::Works) {
+            fate: match row
+                .connections
+                .iter()
+                .all(|of| of.by_design || of.fate == Fate::Works)
+            {
                 true if !row.connections.is_empty() => Some(Fate::Works),
                 _ => row.fate,
             },

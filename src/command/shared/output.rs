@@ -77,7 +77,9 @@ const fn is_free(command: &Command) -> bool {
 /// Returns the file of a page.
 fn page_file(word: &str) -> Result<Output, Failure> {
     let path = PathBuf::from(word);
-    let end = path.extension().map(|end| end.to_string_lossy().to_lowercase());
+    let end = path
+        .extension()
+        .map(|end| end.to_string_lossy().to_lowercase());
     match end.as_deref() {
         None | Some("html" | "htm") => Ok(Output::Path(path)),
         Some(end) => Err(Failure::usage(format!(
@@ -90,7 +92,8 @@ fn page_file(word: &str) -> Result<Output, Failure> {
 /// Returns the path of a bundle: an archive of tar, or else a folder, which does not have the name of a file of another kind.
 fn bundle_path(word: &str) -> Result<Output, Failure> {
     const OTHERS: [&str; 14] = [
-        ".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".tbz", ".txz", ".json", ".yaml", ".yml", ".html", ".txt",
+        ".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".tbz", ".txz", ".json", ".yaml",
+        ".yml", ".html", ".txt",
     ];
     let low = word.to_lowercase();
     let other = OTHERS.into_iter().find(|end| low.ends_with(end));

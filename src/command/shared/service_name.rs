@@ -105,10 +105,7 @@ pub(in crate::command) fn similar(name: &str, services: &[Service]) -> Vec<Strin
 }
 
 /// Returns the failure for a source that `node` does not have, with the pods that it has.
-pub(in crate::command) fn no_source(
-    node: &NodeSnapshot<'_>,
-    why: impl Display,
-) -> Failure {
+pub(in crate::command) fn no_source(node: &NodeSnapshot<'_>, why: impl Display) -> Failure {
     let slices = node.slices().map_or(&[][..], Vec::as_slice);
     let pods = Pods::of(node, slices).sources();
     let pods: Vec<&str> = pods.iter().take(MOST_PODS).map(String::as_str).collect();

@@ -111,7 +111,9 @@ impl Session {
             None => None,
             Some(word) => {
                 let is_typed = has_option(words, &["--output"])
-                    || words.iter().any(|word| word.to_string_lossy().starts_with("-o"));
+                    || words
+                        .iter()
+                        .any(|word| word.to_string_lossy().starts_with("-o"));
                 output::resolve(&cli.command, word, is_typed)?
             }
         };

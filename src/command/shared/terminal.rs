@@ -47,10 +47,7 @@ impl Terminal {
         let columns = variable("COLUMNS");
         let of_err = || size().ok().map(|(columns, _)| columns);
         Self {
-            width: width(
-                columns.as_deref(),
-                render::terminal_width().filter(|_| out),
-            ),
+            width: width(columns.as_deref(), render::terminal_width().filter(|_| out)),
             err_width: err.then(|| width(columns.as_deref(), of_err())),
             color: color(out, variable),
             ascii: ascii(variable),

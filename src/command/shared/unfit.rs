@@ -12,13 +12,8 @@ use kpx_host as host;
 use kpx_node::evidence::Gap;
 
 /// Options that select a machine or say how to reach one, of which a bundle has no use.
-pub(super) const OF_MACHINE: [&str; 5] = [
-    "root",
-    "netns",
-    "image",
-    "programs",
-    "proxy-credentials",
-];
+pub(super) const OF_MACHINE: [&str; 5] =
+    ["root", "netns", "image", "programs", "proxy-credentials"];
 
 /// Refuses options that `words`, the command line of `cli`, gives beside `--from` and that change nothing there.
 pub(super) fn refuse_unused(cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
@@ -67,8 +62,10 @@ pub(in crate::command) async fn refuse_unusable(
             Ok(_) => "it is no folder".to_owned(),
             Err(why) => why.to_string(),
         };
-        return Err(Failure::usage(format!("cannot use --root {}: {why}", root.display()))
-            .with_hint("--root takes the folder where the host's root file system is mounted"));
+        return Err(
+            Failure::usage(format!("cannot use --root {}: {why}", root.display()))
+                .with_hint("--root takes the folder where the host's root file system is mounted"),
+        );
     }
     let selection = &session.host.selection;
     let is_named = session.host.kubeconfig.is_some()
@@ -92,7 +89,9 @@ pub(in crate::command) async fn refuse_unusable(
         None if is_file_good => {
             "choose an available one with --context, --cluster or --user; `kubectl config get-contexts` lists contexts"
         }
-        None => "correct the file, or pass another one with --kubeconfig; `kubectl config view` reads it, too",
+        None => {
+            "correct the file, or pass another one with --kubeconfig; `kubectl config view` reads it, too"
+        }
     };
     Err(Failure::from(eyre!(why)).with_hint(hint))
 }
@@ -130,8 +129,12 @@ pub(in crate::command) fn without_services(session: &Session, gap: &Gap) -> &'st
         Gap::Absent(..) | Gap::NotCollected(_) | Gap::NotApplicable(_) => {
             "pass --kubeconfig FILE to read the cluster's objects"
         }
-        Gap::Denied(..) | Gap::Forbidden(..) => "`kpx access` lists the permissions that are missing",
-        Gap::Late(..) => "the API server is slow or away: try again, with more time as --timeout 30s",
+        Gap::Denied(..) | Gap::Forbidden(..) => {
+            "`kpx access` lists the permissions that are missing"
+        }
+        Gap::Late(..) => {
+            "the API server is slow or away: try again, with more time as --timeout 30s"
+        }
         _ => "check that the API server answers: `kubectl get services -A`",
     }
 }

@@ -123,13 +123,15 @@ fn found(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
         None => Failure::from(eyre!(what)).absent(),
     };
     let is_port = args.view == View::Services && name.contains(':');
-    Err(failure.with_hint(match name.rsplit_once(':').filter(|_| is_port) {
-        Some((service, _)) => format!("`kpx show services {service}` shows its ports"),
-        None => format!(
-            "without a name, the view of {} lists all rows",
-            args.view.name()
-        ),
-    }))
+    Err(
+        failure.with_hint(match name.rsplit_once(':').filter(|_| is_port) {
+            Some((service, _)) => format!("`kpx show services {service}` shows its ports"),
+            None => format!(
+                "without a name, the view of {} lists all rows",
+                args.view.name()
+            ),
+        }),
+    )
 }
 
 /// Fails if the view of Services has none in the namespace that was asked for.
@@ -140,11 +142,11 @@ fn inhabited(args: &ShowArgs, report: &ShowReport) -> Result<(), Failure> {
     if args.view != View::Services || !report.services().is_empty() || !report.gaps().is_empty() {
         return Ok(());
     }
-    Err(
-        Failure::from(eyre!("namespace {namespace} has no Services that the node knows"))
-            .absent()
-            .with_hint("`kpx show services` lists those of all namespaces"),
-    )
+    Err(Failure::from(eyre!(
+        "namespace {namespace} has no Services that the node knows"
+    ))
+    .absent()
+    .with_hint("`kpx show services` lists those of all namespaces"))
 }
 
 #[cfg(test)]

@@ -435,7 +435,7 @@ fn causes(answer: &Answer) -> Vec<String> {
     for of in causes {
         notes.push(format!("why: {}", of.sentence));
         let fix = of.fix.as_ref().map(|fix| match fix.line() {
-            Some(command) => format!("fix: {command}"),
+            Some(command) => format!("{}: {command}", fix.label()),
             None => format!("fix: {}", fix.text()),
         });
         notes.extend(fix.filter(|fix| !notes.contains(fix)));
@@ -449,11 +449,7 @@ pub(super) fn unwalked(Need { table, chain }: Need) -> Failure {
 }
 
 /// Resolves the target to an address, port and protocol.
-fn find(
-    session: &Session,
-    target: &Target,
-    node: &NodeSnapshot<'_>,
-) -> Result<Found, Failure> {
+fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<Found, Failure> {
     let family = session.family();
     let own = |of| sources::own_address(node, of).or_else(|| only_address(node, of));
     let services = match (target, node.services()) {
@@ -470,10 +466,7 @@ fn find(
             TargetError::NoService(name) => service_name::similar(name, services),
             _ => Vec::new(),
         };
-        let is_absent = matches!(
-            error,
-            TargetError::NoService(_) | TargetError::NoPort(..)
-        );
+        let is_absent = matches!(error, TargetError::NoService(_) | TargetError::NoPort(..));
         let meant = meant(&near).map_or_else(String::new, |meant| format!("{meant} "));
         let failure = Failure::from(error).with_hint(format!(
             "{meant}`kpx show services` lists Services and their ports"

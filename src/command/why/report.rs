@@ -12,7 +12,7 @@ use crate::report::picture::{self, Caption, Foot};
 use crate::report::probe::ProbeRow;
 use crate::view::near::meant;
 use crate::view::picture::Picture;
-use kpx_judge::check::on;
+use kpx_judge::check::{Fix, on};
 use kpx_judge::verdict::{Client, Fate};
 use kpx_judge::why::{Answer, Degree, EndpointRow, Path};
 use kpx_node::net::Proto;
@@ -69,13 +69,13 @@ impl Report for WhyReport {
         if let Some(meant) = meant(&self.similar) {
             page.hang("", "  ", &meant);
         }
-        for (command, text) in fixes(answer) {
-            match command {
+        for fix in fixes(answer) {
+            match fix.line() {
                 Some(command) => {
-                    page.line(&format!("fix: {command}"));
-                    page.para("  ", &text);
+                    page.line(&format!("{}: {command}", fix.label()));
+                    page.para("  ", &fix.text());
                 }
-                None => page.para("fix: ", &text),
+                None => page.para("fix: ", &fix.text()),
             }
         }
         if !answer.paths.is_empty() {
@@ -134,10 +134,11 @@ impl Report for WhyReport {
 
 /// Returns the texts around the picture.
 fn caption(answer: &Answer) -> Caption {
-    let fixes = fixes(answer).into_iter().flat_map(|(command, text)| {
+    let fixes = fixes(answer).into_iter().flat_map(|fix| {
+        let command = fix.line();
         let lead = if command.is_some() { "" } else { "fix" };
-        let command = command.map(|command| Foot::Command("fix", command));
-        command.into_iter().chain([Foot::Text(lead, text)])
+        let command = command.map(|command| Foot::Command(fix.label(), command));
+        command.into_iter().chain([Foot::Text(lead, fix.text())])
     });
     let causes = answer.causes.iter();
     let also = causes
@@ -163,8 +164,8 @@ pub(crate) fn svg(report: &WhyReport, _: Style) -> String {
     picture::scene(&report.picture, &caption(&report.answer)).svg()
 }
 
-/// Returns the fixes of the causes that surely break the connections, each once: a command if there is one, and a text.
-fn fixes(answer: &Answer) -> Vec<(Option<String>, String)> {
+/// Returns the fixes of the causes that surely break the connections, each once.
+fn fixes(answer: &Answer) -> Vec<&Fix> {
     let mut told: Vec<String> = Vec::new();
     let mut fixes = Vec::new();
     let first = answer.fix.iter();
@@ -174,13 +175,12 @@ fn fixes(answer: &Answer) -> Vec<(Option<String>, String)> {
         .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
     let others = others.flat_map(|of| of.fix.iter().chain(&of.meanwhile));
     for fix in first.chain(others) {
-        let command = fix.line();
-        let key = command.clone().unwrap_or_else(|| fix.text());
+        let key = fix.line().unwrap_or_else(|| fix.text());
         if told.contains(&key) {
             continue;
         }
         told.push(key);
-        fixes.push((command, fix.text()));
+        fixes.push(fix);
     }
     fixes
 }
@@ -199,23 +199,19 @@ fn paths(page: &mut Page, paths: &[Path]) {
         (Client::Single, "SINGLE PODS"),
         (Client::Itself, "ITS OWN PODS"),
         (Client::Host, "HOST"),
+        (Client::Elsewhere, "OTHER NODES"),
         (Client::Outside, "OUTSIDE"),
     ];
-    let has_single = paths.iter().any(|of| of.client == Client::Single);
-    let columns = columns
-        .into_iter()
-        .filter(|(client, _)| has_single || *client != Client::Single);
+    let is_usual = |client| !matches!(client, Client::Single | Client::Elsewhere);
+    let has = |client| is_usual(client) || paths.iter().any(|of| of.client == client);
+    let columns = columns.into_iter().filter(|(client, _)| has(*client));
     let rows: Vec<Vec<String>> = targets
         .iter()
         .map(|target| {
             let mut row = vec![target.target(), target.kind.name().to_owned()];
             row.extend(columns.clone().map(|(client, _)| {
                 let of = paths.iter().filter(|of| {
-                    let client_of = match of.client {
-                        Client::Elsewhere => Client::Outside,
-                        other => other,
-                    };
-                    client_of == client && of.to == target.to && of.protocol == target.protocol
+                    of.client == client && of.to == target.to && of.protocol == target.protocol
                 });
                 let worst = of.max_by_key(|of| of.fate);
                 worst.map_or_else(String::new, end)

@@ -88,7 +88,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#85877",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM01"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM01"),
+            Because::Services("KP11"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {
@@ -162,8 +166,8 @@ fn revisions(facts: &Facts<'_>) -> Verdict {
         Err(Gap::Unsupported(_, why)) => {
             seen.push(Proof::Note(format!("the node's ipset: {why}")));
         }
-        sets => {
-            findings.read(sets);
+        _ => {
+            findings.read(facts.node.ipset_or_none());
         }
     }
     let log = facts.node.proxy_log();

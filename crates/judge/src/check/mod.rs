@@ -42,6 +42,7 @@ pub use self::core::{
     Word, Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, get_slices, hairpin_fix,
     home_fix, ipv6_fix, is_as_complete, keep_persistent, limit_fix, no_route_fix, obstacle_fix,
     obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services, temper,
+    way_there_fix,
 };
 pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{

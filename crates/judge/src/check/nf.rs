@@ -50,7 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#135639",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[Because::Services("KP11"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -95,7 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[Because::Services("KP11"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF04", &[Mode::Nftables], Layer::Nftables),
     },
 ];

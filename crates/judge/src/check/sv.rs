@@ -2,7 +2,7 @@
 
 use crate::check::core::PATH;
 use crate::check::drift::DRIFT;
-use crate::check::{Check, Example, Severity, Text, When};
+use crate::check::{Because, Check, Example, Severity, Text, When};
 use crate::trace;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -27,7 +27,12 @@ pub(super) const CHECKS: &[Check] = &[Check {
     ),
     incidents: &[],
     needs: &[PATH, trace::NOTES_NEEDS, DRIFT],
-    caused_by: &[],
+    // Each names the object, without saying that Services fail because of it.
+    caused_by: &[
+        Because::Same("CN07"),
+        Because::Same("IR16"),
+        Because::Same("SY01"),
+    ],
     run: |facts| facts.unexplained(),
 }];
 

@@ -76,7 +76,7 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                     table.dormant = false;
                 }
             }),
-            Repair::TurnOn(key) => self.copy.edit_sysctl(|all| all.set(key, "1")),
+            Repair::TurnOn(key) => self.copy.edit_sysctl(|all| all.turn_on(key)),
             Repair::RemoveRoute(route) => self
                 .copy
                 .edit_routes(|all| all.all.retain(|of| of != route.as_ref())),
@@ -269,7 +269,10 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             },
             Object::Sysctl { key, value } => {
                 if let Some(want) = value.want() {
-                    self.copy.edit_sysctl(|all| all.set(key, want));
+                    self.copy.edit_sysctl(|all| match want.as_str() {
+                        "1" => all.turn_on(key),
+                        want => all.set(key, want),
+                    });
                 }
             }
             Object::Link => self.add_dummy(),

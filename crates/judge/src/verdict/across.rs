@@ -351,6 +351,16 @@ impl Judge<'_> {
         }
     }
 
+    /// Returns the other node that has `addr` itself.
+    pub(crate) fn node_at(&self, addr: IpAddr) -> Option<String> {
+        match self.places.holder(addr) {
+            Some(Holder::Node(name)) if self.node.name().ok().as_ref() != Some(name) => {
+                Some(name.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the other node at which a packet goes on that leaves this one.
     fn far_node(&self, question: Question<'_>, outcome: &Outcome) -> Option<String> {
         if !outcome.verdict.arrives() || self.ends_here(outcome) || outcome.source.is_unspecified()

@@ -8,8 +8,8 @@ use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::{Flow, Outcome, Verdict};
 use kpx_node::backend::Mode;
-use kpx_node::cluster::Service;
 use kpx_node::cluster::release::Change;
+use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::software::is_node_local_dns;
@@ -41,7 +41,8 @@ impl Judge<'_> {
             if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
                 return match endpoint.state {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
-                        .taken_endpoint(question, outcome, endpoint)
+                        .at_lost_home(endpoint)
+                        .or_else(|| self.taken_endpoint(question, outcome, endpoint))
                         .or_else(|| self.ended(port, endpoint))
                         .or_else(|| self.two_pods(port, endpoint))
                         .or_else(|| self.wrong_way(endpoint.local == Some(true), outcome))
@@ -453,6 +454,7 @@ impl Judge<'_> {
         let Some(socket) = sockets.taking(proto, at.ip(), at.port()).next() else {
             return match sockets.gaps.first() {
                 Some(gap) => unknown(gap.clone()),
+                None if self.is_endpoint_of_old(question, at) => None,
                 None => Some(match self.not_on_loopback(question, at) {
                     Some(why) => Fault::NotOnLoopback { address: at, why },
                     None => Fault::NothingListens { address: at },
@@ -480,6 +482,19 @@ impl Judge<'_> {
                 |process| format!("{} (pid {})", process.name, process.pid),
             ),
         })
+    }
+
+    /// Returns whether `at`, of which no Service is asked, is an endpoint of one in a bundle that may have no sockets of pods: as
+    /// [deaf](Self::deaf_here) as where the Service is asked for.
+    fn is_endpoint_of_old(&self, question: Question<'_>, at: SocketAddr) -> bool {
+        let has_it = |slice: &EndpointSlice| {
+            let mut addresses = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            addresses.any(|of| of.parse() == Ok(at.ip()))
+                && slice.ports.iter().any(|of| of.port == Some(at.port()))
+        };
+        question.port.is_none()
+            && self.node.pod_networks().is_err()
+            && self.node.slices().is_ok_and(|all| all.iter().any(has_it))
     }
 
     /// Returns whether `at` is the NodePort that is asked for, at a loopback address.

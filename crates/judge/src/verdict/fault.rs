@@ -172,6 +172,23 @@ pub enum Fault {
     Unknown(Missing),
 }
 
+/// The way to the pods of another node by its address, which packets to them do not take.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WayThere {
+    /// The other node.
+    pub node: String,
+    /// The range of its pods.
+    pub range: Cidr,
+    /// Its address.
+    pub by: IpAddr,
+    /// The link to it.
+    pub link: String,
+    /// The IP tunnel by which packets leave, if that is the way to pods of other nodes.
+    pub tunnel: Option<String>,
+    /// The address of this node in the range and its link, by which the packets leave instead.
+    pub own: Option<(Cidr, String)>,
+}
+
 /// What keeps a verdict open.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
@@ -239,18 +256,10 @@ pub enum Missing {
     PodRoute {
         /// The endpoint; with port 0 the client, to which the replies go.
         address: SocketAddr,
-        /// The range of the node's pods.
-        range: Cidr,
-        /// The other node.
-        node: String,
-        /// Its address.
-        by: IpAddr,
-        /// The link to it.
-        link: String,
-        /// The IP tunnel by which it leaves, if that is its way.
-        tunnel: Option<String>,
         /// The way that the packet takes.
         way: String,
+        /// The one that it should take.
+        there: Box<WayThere>,
     },
     /// The endpoint runs on another node, and it is unknown whether it knows a way back to the source.
     WayBack {
@@ -562,21 +571,27 @@ impl fmt::Display for Missing {
             }
             Self::PodRoute {
                 address,
-                range,
-                node,
-                by,
                 way,
-                ..
+                there,
             } => {
+                let WayThere {
+                    node, range, by, ..
+                } = &**there;
                 match address.port() {
                     0 => write!(f, "the replies to pod {} on {node}", address.ip()),
                     _ => write!(f, "the packets to endpoint {address} on {node}"),
                 }?;
-                write!(
-                    f,
-                    " leave by {way}, not by {by}: no route leads to the pods of {node} ({range}) by its address, as to those of \
-                     other nodes"
-                )
+                write!(f, " leave by {way}, not by {by}: ")?;
+                match &there.own {
+                    Some((own, link)) => write!(
+                        f,
+                        "{link} has {own}, an address of the pods of {node} ({range})"
+                    ),
+                    None => write!(
+                        f,
+                        "no route leads to the pods of {node} ({range}) by its address, as to those of other nodes"
+                    ),
+                }
             }
             Self::WayBack { source, out } => write!(
                 f,

@@ -679,6 +679,7 @@ impl<'p> Inside<'p> {
             address: found.address,
             link,
             inside: Some((self.address, self.network.pid)),
+            there: None,
         })))
     }
 

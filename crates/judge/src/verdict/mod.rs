@@ -5,6 +5,7 @@
 
 mod across;
 mod arp;
+mod balancer;
 mod barrier;
 mod bpf;
 mod cell;
@@ -43,11 +44,12 @@ use std::fmt;
 use serde::Serialize;
 
 pub use across::{Across, Arrival, Far, Onward};
+pub use balancer::{hidden_balancer, hidden_balancer_words};
 pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
-pub use fault::{Fault, Missing};
+pub use fault::{Fault, Missing, WayThere};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
 pub use limits::Limit;
 pub use link_state::LinkState;
@@ -62,7 +64,7 @@ pub use peers::home_gone;
 pub use place::{Home, ranges_of_all_pods};
 pub use ports::REPLY_PORT;
 pub use stranger::Stranger;
-pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey};
+pub use survey::{Brief, Failing, Standing, Surveyed, Tally, survey, unasked};
 
 use crate::trace::mismatch::listed;
 use crate::trace::{Assumption, Outcome, Question as Condition};

@@ -2,10 +2,10 @@
 //!
 //! Bundles that are older than the item say nothing of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::judge::{Judge, Question};
-use super::{Fault, Missing, Obstacle};
+use super::{Fault, Missing, Obstacle, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
@@ -32,11 +32,25 @@ impl Judge<'_> {
         let found = self.on_the_way(question, outcome, |address, link| {
             all.on(address, link).filter(|of| of.failed)
         })?;
+        let next = outcome.gateway.unwrap_or(outcome.destination.0);
+        let is_there = found.address == next && outcome.leaves_by() == Some(found.link.as_str());
         Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
             address: found.address,
             link: found.link.clone(),
             inside: None,
+            there: self.way_there(question, outcome).filter(|_| is_there),
         })))
+    }
+
+    /// Returns the way that the packet should take to its endpoint, a pod of another node, if it takes another one.
+    fn way_there(&self, question: Question<'_>, outcome: &Outcome) -> Option<Box<WayThere>> {
+        let mut endpoints = question.port?.endpoints.iter();
+        let to = SocketAddr::from(outcome.destination);
+        let endpoint = endpoints.find(|of| of.addr == to && of.local != Some(true))?;
+        match self.stray(endpoint, outcome)? {
+            Fault::Unknown(Missing::PodRoute { there, .. }) => Some(there),
+            _ => None,
+        }
     }
 
     /// Returns the fault of packets whose route has several next hops, of which one does not answer.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Fate;
 use super::Limit;
+use super::WayThere;
 use super::link_state::LinkState;
 use super::place::Home;
 use super::stranger::Stranger;
@@ -183,6 +184,8 @@ pub enum Obstacle {
         link: String,
         /// The pod in whose network it is, and a process there; `None` for a link of the node.
         inside: Option<(IpAddr, u32)>,
+        /// The way that packets to the pods of another node should take instead.
+        there: Option<Box<WayThere>>,
     },
     /// One of the next hops of a route does not answer.
     DeadNextHop {

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashSet};
 use super::judge::{Judge, Question};
 use super::neighbours::back_to;
 use super::place::{Holder, has_own_address, pod_ranges};
-use super::{Fault, Missing, Obstacle, Wayless};
+use super::{Fault, Missing, Obstacle, WayThere, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
@@ -174,16 +174,30 @@ impl Judge<'_> {
         };
         Some(Fault::Unknown(Missing::PodRoute {
             address,
-            range,
-            node: name.to_owned(),
-            by,
-            link: link.to_string(),
-            tunnel,
             way: match gateway {
                 Some(gateway) => format!("{device} via {gateway}"),
                 None => device.to_owned(),
             },
+            there: Box::new(WayThere {
+                node: name.to_owned(),
+                range,
+                by,
+                link: link.to_string(),
+                tunnel,
+                own: gateway
+                    .is_none()
+                    .then(|| self.own_in(range, addr, device))
+                    .flatten(),
+            }),
         }))
+    }
+
+    /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.
+    fn own_in(&self, range: Cidr, pod: IpAddr, link: &str) -> Option<(Cidr, String)> {
+        let mut all = self.node.addresses().ok()?.all.iter();
+        let own = all
+            .find(|of| of.link == link && of.addr.contains(pod) && range.contains(of.addr.addr))?;
+        Some((own.addr, link.to_owned()))
     }
 
     /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. Whose a gateway
@@ -337,6 +351,16 @@ impl Judge<'_> {
     /// Returns the address of `own`, the Node of this machine, in `family` that the machine does not use, if it uses none of those.
     pub(super) fn home_gone_in(&self, own: &Node, family: Family) -> Option<HomeGone<'_>> {
         home_gone(own, self.node, family)
+    }
+
+    /// Returns the fault of an endpoint at an address of this Node that the machine does not have.
+    pub(super) fn at_lost_home(&self, endpoint: &Endpoint) -> Option<Fault> {
+        let own = self.places.object()?;
+        let address = endpoint.addr.ip();
+        let gone = self.home_gone_in(own, Family::of(address))?;
+        let is_it = gone.address == address && gone.failed.is_none();
+        let lost = is_it.then(|| self.gone(own, &gone)).flatten()?;
+        Some(Fault::Obstacle(Box::new(lost)))
     }
 
     /// Returns why packets to an address of this Node do not reach the node.

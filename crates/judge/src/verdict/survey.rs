@@ -10,6 +10,7 @@ use foldhash::HashMap;
 use serde::Serialize;
 
 use super::across::Across;
+use super::balancer::{hidden_balancer, hidden_balancer_words};
 use super::cell::{Cell, Client, Kind, client_names, targets};
 use super::design::is_by_design;
 use super::judge::Judge;
@@ -17,6 +18,7 @@ use super::{Barrier, Fate, Fault};
 use crate::trace::mismatch::usable;
 use crate::trace::{Walks, World};
 use kpx_node::cluster::Service;
+use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{Port, PortName};
@@ -34,6 +36,8 @@ pub struct Surveyed {
     pub has_endpoints: bool,
     /// The proxy that serves it instead of kube-proxy.
     pub left_to: Option<Box<str>>,
+    /// Why it is unknown whether it works, although all of its connections that can be followed do.
+    pub beyond: Option<String>,
 }
 
 /// The verdict on connections from one kind of client to one address, without the packets.
@@ -64,12 +68,12 @@ pub struct Brief {
 pub enum Standing {
     /// All connections work.
     Works,
-    /// Its own settings keep some clients out; all others work.
-    Restricted,
     /// Another proxy serves it.
     NotServed,
     /// Something is not known.
     Unknown,
+    /// Its own settings keep some clients out; none of the others is known to fail.
+    Restricted,
     /// No endpoint may get connections.
     NoEndpoints,
     /// Connections fail.
@@ -79,7 +83,10 @@ pub enum Standing {
 impl Surveyed {
     /// Returns what happens to the connections as a whole.
     pub fn fate(&self) -> Fate {
-        Fate::of_all(self.cells.iter().map(|cell| cell.fate))
+        match Fate::of_all(self.cells.iter().map(|cell| cell.fate)) {
+            Fate::Works if self.beyond.is_some() => Fate::Unknown,
+            fate => fate,
+        }
     }
 
     /// Returns whether the cluster's own settings keep a kind of clients out.
@@ -97,13 +104,19 @@ impl Surveyed {
             Standing::NoEndpoints
         } else if any(&|cell| cell.fate.fails() && !cell.by_design) {
             Standing::Fails
-        } else if self.cells.is_empty() || any(&|cell| cell.fate == Fate::Unknown) {
-            Standing::Unknown
         } else if self.is_restricted() {
             Standing::Restricted
+        } else if self.is_open() || self.beyond.is_some() {
+            Standing::Unknown
         } else {
             Standing::Works
         }
+    }
+
+    /// Returns whether it is unknown what happens to some of the connections.
+    fn is_open(&self) -> bool {
+        let mut cells = self.cells.iter();
+        self.cells.is_empty() || cells.any(|cell| cell.fate == Fate::Unknown)
     }
 }
 
@@ -189,9 +202,13 @@ fn one(
                 .map(|cell| brief(service, port, walks, cell)),
         );
     }
+    let balancer = service.map(hidden_balancer).filter(|of| !of.is_empty());
+    let beyond = balancer.map(|names| hidden_balancer_words(&names));
+    let clients = cells.iter().map(|cell| cell.client);
     Surveyed {
         name: port.name.clone(),
         proto: port.proto,
+        beyond: beyond.or_else(|| unasked(judge.node, clients)),
         cells,
         has_endpoints,
         left_to: port.left_to.clone(),
@@ -235,13 +252,13 @@ pub struct Tally {
     pub failing: Vec<Failing>,
     /// The Services without an endpoint that may get connections, as `NAMESPACE/NAME`.
     pub without_endpoints: Vec<String>,
-    /// The Services whose own settings keep some clients out; everybody else is served.
+    /// The Services whose own settings keep some clients out; nobody else is known to be.
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
-    /// Those of the unknown Services whose own settings keep some clients out.
+    /// Those of the restricted Services of which it is not known whether all others are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unknown_but_restricted: Vec<String>,
+    pub restricted_and_unknown: Vec<String>,
     /// The first reason why something is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -260,6 +277,23 @@ pub struct Failing {
     pub clients: Vec<Client>,
 }
 
+/// Returns why no connection from a pod of this node is among those from `clients`, if that is because the pods are not known.
+pub fn unasked(
+    node: &NodeSnapshot<'_>,
+    clients: impl IntoIterator<Item = Client>,
+) -> Option<String> {
+    let mut clients = clients.into_iter().peekable();
+    clients.peek()?;
+    if clients.any(|of| matches!(of, Client::Pod | Client::Single | Client::Itself)) {
+        return None;
+    }
+    let part = node.evidence().part(Item::Pods);
+    let gap = node.pods().err().or(part)?;
+    Some(format!(
+        "connections from pods: no address of a pod of this node is known ({gap})"
+    ))
+}
+
 /// Services named in the sentence before the rest is counted.
 const MOST_NAMED: usize = 3;
 
@@ -275,6 +309,7 @@ impl Tally {
             total: by_name.len(),
             ..Self::default()
         };
+        // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
         let mut reasons = BTreeSet::new();
         for (service, ports) in by_name {
             let standing = ports.iter().map(|port| port.standing()).max();
@@ -284,16 +319,15 @@ impl Tally {
                     tally.works += 1;
                     tally.working.insert(service);
                 }
-                Standing::Restricted => tally.restricted.push(service),
-                Standing::Unknown => {
-                    let cells = ports.iter().flat_map(|port| &port.cells);
-                    let open = cells.filter(|cell| cell.fate == Fate::Unknown);
-                    let reason = open.filter_map(in_doubt).min();
-                    // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
-                    reasons.extend(reason);
-                    if ports.iter().any(|port| port.is_restricted()) {
-                        tally.unknown_but_restricted.push(service.clone());
+                Standing::Restricted => {
+                    if ports.iter().any(|port| port.is_open()) {
+                        reasons.extend(doubt(&ports));
+                        tally.restricted_and_unknown.push(service.clone());
                     }
+                    tally.restricted.push(service);
+                }
+                Standing::Unknown => {
+                    reasons.extend(doubt(&ports));
                     tally.unknown.push(service);
                 }
                 Standing::NoEndpoints => tally.without_endpoints.push(service),
@@ -313,6 +347,11 @@ impl Tally {
         }
         tally.reason = reasons.into_iter().next().map(|(_, reason)| reason);
         tally
+    }
+
+    /// Returns whether something is not known of any Service.
+    pub const fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty() || !self.restricted_and_unknown.is_empty()
     }
 
     /// Returns whose connections fail: ` from pods, some also from outside`.
@@ -356,13 +395,7 @@ impl Tally {
                 .reason
                 .as_ref()
                 .map_or_else(String::new, |reason| format!(": {reason}"));
-            // What is known of them is said.
-            let also = match self.unknown_but_restricted.len() {
-                0 => String::new(),
-                1 => " (1 of them is restricted by design)".to_owned(),
-                count => format!(" ({count} of them are restricted by design)"),
-            };
-            parts.push(format!("{} unknown{also}{reason}", self.unknown.len()));
+            parts.push(format!("{} unknown{reason}", self.unknown.len()));
         }
         if !self.without_endpoints.is_empty() {
             let count = self.without_endpoints.len();
@@ -373,14 +406,30 @@ impl Tally {
             ));
         }
         if !self.restricted.is_empty() {
-            parts.push(verb(
+            let restricted = verb(
                 self.restricted.len(),
                 "is restricted by design",
                 "are restricted by design",
-            ));
+            );
+            parts.push(match self.restricted_and_unknown.len() {
+                0 => restricted,
+                count if count == self.restricted.len() => {
+                    format!("{restricted}, and unknown for other clients")
+                }
+                count => format!("{restricted}, {count} of them unknown for other clients"),
+            });
         }
         parts
     }
+}
+
+/// Returns the first reason why it is not known whether a Service with these `ports` works, and whether it is of a fault that there may be.
+fn doubt(ports: &[&Surveyed]) -> Option<(bool, String)> {
+    let cells = ports.iter().flat_map(|port| &port.cells);
+    let open = cells.filter(|cell| cell.fate == Fate::Unknown);
+    let beyond = || ports.iter().find_map(|port| port.beyond.clone());
+    let first = open.filter_map(in_doubt).min();
+    first.or_else(|| Some((false, beyond()?)))
 }
 
 /// Returns what keeps the fate of the connections of `cell` from being known, and whether that is a fault which there may be.

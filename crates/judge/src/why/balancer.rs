@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::cause::Cause;
+use crate::verdict::hidden_balancer;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{DaemonSet, Pod, Service};
 use kpx_node::node::NodeSnapshot;
@@ -97,16 +98,7 @@ pub(super) fn unannounced(
 /// Returns the load balancer of `service` that no node shows; `None` if it has none.
 pub(super) fn unseen(service: &Service) -> Option<Cause> {
     let spec = &service.spec;
-    if spec.kind != "LoadBalancer" {
-        return None;
-    }
-    let ingress = service.status.load_balancer.ingress.iter();
-    let names = ingress.filter_map(|of| match (&of.ip, &of.hostname) {
-        (Some(ip), _) if of.ip_mode.as_deref() == Some("Proxy") => Some(ip.clone()),
-        (None, Some(name)) => Some(name.clone()),
-        _ => None,
-    });
-    let names: Vec<String> = names.collect();
+    let names = hidden_balancer(service);
     if names.is_empty() {
         return None;
     }

@@ -399,19 +399,16 @@ impl Look<'_> {
             What::RouteThere(missing) => match missing {
                 Missing::PodRoute {
                     address,
-                    range,
-                    node,
-                    by,
-                    tunnel,
                     way,
-                    ..
+                    there,
                 } => Blame::breaks(Cause::PodRoute {
-                    tunnel: tunnel.clone(),
+                    tunnel: there.tunnel.clone(),
                     backend: *address,
-                    range: *range,
-                    other: node.clone(),
-                    by: *by,
-                    way: match self.ending_route(*range) {
+                    range: there.range,
+                    other: there.node.clone(),
+                    by: there.by,
+                    own: there.own.clone(),
+                    way: match self.ending_route(there.range) {
                         Some(kind) => format!("end at its {kind} route"),
                         None => format!("leave by {way}"),
                     },
@@ -503,7 +500,7 @@ impl Look<'_> {
         let family = target.family();
         let here = usable(target.port, family).any(|of| of.local == Some(true));
         if let Some(misnamed) = here.then(|| self.misnamed()).flatten() {
-            return Blame::breaks(misnamed);
+            return Blame::breaks(Cause::Idle(misnamed));
         }
         if let Some(detector) = verdict::undetected(self.node, cell) {
             return Blame::breaks(self.undetected(cell, detector));
@@ -596,9 +593,9 @@ impl Look<'_> {
     }
 
     /// Returns that kube-proxy runs with a name that is not its Node's, so that no endpoint is local to it, if the doctor found that.
-    pub(super) fn misnamed(&self) -> Option<Cause> {
+    pub(super) fn misnamed(&self) -> Option<Idle> {
         let finding = self.failed("KP11")?;
-        Some(Cause::Idle(Idle {
+        Some(Idle {
             check: "KP11",
             reason: match &finding.about {
                 Subject::Node { name: Some(name) } => format!(
@@ -608,7 +605,21 @@ impl Look<'_> {
             },
             lasts: true,
             fix: finding.fix.clone(),
-        }))
+        })
+    }
+
+    /// Returns the same if `change` follows from it: what kube-proxy writes for local endpoints alone.
+    fn misnamed_for(&self, change: &Change) -> Option<Idle> {
+        let services = &self.failed("KP11")?.services;
+        let is_of = |name: &str| services.iter().any(|of| of.to_string() == name);
+        let follows =
+            change.object.hairpin().is_some() || change.service.as_deref().is_some_and(is_of);
+        let idle = follows.then(|| self.misnamed()).flatten()?;
+        // Its next sync removes what kpx writes.
+        Some(Idle {
+            lasts: false,
+            ..idle
+        })
     }
 
     /// Returns the type of the route to just `range` that ends packets, if there is one.
@@ -682,7 +693,10 @@ impl Look<'_> {
             more: if is_explained { 0 } else { changes.len() - 1 },
             common: first.service.is_none(),
             synced: synced.filter(|_| !is_explained),
-            proxy: self.idle(family).or_else(|| self.unopened(first, family)),
+            proxy: self
+                .idle(family)
+                .or_else(|| self.unopened(first, family))
+                .or_else(|| self.misnamed_for(first)),
             fix: setting_fix(first)
                 .or_else(|| self.refused_address(first))
                 .or_else(|| self.portal_fix(first))

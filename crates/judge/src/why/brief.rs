@@ -14,6 +14,7 @@ impl Cause {
             } => format!("no Service {namespace}/{name}"),
             Self::Dns { name, .. } => format!("DNS does not resolve {name}"),
             Self::NoAddress { address, .. } => format!("no Service has {address}"),
+            Self::OfNode { at, other, .. } => format!("{at} is of {other}"),
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
             Self::NoPort { port, .. } => format!("no port {port}"),
             Self::ExternalName { target } => format!("ExternalName: an alias of {target}"),
@@ -109,6 +110,7 @@ impl Cause {
             Self::NoService { .. }
                 | Self::Dns { .. }
                 | Self::NoAddress { .. }
+                | Self::OfNode { .. }
                 | Self::NoNodePort { .. }
                 | Self::NoPort { .. }
                 | Self::NoClusterIp

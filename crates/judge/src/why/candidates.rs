@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::Look;
 use super::endpoints;
 use crate::check::{Fix, bypass_fix, diversion_fix};
-use crate::diff::{self, Change, ChangeKind};
+use crate::diff::{self, Change, ChangeKind, Object};
 use crate::repair::{Edit, Edited, Repair, RulePlace};
 use crate::trace::{Effect, Entry, Hop, Outcome, Subsystem, Verdict, mismatch, why};
 use crate::verdict::{
@@ -68,6 +68,18 @@ pub(super) enum What {
     Edit(Edit),
 }
 
+impl Candidate {
+    /// Returns whether it is a sysctl that is off, and `other` the same as a difference from what kube-proxy sets.
+    fn turns_on_as(&self, other: &Self) -> bool {
+        let What::Sysctl(own) = self.what else {
+            return false;
+        };
+        other.repairs.iter().all(|repair| {
+            matches!(repair, Repair::Program(change) if matches!(change.object, Object::Sysctl { key, .. } if key == own))
+        })
+    }
+}
+
 impl Look<'_> {
     /// Returns everything that may keep the connections of `cell` from working: what of the Service's rules, endpoints and
     /// settings differs, and what is on the way.
@@ -87,10 +99,13 @@ impl Look<'_> {
         all.extend(tracked(cell, &faults));
         all.extend(self.dormant(Family::of(cell.flow.destination)));
         all.extend(self.foreign_rules(cell, &failing, is_decisive));
-        all.extend(programmed);
+        let settings = self.settings(cell, &faults);
+        // A sysctl that is off is one cause, also where kube-proxy sets it.
+        let is_known = |of: &Candidate| settings.iter().any(|known| known.turns_on_as(of));
+        all.extend(programmed.into_iter().filter(|of| !is_known(of)));
         all.extend(self.left_addresses(&faults));
         all.extend(self.routes(&failing, &faults));
-        all.extend(self.settings(cell, &faults));
+        all.extend(settings);
         all
     }
 
@@ -409,8 +424,15 @@ impl Look<'_> {
             what: What::Sysctl(key),
             repairs: vec![Repair::TurnOn(key)],
         };
+        let forwarding = self.judge.forwarding_off(Family::of(cell.flow.destination));
         let of = |fault: &&Fault| match fault {
             Fault::BypassedReply { key, .. } => Some(sysctl(key)),
+            // That of the node turns those of its links on and off.
+            Fault::Obstacle(what)
+                if forwarding.is_some() && matches!(**what, Obstacle::LinkForwarding { .. }) =>
+            {
+                None
+            }
             Fault::Obstacle(what) => {
                 let repairs = super::obstacle::repairs(what);
                 (!repairs.is_empty()).then(|| Candidate {
@@ -424,7 +446,6 @@ impl Look<'_> {
             }),
             _ => None,
         };
-        let forwarding = self.judge.forwarding_off(Family::of(cell.flow.destination));
         let forwarding = forwarding
             .filter(|_| cell.flow.entry != Entry::Host)
             .map(sysctl);
@@ -486,13 +507,13 @@ impl Look<'_> {
             });
         }
         let there = faults.iter().filter_map(|fault| match fault {
-            Fault::Unknown(
-                missing @ Missing::PodRoute {
-                    range, by, link, ..
-                },
-            ) => Some(Candidate {
+            Fault::Unknown(missing @ Missing::PodRoute { there, .. }) => Some(Candidate {
                 what: What::RouteThere(missing.clone()),
-                repairs: vec![Repair::RoutePodsThere(*range, *by, link.clone())],
+                repairs: vec![Repair::RoutePodsThere(
+                    there.range,
+                    there.by,
+                    there.link.clone(),
+                )],
             }),
             _ => None,
         });

@@ -53,6 +53,15 @@ pub enum Cause {
         /// The port, if given.
         port: Option<u16>,
     },
+    /// The address is that of another node.
+    OfNode {
+        /// The address and port.
+        at: SocketAddr,
+        /// The node.
+        other: String,
+        /// What the port is there: a NodePort or a hostPort, in words; `None` if neither.
+        is: Option<String>,
+    },
     /// No Service has the NodePort.
     NoNodePort {
         /// The port.
@@ -297,6 +306,9 @@ pub enum Cause {
         by: IpAddr,
         /// What the packets do instead: `leave by eth0`.
         way: String,
+        /// The address of this node in that range and its link, by which the packets leave instead.
+        #[serde(skip)]
+        own: Option<(Cidr, String)>,
     },
     /// The table of nftables is dormant, so the kernel runs none of its rules.
     Dormant {
@@ -467,6 +479,7 @@ impl Cause {
             Self::NoService { .. }
             | Self::Dns { .. }
             | Self::NoAddress { .. }
+            | Self::OfNode { .. }
             | Self::NoNodePort { .. } => 0,
             Self::NoPort { .. }
             | Self::HeadlessPort { .. }
@@ -598,6 +611,7 @@ impl Cause {
                 Some(Subject::sysctl(*key))
             }
             Self::HairpinPort { bridge } => Some(Subject::link(bridge)),
+            Self::PodRoute { range, .. } => Some(Subject::Prefix { prefix: *range }),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use super::cause::{At, Cause, PROXY_NAME, is_address};
 use super::endpoints::{Lack, Waits};
 use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
-    route_fix, rule_fix,
+    route_fix, rule_fix, way_there_fix,
 };
 use kpx_node::words::listed;
 
@@ -51,6 +51,9 @@ impl Cause {
                 "Use the address of an existing Service.",
                 "kubectl get services -A -o wide".to_owned(),
             ),
+            Self::OfNode { at, other, .. } => {
+                Some(Fix::on_node("Ask the node itself.", format!("kpx why {at}")).at(other))
+            }
             Self::NoPort { ports, .. } => Some(Fix::said(format!(
                 "Use one of the Service's ports, {}, or add this one to the Service.",
                 listed(ports)
@@ -191,15 +194,12 @@ impl Cause {
                 Some(route_fix(backend.ip()))
             }
             Self::PodRoute {
-                range, by, tunnel, ..
-            } => {
-                let link = tunnel.as_ref();
-                let link = link.map_or_else(String::new, |link| format!(" dev {link} onlink"));
-                on_node(
-                    "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
-                    format!("ip route replace {range} via {by}{link}"),
-                )
-            }
+                range,
+                by,
+                own,
+                tunnel,
+                ..
+            } => Some(way_there_fix(*range, *by, own.as_ref(), tunnel.as_deref())),
             Self::Dormant { table } => on_node(
                 "Let the kernel run the table again.",
                 format!("nft add table {table}"),

@@ -76,11 +76,20 @@ pub(super) fn groups(blames: Vec<Blamed>) -> Vec<Group> {
             groups.len() - 1
         });
         let group = &mut groups[at];
-        group.degree = group.degree.min(degree);
-        group.by_design &= of.by_design;
-        if of.open.is_none() {
-            group.open = None;
+        // What may fail is not said of those that do.
+        match (&of.open, &group.open) {
+            (Some(_), None) => continue,
+            (None, Some(_)) => {
+                group.open = None;
+                group.by_design = of.by_design;
+                group.failed.clear();
+                group.ports.clear();
+                group.from.clear();
+                group.to.clear();
+            }
+            _ => group.by_design &= of.by_design,
         }
+        group.degree = group.degree.min(degree);
         add(&mut group.ports, Some(of.port));
         if let (Some(client), Some(to)) = (of.client, of.to.clone()) {
             group.failed.push(Failed {

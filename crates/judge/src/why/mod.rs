@@ -205,8 +205,47 @@ impl<'n> Look<'n> {
                 };
                 self.without_service(asked, cause, source)
             }
+            Err(Cause::NoAddress {
+                address,
+                port: Some(port),
+            }) => {
+                let at = SocketAddr::new(address, port);
+                let cause = self.of_node(at);
+                let cause = cause.unwrap_or(Cause::NoAddress {
+                    address,
+                    port: Some(port),
+                });
+                self.without_service(asked, cause, source)
+            }
             Err(cause) => self.without_service(asked, cause, source),
         }
+    }
+
+    /// Returns that `at` is an address of another node, and what the port is there.
+    fn of_node(&self, at: SocketAddr) -> Option<Cause> {
+        let other = self.judge.node_at(at.ip())?;
+        let mut services = self.services.iter();
+        let node_port = services.find(|service| {
+            let mut ports = service.spec.ports.iter();
+            ports.any(|of| of.node_port == Some(at.port()))
+                && service.has_family(Family::of(at.ip()))
+        });
+        let mut pods = self.node.pods().into_iter().flatten();
+        let mut host_port = || {
+            pods.find(|pod| {
+                pod.spec.node_name.as_ref() == Some(&other) && pod.has_host_port(at.port())
+            })
+        };
+        let is = node_port
+            .map(|service| format!("the NodePort of {}", asked::full(service)))
+            .or_else(|| {
+                let meta = &host_port()?.metadata;
+                Some(format!(
+                    "a hostPort of pod {}/{}",
+                    meta.namespace, meta.name
+                ))
+            });
+        Some(Cause::OfNode { at, other, is })
     }
 
     fn is_own(&self, addr: IpAddr) -> bool {
@@ -249,11 +288,20 @@ impl<'n> Look<'n> {
                 unread: Some(_), ..
             } => Degree::Suspect,
             Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
+            Cause::OfNode { .. } => Degree::Suspect,
             _ => Degree::Breaks,
         };
-        answer
-            .causes
-            .push(Broken::new(cause, degree, self.at(name.clone())));
+        match cause {
+            // The state of the other node says more.
+            Cause::OfNode { at, other, is } if self.there.is_some() => {
+                let note = is.map(|is| format!("{at} is {is} on {other}"));
+                answer.notes.extend(note);
+            }
+            cause => {
+                let place = self.at(name.clone());
+                answer.causes.push(Broken::new(cause, degree, place));
+            }
+        }
         answer.settle_as(&name);
         Ok(answer)
     }
@@ -463,10 +511,7 @@ impl<'n> Look<'n> {
                 let at = self.at_service(service, name.clone());
                 answer.causes.push(Broken::new(cause, Degree::Suspect, at));
             } else if let Cause::Balancer { names, .. } = cause {
-                let names = listed(&names);
-                answer.unknown.push(format!(
-                    "the load balancer {names}: kube-proxy does not serve it, and no evidence of a node shows it"
-                ));
+                answer.unknown.push(verdict::hidden_balancer_words(&names));
             }
         }
         if found.at == AskedAt::All
@@ -485,7 +530,8 @@ impl<'n> Look<'n> {
             _ => name,
         };
         if source.is_none() {
-            answer.unasked = self.unasked(&answer.paths);
+            let clients = answer.paths.iter().map(|path| path.client);
+            answer.unasked = verdict::unasked(self.node, clients);
         }
         answer.unseen.extend(answer::beyond_limits(&answer.paths));
         answer.unseen.extend(left_out);
@@ -529,20 +575,6 @@ impl<'n> Look<'n> {
         unknown_ends(&mut answer);
         answer.settle_as(&subject);
         Ok(answer)
-    }
-
-    /// Returns why no connection from a pod of this node is followed, if none is because the pods are not known.
-    fn unasked(&self, paths: &[Path]) -> Option<String> {
-        let is_pod =
-            |path: &Path| matches!(path.client, Client::Pod | Client::Single | Client::Itself);
-        if paths.is_empty() || paths.iter().any(is_pod) {
-            return None;
-        }
-        let part = self.node.evidence().part(Item::Pods);
-        let gap = self.node.pods().err().or(part)?;
-        Some(format!(
-            "connections from pods: no address of a pod of this node is known ({gap})"
-        ))
     }
 
     /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
@@ -851,8 +883,9 @@ fn open(path: &Path) -> Option<String> {
     }
     let faults = path.cell.verdict.faults();
     let beyond = faults.iter().find_map(|fault| match fault.astray() {
-        Some(Missing::PodRoute { node, way, .. }) => Some(format!(
-            "whether the way by {way} leads to the pods of {node}"
+        Some(Missing::PodRoute { way, there, .. }) => Some(format!(
+            "whether the way by {way} leads to the pods of {}",
+            there.node
         )),
         _ => None,
     });

@@ -47,6 +47,13 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             missing: Some((range, by, link)),
             ..
         } => vec![Repair::RoutePodsThere(*range, *by, link.clone())],
+        Obstacle::Unanswered {
+            there: Some(there), ..
+        } => vec![Repair::RoutePodsThere(
+            there.range,
+            there.by,
+            there.link.clone(),
+        )],
         Obstacle::Deaf { at, .. } | Obstacle::FullQueue { at, .. } => {
             vec![Repair::OpenPod(at.ip())]
         }

@@ -38,6 +38,7 @@ impl Cause {
             Self::NoService { .. }
                 | Self::Dns { .. }
                 | Self::NoAddress { .. }
+                | Self::OfNode { .. }
                 | Self::NoNodePort { .. }
                 | Self::NoPort { .. }
                 | Self::HeadlessPort { .. }
@@ -97,6 +98,16 @@ impl Cause {
                 });
                 format!("no Service and no endpoint has the address {at}")
             }
+            Self::OfNode { at, other, is } => match is {
+                Some(is) => format!(
+                    "{at} is {is} on {other}: only the state of that node shows whether it works"
+                ),
+                None => format!(
+                    "{} is an address of {other}, where port {} is no NodePort and no hostPort: whether a program listens there is unknown",
+                    at.ip(),
+                    at.port()
+                ),
+            },
             Self::NoNodePort { port } => format!("no Service has NodePort {port}"),
             Self::NoPort {
                 service,
@@ -335,6 +346,7 @@ impl Cause {
                 other,
                 by,
                 way,
+                own,
                 ..
             } => {
                 // The port of a client is not known.
@@ -342,10 +354,15 @@ impl Cause {
                     0 => format!("replies to {}", backend.ip()),
                     _ => format!("packets to {backend}"),
                 };
-                format!(
-                    "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
-                     {what} {way}"
-                )
+                match own {
+                    Some((own, link)) => format!(
+                        "{link} of {node} has {own}, an address of the pods of {other} ({range}): {what} {way}, not by {by}"
+                    ),
+                    None => format!(
+                        "{node} has no route to {range}, the pods of {other}, by {by}, as it has to those of other nodes: \
+                         {what} {way}"
+                    ),
+                }
             }
             Self::NoPod {
                 backend,

@@ -286,7 +286,12 @@ pub struct ClientConnection {
 
 /// Parses a configuration as written, without filling in defaults.
 pub fn written(text: &str) -> Result<serde_json::Value, Gap> {
-    settings(text)
+    let written: serde_json::Value = settings(text)?;
+    if !written.is_object() {
+        let why = "it has no settings".to_owned();
+        return Err(Gap::Failed(Item::ProxyConfig, why));
+    }
+    Ok(written)
 }
 
 /// Parses a file of settings. kube-proxy refuses one without any, which has no `kind`.

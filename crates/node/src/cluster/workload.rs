@@ -53,6 +53,12 @@ impl Pod {
             .collect()
     }
 
+    /// Returns whether a container of it has this hostPort.
+    pub fn has_host_port(&self, port: u16) -> bool {
+        let mut ports = self.spec.containers.iter().flat_map(|of| &of.ports);
+        ports.any(|of| of.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into()))
+    }
+
     /// Returns what creates it; `None` if it has no controller, or none is shown.
     pub fn workload(&self) -> Option<Workload> {
         let owner = self.metadata.owners.iter().find(|of| of.controller)?;

@@ -454,6 +454,7 @@ fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> 
     };
     let mask = number("fwmask")?.unwrap_or(u32::MAX);
     let (from, to): (Option<Cidr>, Option<Cidr>) = (cidr("src", "srclen")?, cidr("dst", "dstlen")?);
+    let action = text("action");
     Ok(PolicyRule {
         family: from.or(to).map_or(around, |cidr| cidr.family()),
         priority: number("priority")?.unwrap_or(0),
@@ -479,8 +480,9 @@ fn rule(raw: &Map<String, Value>, around: Family) -> Result<PolicyRule, String> 
         not: raw
             .get("not")
             .is_some_and(|value| *value != Value::Bool(false)),
-        table: text("table"),
-        action: text("action").unwrap_or_default(),
+        // A rule that ends packets looks nothing up, whatever table it was given.
+        table: text("table").filter(|_| action.is_none()),
+        action: action.unwrap_or_default(),
         suppress_prefix: number("suppress_prefixlen")?,
     })
 }

@@ -119,6 +119,10 @@ pub fn connected(text: &str) -> Result<Vec<Connected>, Gap> {
 pub fn parse(evidence: &Evidence) -> Result<Sockets, Gap> {
     let mut sockets = Sockets::default();
     if let Ok(text) = evidence.text(Item::Sockets) {
+        // The kubelet listens on every node.
+        if text.trim().is_empty() {
+            return Err(Gap::Failed(Item::Sockets, "it lists no socket".to_owned()));
+        }
         sockets.listening = lines(Item::Sockets, text, from_ss)?;
     } else {
         for (item, proto) in [

@@ -62,6 +62,22 @@ impl<'a> Sysctl<'a> {
         self.all.insert(key, value);
     }
 
+    /// Sets `key` to 1, as the kernel does: forwarding of a family is then on at each link.
+    pub fn turn_on(&mut self, key: &'a str) {
+        self.set(key, "1");
+        let links = match key {
+            "net.ipv4.ip_forward" | "net.ipv4.conf.all.forwarding" => "net.ipv4.",
+            "net.ipv6.conf.all.forwarding" => "net.ipv6.",
+            _ => return,
+        };
+        for (of, value) in &mut self.all {
+            if of.starts_with(links) && (of.ends_with(".forwarding") || of.ends_with(".ip_forward"))
+            {
+                *value = "1";
+            }
+        }
+    }
+
     /// Sets `key` to `value` if the evidence has it.
     pub fn replace(&mut self, key: &str, value: &'a str) {
         if let Some(of) = self.all.get_mut(key) {

@@ -107,7 +107,11 @@ impl<'r> Block<'r> {
                 page.clip(lead(0, "fix"), lead(1, "fix"), &texts.join(" "), most);
             }
             // A command that is cut or wrapped cannot be copied.
-            [only] => page.line(&format!("{}{only}", lead(0, "fix"))),
+            [only] => {
+                let looks = all.iter().any(|of| of.fix.only_looks());
+                let label = if looks { "look" } else { "fix" };
+                page.line(&format!("{}{only}", lead(0, label)));
+            }
             several => {
                 let count = number_of(several.len(), "command");
                 let details = details(all[0].id);
@@ -180,6 +184,7 @@ fn lead(at: usize, label: &str) -> &'static str {
         (0, "seen") => "  seen  ",
         (0, "so") => "  so    ",
         (0, "fix") => "  fix   ",
+        (0, "look") => "  look  ",
         _ => "        ",
     }
 }
@@ -223,8 +228,13 @@ fn fixes(group: &[&Problem], page: &mut Page) {
     for (at, text) in texts(group).iter().take(FEW).enumerate() {
         page.para(lead(at, "fix"), text);
     }
-    for command in each(group, prompt) {
-        // A command that is cut or wrapped cannot be copied.
+    let looks = |fix: &Fix| fix.only_looks().then(|| prompt(fix)).flatten();
+    let changes = |fix: &Fix| prompt(fix).filter(|_| !fix.only_looks());
+    // A command that is cut or wrapped cannot be copied.
+    for command in each(group, changes) {
         page.line(&format!("        {command}"));
+    }
+    for (at, command) in each(group, looks).iter().enumerate() {
+        page.line(&format!("{}{command}", lead(at, "look")));
     }
 }

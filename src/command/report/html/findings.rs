@@ -118,7 +118,13 @@ fn fixes(markup: &mut Markup, group: &[&Problem]) {
     }
     let commands = commands(group);
     if !commands.is_empty() {
-        typed(markup, "Commands of the fix", &commands.join("\n"));
+        let looks = group.iter().all(|of| of.fix.only_looks());
+        let title = if looks {
+            "Commands that look closer"
+        } else {
+            "Commands of the fix"
+        };
+        typed(markup, title, &commands.join("\n"));
     }
 }
 

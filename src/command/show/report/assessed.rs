@@ -24,7 +24,8 @@ pub(super) fn page(of: &Assessed, page: &mut Page) {
         let label = match traced.client {
             Client::Pod | Client::Single | Client::Itself => "from a pod",
             Client::Host => "from the node",
-            Client::Elsewhere | Client::Outside => "from outside",
+            Client::Elsewhere => "other nodes",
+            Client::Outside => "from outside",
         };
         line(label, &end(traced), page);
     }

@@ -105,7 +105,9 @@ impl Together for WhyOfNodes {
             page.line(&format!("{fate} on {nodes}"));
             page.para("  ", &answer.sentence);
             match answer.fix.as_ref().map(|fix| (fix.line(), fix)) {
-                Some((Some(command), _)) => page.line(&format!("  fix: {command}")),
+                Some((Some(command), fix)) => {
+                    page.line(&format!("  {}: {command}", fix.label()));
+                }
                 Some((None, fix)) => page.para("  fix: ", &fix.text()),
                 None => {}
             }

@@ -8,8 +8,8 @@ use crate::check::core::{
     runs_here, there, tool,
 };
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict,
-    When, hairpin_fix,
+    Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When,
+    hairpin_fix,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
 use kpx_node::backend::Mode;
@@ -114,7 +114,7 @@ pub(super) const CHECKS: &[Check] = &[
             "cloudnativelabs/kube-router#637",
         ],
         needs: &[PODS],
-        caused_by: &[Because::Same("SV01")],
+        caused_by: &[],
         run: hairpin,
     },
     Check {

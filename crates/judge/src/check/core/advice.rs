@@ -178,6 +178,16 @@ impl Fix {
         self.reach.prose(&self.text)
     }
 
+    /// Returns whether its command only looks: what changes something is in the text.
+    pub fn only_looks(&self) -> bool {
+        self.advice.as_ref().is_some_and(|of| !of.changes())
+    }
+
+    /// Returns the word before its command: `fix`, or `look` if the command changes nothing.
+    pub fn label(&self) -> &'static str {
+        if self.only_looks() { "look" } else { "fix" }
+    }
+
     /// Returns the command as it is typed.
     pub fn command(&self) -> Option<String> {
         Some(self.way().command(self.advice.as_ref()?))
@@ -221,14 +231,15 @@ impl From<String> for Fix {
 }
 
 impl Serialize for Fix {
-    /// Writes `{"text": …, "command": …, "machine": …}`.
+    /// Writes `{"text": …, "command": …, "kind": …, "machine": …}`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (command, machine) = (self.command(), self.machine());
-        let count = 1 + usize::from(command.is_some()) + usize::from(machine.is_some());
+        let count = 1 + 2 * usize::from(command.is_some()) + usize::from(machine.is_some());
         let mut object = serializer.serialize_struct("Fix", count)?;
         object.serialize_field("text", &self.text())?;
         if let Some(command) = command {
             object.serialize_field("command", &command)?;
+            object.serialize_field("kind", self.label())?;
         }
         if let Some(machine) = machine {
             object.serialize_field("machine", &machine)?;
@@ -259,7 +270,9 @@ impl Advice {
         match self {
             Self::Kpx(words) => {
                 let words: Vec<&str> = words.iter().filter_map(Word::text).collect();
-                let looks = ["doctor", "show", "why", "trace", "diff", "snapshot", "resolve", "explain"];
+                let looks = [
+                    "doctor", "show", "why", "trace", "diff", "snapshot", "resolve", "explain",
+                ];
                 // What blocks a switch or an upgrade decides about it.
                 let decides = ["--to", "--release", "--wait"];
                 words.first().is_some_and(|word| looks.contains(word))
@@ -392,15 +405,48 @@ impl Reach {
 fn is_look(line: &str) -> bool {
     /// Programs that change nothing, and commands of others that do not.
     const LOOKS: [&str; 24] = [
-        "bpftool", "cat", "conntrack -L", "conntrack -S", "crictl", "curl", "dmesg", "dpkg", "for", "grep",
-        "ip -br", "ip addr show", "ip neigh", "ip route", "iptables --version", "iptables-legacy-save",
-        "iptables-nft-save", "iptables-save", "ipset list", "ipvsadm -L", "journalctl", "ls", "lsmod", "nft list",
+        "bpftool",
+        "cat",
+        "conntrack -L",
+        "conntrack -S",
+        "crictl",
+        "curl",
+        "dmesg",
+        "dpkg",
+        "for",
+        "grep",
+        "ip -br",
+        "ip addr show",
+        "ip neigh",
+        "ip route",
+        "iptables --version",
+        "iptables-legacy-save",
+        "iptables-nft-save",
+        "iptables-save",
+        "ipset list",
+        "ipvsadm -L",
+        "journalctl",
+        "ls",
+        "lsmod",
+        "nft list",
     ];
     const MORE: [&str; 10] = [
-        "kubectl describe", "kubectl get", "kubectl logs", "nft --version", "pgrep", "ps", "readlink", "ss", "ufw status",
+        "kubectl describe",
+        "kubectl get",
+        "kubectl logs",
+        "nft --version",
+        "pgrep",
+        "ps",
+        "readlink",
+        "ss",
+        "ufw status",
         "uname",
     ];
-    let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let words = |line: &str| {
+        line.split_ascii_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let line = words(line);
     let line = match line.as_slice() {
         // The namespace stands in front of the verb.
@@ -409,7 +455,8 @@ fn is_look(line: &str) -> bool {
         }
         all => all.to_vec(),
     };
-    let reads_setting = line.first().is_some_and(|word| word == "sysctl") && !line.iter().any(|word| word == "-w");
+    let reads_setting =
+        line.first().is_some_and(|word| word == "sysctl") && !line.iter().any(|word| word == "-w");
     let dry = line.iter().any(|word| word == "--dry-run");
     let begins = |look: &&str| line.starts_with(&words(look));
     reads_setting || dry || LOOKS.iter().chain(&MORE).any(|look| begins(&look))
@@ -546,6 +593,11 @@ impl Line {
             text: text.into(),
             values,
         }
+    }
+
+    /// Returns the line as it is typed.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the line with its values, if all are known.

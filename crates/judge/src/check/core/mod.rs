@@ -10,6 +10,7 @@ mod facts;
 mod finding;
 pub mod ignore;
 mod links;
+mod looks;
 mod not_checked;
 mod objects;
 mod observed;
@@ -46,7 +47,7 @@ pub use observed::{LEFTOVERS, OBSERVED};
 pub(in crate::check) use obstacle::{HOME_GONE, port_range_fix};
 pub use obstacle::{
     bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, no_route_fix, obstacle_fix,
-    obstacle_owner, route_fix,
+    obstacle_owner, route_fix, way_there_fix,
 };
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{

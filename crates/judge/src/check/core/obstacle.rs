@@ -10,7 +10,7 @@ use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Stranger,
     TunnelState, Wayless, accept_ra_of, disable_ipv6_of, sysctl_of,
 };
-use kpx_node::net::{Family, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::routes::PolicyRule;
 
 /// Returns who sets `what`.
@@ -63,6 +63,10 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
+        Obstacle::Unanswered {
+            there: Some(there), ..
+        } if there.own.is_some() => "addresses of the node",
+        Obstacle::Unanswered { there: Some(_), .. } => "routes of the node",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
         | Obstacle::Arp { by: Arp::Off, .. }
@@ -276,6 +280,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             address,
             link,
             inside: Some((_, pid)),
+            ..
         } => Fix::on_node(
             "Delete the pod, so that the network plugin makes its routes again: nothing answers for this next hop.",
             format!("nsenter --net=/proc/{pid}/ns/net ip route get {address} oif {link}"),
@@ -350,9 +355,18 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
         ),
         Obstacle::Unanswered {
+            there: Some(there), ..
+        } => way_there_fix(
+            there.range,
+            there.by,
+            there.own.as_ref(),
+            there.tunnel.as_deref(),
+        ),
+        Obstacle::Unanswered {
             address,
             link,
             inside: None,
+            there: None,
         } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),
@@ -577,10 +591,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Further {
             missing: Some((range, by, _)),
             ..
-        } => Fix::on_node(
-            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
-            format!("ip route replace {range} via {by}"),
-        ),
+        } => way_there_fix(*range, *by, None, None),
         Obstacle::Further { by: Some(by), .. } => rule_fix(by),
         Obstacle::Further { to, .. } => Fix::on_node(
             "Correct the route or the rule that ends the replies.",
@@ -715,6 +726,29 @@ pub fn no_route_fix(to: IpAddr) -> Fix {
          destination after the kernel has found one.",
         format!("ip route get {to}"),
     )
+}
+
+/// Returns the fix of packets to `range`, the pods of another Node, that do not leave by its address `by`, because of this node's `own`
+/// address in the range and its link, if there is one.
+pub fn way_there_fix(
+    range: Cidr,
+    by: IpAddr,
+    own: Option<&(Cidr, String)>,
+    tunnel: Option<&str>,
+) -> Fix {
+    let link = tunnel.map_or_else(String::new, |link| format!(" dev {link} onlink"));
+    let route = format!("ip route replace {range} via {by}{link}");
+    match own {
+        Some((own, link)) => Fix::on_node(
+            "Remove the address, whose route hides the one by the other Node. If a pod of this node has an address of that range, \
+             recreate it: the network plugin has given it an earlier range of this node, or another Node's.",
+            format!("ip addr del {own} dev {link} && {route}"),
+        ),
+        None => Fix::on_node(
+            "Add the route now, then repair what sets the routes to pods: the network plugin, or the Nodes' podCIDRs.",
+            route,
+        ),
+    }
 }
 
 /// Returns the fix of a missing or wrong route to the endpoint `to`.

@@ -65,11 +65,12 @@ fn groups(findings: &[Diagnosed]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Returns the command of the fix that all findings of a group have.
+/// Returns the command of the fix that all findings of a group have, if it changes something.
 fn common(findings: &[Diagnosed], group: &[usize]) -> Option<Advice> {
     let of = |at: &usize| {
         let fix = findings[*at].finding.fix.as_ref()?;
-        fix.advice.as_ref().filter(|_| !fix.is_to_decide)
+        let advice = fix.advice.as_ref();
+        advice.filter(|of| !fix.is_to_decide && of.changes())
     };
     let first = group.first().and_then(of)?;
     let is_same = group.iter().all(|at| of(at) == Some(first));

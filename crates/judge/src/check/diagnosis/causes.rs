@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Consequence, Diagnosed, Finding, Outcome};
+use crate::check::Fix;
 
 /// The findings of failed checks, by id.
 pub(super) struct Found(BTreeMap<&'static str, (&'static Check, Vec<Finding>)>);
@@ -147,7 +148,11 @@ impl Found {
 }
 
 impl Diagnosed {
-    fn new(check: &'static Check, finding: Finding, mut consequences: Vec<Consequence>) -> Self {
+    fn new(
+        check: &'static Check,
+        mut finding: Finding,
+        mut consequences: Vec<Consequence>,
+    ) -> Self {
         consequences.sort_by(|a, b| {
             let key = |of: &Consequence| (of.check.id, of.check.name);
             let text = |of: &Finding| (of.subject.clone(), of.message.clone());
@@ -156,6 +161,14 @@ impl Diagnosed {
                 .then_with(|| text(&a.finding).cmp(&text(&b.finding)))
         });
         let worst = consequences.iter().map(|of| of.finding.severity).max();
+        // What is no fault alone has no command, until Services fail because of it.
+        let has_command = |fix: &&Fix| fix.advice.is_some();
+        if finding.fix.as_ref().is_none_or(|fix| !has_command(&fix)) {
+            let same = consequences.iter().map(|of| &of.finding);
+            let same = same.filter(|of| of.about == finding.about);
+            let fix = same.filter_map(|of| of.fix.as_ref()).find(has_command);
+            finding.fix = fix.cloned().or(finding.fix);
+        }
         Self {
             severity: worst.map_or(finding.severity, |worst| worst.max(finding.severity)),
             check,

@@ -41,7 +41,7 @@ pub(super) fn next(
         return Next::Read;
     }
     let open = open.filter(|_| !findings.iter().any(is_error));
-    let found = worst.repair().filter(|_| is_worth);
+    let found = worst.repair().filter(|_| is_worth && open.is_none());
     let plan = match question {
         Question::Switch(to) => {
             let words = ["migrate", "--to", to.name(), "--dry-run"];
@@ -116,7 +116,10 @@ impl<'d> Worst<'d> {
         let mut warnings = warnings.filter(|block| block.severity == Severity::Warning);
         warnings.find_map(|block| {
             let of = self.findings.get(*block.groups.first()?.first()?)?;
-            let whole = block.advice.as_ref().and_then(|advice| self.repairs(advice));
+            let whole = block
+                .advice
+                .as_ref()
+                .and_then(|advice| self.repairs(advice));
             whole.or_else(|| self.repair_in_text(of))
         })
     }

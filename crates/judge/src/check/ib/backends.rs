@@ -266,12 +266,12 @@ fn old_tools(facts: &Facts<'_>) -> Verdict {
 
 fn old_version(facts: &Facts<'_>) -> Verdict {
     let version = facts.node.evidence().text(Item::IptablesVersion)?.trim();
+    let here = version_in(version)
+        .ok_or_else(|| Gap::Failed(Item::IptablesVersion, format!("no version in {version:?}")))?;
     if !version.contains("nf_tables") {
         let why = "iptables uses the legacy backend, which is not affected";
         return Err(Gap::NotApplicable(why.to_owned()));
     }
-    let here = version_in(version)
-        .ok_or_else(|| Gap::Failed(Item::IptablesVersion, format!("no version in {version:?}")))?;
     if here >= (1, 8, 8) {
         return Ok(Vec::new());
     }

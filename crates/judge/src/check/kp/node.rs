@@ -199,7 +199,7 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
             Proof::setting(source, key, &value),
             Proof::Note(format!("the Nodes are {}", listed(&names))),
         ])
-        .services(with_local_policy(facts));
+        .services(of_local_endpoints(facts));
     Ok(vec![if flag {
         finding.fix(
             "Set --hostname-override to the Node's name, from the pod's spec.nodeName, or remove the flag: it overrides \
@@ -210,8 +210,10 @@ fn node_name(facts: &Facts<'_>) -> Verdict {
     }])
 }
 
-/// Returns the Services of which only local endpoints may serve some clients.
-fn with_local_policy(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
+/// Returns the Services of which only local endpoints may serve some clients, and where kube-proxy masquerades the connections of local
+/// endpoints to themselves by their address, those with one.
+fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
+    let by_address = matches!(facts.current(), Ok(Mode::Ipvs | Mode::Nftables));
     let services = facts.node.services().into_iter().flatten();
     let is_local = |service: &&Service| {
         let spec = &service.spec;
@@ -223,7 +225,10 @@ fn with_local_policy(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
         .map(|service| (&*service.metadata.namespace, &*service.metadata.name))
         .collect();
     let ports = facts.owners().ports().iter();
-    let ours = ports.filter(|port| names.contains(&(&*port.name.namespace, &*port.name.name)));
+    let ours = ports.filter(|port| {
+        let has_own = || port.endpoints.iter().any(|of| of.local == Some(true));
+        names.contains(&(&*port.name.namespace, &*port.name.name)) || by_address && has_own()
+    });
     ours.map(|port| ServiceRef::from(&port.name)).collect()
 }
 

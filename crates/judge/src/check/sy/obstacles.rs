@@ -1,6 +1,6 @@
 //! SY16: settings, routes, links and filters that stop the connections of Services.
 //!
-//! The findings come from the verdict on all Services: what it only doubts is none.
+//! The findings come from the verdict on all Services: what it only doubts is a warning, if its fix is known.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,16 +9,16 @@ use crate::check::core::{PATH, proof_of, setting, some_services, sysctl_proof};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
     Verdict, When, bypass_fix, diversion_fix, home_fix, obstacle_fix, obstacle_owner, route_fix,
-    rule_fix,
+    rule_fix, way_there_fix,
 };
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed, Ways,
-    Which, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed,
+    WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::Family;
+use kpx_node::net::{Cidr, Family};
 use kpx_node::node::routes::PolicyRule;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -95,8 +95,9 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     // Pods of other nodes are clients.
     facts.node.nodes()?;
     let surveyed = facts.surveyed()?;
+    let doubted = doubted(surveyed);
     let is_stopped = |port: &Surveyed| port.cells.iter().any(|cell| !cell.barriers.is_empty());
-    if !surveyed.iter().any(is_stopped) {
+    if !surveyed.iter().any(is_stopped) && doubted.is_empty() {
         return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
     }
     let ports = facts.owners().ports().iter();
@@ -128,10 +129,45 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
             }
         }
     }
+    let found: Vec<Finding> = found.into_iter().map(finished).chain(doubted).collect();
     if found.is_empty() {
         return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
     }
-    Ok(found.into_iter().map(finished).collect())
+    Ok(found)
+}
+
+/// Returns the ranges of other nodes' pods to which packets leave otherwise than by the node's address, where it is not known whether
+/// that is a way.
+fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
+    let mut all: BTreeMap<Cidr, (&Missing, &WayThere, BTreeSet<ServiceRef>)> = BTreeMap::new();
+    for port in surveyed {
+        for cell in &port.cells {
+            if let Some(Fault::Unknown(missing @ Missing::PodRoute { there, .. })) = &cell.fault {
+                let of = all.entry(there.range);
+                let (.., services) = of.or_insert_with(|| (missing, there, BTreeSet::new()));
+                services.insert(ServiceRef::from(&port.name));
+            }
+        }
+    }
+    let finding = |(range, (missing, there, services)): (Cidr, (&Missing, &WayThere, _))| {
+        let message = format!(
+            "{missing}; whether packets arrive is unknown (may break {})",
+            some_services(&services)
+        );
+        Finding::new(
+            Severity::Warning,
+            Subject::Prefix { prefix: range },
+            message,
+        )
+        .services(services)
+        .fix(way_there_fix(
+            range,
+            there.by,
+            there.own.as_ref(),
+            there.tunnel.as_deref(),
+        ))
+    };
+    all.into_iter().map(finding).collect()
 }
 
 /// Returns whether a rule may stop such clients and no others.
@@ -498,6 +534,11 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::ThirdNode { route, .. } => Subject::Route {
             route: route.to_string(),
         },
+        Obstacle::Unanswered {
+            there: Some(there), ..
+        } => Subject::Prefix {
+            prefix: there.range,
+        },
         Obstacle::Further {
             missing: Some((range, ..)),
             ..
@@ -515,7 +556,11 @@ fn about(what: &Obstacle) -> Subject {
             inside: Some((address, _)),
             ..
         }
-        | Obstacle::Unanswered { address, .. }
+        | Obstacle::Unanswered {
+            address,
+            there: None,
+            ..
+        }
         | Obstacle::ProxyArp {
             gateway: address, ..
         }

@@ -51,7 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Nodes,
             Item::ProxyConfig,
         ]],
-        caused_by: &[Because::Same("SV01")],
+        caused_by: &[],
         run: ip_forward,
     },
     Check {

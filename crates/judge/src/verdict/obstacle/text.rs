@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Arp, DEFAULT_TTL, Obstacle, TunnelState, Wayless, Which, accept_ra_of, disable_ipv6_of,
-    route_words, sysctl_of,
+    Arp, DEFAULT_TTL, Obstacle, TunnelState, WayThere, Wayless, Which, accept_ra_of,
+    disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
 use crate::verdict::local_ports::PORT_RANGE;
@@ -457,7 +457,30 @@ impl fmt::Display for Obstacle {
             Self::Unanswered {
                 address,
                 link,
+                there: Some(there),
+                ..
+            } => {
+                let WayThere {
+                    node, range, by, ..
+                } = &**there;
+                write!(f, "packets to the pods of {node} ({range}) ")?;
+                match &there.own {
+                    Some((own, _)) => {
+                        write!(f, "leave by {link}, which has {own}, and not by {by}")
+                    }
+                    None => write!(f, "leave by {link} to {address}, not by {by}"),
+                }?;
+                write!(
+                    f,
+                    "; {address} did not answer there when the node last asked for its link-layer address (its neighbour entry is \
+                     FAILED)"
+                )
+            }
+            Self::Unanswered {
+                address,
+                link,
                 inside,
+                there: None,
             } => {
                 let who = match inside {
                     Some((pod, _)) => {

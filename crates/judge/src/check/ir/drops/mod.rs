@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
 use crate::check::core::{Collector, MODE, PATH};
-use crate::check::{Because, Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
+use crate::check::{Check, Example, Facts, ServiceRef, Severity, Text, Verdict, When};
 use crate::proof::{self, Fate, Space, Way};
 use crate::trace::region::{Coordinate as _, Field, Ranges, address};
 use crate::trace::walk::Walker;
@@ -68,7 +68,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         "kubernetes/kubernetes#39823: pods do not reach Services under such a policy",
     ],
     needs: &[MODE, PATH],
-    caused_by: &[Because::Same("SV01")],
+    caused_by: &[],
     run: foreign_drops,
 }];
 
