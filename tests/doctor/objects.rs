@@ -403,6 +403,14 @@ async fn two_nodes_with_one_range_of_pods_are_named() {
             other["spec"]["podCIDRs"] = serde_json::json!(["10.244.1.0/24"]);
         }),
     );
+    // Both have pods in it.
+    slices(&dir, "edge", |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            if endpoint["nodeName"] == "w2" {
+                endpoint["addresses"][0] = "10.244.1.77".into();
+            }
+        }
+    });
     let found = findings(&dir).await;
     let words = "nodes w1, w2 have the same podCIDR";
     let is_it = |(id, severity, message): &(String, String, String)| {

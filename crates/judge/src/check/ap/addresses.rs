@@ -13,7 +13,7 @@ use crate::check::{
 use crate::verdict::{Obstacle, home_gone};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{Node, Service};
+use kpx_node::cluster::Service;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::desired::NEEDS;
@@ -102,6 +102,7 @@ pub(super) const CHECKS: &[Check] = &[
             Item::Links,
             Item::PodNetworks,
             Item::ProxyConfig,
+            Item::EndpointSlices,
         ]],
         caused_by: &[],
         run: nodes_addresses,
@@ -302,7 +303,7 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 /// Finds addresses that several Nodes have, and a node without that of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     let mut findings = shared_by_nodes(facts)?;
-    findings.extend(shared_ranges(facts.node.nodes()?));
+    findings.extend(shared_ranges(facts)?);
     findings.extend(
         Family::BOTH
             .into_iter()
@@ -375,8 +376,20 @@ fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
     Ok(findings.collect())
 }
 
-/// Returns the findings on ranges of pods that several Nodes have.
-fn shared_ranges(nodes: &[Node]) -> Vec<Finding> {
+/// Returns the findings on ranges of pods that several Nodes have and use: a network plugin may have ranges of its own.
+fn shared_ranges(facts: &Facts<'_>) -> Verdict {
+    let nodes = facts.node.nodes()?;
+    let endpoints = || {
+        let slices = facts.node.slices().map_or(&[][..], Vec::as_slice);
+        slices.iter().flat_map(|slice| &slice.endpoints)
+    };
+    let uses = |name: &str, range: Cidr| {
+        let mut own = endpoints().filter(|endpoint| endpoint.node_name.as_deref() == Some(name));
+        own.any(|endpoint| {
+            let first = endpoint.addresses.first();
+            first.is_some_and(|text| text.parse().is_ok_and(|address| range.contains(address)))
+        })
+    };
     let mut ranges: BTreeMap<Cidr, Vec<&str>> = BTreeMap::new();
     for node in nodes {
         for range in node
@@ -391,10 +404,13 @@ fn shared_ranges(nodes: &[Node]) -> Vec<Finding> {
                 .push(&node.metadata.name);
         }
     }
+    for (range, names) in &mut ranges {
+        names.retain(|name| uses(name, *range));
+    }
     let shared = ranges.into_iter().filter(|(_, names)| names.len() > 1);
     let findings = shared.map(|(prefix, names)| {
         let message = format!(
-            "nodes {} have the same podCIDR: a network plugin that uses it gives pods the same addresses, and routes lead to one of the nodes",
+            "nodes {} have the same podCIDR: pods may get the same addresses, and routes lead to one of the nodes",
             listed(&names)
         );
         let evidence = names.iter().map(|name| Proof::setting(format!("node {name}"), "podCIDR", prefix));
@@ -405,7 +421,7 @@ fn shared_ranges(nodes: &[Node]) -> Vec<Finding> {
                  range of its own.",
             )
     });
-    findings.collect()
+    Ok(findings.collect())
 }
 
 /// The port at which kubelets serve by default.
