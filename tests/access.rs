@@ -182,7 +182,9 @@ impl remote::World {
     async fn run(&self, way: Way, args: &[&str]) -> Ran {
         let word = |path: PathBuf| path.to_str().unwrap().to_owned();
         let bundle = word(self.path(&format!("bundle{}", self.api.asked().len())));
-        let root = word(self.path("empty"));
+        let root = self.path("empty");
+        fs::create_dir_all(&root).unwrap();
+        let root = word(root);
         let args = args.iter().map(|arg| match *arg {
             "BUNDLE" => bundle.as_str(),
             arg => arg,

@@ -167,11 +167,13 @@ async fn pages_of_markdown_are_text() {
         for mark in ["<!--", "|---", "```", "]("] {
             assert!(!ran.out.contains(mark), "{mark}: {ran}");
         }
-        let is_long = |line: &&str| line.chars().count() > 80 && line.contains(' ');
+        // Tables and commands may be wider.
+        let is_text = |line: &&str| !line.contains("  ");
         let long = ran
             .out
             .lines()
-            .find(|line| is_long(line) && !line.starts_with("  "));
+            .filter(is_text)
+            .find(|line| line.chars().count() > 80 && line.contains(' '));
         assert_eq!(long, None, "{page}");
     }
 }

@@ -459,7 +459,7 @@ async fn a_target_that_is_wrong_is_an_error() {
         &["report", "-o", "-", "--trace", "default/nginx-svx"],
     )
     .await;
-    assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{ran}");
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran}");
     assert!(ran.err.contains("default/nginx-svc"), "{ran}");
 }
 

@@ -111,7 +111,14 @@ fn table(rows: &[Vec<String>], page: &mut Page) {
     };
     let rest = rest.iter().filter(|row| !is_rule(row));
     let rest: Vec<Vec<String>> = rest.cloned().collect();
-    let titles: Vec<String> = titles.iter().map(|title| title.to_uppercase()).collect();
+    let titles = titles.iter();
+    let titles: Vec<String> = titles
+        .map(|title| match title.contains('`') {
+            // A command is in lower case.
+            true => title.clone(),
+            false => title.to_uppercase(),
+        })
+        .collect();
     let columns: Vec<(&str, u8)> = titles.iter().map(|title| (title.as_str(), 0)).collect();
     page.grid(&columns, &rest);
 }

@@ -308,7 +308,7 @@ async fn a_page_with_a_wrong_command_fails() {
         ),
         (
             "eks",
-            "# kpx migrate prepare --to nftables\n",
+            "$ sudo kpx migrate prepare --to nftables\n",
             "",
             "nothing is prepared",
         ),
@@ -322,7 +322,7 @@ async fn a_page_with_a_wrong_command_fails() {
         ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
         (
             "microk8s",
-            "# kpx migrate rollback\n",
+            "$ sudo kpx migrate rollback\n",
             "",
             "kpx has no plan",
         ),
@@ -340,8 +340,8 @@ async fn a_page_with_a_wrong_command_fails() {
         ),
         (
             "rke2",
-            "# kpx doctor\n",
-            "# kpx doctors\n",
+            "$ sudo kpx doctor\n",
+            "$ sudo kpx doctors\n",
             "unrecognized subcommand",
         ),
     ] {

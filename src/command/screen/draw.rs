@@ -13,6 +13,9 @@ use crate::report::fate::tone;
 /// The width from which the reason has a column.
 const WIDE: u16 = 120;
 
+/// The lines of the title: the verdict on the Services may name some.
+const MOST_TITLES: usize = 3;
+
 /// What the keys do.
 const KEYS: [(&str, &str); 12] = [
     ("Enter", "draw the connections of the Service"),
@@ -36,8 +39,16 @@ pub(super) struct Look(pub(super) render::Style);
 impl Look {
     /// Draws `state`.
     pub(super) fn draw(self, state: &mut State, frame: &mut Frame<'_>) {
+        let title = match (&state.nodes, &state.shown) {
+            _ if state.is_help => "keys".to_owned(),
+            (Some(_), _) => "choose a node".to_owned(),
+            (None, Some(shown)) => shown.topic.title(),
+            (None, None) => state.table.count(),
+        };
+        let mut titles = wrap(&self.plain(&title), frame.area().width.into());
+        titles.truncate(MOST_TITLES);
         let [head, body, message, keys] = Layout::vertical([
-            Constraint::Length(2),
+            Constraint::Length(1 + u16::try_from(titles.len()).unwrap_or(1)),
             Constraint::Min(1),
             Constraint::Length(1),
             Constraint::Length(1),
@@ -46,16 +57,8 @@ impl Look {
         state.room = usize::from(body.height);
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let dim = Style::new().add_modifier(Modifier::DIM);
-        let title = match (&state.nodes, &state.shown) {
-            _ if state.is_help => "keys".to_owned(),
-            (Some(_), _) => "choose a node".to_owned(),
-            (None, Some(shown)) => shown.topic.title(),
-            (None, None) => state.table.count(),
-        };
-        let lines = vec![
-            Line::from(self.plain(&state.table.head)).style(bold),
-            Line::from(self.plain(&title)),
-        ];
+        let mut lines = vec![Line::from(self.plain(&state.table.head)).style(bold)];
+        lines.extend(titles.into_iter().map(Line::from));
         frame.render_widget(Paragraph::new(lines), head);
         if state.is_help {
             help(frame, body);

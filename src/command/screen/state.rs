@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::command::shared::display::{Filter, interrupts};
-use crate::render::wrap;
+use crate::render::{runs, wrap};
 use crate::view::services::Row;
 use kpx_judge::verdict::{Client, Fate};
 use kpx_node::net::Proto;
@@ -336,7 +336,10 @@ impl State {
 
 /// Returns `line`, a long one as several: a command has to be read as a whole.
 fn folded(line: &str, width: usize) -> Vec<String> {
-    if line.chars().count() <= width {
+    // The marks of colours take no room.
+    let parts = runs(line).into_iter();
+    let length: usize = parts.map(|(_, part)| part.chars().count()).sum();
+    if length <= width {
         return vec![line.to_owned()];
     }
     let body = line.trim_start_matches(' ');

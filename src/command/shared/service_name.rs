@@ -1,6 +1,5 @@
 //! Services as users name them: as for kubectl. `web`, `svc/web`, `service web` and `web -n shop` become `shop/web`.
 
-use std::fmt::Display;
 use std::ops::ControlFlow;
 
 use color_eyre::eyre::eyre;
@@ -11,7 +10,7 @@ use super::unfit;
 use crate::cli::service::{ServiceArgs, is_kind};
 use crate::view::near::{meant, nearest};
 use kpx_host as host;
-use kpx_judge::trace::sources::Pods;
+use kpx_judge::trace::sources::{Pods, SourceError};
 use kpx_judge::why::Asked;
 use kpx_node::cluster::{self, Service};
 use kpx_node::evidence::{self, Evidence, Item};
@@ -105,16 +104,15 @@ pub(in crate::command) fn similar(name: &str, services: &[Service]) -> Vec<Strin
 }
 
 /// Returns the failure for a source that `node` does not have, with the pods that it has.
-pub(in crate::command) fn no_source(node: &NodeSnapshot<'_>, why: impl Display) -> Failure {
+pub(in crate::command) fn no_source(node: &NodeSnapshot<'_>, why: &SourceError) -> Failure {
     let slices = node.slices().map_or(&[][..], Vec::as_slice);
     let pods = Pods::of(node, slices).sources();
     let pods: Vec<&str> = pods.iter().take(MOST_PODS).map(String::as_str).collect();
-    let hint = match pods.as_slice() {
-        [] => "`--source` takes `host`, `external`, an address, or NAMESPACE/POD".to_owned(),
-        pods => format!(
-            "`--source` takes `host`, `external`, an address, or a pod such as {}",
-            pods.join(", ")
-        ),
+    let takes = "`--source` takes `host`, `external`, an address";
+    let hint = match (why, pods.as_slice()) {
+        (SourceError::Family(..), _) => "give an address of the family of the target".to_owned(),
+        (_, []) => format!("{takes}, or NAMESPACE/POD"),
+        (_, pods) => format!("{takes}, or a pod such as {}", pods.join(", ")),
     };
     Failure::usage(why).with_hint(hint)
 }

@@ -155,7 +155,7 @@ fn wanted(
         Some(text) => {
             let slices = node.slices().map_or(&[][..], Vec::as_slice);
             let source = sources::named(text, destination.ip(), node, Pods::of(node, slices))
-                .map_err(|why| service_name::no_source(node, why))?;
+                .map_err(|why| service_name::no_source(node, &why))?;
             wanted.from_host = source.entry == Entry::Host;
             wanted.from_links = !wanted.from_host;
             wanted.source = source.addr;

@@ -217,7 +217,7 @@ async fn trace_here(
     } else {
         let chosen = judge
             .clients(target, args.source.as_deref())
-            .map_err(|why| service_name::no_source(&node, why))?;
+            .map_err(|why| service_name::no_source(&node, &why))?;
         chosen.into_iter().unzip()
     };
     let family = Family::of(found.addr);

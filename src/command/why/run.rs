@@ -100,7 +100,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
             let hint = unfit::without_services(session, gap);
             Failure::from(why).with_hint(hint)
         }
-        Unanswered::Source(why) => no_source(&node, why),
+        Unanswered::Source(why) => no_source(&node, &why),
     })?;
     let is_none = |of: &Broken| matches!(of.cause, Cause::NoService { .. });
     let similar = match &asked {
