@@ -261,6 +261,7 @@ pub(crate) async fn pages_fit(names: Vec<String>) {
         for line in ran.out.lines() {
             // A command that is cut or wrapped cannot be copied.
             let text = line.trim_start().trim_start_matches("fix   ");
+            let text = text.trim_start_matches("look  ");
             let command = text.starts_with(['$', '`'])
                 || text.starts_with("on node1: ")
                 || text.ends_with(" doctor -v")

@@ -640,7 +640,9 @@ async fn why_in(dir: &Path, args: &[&str]) -> Ran {
     if !args.contains(&"-o") {
         for line in ran.out.lines() {
             // A command is never wrapped.
-            let fits = line.chars().count() <= 80 || line.starts_with("fix: ");
+            let fits = line.chars().count() <= 80
+                || line.starts_with("fix: ")
+                || line.starts_with("look: ");
             assert!(fits, "{args:?}: {line}");
         }
     }
@@ -1191,7 +1193,7 @@ async fn an_address_of_no_service_in_the_service_range_is_the_cause() {
     let ran = why_in(dir.path(), &["10.99.99.99:80"]).await;
     assert_eq!(ran.code, 1, "{ran}");
     let lead = "LOST: no Service and no endpoint has the address 10.99.99.99:80\n\
-                fix: kubectl get services -A -o wide\n";
+                look: kubectl get services -A -o wide\n";
     assert!(ran.out.contains(&format!("\n{lead}")), "{ran}");
     assert!(!ran.out.contains("also:"), "{ran}");
 }
@@ -1350,7 +1352,9 @@ async fn connections_are_drawn_with_what_is_missing_and_what_stops_them() {
     ] {
         let drawn = kpx_on(recording, &["why", target, "-o", "picture"]).await;
         for line in drawn.out.lines() {
-            let fits = line.chars().count() <= 80 || line.starts_with("fix: ");
+            let fits = line.chars().count() <= 80
+                || line.starts_with("fix: ")
+                || line.starts_with("look: ");
             assert!(fits, "{name}: {line}");
         }
         let svg = kpx_on(recording, &["why", target, "-o", "svg"]).await;

@@ -67,7 +67,7 @@ async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not(
     assert!(ran.out.contains(&shown), "{ran}");
 
     let ran = kpx_on("full-iptables", &["doctor", "-o", "json"]).await;
-    let next = "kpx --from testdata/nodes/full-iptables why shop/empty";
+    let next = "kpx --from testdata/nodes/full-iptables why edge/lb-proxy";
     assert_eq!(json(&ran.out)["next"], next, "{ran}");
 }
 

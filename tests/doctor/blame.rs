@@ -521,10 +521,9 @@ async fn a_port_of_another_node_is_named_and_left_to_it() {
     assert!(sentence.contains(words), "{sentence}");
     assert_eq!(answer["fix"]["machine"], "w2", "{answer:#}");
     pods(&dir, "web", |pod| {
-        if pod["spec"]["nodeName"] == "w2" {
-            let port = json!([{"containerPort": 8080, "hostPort": 9999}]);
-            pod["spec"]["containers"][0]["ports"] = port;
-        }
+        let port = json!([{"containerPort": 8080, "hostPort": 9999}]);
+        pod["spec"]["containers"][0]["ports"] = port;
+        pod["spec"]["nodeName"] = json!("w2");
     });
     let answer = super::incidents::answer(from, "10.210.0.17:9999").await;
     let sentence = answer["sentence"].as_str().unwrap();

@@ -86,7 +86,8 @@ fn uncount(value: &mut Value) {
         }
         Value::Array(all) => {
             // Commands name what was read.
-            all.retain(|of| !of.as_str().is_some_and(|text| text.starts_with("fix: ")));
+            let is_fix = |text: &str| text.starts_with("fix: ") || text.starts_with("look: ");
+            all.retain(|of| !of.as_str().is_some_and(is_fix));
             all.iter_mut().for_each(uncount);
         }
         Value::String(text) if text.contains("counter packets ") => {

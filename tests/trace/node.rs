@@ -454,7 +454,7 @@ async fn a_backend_that_is_not_ready_is_named_with_the_cause() {
     let why = "why: default/nginx-svc has no ready endpoint: none of 3 (";
     assert!(notes[0].starts_with(why), "{notes:#?}");
     assert!(
-        notes[1].starts_with("fix: kubectl -n default describe pod "),
+        notes[1].starts_with("look: kubectl -n default describe pod "),
         "{notes:#?}"
     );
 }

@@ -120,6 +120,11 @@ impl<'r> Block<'r> {
         }
     }
 
+    /// Returns whether it is always shown with its fix.
+    pub(super) const fn is_vital(&self) -> bool {
+        self.of.is_vital
+    }
+
     /// Returns the severity of the worst finding.
     pub(super) const fn severity(&self) -> Severity {
         self.of.severity

@@ -18,7 +18,7 @@ const REASONS: usize = 1;
 /// Lines for a cause, and lines for its fix.
 type Lines = (usize, usize);
 
-/// The lines for errors and for other findings, from the most to the least.
+/// The lines for what Services fail or are unknown because of, and for other findings, from the most to the least.
 const DETAILS: [(Lines, Lines); 6] = [
     ((3, 3), (3, 3)),
     ((2, 2), (2, 2)),
@@ -63,12 +63,11 @@ pub(super) fn no_node(report: &DoctorReport, page: &mut Page) {
     next(report, page);
 }
 
-/// Returns every error, and the other findings as far as they fit into `room` rows, each with its fix.
+/// Returns every error and what keeps Services unknown, and the other findings as far as they fit into `room` rows, each with its fix.
 fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let blocks: Vec<_> = report.in_blocks().collect();
-    let of_level = |block: &Block<'_>, (errors, others): (Lines, Lines)| match block.severity() {
-        Severity::Error => errors,
-        _ => others,
+    let of_level = |block: &Block<'_>, (vital, others): (Lines, Lines)| {
+        if block.is_vital() { vital } else { others }
     };
     let written = |blocks: &[Block<'_>], lines: &[Lines]| {
         let mut page = Page::new(style);
@@ -99,10 +98,7 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
         }
         return written(&blocks, &lines);
     }
-    let errors = blocks
-        .iter()
-        .take_while(|of| of.severity() == Severity::Error);
-    let errors = errors.count();
+    let vital = blocks.iter().take_while(|of| of.is_vital()).count();
     // One row counts the rest.
     let page = |count: usize| {
         let (shown, left) = blocks.split_at(count);
@@ -110,8 +106,8 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
         rest(report, left, &mut page);
         page
     };
-    let counts = (errors..blocks.len()).rev();
-    counts.map(page).find(fits).unwrap_or_else(|| page(errors))
+    let counts = (vital..blocks.len()).rev();
+    counts.map(page).find(fits).unwrap_or_else(|| page(vital))
 }
 
 /// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them.

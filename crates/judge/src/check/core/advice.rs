@@ -596,7 +596,7 @@ impl Line {
     }
 
     /// Returns the line as it is typed.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn as_typed(&self) -> &str {
         &self.text
     }
 

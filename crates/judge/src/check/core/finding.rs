@@ -39,6 +39,8 @@ pub struct Finding {
 pub struct Ties {
     /// Its IP family, if its object does not tell.
     pub family: Option<Family>,
+    /// Whether it keeps from being known whether Services work: it comes before others of its severity.
+    pub keeps_open: bool,
     /// Where all that is missing belongs: tables, links, modules; or what packets pass through.
     pub places: Vec<Subject>,
     /// Whether it says that something is missing, and nothing else.
@@ -69,6 +71,13 @@ impl Finding {
     #[must_use]
     pub const fn of_family(mut self, family: Family) -> Self {
         self.ties.family = Some(family);
+        self
+    }
+
+    /// Says that it keeps from being known whether its Services work.
+    #[must_use]
+    pub const fn keeping_open(mut self) -> Self {
+        self.ties.keeps_open = true;
         self
     }
 

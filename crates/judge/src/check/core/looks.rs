@@ -105,11 +105,8 @@ impl Advice {
 impl Line {
     /// Returns whether one of its commands changes something.
     fn changes(&self) -> bool {
-        let mut commands = self.text().split(['|', ';', '&']);
-        commands.any(|command| {
-            let words: Vec<&str> = command.split_whitespace().collect();
-            changes(&words)
-        })
+        let mut parts = self.as_typed().split(['|', ';', '&']);
+        parts.any(|part| changes(&part.split_whitespace().collect::<Vec<_>>()))
     }
 }
 

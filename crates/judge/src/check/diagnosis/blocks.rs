@@ -10,6 +10,8 @@ pub struct Block {
     pub advice: Option<Advice>,
     /// The severity of the worst.
     pub severity: Severity,
+    /// Whether it is always shown with its fix: Services fail because of it, or are unknown.
+    pub is_vital: bool,
     /// The findings; those with the same message are one group.
     pub groups: Vec<Vec<usize>>,
 }
@@ -38,13 +40,14 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
             None => blocks.push(Block {
                 advice,
                 severity,
+                is_vital: severity == Severity::Error || findings[group[0]].finding.ties.keeps_open,
                 groups: vec![group],
             }),
         }
     }
     blocks.sort_by_key(|block| {
         let cleared = block.shared_fix().map(|_| block.count());
-        std::cmp::Reverse((block.severity, cleared))
+        std::cmp::Reverse((block.severity, block.is_vital, cleared))
     });
     blocks
 }

@@ -138,7 +138,10 @@ impl Found {
             })
             .collect();
         all.sort_by(|a, b| {
-            let key = |of: &Diagnosed| (std::cmp::Reverse(of.severity), of.check.id);
+            let key = |of: &Diagnosed| {
+                let is_later = !of.finding.ties.keeps_open;
+                (std::cmp::Reverse(of.severity), is_later, of.check.id)
+            };
             key(a)
                 .cmp(&key(b))
                 .then_with(|| a.finding.subject.cmp(&b.finding.subject))
@@ -161,16 +164,21 @@ impl Diagnosed {
                 .then_with(|| text(&a.finding).cmp(&text(&b.finding)))
         });
         let worst = consequences.iter().map(|of| of.finding.severity).max();
+        let severity = worst.map_or(finding.severity, |worst| worst.max(finding.severity));
         // What is no fault alone has no command, until Services fail because of it.
-        let has_command = |fix: &&Fix| fix.advice.is_some();
-        if finding.fix.as_ref().is_none_or(|fix| !has_command(&fix)) {
+        if severity > finding.severity {
+            let has_command = |fix: &&Fix| fix.advice.is_some();
             let same = consequences.iter().map(|of| &of.finding);
             let same = same.filter(|of| of.about == finding.about);
             let fix = same.filter_map(|of| of.fix.as_ref()).find(has_command);
-            finding.fix = fix.cloned().or(finding.fix);
+            if let Some(fix) =
+                fix.filter(|_| !finding.fix.as_ref().is_some_and(|fix| has_command(&fix)))
+            {
+                finding.fix = Some(fix.clone());
+            }
         }
         Self {
-            severity: worst.map_or(finding.severity, |worst| worst.max(finding.severity)),
+            severity,
             check,
             finding,
             consequences,

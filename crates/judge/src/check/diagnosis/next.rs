@@ -13,9 +13,10 @@ pub enum Next {
     Read,
 }
 
-/// Returns the command to run next. It repairs the worst findings, or decides what does: the command that clears the most or,
-/// without one, of the fix; the one that explains a Service whose connections fail, or of which something is unknown, or that shows a
-/// finding. Where there are only notes, the one that reads what is unknown. `known` are values for the command, by the words that stand for them.
+/// Returns the command to run next. It repairs the worst findings: the command that clears the most or, without one, a command of the fix
+/// that changes something; else the one that explains a Service whose connections fail, or of which something is unknown, or that shows
+/// a finding. Where there are only notes, the one that reads what is unknown. `known` are values for the command, by the words that
+/// stand for them.
 pub(super) fn next(
     findings: &[Diagnosed],
     blocks: &[Block],
@@ -147,8 +148,13 @@ impl<'d> Worst<'d> {
         )
     }
 
-    /// Returns the command that shows the finding.
+    /// Returns the command that shows the finding: that of its fix, or one of its check.
     fn shows(&self, of: &Diagnosed) -> Option<Advice> {
+        let fix = of.finding.fix.as_ref();
+        let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|of| !of.changes()));
+        if let Some(advice) = looks.and_then(|advice| self.ready(advice)) {
+            return Some(advice);
+        }
         if let Subject::Service(service) = &of.finding.about
             && of.check.group() == "api"
         {

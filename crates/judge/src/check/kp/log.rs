@@ -308,10 +308,16 @@ fn log(facts: &Facts<'_>) -> Verdict {
 
 /// Returns the findings on the troubles of `log` that last.
 fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
-    let troubles = log.troubles.as_ref().map_err(Clone::clone)?.iter();
-    let lasting = troubles.filter(|of| !is_over(facts, log, of));
+    let troubles = log.troubles.as_ref().map_err(Clone::clone)?;
+    let lasting = troubles.iter().filter(|of| !is_over(facts, log, of));
     let lasting = lasting.filter(|of| of.claim().is_none_or(|claim| is_wanted(facts, &claim)));
-    Ok(lasting.map(|of| finding(facts, of)).collect())
+    let found: Vec<Finding> = lasting.map(|of| finding(facts, of)).collect();
+    let is_exit = |of: &Trouble| of.kind == Kind::Exit;
+    if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
+        let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
+        return Err(Gap::Failed(Item::ProxyLog, why.to_owned()));
+    }
+    Ok(found)
 }
 
 /// Returns whether a Service has the port `claim`, at an address and of a family that this node serves, as far as they are known.

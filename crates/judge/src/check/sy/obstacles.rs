@@ -160,6 +160,7 @@ fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
             message,
         )
         .services(services)
+        .keeping_open()
         .fix(way_there_fix(
             range,
             there.by,
