@@ -102,7 +102,8 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
         }
         Unanswered::Source(why) => no_source(&node, &why),
     })?;
-    let is_none = |of: &Broken| matches!(of.cause, Cause::NoService { .. });
+    // In another namespace, the fix names it.
+    let is_none = |of: &Broken| matches!(&of.cause, Cause::NoService { elsewhere, .. } if elsewhere.is_empty());
     let similar = match &asked {
         Asked::Service {
             namespace, name, ..
