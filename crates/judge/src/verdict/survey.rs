@@ -252,7 +252,7 @@ pub struct Tally {
     pub failing: Vec<Failing>,
     /// The Services without an endpoint that may get connections, as `NAMESPACE/NAME`.
     pub without_endpoints: Vec<String>,
-    /// The Services whose own settings keep some clients out; nobody else is known to be.
+    /// The Services whose own settings keep some clients out; all others are served, as far as is known.
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
