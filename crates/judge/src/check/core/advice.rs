@@ -265,22 +265,13 @@ impl Advice {
         }
     }
 
-    /// Returns whether it only shows something.
-    pub fn looks(&self) -> bool {
-        match self {
-            Self::Kpx(words) => {
-                let words: Vec<&str> = words.iter().filter_map(Word::text).collect();
-                let looks = [
-                    "doctor", "show", "why", "trace", "diff", "snapshot", "resolve", "explain",
-                ];
-                // What blocks a switch or an upgrade decides about it.
-                let decides = ["--to", "--release", "--wait"];
-                words.first().is_some_and(|word| looks.contains(word))
-                    && !words.iter().any(|word| decides.contains(word))
-            }
-            Self::OnNode(line) | Self::Anywhere(line) => is_look(&line.text),
-            Self::Edit { .. } => false,
-        }
+    /// Returns whether it decides what to do: what blocks a switch or an upgrade decides about it, as does a node that is read again.
+    pub fn decides(&self) -> bool {
+        let Self::Kpx(words) = self else {
+            return false;
+        };
+        let mut words = words.iter().filter_map(Word::text);
+        words.any(|word| matches!(word, "--to" | "--release" | "--wait"))
     }
 
     /// Returns whether it can run as it is: no word stands for a value.
@@ -399,67 +390,6 @@ impl Reach {
         });
         parts.collect()
     }
-}
-
-/// Returns whether the command line only prints something.
-fn is_look(line: &str) -> bool {
-    /// Programs that change nothing, and commands of others that do not.
-    const LOOKS: [&str; 24] = [
-        "bpftool",
-        "cat",
-        "conntrack -L",
-        "conntrack -S",
-        "crictl",
-        "curl",
-        "dmesg",
-        "dpkg",
-        "for",
-        "grep",
-        "ip -br",
-        "ip addr show",
-        "ip neigh",
-        "ip route",
-        "iptables --version",
-        "iptables-legacy-save",
-        "iptables-nft-save",
-        "iptables-save",
-        "ipset list",
-        "ipvsadm -L",
-        "journalctl",
-        "ls",
-        "lsmod",
-        "nft list",
-    ];
-    const MORE: [&str; 10] = [
-        "kubectl describe",
-        "kubectl get",
-        "kubectl logs",
-        "nft --version",
-        "pgrep",
-        "ps",
-        "readlink",
-        "ss",
-        "ufw status",
-        "uname",
-    ];
-    let words = |line: &str| {
-        line.split_ascii_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let line = words(line);
-    let line = match line.as_slice() {
-        // The namespace stands in front of the verb.
-        [kubectl, flag, _, rest @ ..] if kubectl == "kubectl" && flag == "-n" => {
-            [&[kubectl.clone()], rest].concat()
-        }
-        all => all.to_vec(),
-    };
-    let reads_setting =
-        line.first().is_some_and(|word| word == "sysctl") && !line.iter().any(|word| word == "-w");
-    let dry = line.iter().any(|word| word == "--dry-run");
-    let begins = |look: &&str| line.starts_with(&words(look));
-    reads_setting || dry || LOOKS.iter().chain(&MORE).any(|look| begins(&look))
 }
 
 /// Returns where the command of kpx with the arguments `words` runs.

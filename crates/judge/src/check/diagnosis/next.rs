@@ -171,7 +171,7 @@ impl<'d> Worst<'d> {
         };
         let ready: Vec<Advice> = all
             .filter_map(|advice| self.ready(&advice))
-            .filter(|advice| advice.looks() && !is_again(advice))
+            .filter(|advice| !advice.changes() && !is_again(advice))
             .collect();
         let own = ready.iter().find(|advice| matches!(advice, Advice::Kpx(_)));
         own.or(ready.first()).cloned()
@@ -183,7 +183,8 @@ impl<'d> Worst<'d> {
             // kube-proxy may be repairing the node itself.
             return Some(Advice::kpx(["doctor", "--wait", "1m"]));
         }
-        self.ready(advice).filter(|advice| !advice.looks())
+        let ready = self.ready(advice);
+        ready.filter(|advice| advice.changes() || advice.decides())
     }
 
     /// Returns `advice` with the values that are known, if it can then run as it is.
