@@ -246,7 +246,7 @@ impl DoctorReport {
     /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
     fn lacks_data(&self) -> bool {
         let services = self.head.services.as_ref();
-        self.summary.unknown > 0 || services.is_some_and(Tally::has_unknown)
+        self.summary.unknown > 0 || services.is_some_and(Tally::lacks_evidence)
     }
 
     /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.

@@ -38,6 +38,8 @@ pub struct Surveyed {
     pub left_to: Option<Box<str>>,
     /// Why it is unknown whether it works, although all of its connections that can be followed do.
     pub beyond: Option<String>,
+    /// Whether a load balancer with a name, which the evidence of a cluster never shows, is that reason.
+    pub has_hidden_balancer: bool,
 }
 
 /// The verdict on connections from one kind of client to one address, without the packets.
@@ -203,6 +205,7 @@ fn one(
         );
     }
     let balancer = service.map(hidden_balancer).filter(|of| !of.is_empty());
+    let has_hidden_balancer = balancer.is_some();
     let beyond = balancer.map(|names| hidden_balancer_words(&names));
     let clients = cells.iter().map(|cell| cell.client);
     Surveyed {
@@ -212,6 +215,7 @@ fn one(
         cells,
         has_endpoints,
         left_to: port.left_to.clone(),
+        has_hidden_balancer,
     }
 }
 
@@ -256,6 +260,9 @@ pub struct Tally {
     pub restricted: Vec<String>,
     /// The Services of which something is not known.
     pub unknown: Vec<String>,
+    /// Those of them of which nothing but the load balancer is not known.
+    #[serde(skip)]
+    pub behind_balancers: usize,
     /// Those of the restricted Services of which it is not known whether all others are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricted_and_unknown: Vec<String>,
@@ -328,6 +335,8 @@ impl Tally {
                 }
                 Standing::Unknown => {
                     reasons.extend(doubt(&ports));
+                    let is_hidden = |port: &&Surveyed| port.has_hidden_balancer && !port.is_open();
+                    tally.behind_balancers += usize::from(ports.iter().all(is_hidden));
                     tally.unknown.push(service);
                 }
                 Standing::NoEndpoints => tally.without_endpoints.push(service),
@@ -349,9 +358,9 @@ impl Tally {
         tally
     }
 
-    /// Returns whether something is not known of any Service.
-    pub const fn has_unknown(&self) -> bool {
-        !self.unknown.is_empty() || !self.restricted_and_unknown.is_empty()
+    /// Returns whether evidence that could be read is missing for any Service: the load balancers of a cloud are none.
+    pub const fn lacks_evidence(&self) -> bool {
+        self.unknown.len() > self.behind_balancers || !self.restricted_and_unknown.is_empty()
     }
 
     /// Returns whose connections fail: ` from pods, some also from outside`.
