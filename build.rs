@@ -1,7 +1,5 @@
 //! Names the commit that is built, for `kpx version`: without git, and without an error where there is none.
 
-#![expect(clippy::print_stdout, reason = "cargo reads it")]
-
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

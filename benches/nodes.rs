@@ -130,7 +130,7 @@ fn recordings() -> Vec<(String, Evidence)> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/nodes");
     let mut names: Vec<_> = fs::read_dir(&all)
         .unwrap()
-        .map(|of| of.unwrap().file_name().into_string().unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
     names

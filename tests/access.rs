@@ -293,7 +293,7 @@ impl Server {
 
     fn reviews(&self) -> usize {
         let asked = self.api.asked().into_iter();
-        let asked = asked.filter(|of| of.path.ends_with("/selfsubjectaccessreviews"));
+        let asked = asked.filter(|request| request.path.ends_with("/selfsubjectaccessreviews"));
         asked.count()
     }
 }

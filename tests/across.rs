@@ -195,7 +195,7 @@ fn cases() -> Vec<Case> {
             pair: Pair::cluster()
                 .with(Item::Sysctl, "eth0.rp_filter = 0", "eth0.rp_filter = 1")
                 .with_routes(|all| {
-                    let back = all.iter_mut().find(|of| of["dst"] == "10.244.1.0/24");
+                    let back = all.iter_mut().find(|route| route["dst"] == "10.244.1.0/24");
                     let back = back.unwrap().as_object_mut().unwrap();
                     back.remove("gateway");
                     back.insert("dev".to_owned(), "cni0".into());
@@ -207,7 +207,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "no way back",
             pair: Pair::cluster().with_routes(|all| {
-                all.retain(|of| of["dst"] != "10.244.1.0/24" && of["dst"] != "default");
+                all.retain(|route| route["dst"] != "10.244.1.0/24" && route["dst"] != "default");
             }),
             joined: Fate::Lost,
             says: &["because of node node2", "the reply to 10.244.1.7 is lost"],
@@ -272,7 +272,7 @@ fn cases() -> Vec<Case> {
                 pair.edit(1, Item::Addresses, |text| {
                     let mut all: Value = serde_json::from_str(text).unwrap();
                     let links = all.as_array_mut().unwrap();
-                    let eth0 = links.iter_mut().find(|of| of["ifname"] == "eth0").unwrap();
+                    let eth0 = links.iter_mut().find(|link| link["ifname"] == "eth0").unwrap();
                     let own = json!({
                         "family": "inet", "local": "10.244.2.53", "prefixlen": 32, "scope": "global",
                     });
@@ -377,7 +377,7 @@ fn a_node_that_was_not_read_ends_what_is_claimed() {
     assert_eq!(answer.fate, Fate::Works);
     let end = "as far as node node1 (node2 was not read: it did not answer)";
     assert!(answer.sentence.ends_with(end), "{}", answer.sentence);
-    assert!(answer.unseen.iter().any(|of| of == "other nodes"));
+    assert!(answer.unseen.iter().any(|unseen| unseen == "other nodes"));
 }
 
 #[test]

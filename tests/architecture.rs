@@ -176,7 +176,9 @@ fn outside_crates_stay_where_they_belong() {
 fn only_the_edges_are_async() {
     for (path, module) in sources() {
         let waits = ["engine", "engine.rs", "controller"];
-        let is_engine = path.iter().any(|part| waits.iter().any(|of| part == *of));
+        let is_engine = path
+            .iter()
+            .any(|part| waits.iter().any(|wait| part == *wait));
         let engine = module == "migrate" && is_engine;
         let edge = engine || ["apply", "command", "host", "lib", "main"].contains(&module.as_str());
         let text = code(&path);

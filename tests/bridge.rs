@@ -280,7 +280,7 @@ fn session_affinity_and_source_ranges_have_chains_of_their_service() {
     );
     let served = elements(&evidence, "service-ips");
     let sticky = "10.100.1.1 . tcp . 8080 : goto cluster-242WI43H-shop/cart/tcp/http";
-    assert!(served.iter().any(|of| of == sticky), "{served:#?}");
+    assert!(served.iter().any(|served| served == sticky), "{served:#?}");
 }
 
 #[test]
@@ -290,14 +290,14 @@ fn an_address_that_two_services_share_leads_to_the_one_with_endpoints() {
     let items = services["items"].as_array_mut().unwrap();
     let empty = items
         .iter_mut()
-        .find(|of| of["metadata"]["name"] == "empty");
+        .find(|service| service["metadata"]["name"] == "empty");
     let spec = &mut empty.unwrap()["spec"];
     spec["externalIPs"] = json!(["192.0.2.77", "192.0.2.78"]);
     spec["ports"][0]["port"] = json!(9000);
     evidence.insert(Item::Services, Ok(services.to_string()));
     let about = |set: &str| {
         let mut found = elements(&evidence, set);
-        found.retain(|of| of.starts_with("192.0.2.7"));
+        found.retain(|element| element.starts_with("192.0.2.7"));
         found
     };
     let served = "192.0.2.77 . tcp . 9000 : goto external-2";
@@ -449,7 +449,7 @@ fn host_processes_send_from_the_nodes_address_despite_kube_ipvs0() {
         "ip -6 route delete local fd00:10:96::30a/128 dev kube-ipvs0 table local proto kernel",
     ] {
         assert!(
-            commands.iter().any(|of| of == line),
+            commands.iter().any(|command| command == line),
             "{line}: {commands:#?}"
         );
     }

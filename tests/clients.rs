@@ -188,7 +188,9 @@ async fn requests_impersonate_a_user_and_groups() {
     let api = api(|request| {
         let all = |name: &str| -> Vec<String> {
             let values = request.headers.get_all(name).iter();
-            values.map(|of| of.to_str().unwrap().to_owned()).collect()
+            values
+                .map(|value| value.to_str().unwrap().to_owned())
+                .collect()
         };
         all("impersonate-user") == ["jane"] && all("impersonate-group") == ["x", "y"]
     });

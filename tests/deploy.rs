@@ -90,10 +90,10 @@ fn the_values_of_the_chart_give_the_kustomize_base() {
     let resources = base["resources"].as_array().unwrap();
     let resources: BTreeSet<_> = resources
         .iter()
-        .map(|of| of.as_str().unwrap().to_owned())
+        .map(|resource| resource.as_str().unwrap().to_owned())
         .collect();
     let templates = fs::read_dir(root().join("deploy/serve/helm/templates")).unwrap();
-    let templates = templates.map(|of| of.unwrap().file_name().into_string().unwrap());
+    let templates = templates.map(|template| template.unwrap().file_name().into_string().unwrap());
     assert_eq!(templates.collect::<BTreeSet<_>>(), resources);
 }
 
@@ -108,7 +108,7 @@ fn every_kustomize_base_has_the_objects_of_its_folder() {
         assert_eq!(base["kind"], "Kustomization");
         let resources = base["resources"].as_array().unwrap().iter();
         let mut resources: Vec<_> = resources
-            .map(|of| of.as_str().unwrap().to_owned())
+            .map(|resource| resource.as_str().unwrap().to_owned())
             .collect();
         for name in &resources {
             let text = fs::read_to_string(folder.join(name)).unwrap();
@@ -119,13 +119,13 @@ fn every_kustomize_base_has_the_objects_of_its_folder() {
         }
         resources.push("kustomization.yaml".to_owned());
         let files = fs::read_dir(&folder).unwrap();
-        let files = files.map(|of| of.unwrap().file_name().into_string().unwrap());
+        let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let resources: BTreeSet<_> = resources.into_iter().collect();
         assert_eq!(files.collect::<BTreeSet<_>>(), resources);
     };
     base(root().join("deploy/serve/kustomize"));
     let bases = fs::read_dir(root().join("deploy/kustomize")).unwrap();
-    let bases: Vec<_> = bases.map(|of| of.unwrap().path()).collect();
+    let bases: Vec<_> = bases.map(|base| base.unwrap().path()).collect();
     assert_eq!(bases.len(), kpx_node::access::Level::ALL.len());
     bases.into_iter().for_each(base);
 }

@@ -26,7 +26,7 @@ async fn report_of(node: &tempfile::TempDir) -> Value {
 /// Returns `field` of each change in the JSON of `kpx diff`.
 fn each<'a>(report: &'a Value, field: &str) -> Vec<&'a str> {
     let changes = report["changes"].as_array().unwrap();
-    let fields = changes.iter().map(|of| of[field].as_str());
+    let fields = changes.iter().map(|change| change[field].as_str());
     fields.map(Option::unwrap_or_default).collect()
 }
 
@@ -390,7 +390,7 @@ async fn a_set_of_another_type_is_shown_with_both_types() {
     let changes = report["changes"].as_array().unwrap();
     let kinds = changes
         .iter()
-        .map(|of| (of["have"].as_str(), of["want"].as_str()));
+        .map(|change| (change["have"].as_str(), change["want"].as_str()));
     let found = kinds.clone().any(|(have, want)| {
         have.is_some_and(|have| have.starts_with("hash:ip family inet"))
             && want.is_some_and(|want| want.starts_with("hash:ip,port family inet"))
@@ -509,7 +509,9 @@ fn flags_of_the_scheduler_that_could_not_be_read_are_no_difference() {
         let node = NodeSnapshot::new(&evidence);
         let found = kpx_judge::diff::compare(&node, Mode::Ipvs, &[Family::V4]).unwrap();
         let servers = found.changes.iter();
-        let servers: Vec<_> = servers.filter(|of| of.layer() == Layer::Ipvs).collect();
+        let servers: Vec<_> = servers
+            .filter(|server| server.layer() == Layer::Ipvs)
+            .collect();
         assert_eq!(servers.len(), count, "{servers:#?}");
     }
 }

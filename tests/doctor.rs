@@ -180,10 +180,12 @@ async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
                 let ran = kpx_on(&name, &["doctor", "--to", mode, "-o", "json"]).await;
                 let report: Value = serde_json::from_str(&ran.out).unwrap();
                 let findings = report["findings"].as_array().unwrap();
-                let errors = findings.iter().filter(|of| of["severity"] == "error");
+                let errors = findings
+                    .iter()
+                    .filter(|finding| finding["severity"] == "error");
                 // What a mode loses by its nature, and a mode that a release does not have, are no faults of the node.
-                let errors = errors.filter(|of| match of["id"].as_str().unwrap() {
-                    "MX12" => !of["message"]
+                let errors = errors.filter(|error| match error["id"].as_str().unwrap() {
+                    "MX12" => !error["message"]
                         .as_str()
                         .unwrap()
                         .contains("by design of mode"),
@@ -239,7 +241,7 @@ async fn the_findings_of_healthy_nodes_are_known() {
         for finding in report["findings"].as_array().unwrap() {
             let folded = finding["consequences"].as_array().into_iter().flatten();
             let all = folded.chain([finding]);
-            ids.extend(all.map(|of| of["id"].as_str().unwrap().to_owned()));
+            ids.extend(all.map(|finding| finding["id"].as_str().unwrap().to_owned()));
         }
         let mut line = vec![format!("{name}:")];
         line.extend(ids);

@@ -50,15 +50,15 @@ fn surveyed(evidence: &Evidence) -> Vec<Surveyed> {
 /// Returns the fate of each connection to `address` from a client, and why.
 fn fates(evidence: &Evidence, address: &str, client: Client) -> Vec<(Fate, String)> {
     let all = surveyed(evidence);
-    let cells = all.iter().flat_map(|of| &of.cells);
-    let cells = cells.filter(|of| of.to.to_string() == address && of.client == client);
+    let cells = all.iter().flat_map(|port| &port.cells);
+    let cells = cells.filter(|cell| cell.to.to_string() == address && cell.client == client);
     cells
-        .map(|of| {
-            let why = of
+        .map(|cell| {
+            let why = cell
                 .fault
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string);
-            (of.fate, why)
+            (cell.fate, why)
         })
         .collect()
 }
@@ -66,14 +66,17 @@ fn fates(evidence: &Evidence, address: &str, client: Client) -> Vec<(Fate, Strin
 fn outcome(evidence: &Evidence, id: &str) -> Outcome {
     let node = NodeSnapshot::new(evidence);
     let facts = Facts::new(&node, None);
-    let check = check::all().find(|of| of.id == id).unwrap();
+    let check = check::all().find(|check| check.id == id).unwrap();
     check::run(check, &facts)
 }
 
 /// Returns the messages of a check that fails.
 fn messages(evidence: &Evidence, id: &str) -> Vec<String> {
     match outcome(evidence, id) {
-        Outcome::Fail(findings) => findings.iter().map(|of| of.message.clone()).collect(),
+        Outcome::Fail(findings) => findings
+            .iter()
+            .map(|finding| finding.message.clone())
+            .collect(),
         other => panic!("{id}: {other:?}"),
     }
 }
@@ -89,11 +92,14 @@ fn the_proxy_that_serves_sockets_and_its_services_are_known() {
         let evidence = load(name);
         let node = NodeSnapshot::new(&evidence);
         let bpf = node.bpf().unwrap();
-        let found = node.ebpf().iter().filter(|of| of.serves == Ok(true));
-        assert!(found.map(|of| &of.proxy).eq(serving), "{name}");
+        let found = node.ebpf().iter().filter(|ebpf| ebpf.serves == Ok(true));
+        assert!(found.map(|ebpf| &ebpf.proxy).eq(serving), "{name}");
         let table = bpf.table(Proxy::Cilium, Family::V4).unwrap().unwrap();
         assert_eq!(table.frontends.len(), frontends, "{name}");
-        assert!(table.frontends.iter().all(|of| of.missing == 0), "{name}");
+        assert!(
+            table.frontends.iter().all(|frontend| frontend.missing == 0),
+            "{name}"
+        );
         assert!(bpf.table(Proxy::Calico, Family::V4).unwrap().is_none());
     }
 }
@@ -124,7 +130,10 @@ async fn services_are_shown_with_what_the_map_has() {
 #[test]
 fn connections_are_judged_by_the_map_and_no_further() {
     let healthy = load("healthy-cilium-replacement");
-    for of in surveyed(&healthy).iter().flat_map(|of| &of.cells) {
+    for of in surveyed(&healthy)
+        .iter()
+        .flat_map(|surveyed| &surveyed.cells)
+    {
         assert_eq!(of.fate, Fate::Unknown, "{of:?}");
     }
     for (client, place) in [
@@ -143,10 +152,10 @@ fn connections_are_judged_by_the_map_and_no_further() {
     // Without a backend, connect() of the node's own processes fails at once.
     let without = edited(&healthy, |value| {
         let all = entries(value, "cilium-services");
-        all.retain(|of| of["address"] != "10.96.0.40" || of["slot"] == 0);
+        all.retain(|entry| entry["address"] != "10.96.0.40" || entry["slot"] == 0);
         let front = all
             .iter_mut()
-            .find(|of| of["address"] == "10.96.0.40" && of["port"] == 80);
+            .find(|entry| entry["address"] == "10.96.0.40" && entry["port"] == 80);
         front.unwrap()["count"] = 0.into();
     });
     let all = fates(&without, "10.96.0.40:80", Client::Host);
@@ -198,7 +207,10 @@ fn what_is_not_read_stays_unknown() {
     let mut evidence = load("healthy-cilium-replacement");
     let denied = Gap::Denied(Item::Bpf, "CAP_NET_ADMIN is required".to_owned());
     evidence.insert(Item::Bpf, Err(denied.clone()));
-    for of in surveyed(&evidence).iter().flat_map(|of| &of.cells) {
+    for of in surveyed(&evidence)
+        .iter()
+        .flat_map(|surveyed| &surveyed.cells)
+    {
         assert_eq!(of.fate, Fate::Unknown, "{of:?}");
     }
     for id in ["CN13", "CN14"] {
@@ -240,7 +252,12 @@ fn healthy_nodes_stay_quiet_and_faults_are_found() {
     assert!(found[1].contains("run one after the other"), "{found:?}");
     assert_eq!(found.len(), 2);
     let found = messages(&orphaned, "CN14");
-    let has = |text: &str| found.iter().filter(|of| of.contains(text)).count();
+    let has = |text: &str| {
+        found
+            .iter()
+            .filter(|message| message.contains(text))
+            .count()
+    };
     assert!(has("has no front end for 10.96.0.40:80") == 1, "{found:?}");
     assert!(
         has("to 10.244.1.99:8080, which no endpoint has") > 1,
@@ -268,8 +285,8 @@ fn redacted_programs_and_maps_are_judged_the_same() {
             let all = surveyed(evidence);
             let mut fates: Vec<Fate> = all
                 .iter()
-                .flat_map(|of| &of.cells)
-                .map(|of| of.fate)
+                .flat_map(|port| &port.cells)
+                .map(|cell| cell.fate)
                 .collect();
             fates.sort_unstable();
             fates
@@ -352,7 +369,7 @@ fn calico(links: &[&str], addresses: &[&str]) -> Evidence {
             value.as_array_mut().unwrap().push(link);
         }
         let all = value.as_array_mut().unwrap();
-        all.retain(|of| of["ifname"] != "cilium_host");
+        all.retain(|link| link["ifname"] != "cilium_host");
     });
     changed(&evidence, Item::Routes, |value| {
         for address in addresses {
@@ -415,7 +432,7 @@ fn programs_without_an_agent_are_no_second_proxy() {
         value
             .as_array_mut()
             .unwrap()
-            .retain(|of| of["ifname"] != "cilium_host");
+            .retain(|item| item["ifname"] != "cilium_host");
     });
     let mut calico = calico;
     calico.insert(
@@ -453,7 +470,7 @@ fn addresses_of_the_ipvs_mode_are_left_over_and_can_be_removed() {
     let found = findings(&left, "CN04");
     let ipvs = found
         .iter()
-        .find(|of| of.message.contains("mode ipvs"))
+        .find(|finding| finding.message.contains("mode ipvs"))
         .unwrap();
     assert_eq!(ipvs.severity, Severity::Error);
     assert!(
@@ -481,7 +498,7 @@ fn entries_without_a_protocol_serve_all() {
         "{:?}",
         outcome(&old, "CN14")
     );
-    for of in surveyed(&old).iter().flat_map(|of| &of.cells) {
+    for of in surveyed(&old).iter().flat_map(|surveyed| &surveyed.cells) {
         assert_eq!(of.fate, Fate::Unknown, "{of:?}");
     }
 }
@@ -491,7 +508,7 @@ fn a_local_redirect_leads_to_pods_that_are_no_endpoints() {
     const LOCAL_REDIRECT: u64 = 1 << 8;
     let redirected = edited(&load("healthy-cilium-replacement"), |value| {
         let all = entries(value, "cilium-services").iter_mut();
-        for of in all.filter(|of| of["address"] == "10.96.0.20" && of["slot"] == 0) {
+        for of in all.filter(|entry| entry["address"] == "10.96.0.20" && entry["slot"] == 0) {
             of["flags"] = LOCAL_REDIRECT.into();
         }
         for of in entries(value, "cilium-backends") {
@@ -504,7 +521,7 @@ fn a_local_redirect_leads_to_pods_that_are_no_endpoints() {
     }
     let found = messages(&redirected, "CN14");
     assert!(
-        !found.iter().any(|of| of.contains("demo/sticky")),
+        !found.iter().any(|message| message.contains("demo/sticky")),
         "{found:?}"
     );
 }
@@ -527,7 +544,7 @@ fn without_its_programs_a_node_of_such_a_proxy_is_unknown() {
     for evidence in [none, unnamed, calico] {
         let all = surveyed(&evidence);
         assert!(!all.is_empty());
-        for of in all.iter().flat_map(|of| &of.cells) {
+        for of in all.iter().flat_map(|port| &port.cells) {
             assert!(!of.fate.fails(), "{of:?}");
         }
         assert!(matches!(outcome(&evidence, "CN14"), Outcome::Unknown(_)));
@@ -553,7 +570,7 @@ fn calico_serves_at_links_without_programs_at_connect() {
     assert!(
         found
             .iter()
-            .any(|of| of.contains("no front end for 10.96.0.40:80")),
+            .any(|message| message.contains("no front end for 10.96.0.40:80")),
         "{found:?}"
     );
     let both = running(&healthy, &["calico-node", "kube-proxy"]);
@@ -589,7 +606,7 @@ fn what_an_agent_left_at_links_and_in_bpffs_is_found() {
     );
     let xdp = changed(&none, Item::Links, |value| {
         let mut all = value.as_array_mut().unwrap().iter_mut();
-        let eth0 = all.find(|of| of["ifname"] == "eth0").unwrap();
+        let eth0 = all.find(|link| link["ifname"] == "eth0").unwrap();
         eth0["xdp"] = json!({"mode": 1, "prog": {"id": 7, "name": "cil_xdp_entry"}});
     });
     assert!(messages(&xdp, "CN13")[0].contains("1 program of Cilium"));
@@ -625,12 +642,12 @@ fn clients_outside_get_their_own_front_end() {
         let table = bpf.table(Proxy::Cilium, Family::V4).unwrap().unwrap();
         table
             .lookup(sought)
-            .map(|of| (of.active().count(), of.drops))
+            .map(|lookup| (lookup.active().count(), lookup.drops))
     };
     // Only the entry for any address of the node is left: programs at links do not look it up.
     let without = edited(&healthy, |value| {
         entries(value, "cilium-services")
-            .retain(|of| of["address"] != "172.31.9.1" || of["port"] != 30081);
+            .retain(|entry| entry["address"] != "172.31.9.1" || entry["port"] != 30081);
     });
     assert_eq!(
         table_of(&without, &sought("172.31.9.1", 30081, false)),
@@ -641,7 +658,7 @@ fn clients_outside_get_their_own_front_end() {
     assert!(
         found
             .iter()
-            .any(|of| of.contains("no front end for 172.31.9.1:30081")),
+            .any(|message| message.contains("no front end for 172.31.9.1:30081")),
         "{found:?}"
     );
     // An entry with port 0 drops packets to all other ports.
@@ -654,9 +671,9 @@ fn clients_outside_get_their_own_front_end() {
     let local = edited(&healthy, |value| {
         let all = entries(value, "cilium-services");
         let at = |of: &Value| of["address"] == "10.96.0.40" && of["port"] == 80;
-        let inside: Vec<Value> = all.iter().filter(|of| at(of)).cloned().collect();
-        all.retain(|of| !at(of) || of["slot"] == 0);
-        for of in all.iter_mut().filter(|of| at(of)) {
+        let inside: Vec<Value> = all.iter().filter(|entry| at(entry)).cloned().collect();
+        all.retain(|entry| !at(entry) || entry["slot"] == 0);
+        for of in all.iter_mut().filter(|entry| at(entry)) {
             of["count"] = 0.into();
         }
         all.extend(inside.into_iter().map(|mut of| {
@@ -680,14 +697,14 @@ fn clients_outside_get_their_own_front_end() {
     // A source range without the client.
     let ranged = edited(&healthy, |value| {
         let all = entries(value, "cilium-services").iter_mut();
-        for of in all.filter(|of| of["address"] == "10.96.0.40" && of["port"] == 80) {
+        for of in all.filter(|entry| entry["address"] == "10.96.0.40" && entry["port"] == 80) {
             of["flags"] = (of["flags"].as_u64().unwrap() | 1 << 7).into();
             of["reverseNat"] = 99.into();
         }
         let map = json!({"id": 9999, "type": "lpm_trie", "name": "cilium_lb4_sour", "keySize": 12, "valueSize": 1,
             "maxEntries": 9, "content": {"layout": "cilium-source-ranges", "entries": [{"reverseNat": 99, "source": "198.18.0.0/24"}]}});
         let maps = value["maps"].as_array_mut().unwrap();
-        maps.retain(|of| of["name"] != "cilium_lb4_sour");
+        maps.retain(|map| map["name"] != "cilium_lb4_sour");
         maps.push(map);
     });
     for (_, why) in fates(&ranged, "10.96.0.40:80", Client::Outside) {
@@ -740,7 +757,7 @@ fn backends_are_those_from_which_a_program_chooses() {
 #[test]
 fn services_that_the_proxy_leaves_alone_are_no_fault() {
     let without = edited(&load("healthy-cilium-replacement"), |value| {
-        entries(value, "cilium-services").retain(|of| of["address"] != "10.96.0.20");
+        entries(value, "cilium-services").retain(|entry| entry["address"] != "10.96.0.20");
     });
     assert!(!is_quiet(&outcome(&without, "CN14")));
     for key in [
@@ -749,7 +766,9 @@ fn services_that_the_proxy_leaves_alone_are_no_fault() {
     ] {
         let left = changed(&without, Item::Services, |value| {
             let mut all = value["items"].as_array_mut().unwrap().iter_mut();
-            let of = all.find(|of| of["metadata"]["name"] == "sticky").unwrap();
+            let of = all
+                .find(|service| service["metadata"]["name"] == "sticky")
+                .unwrap();
             of["metadata"]["annotations"] = json!({ key: "true" });
         });
         assert!(is_quiet(&outcome(&left, "CN14")), "{key}");

@@ -153,12 +153,14 @@ impl Node {
                 for command in commands {
                     match command {
                         RouteCommand::Add(route) => {
-                            self.routes.retain(|of| of != route);
+                            self.routes.retain(|own_route| own_route != route);
                             self.routes.push(route.clone());
                         }
-                        RouteCommand::Delete(route) => self.routes.retain(|of| of != route),
+                        RouteCommand::Delete(route) => {
+                            self.routes.retain(|own_route| own_route != route);
+                        }
                         RouteCommand::Hide(bound) => {
-                            let held = self.routes.iter().any(|of| of.addr == bound.addr);
+                            let held = self.routes.iter().any(|route| route.addr == bound.addr);
                             assert!(held, "{command}: nothing else makes it local");
                             self.hidden.insert(bound.addr);
                         }

@@ -55,7 +55,7 @@ fn with_nft(text: &str, more: &[Value]) -> String {
 fn on_eth0(text: &str, change: impl Fn(&mut Vec<Value>)) -> String {
     edit(text, |all| {
         let mut links = all.as_array_mut().unwrap().iter_mut();
-        let eth0 = links.find(|of| of["ifname"] == "eth0").unwrap();
+        let eth0 = links.find(|link| link["ifname"] == "eth0").unwrap();
         change(eth0["addr_info"].as_array_mut().unwrap());
     })
 }
@@ -64,7 +64,7 @@ fn on_eth0(text: &str, change: impl Fn(&mut Vec<Value>)) -> String {
 fn object(text: &str, name: &str, change: impl Fn(&mut Value)) -> String {
     edit(text, |all| {
         let mut items = all["items"].as_array_mut().unwrap().iter_mut();
-        change(items.find(|of| of["metadata"]["name"] == name).unwrap());
+        change(items.find(|item| item["metadata"]["name"] == name).unwrap());
     })
 }
 
@@ -73,9 +73,9 @@ fn object(text: &str, name: &str, change: impl Fn(&mut Value)) -> String {
 async fn a_flag_that_nft_does_not_show_is_no_sound_table() {
     let flagged = |family: &'static str| {
         move |text: &str| {
-            nft(text, "table", |of| {
-                if of["family"] == family && of["name"] == "kube-proxy" {
-                    of["flags"] = json!("ipv4_addr");
+            nft(text, "table", |table| {
+                if table["family"] == family && table["name"] == "kube-proxy" {
+                    table["flags"] = json!("ipv4_addr");
                 }
             })
         }
@@ -121,7 +121,7 @@ async fn a_node_without_its_address_of_one_family_is_named() {
     ] {
         let moved = |text: &str| {
             on_eth0(text, |all| {
-                for of in all.iter_mut().filter(|of| of["local"] == own) {
+                for of in all.iter_mut().filter(|address| address["local"] == own) {
                     of["local"] = json!(other);
                 }
             })
@@ -141,7 +141,10 @@ async fn a_node_without_its_address_of_one_family_is_named() {
 async fn a_duplicate_address_is_not_used() {
     let duplicate = |text: &str| {
         on_eth0(text, |all| {
-            for of in all.iter_mut().filter(|of| of["local"] == "fd00:10:0:2::15") {
+            for of in all
+                .iter_mut()
+                .filter(|address| address["local"] == "fd00:10:0:2::15")
+            {
                 of["tentative"] = json!(true);
                 of["dadfailed"] = json!(true);
             }
@@ -158,9 +161,9 @@ async fn a_duplicate_address_is_not_used() {
 #[tokio::test]
 async fn an_address_of_a_family_that_the_service_lacks_is_not_kube_proxys() {
     let of_both = |text: &str| {
-        object(text, "six", |of| {
-            of["spec"]["type"] = json!("LoadBalancer");
-            of["status"]["loadBalancer"]["ingress"] =
+        object(text, "six", |service| {
+            service["spec"]["type"] = json!("LoadBalancer");
+            service["status"]["loadBalancer"]["ingress"] =
                 json!([{"ip": "203.0.113.77", "ipMode": "VIP"}]);
         })
     };
@@ -172,8 +175,8 @@ async fn an_address_of_a_family_that_the_service_lacks_is_not_kube_proxys() {
     .await;
     assert!(code == 0 && text.contains("works on node1"), "{text}");
     let external = |text: &str| {
-        object(text, "six", |of| {
-            of["spec"]["externalIPs"] = json!(["203.0.113.77"]);
+        object(text, "six", |service| {
+            service["spec"]["externalIPs"] = json!(["203.0.113.77"]);
         })
     };
     let (text, code) = said(
@@ -225,7 +228,7 @@ async fn endpoints_of_one_family_are_missing() {
     let without = |text: &str| {
         edit(text, |all| {
             let items = all["items"].as_array_mut().unwrap();
-            items.retain(|of| of["metadata"]["name"] != "front-v6");
+            items.retain(|slice| slice["metadata"]["name"] != "front-v6");
         })
     };
     let changes: &[(&str, Change<'_>)] = &[(SLICES, &without)];
@@ -302,12 +305,13 @@ async fn what_several_services_share_is_a_cause_for_each() {
             let items = all["items"].as_array_mut().unwrap();
             let sticky = items
                 .iter()
-                .find(|of| of["metadata"]["name"] == "six-abcde");
+                .find(|slice| slice["metadata"]["name"] == "six-abcde");
             let mut twin = sticky.unwrap().clone();
             twin["metadata"]["name"] = json!("six-empty-abcde");
             twin["metadata"]["labels"]["kubernetes.io/service-name"] = json!("six-empty");
-            items
-                .retain(|of| of["metadata"]["labels"]["kubernetes.io/service-name"] != "six-empty");
+            items.retain(|slice| {
+                slice["metadata"]["labels"]["kubernetes.io/service-name"] != "six-empty"
+            });
             items.push(twin);
         })
     };
@@ -318,10 +322,10 @@ async fn what_several_services_share_is_a_cause_for_each() {
     let (text, _) = said_in(dir.path(), &["diff", "-o", "json"]).await;
     assert!(text.contains("six-empty"), "{text}");
     let without = |text: &str| {
-        nft(text, "set", |of| {
-            if of["name"] == "hairpin-connections" && of["family"] == "ip6" {
-                let all = of["elem"].as_array_mut().unwrap();
-                all.retain(|of| of["concat"][0] != "fd00:10:244:1::20");
+        nft(text, "set", |set| {
+            if set["name"] == "hairpin-connections" && set["family"] == "ip6" {
+                let all = set["elem"].as_array_mut().unwrap();
+                all.retain(|element| element["concat"][0] != "fd00:10:244:1::20");
             }
         })
     };
@@ -345,7 +349,7 @@ async fn an_edit_does_not_take_the_credit_of_a_repair() {
     let without = |text: &str| {
         edit(text, |all| {
             let list = all["nftables"].as_array_mut().unwrap();
-            list.retain(|of| of.get("rule").is_none_or(|rule| !masquerades(rule)));
+            list.retain(|object| object.get("rule").is_none_or(|rule| !masquerades(rule)));
         })
     };
     let changes: &[(&str, Change<'_>)] = &[(NFT, &without)];
@@ -366,7 +370,7 @@ async fn the_missing_rule_of_an_endpoint_is_a_cause() {
                     && chain.contains("/sticky/")
                     && rule.to_string().contains("dnat")
             };
-            list.retain(|of| of.get("rule").is_none_or(|rule| !translates(rule)));
+            list.retain(|object| object.get("rule").is_none_or(|rule| !translates(rule)));
         })
     };
     let changes: &[(&str, Change<'_>)] = &[(NFT, &without)];
@@ -379,12 +383,16 @@ async fn the_missing_rule_of_an_endpoint_is_a_cause() {
 /// IPv6 that is off at a link is the cause, and not the addresses and routes that are missing because of it.
 #[tokio::test]
 async fn ipv6_that_is_off_is_the_cause() {
-    let gone = |text: &str| on_eth0(text, |all| all.retain(|of| of["family"] == "inet"));
+    let gone = |text: &str| {
+        on_eth0(text, |all| {
+            all.retain(|address| address["family"] == "inet");
+        })
+    };
     let off = |text: &str| format!("{text}net.ipv6.conf.eth0.disable_ipv6 = 1\n");
     let no_routes = |text: &str| {
         edit(text, |all| {
             let all = all.as_array_mut().unwrap();
-            all.retain(|of| of["dev"] != "eth0" || !of.to_string().contains("::"));
+            all.retain(|route| route["dev"] != "eth0" || !route.to_string().contains("::"));
         })
     };
     let changes: &[(&str, Change<'_>)] = &[

@@ -194,7 +194,7 @@ fn errors_are_wrapped_at_the_width_of_the_terminal() {
         let known = "check the path: --from takes a bundle of `kpx snapshot`, a support bundle, or a file with outputs of \
                      commands hint:";
         assert!(
-            known.split(' ').any(|of| of == word) || word.is_empty(),
+            known.split(' ').any(|split| split == word) || word.is_empty(),
             "{word}: {shown:#?}"
         );
     }

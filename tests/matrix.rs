@@ -6,7 +6,9 @@ use crate::{docs, doctor, hostile, migrate, redact, registry, snapshot, verdict}
 #[test]
 fn chosen_recordings_are_there() {
     let all = recordings();
-    let unknown = CHOSEN.iter().find(|name| !all.iter().any(|of| of == *name));
+    let unknown = CHOSEN
+        .iter()
+        .find(|name| !all.iter().any(|recording| recording == *name));
     assert_eq!(unknown, None, "no such recording");
 }
 

@@ -71,8 +71,8 @@ impl Client {
 fn strings(value: &Value, all: &mut Vec<String>) {
     match value {
         Value::String(text) => all.push(text.clone()),
-        Value::Array(list) => list.iter().for_each(|of| strings(of, all)),
-        Value::Object(fields) => fields.values().for_each(|of| strings(of, all)),
+        Value::Array(list) => list.iter().for_each(|item| strings(item, all)),
+        Value::Object(fields) => fields.values().for_each(|field| strings(field, all)),
         _ => {}
     }
 }
@@ -116,7 +116,10 @@ async fn the_tools_only_read_and_have_schemas() {
         let kinds = tool.output_schema.as_ref().unwrap()["properties"]["kind"]["enum"].clone();
         for kind in kinds.as_array().unwrap() {
             let uri = format!("kpx://schema/{}", kind.as_str().unwrap());
-            assert!(resources.iter().any(|of| of.uri == uri), "{uri}");
+            assert!(
+                resources.iter().any(|resource| resource.uri == uri),
+                "{uri}"
+            );
         }
     }
     let wanted = ReadResourceRequestParams::new("kpx://schema/WhyReport");

@@ -126,7 +126,7 @@ async fn checks_decide_nothing_from_a_part() {
         let findings = report["findings"].as_array().unwrap();
         let about_rules = findings
             .iter()
-            .filter(|of| of["severity"] == "error")
+            .filter(|finding| finding["severity"] == "error")
             .collect::<Vec<_>>();
         assert!(about_rules.is_empty(), "{name}: {about_rules:#?}");
     }

@@ -66,7 +66,9 @@ fn healthy_nodes_treat_every_packet_as_expected() {
         let packets = of_node(&node, mode(&node), &Family::BOTH).unwrap();
         assert!(packets.classes > 100, "{name}: {}", packets.classes);
         let found = packets.differences.iter().chain(&packets.foreign);
-        let found: Vec<_> = found.map(|of| of.difference.target.to_string()).collect();
+        let found: Vec<_> = found
+            .map(|proved| proved.difference.target.to_string())
+            .collect();
         assert!(found.is_empty(), "{name}: {found:?}");
     }
 }
@@ -106,9 +108,9 @@ impl Flows {
         let (mut destinations, mut ports) = (Vec::new(), vec![1, 22, 80, 10_256]);
         for port in owners.ports() {
             destinations.extend(port.addresses.iter().map(|(_, addr)| *addr));
-            destinations.extend(port.endpoints.iter().map(|of| of.addr.ip()));
+            destinations.extend(port.endpoints.iter().map(|endpoint| endpoint.addr.ip()));
             ports.extend(port.port.into_iter().chain(port.node_port));
-            ports.extend(port.endpoints.iter().map(|of| of.addr.port()));
+            ports.extend(port.endpoints.iter().map(|endpoint| endpoint.addr.port()));
         }
         let own = node.addresses().unwrap().all.iter().map(|at| at.addr.addr);
         destinations.extend(own);
@@ -179,7 +181,7 @@ impl Flows {
 
 fn is_in(packets: &Packets, flow: &Flow) -> bool {
     let mut found = packets.differences.iter();
-    found.any(|of| of.difference.contains(flow))
+    found.any(|proved| proved.difference.contains(flow))
 }
 
 /// Compares `is` with `should`, and random packets with what was found: each packet is in a difference exactly if its traces
@@ -265,7 +267,7 @@ fn kept(evidence: &Evidence) -> Vec<u128> {
 
 /// The values of `field` in the classes of these differences.
 fn ranges(found: &[Proved], field: Field) -> impl Iterator<Item = (u128, u128)> {
-    let regions = found.iter().flat_map(|of| &of.difference.regions);
+    let regions = found.iter().flat_map(|proved| &proved.difference.regions);
     regions.flat_map(move |(_, _, region)| region.of(field).ranges().to_vec())
 }
 
@@ -315,7 +317,10 @@ fn packets_enter_with_the_marks_that_rules_look_for() {
     let both = format!("{drop}\n-A FORWARD -s 10.244.0.0/16 -j DROP");
     let both = with_rules(&whole, "filter", &both);
     let found = of_node(&NodeSnapshot::new(&both), Mode::Iptables, &[Family::V4]).unwrap();
-    let marks = found.foreign.iter().map(|of| of.difference.witness.mark);
+    let marks = found
+        .foreign
+        .iter()
+        .map(|proved| proved.difference.witness.mark);
     assert_eq!(marks.collect::<BTreeSet<_>>(), BTreeSet::from([0]));
     // Routing rules of the family look for marks, too. kube-proxy itself marks packets that enter without one.
     let marked = with_rules(&whole, "filter", "-A FORWARD -m mark ! --mark 0x0 -j DROP");
@@ -328,7 +333,7 @@ fn packets_enter_with_the_marks_that_rules_look_for() {
         ])
     });
     let mut routed = marked;
-    routed.insert(Item::Rules, Ok(rules.map(|of| of.to_string()).concat()));
+    routed.insert(Item::Rules, Ok(rules.map(|rule| rule.to_string()).concat()));
     assert_eq!(kept(&routed), [0, 0x10]);
 
     let (is, should) = (NodeSnapshot::new(&dropped), NodeSnapshot::new(&whole));
@@ -458,7 +463,7 @@ fn crowded(count: u32) -> Evidence {
     let items = services["items"].as_array_mut().unwrap();
     let nginx = items
         .iter_mut()
-        .find(|of| of["metadata"]["name"] == "nginx-svc");
+        .find(|service| service["metadata"]["name"] == "nginx-svc");
     let addresses = (0..count).map(|n| format!("203.0.{}.{}", n / 256, n % 256));
     nginx.unwrap()["spec"]["externalIPs"] = addresses.collect();
     evidence.insert(Item::Services, Ok(services.to_string()));
@@ -517,9 +522,12 @@ fn packets_to_one_service_that_end_at_two_wrong_places_are_two_differences() {
     let owners = Owners::new(&should);
     let comparison = Comparison::new(&owners, &[Family::V4], Grouping::Service);
     let packets = comparison.between(&is, &should).unwrap();
-    let misled = packets.differences.iter().map(|of| &of.difference);
-    let misled = misled.filter(|of| of.harm == Harm::Misled);
-    let ends: Vec<_> = misled.map(|of| of.fates[0].to_string()).collect();
+    let misled = packets
+        .differences
+        .iter()
+        .map(|difference| &difference.difference);
+    let misled = misled.filter(|misled| misled.harm == Harm::Misled);
+    let ends: Vec<_> = misled.map(|misled| misled.fates[0].to_string()).collect();
     for to in ["10.9.9.1", "10.9.9.2"] {
         let ends = ends.iter().filter(|end| end.contains(to));
         assert_eq!(ends.count(), 1, "{to}");
@@ -546,7 +554,7 @@ fn what_a_set_with_timeouts_has_is_left_open() {
     let when: Vec<_> = when.map(ToString::to_string).collect();
     assert!(
         when.iter()
-            .any(|of| of.starts_with("set blocked has it at the time")),
+            .any(|when| when.starts_with("set blocked has it at the time")),
         "{when:?}"
     );
 }
@@ -652,7 +660,10 @@ fn modes_differ_in_what_upstream_documents() {
         let (then, now) = (then.snapshot(), NodeSnapshot::new(&evidence));
         assert!(judged(mode.name(), &then, &now, (3_000, &[0])), "{mode}");
         assert!(
-            packets.differences.iter().all(|of| of.uses.is_some()),
+            packets
+                .differences
+                .iter()
+                .all(|difference| difference.uses.is_some()),
             "{mode}"
         );
         assert_eq!(packets.without_ranges, mode == Mode::Nftables, "{mode}");
@@ -678,9 +689,9 @@ fn connections_that_a_mode_would_treat_differently_are_counted() {
     evidence.insert(Item::Conntrack, Ok(connections.concat()));
     let node = NodeSnapshot::new(&evidence);
     let packets = in_mode(&node, Mode::Nftables, &[Family::V4]).unwrap();
-    let uses = packets.differences.iter().map(|of| {
-        let Difference { harm, entries, .. } = &of.difference;
-        (*harm, entries.contains(&Entry::Host), of.uses)
+    let uses = packets.differences.iter().map(|difference| {
+        let Difference { harm, entries, .. } = &difference.difference;
+        (*harm, entries.contains(&Entry::Host), difference.uses)
     });
     assert_eq!(
         uses.collect::<Vec<_>>(),

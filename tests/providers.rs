@@ -153,7 +153,9 @@ fn every_page_has_its_provider_its_row_and_the_same_parts() {
     let files: BTreeSet<String> = folder
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
-    let pages = PROVIDERS.iter().map(|of| format!("{}.md", of.id));
+    let pages = PROVIDERS
+        .iter()
+        .map(|provider| format!("{}.md", provider.id));
     let pages: BTreeSet<String> = pages.chain(["README.md".to_owned()]).collect();
     assert_eq!(files, pages);
     let cost = |text: &str| {
@@ -202,7 +204,7 @@ macro_rules! pages {
         #[test]
         fn the_commands_of_every_page_run() {
             let ran = [$(stringify!($id)),*];
-            let all: Vec<&str> = PROVIDERS.iter().map(|of| of.id).collect();
+            let all: Vec<&str> = PROVIDERS.iter().map(|provider| provider.id).collect();
             assert_eq!(ran.as_slice(), all);
         }
     };

@@ -207,7 +207,7 @@ fn a_drained_real_server_is_deleted_when_it_is_idle() {
         evidence.insert(Item::Ipvs, Ok(table.to_string()));
         let all = NodeSnapshot::new(&original);
         let mut services = all.services().unwrap().clone();
-        services.retain(|of| of.metadata.name == "kubernetes");
+        services.retain(|service| service.metadata.name == "kubernetes");
         let node = NodeSnapshot::new(&evidence);
         let node = node.with_services(services, all.slices().unwrap().clone());
         let plan = repair(&node, Mode::Ipvs, &[Layer::Ipvs], Drain::First);
@@ -412,7 +412,7 @@ fn rules_are_written_to_the_back_end_of_their_family() {
     let known = Programmed::new(&node, desired.clone()).unwrap();
     let has_udp = |of: &Service| of.spec.ports.iter().any(|port| port.protocol == "UDP");
     for (kept, changes_udp) in [(true, false), (false, true)] {
-        let next = only(&|of| has_udp(of) == kept);
+        let next = only(&|service| has_udp(service) == kept);
         let to = next.desired(Mode::Iptables).unwrap();
         assert_eq!(known.changes_udp(to), changes_udp);
         let plan = known.advance(to, &Family::BOTH).unwrap();

@@ -39,7 +39,7 @@ impl Pair {
         let folder = tempfile::tempdir().unwrap();
         let time = before
             .manifest()
-            .map_or("2026-11-20T12:11:57Z", |of| of.time.as_str())
+            .map_or("2026-11-20T12:11:57Z", |manifest| manifest.time.as_str())
             .to_owned();
         let mut manifest = Manifest::of(&before, time.clone(), None);
         save(&before, &manifest, &folder.path().join("before")).unwrap();
@@ -113,7 +113,7 @@ impl Pair {
                     .into_iter()
                     .chain(spec["externalIPs"].as_array())
                     .flatten()
-                    .chain(ingress.into_iter().flatten().map(|of| &of["ip"]));
+                    .chain(ingress.into_iter().flatten().map(|ingress| &ingress["ip"]));
                 for address in addresses {
                     if let Some(ip) = address.as_str().and_then(|ip| ip.parse::<IpAddr>().ok()) {
                         let number = u16::try_from(port["port"].as_u64().unwrap()).unwrap();
@@ -132,7 +132,7 @@ impl Pair {
         let slices: Value = serde_json::from_str(slices).unwrap();
         let pods = slices["items"].as_array().into_iter().flatten();
         let mut pods = pods.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-        let pod = pods.find_map(|of| of["addresses"][0].as_str()?.parse::<IpAddr>().ok());
+        let pod = pods.find_map(|pod| pod["addresses"][0].as_str()?.parse::<IpAddr>().ok());
         sources.extend(pod.map(|pod| (pod.to_string(), self.redactor.address(pod).to_string())));
         // Spread over all Services.
         let step = targets.len().div_ceil(at).max(1);
@@ -187,7 +187,7 @@ fn normal(key: &str, value: Value) -> Value {
             if let Some((next, findings)) = next {
                 let named = findings
                     .iter()
-                    .find(|of| next.split(' ').any(|word| word == of["subject"]));
+                    .find(|finding| next.split(' ').any(|word| word == finding["subject"]));
                 if let Some(of) = named {
                     let (id, message) = (&of["id"], &of["message"]);
                     let next = next.replace(of["subject"].as_str().unwrap(), "SUBJECT");
@@ -279,14 +279,17 @@ fn differences(at: &str, before: &Value, after: &Value, found: &mut Vec<String>)
                     .concat()
             };
             let is_alone = |one: &Value, all: &[Value]| {
-                all.iter().filter(|of| about(of) == about(one)).count() == 1
+                all.iter()
+                    .filter(|entry| about(entry) == about(one))
+                    .count()
+                    == 1
             };
             let mut only: Vec<Value> = only.into_iter().cloned().collect();
             for one in only.clone() {
                 if is_alone(&one, &only) && is_alone(&one, &left) {
                     let name = about(&one);
-                    only.retain(|of| about(of) != name);
-                    let other = left.iter().position(|of| about(of) == name).unwrap();
+                    only.retain(|item| about(item) != name);
+                    let other = left.iter().position(|entry| about(entry) == name).unwrap();
                     differences(
                         &format!("{at}[{name}]"),
                         &one,
@@ -541,7 +544,7 @@ tcp LISTEN 0 128 10.0.2.2:22 0.0.0.0:*
             let node = NodeSnapshot::new(evidence);
             let owners = kpx_node::owner::Owners::new(&node);
             let all = kpx_judge::verdict::survey(&node, owners.ports(), &Family::BOTH, None);
-            let cells = all.iter().flat_map(|of| &of.cells);
+            let cells = all.iter().flat_map(|port| &port.cells);
             let mut fates: Vec<_> = cells.map(|cell| cell.fate).collect();
             fates.sort_unstable();
             fates

@@ -351,7 +351,7 @@ async fn the_pod_has_what_reading_takes_and_no_more() {
     let asked = world.api.asked();
     let created: Vec<_> = asked
         .iter()
-        .filter(|of| of.method == "POST" && of.path.ends_with("/jobs"))
+        .filter(|request| request.method == "POST" && request.path.ends_with("/jobs"))
         .collect();
     let [job] = created.as_slice() else {
         panic!("{created:?}");
@@ -501,7 +501,9 @@ async fn a_refused_pod_is_reported_at_once_with_the_label_that_allows_it() {
     );
     assert_eq!(world.asked("GET", "/events"), 1);
     let asked = world.api.asked();
-    let looks = asked.iter().filter(|of| of.uri.contains("reader%3D"));
+    let looks = asked
+        .iter()
+        .filter(|request| request.uri.contains("reader%3D"));
     assert_eq!(looks.count(), 1, "{asked:?}");
     world.is_clean().await;
 }

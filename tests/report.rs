@@ -155,7 +155,7 @@ fn holds(page: &str, name: &str) {
             let inside = node
                 .descendants()
                 .skip(1)
-                .find(|of| blocks.contains(&of.tag_name().name()));
+                .find(|descendant| blocks.contains(&descendant.tag_name().name()));
             assert!(inside.is_none(), "{name}: {inside:?} in a paragraph");
         }
     }
@@ -218,7 +218,8 @@ async fn a_page_has_every_finding_and_the_numbers_of_the_doctor() {
         let document = parsed(&page);
         let doctor = kpx_on(name, &["doctor", "-o", "json"]).await;
         let doctor: Value = serde_json::from_str(&doctor.out).unwrap();
-        let findings = tags(&document, "section").find(|of| of.attribute("id") == Some("findings"));
+        let findings =
+            tags(&document, "section").find(|tag| tag.attribute("id") == Some("findings"));
         let shown = text(findings.unwrap()).replace('`', "");
         let all = doctor["findings"].as_array().unwrap();
         assert!(shown.starts_with("Findings"), "{name}");
@@ -253,7 +254,7 @@ async fn drift_and_plan_are_those_of_diff_and_reconcile() {
     let section = |id: &str| {
         text(
             tags(&document, "section")
-                .find(|of| of.attribute("id") == Some(id))
+                .find(|tag| tag.attribute("id") == Some(id))
                 .unwrap(),
         )
     };
@@ -297,7 +298,7 @@ async fn a_picture_is_beside_the_text_of_its_trace() {
     assert_eq!(pictures[0].attribute("role"), Some("img"));
     let title = pictures[0]
         .children()
-        .find(|of| of.has_tag_name(("http://www.w3.org/2000/svg", "title")));
+        .find(|child| child.has_tag_name(("http://www.w3.org/2000/svg", "title")));
     assert!(text(title.unwrap()).starts_with("Connections to default/nginx-svc"));
     let drawn = kpx_on("ir16-foreign-drops", &["trace", "default/nginx-svc"])
         .await
@@ -336,7 +337,7 @@ async fn without_data_the_page_says_unknown() {
     let section = |id: &str| {
         text(
             tags(&document, "section")
-                .find(|of| of.attribute("id") == Some(id))
+                .find(|tag| tag.attribute("id") == Some(id))
                 .unwrap(),
         )
     };
@@ -386,11 +387,11 @@ async fn a_time_line_has_its_events_and_a_wrong_line_is_named() {
     let page = written("seed-iptables", &["--timeline", path]).await;
     let document = parsed(&page);
     let section = tags(&document, "section")
-        .find(|of| of.attribute("id") == Some("timeline"))
+        .find(|tag| tag.attribute("id") == Some("timeline"))
         .unwrap();
     let rows: Vec<String> = section
         .descendants()
-        .filter(|of| of.tag_name().name() == "tr")
+        .filter(|descendant| descendant.tag_name().name() == "tr")
         .map(text)
         .collect();
     assert_eq!(rows.len(), 3, "{rows:?}");

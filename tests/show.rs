@@ -250,7 +250,7 @@ async fn the_page_of_a_service_says_what_is_wrong_with_it() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|of| &of["client"])
+        .map(|path| &path["client"])
         .collect();
     assert_eq!(clients, ["pod", "host", "outside"], "{ran}");
     assert!(
@@ -273,7 +273,10 @@ async fn the_page_of_a_service_says_what_is_wrong_with_it() {
     .unwrap();
     let (broken, ran) = page(&node).await;
     let changes = broken["drift"]["changes"].as_array().unwrap();
-    let missing = changes.iter().find(|of| of["action"] == "missing").unwrap();
+    let missing = changes
+        .iter()
+        .find(|change| change["action"] == "missing")
+        .unwrap();
     assert!(
         missing["object"]
             .as_str()
@@ -284,14 +287,14 @@ async fn the_page_of_a_service_says_what_is_wrong_with_it() {
     assert!(
         changes
             .iter()
-            .all(|of| of["service"].as_str().unwrap().starts_with(service)),
+            .all(|change| change["service"].as_str().unwrap().starts_with(service)),
         "{ran}"
     );
     let found = broken["findings"]["found"].as_array().unwrap();
     assert!(
         found
             .iter()
-            .any(|of| of["id"].as_str().unwrap().starts_with("IR")),
+            .any(|finding| finding["id"].as_str().unwrap().starts_with("IR")),
         "{ran}"
     );
     let from_host = &broken["traces"][1]["ends"][0];
@@ -310,18 +313,19 @@ async fn the_objects_of_a_service_are_those_of_the_mode_in_force() {
         let ran = kpx_on(recording, &["show", "services", service, "-o", "json"]).await;
         let report: Value = serde_json::from_str(&ran.out).unwrap();
         let form = report["service"]["form"].as_array().unwrap().clone();
-        let form = form.into_iter().map(|of| {
+        let form = form.into_iter().map(|form| {
             format!(
                 "{} {}",
-                of["kind"].as_str().unwrap(),
-                of["object"].as_str().unwrap()
+                form["kind"].as_str().unwrap(),
+                form["object"].as_str().unwrap()
             )
         });
         form.collect::<BTreeSet<String>>()
     };
     let seed = objects("seed-iptables", "default/nginx-svc").await;
-    let kinds =
-        |all: &BTreeSet<String>, kind: &str| all.iter().filter(|of| of.starts_with(kind)).count();
+    let kinds = |all: &BTreeSet<String>, kind: &str| {
+        all.iter().filter(|line| line.starts_with(kind)).count()
+    };
     assert_eq!(
         (
             kinds(&seed, "rule "),
@@ -685,9 +689,15 @@ async fn sets_and_maps_of_nftables_are_shown_with_their_services() {
     .await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let sets = report["sets"].as_array().unwrap();
-    let names: Vec<_> = sets.iter().map(|of| of["set"].as_str().unwrap()).collect();
+    let names: Vec<_> = sets
+        .iter()
+        .map(|set| set["set"].as_str().unwrap())
+        .collect();
     assert!(names.contains(&"no-endpoint-services"), "{report:#}");
-    for member in sets.iter().flat_map(|of| of["members"].as_array().unwrap()) {
+    for member in sets
+        .iter()
+        .flat_map(|set| set["members"].as_array().unwrap())
+    {
         assert_eq!(member["service"], "shop/empty:http", "{member}");
     }
 }

@@ -671,10 +671,10 @@ async fn each_port_of_a_service_is_traced() {
     let all: Vec<_> = std::iter::once(&report).chain(ports).collect();
     let named: Vec<_> = all
         .iter()
-        .map(|of| {
+        .map(|port_report| {
             (
-                of["service"]["port"].as_str().unwrap(),
-                of["fate"].as_str().unwrap(),
+                port_report["service"]["port"].as_str().unwrap(),
+                port_report["fate"].as_str().unwrap(),
             )
         })
         .collect();

@@ -89,7 +89,7 @@ impl Changes {
         for (question, outcomes) in whole {
             let facts = Facts::new(&node, None).before(*question);
             for (check, before) in outcomes {
-                if !check.items().any(|of| of == item) {
+                if !check.items().any(|needed_item| needed_item == item) {
                     continue;
                 }
                 let after = Kind::of(&check::run(check, &facts));

@@ -54,7 +54,7 @@ pub(crate) fn with_incidents(recorded: Vec<String>) -> Vec<PathBuf> {
 
 fn services(node: &NodeSnapshot<'_>) -> Vec<String> {
     let all = node.services().into_iter().flatten();
-    all.map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name))
+    all.map(|service| format!("{}/{}", service.metadata.namespace, service.metadata.name))
         .collect()
 }
 
@@ -104,7 +104,7 @@ async fn disagreements(dir: &Path) -> (usize, Vec<String>) {
         let whole = Fate::of_all(answer.paths.iter().map(|path| path.fate));
         // A load balancer that no node shows has no row.
         let mut causes = answer.causes.iter();
-        let is_unseen = causes.any(|of| matches!(of.cause, Cause::Balancer { .. }));
+        let is_unseen = causes.any(|cause| matches!(cause.cause, Cause::Balancer { .. }));
         let whole = match whole {
             Fate::Works if is_unseen => Fate::Unknown,
             whole => whole,
@@ -430,7 +430,7 @@ fn surveyed<'n>(node: &'n NodeSnapshot<'n>) -> Vec<Surveyed> {
 fn briefs(evidence: &Evidence) -> Vec<Brief> {
     let node = NodeSnapshot::new(evidence);
     let all = surveyed(&node).into_iter();
-    all.flat_map(|of| of.cells).collect()
+    all.flat_map(|port| port.cells).collect()
 }
 
 /// Returns whether the fault of a connection has these words.
@@ -461,7 +461,7 @@ fn without(evidence: &Evidence, item: Item) -> Evidence {
     let kept: Vec<Item> = evidence::ITEMS
         .iter()
         .copied()
-        .filter(|of| *of != item)
+        .filter(|kept_item| *kept_item != item)
         .collect();
     evidence.only(&kept)
 }
@@ -553,7 +553,7 @@ fn a_program_on_the_way_is_named_and_nothing_works_through_it() {
     let works = |evidence: &Evidence| {
         let node = NodeSnapshot::new(evidence);
         let all = surveyed(&node);
-        let cells = all.iter().flat_map(|of| &of.cells);
+        let cells = all.iter().flat_map(|port| &port.cells);
         let named = cells.clone().filter(|cell| {
             let text = cell.fault.as_ref().map(ToString::to_string);
             text.is_some_and(|text| {
@@ -694,7 +694,7 @@ fn an_endpoint_whose_pod_has_ended_is_lost() {
     let mut endpoints =
         endpoints.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
     let ends = endpoints
-        .find(|of| of["nodeName"] == "node1" && of["targetRef"]["kind"] == "Pod")
+        .find(|endpoint| endpoint["nodeName"] == "node1" && endpoint["targetRef"]["kind"] == "Pod")
         .unwrap();
     let mut pods: Value = serde_json::from_str(evidence.text(Item::Pods).unwrap()).unwrap();
     pods["items"].as_array_mut().unwrap().push(serde_json::json!({
@@ -714,7 +714,7 @@ fn an_endpoint_whose_pod_has_ended_is_lost() {
     assert!(!lost.is_empty() && !before.iter().any(|cell| says(cell, &words)));
     assert!(
         lost.iter()
-            .all(|of| of.fate == Fate::Partly || of.fate.fails())
+            .all(|cell| cell.fate == Fate::Partly || cell.fate.fails())
     );
 }
 

@@ -86,7 +86,9 @@ async fn the_end_of_a_watch_is_no_change_and_hides_none() {
 /// Returns how often the Nodes were listed, which each reading of a whole node does once.
 fn readings(world: &World) -> usize {
     let asked = world.api.asked();
-    let nodes = asked.iter().filter(|of| of.path == "/api/v1/nodes");
+    let nodes = asked
+        .iter()
+        .filter(|request| request.path == "/api/v1/nodes");
     nodes.count()
 }
 

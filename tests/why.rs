@@ -39,7 +39,7 @@ fn dormant(text: &str, family: &str, name: &str) -> String {
     let mut list: Value = serde_json::from_str(text).unwrap();
     for object in list["nftables"].as_array_mut().unwrap() {
         let table = object.get_mut("table");
-        let its = table.filter(|of| of["family"] == family && of["name"] == name);
+        let its = table.filter(|table| table["family"] == family && table["name"] == name);
         if let Some(table) = its {
             table["flags"] = json!(["dormant"]);
         }
@@ -84,7 +84,7 @@ fn with_more(text: &str, routes: &[&str]) -> String {
     let mut list: Value = serde_json::from_str(text).unwrap();
     let routes = routes
         .iter()
-        .map(|of| serde_json::from_str::<Value>(of).unwrap());
+        .map(|route| serde_json::from_str::<Value>(route).unwrap());
     list.as_array_mut().unwrap().extend(routes);
     list.to_string()
 }
@@ -280,8 +280,8 @@ const CASES: &[Case] = &[
                 slices(text, "cart", |slice| slice["ports"] = json!([]))
             }),
             (SERVICES, |text| {
-                service(text, "cart", |of| {
-                    of["spec"]["ports"][0]["targetPort"] = json!("web");
+                service(text, "cart", |service| {
+                    service["spec"]["ports"][0]["targetPort"] = json!("web");
                 })
             }),
         ],
@@ -292,7 +292,9 @@ const CASES: &[Case] = &[
         name: "no-selector",
         recording: "full-iptables",
         changes: &[(SERVICES, |text| {
-            service(text, "empty", |of| of["spec"]["selector"] = Value::Null)
+            service(text, "empty", |service| {
+                service["spec"]["selector"] = Value::Null;
+            })
         })],
         args: &["shop/empty"],
         cause: "no-endpoints",
@@ -381,9 +383,9 @@ const CASES: &[Case] = &[
         name: "no-cluster-ip",
         recording: "full-iptables",
         changes: &[(SERVICES, |text| {
-            service(text, "cart", |of| {
-                of["spec"]["clusterIP"] = json!("");
-                of["spec"]["clusterIPs"] = json!([]);
+            service(text, "cart", |service| {
+                service["spec"]["clusterIP"] = json!("");
+                service["spec"]["clusterIPs"] = json!([]);
             })
         })],
         args: &["shop/cart"],
@@ -735,8 +737,8 @@ async fn a_slice_with_an_address_that_no_pod_has_is_corrected_where_it_is_writte
         })
     };
     let no_selector = |text: &str| {
-        service(text, "cart", |of| {
-            of["spec"]["selector"] = Value::Null;
+        service(text, "cart", |service| {
+            service["spec"]["selector"] = Value::Null;
         })
     };
     let cause = cause_beside_a_pod(&[(SLICES, of_pod)], "shop/cart").await;
@@ -840,7 +842,7 @@ async fn a_node_that_forwards_needs_accept_ra_2_for_its_default_route() {
     fn without_default(text: &str) -> String {
         let mut all: Value = serde_json::from_str(text).unwrap();
         let routes = all.as_array_mut().unwrap();
-        routes.retain(|of| of["protocol"] != "ra");
+        routes.retain(|route| route["protocol"] != "ra");
         all.to_string()
     }
     fn forwards(text: &str) -> String {
@@ -873,7 +875,7 @@ async fn a_node_answers_for_the_gateway_of_pods_if_it_has_a_route_to_it() {
         edit("node/ip-route.json", &|text| {
             let mut all: Value = serde_json::from_str(text).unwrap();
             let routes = all.as_array_mut().unwrap();
-            routes.retain(|of| has_route || of["dst"] != "default");
+            routes.retain(|route| has_route || route["dst"] != "default");
             let pod = r#"{"dst": "10.244.1.99", "dev": "cali1", "scope": "link"}"#;
             with_more(&all.to_string(), &[pod])
         });
@@ -919,7 +921,9 @@ async fn flannel_announces_the_address_that_its_link_has() {
         edit(NODES, &|text| {
             let mut list: Value = serde_json::from_str(text).unwrap();
             let mut nodes = list["items"].as_array_mut().unwrap().iter_mut();
-            let own = nodes.find(|of| of["metadata"]["name"] == "node1").unwrap();
+            let own = nodes
+                .find(|node| node["metadata"]["name"] == "node1")
+                .unwrap();
             own["metadata"]["annotations"] = json!({
                 "flannel.alpha.coreos.com/backend-data":
                     json!({"VNI": 1, "VtepMAC": announced}).to_string(),
@@ -984,7 +988,7 @@ fn expected(service: &Value, slices: &[Value]) -> Option<&'static str> {
     let is_local = ["internalTrafficPolicy", "externalTrafficPolicy"]
         .iter()
         .any(|policy| spec[policy] == "Local");
-    let here = usable.iter().any(|of| of["nodeName"] == "node1");
+    let here = usable.iter().any(|usable| usable["nodeName"] == "node1");
     if is_local && !here {
         return Some("NoLocalEndpoints");
     }
@@ -1032,8 +1036,11 @@ fn every_service_with_ready_endpoints_works_on_healthy_nodes() {
                     assert!(answer.causes.is_empty(), "{what}");
                 }
                 Some(cause) => {
-                    let first = answer.causes.first().map(|of| format!("{:?}", of.cause));
-                    let is_it = first.as_ref().is_some_and(|of| of.starts_with(cause));
+                    let first = answer
+                        .causes
+                        .first()
+                        .map(|cause| format!("{:?}", cause.cause));
+                    let is_it = first.as_ref().is_some_and(|text| text.starts_with(cause));
                     assert!(is_it, "{what}: {first:?}, not {cause}");
                     if cause == "Balancer" {
                         assert_eq!(answer.fate, Fate::Unknown, "{what}");
@@ -1127,13 +1134,19 @@ async fn since_when_is_said_of_the_field_in_question_alone() {
         slices(text, "web-remote-only", without_writes)
     })];
     let edited_policy: Changes = &[(SERVICES, |text| {
-        service(text, "web-remote-only", |of| written(of, EDITED, ""))
+        service(text, "web-remote-only", |service| {
+            written(service, EDITED, "");
+        })
     })];
     let edited_ranges: Changes = &[(SERVICES, |text| {
-        service(text, "web-restricted", |of| written(of, EDITED, ""))
+        service(text, "web-restricted", |service| {
+            written(service, EDITED, "");
+        })
     })];
     let status: Changes = &[(SERVICES, |text| {
-        service(text, "web-remote-only", |of| written(of, EDITED, "status"))
+        service(text, "web-remote-only", |service| {
+            written(service, EDITED, "status");
+        })
     })];
     let moved: Changes = &[(SLICES, |text| {
         slices(text, "web-remote-only", |slice| {
@@ -1360,7 +1373,9 @@ async fn connections_are_drawn_with_what_is_missing_and_what_stops_them() {
         let svg = kpx_on(recording, &["why", target, "-o", "svg"]).await;
         assert_eq!(svg.code, drawn.code, "{name}");
         let parsed = roxmltree::Document::parse(&svg.out).unwrap();
-        let texts = parsed.descendants().filter(|of| of.has_tag_name("text"));
+        let texts = parsed
+            .descendants()
+            .filter(|descendant| descendant.has_tag_name("text"));
         assert!(texts.count() > 5, "{name}: {svg}");
         insta::assert_snapshot!(format!("picture-{name}"), drawn);
     }

@@ -35,9 +35,9 @@ impl Clue {
         object: Option<&Node>,
         name: &str,
     ) -> Option<String> {
-        let labels = object.map(|of| &of.metadata.labels);
-        let annotations = object.map(|of| &of.metadata.annotations);
-        let info = object.map(|of| &of.status.node_info);
+        let labels = object.map(|object| &object.metadata.labels);
+        let annotations = object.map(|object| &object.metadata.annotations);
+        let info = object.map(|object| &object.status.node_info);
         match self {
             Self::Label(key) => labels?
                 .contains_key(key)
@@ -59,7 +59,7 @@ impl Clue {
                 let processes = &node.processes().ok()?.processes;
                 let found = processes
                     .iter()
-                    .find(|of| is_here(of) && of.name == command)?;
+                    .find(|process| is_here(process) && process.name == command)?;
                 Some(format!("process {} (pid {})", found.name, found.pid))
             }
             Self::File(path) => {

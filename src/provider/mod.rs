@@ -62,7 +62,7 @@ impl Provider {
 /// Returns the provider of node `name`: the only one that the evidence names, and that nothing contradicts.
 pub fn recognise(node: &NodeSnapshot<'_>, name: &str) -> Result<Recognised, Gap> {
     let object = match node.nodes() {
-        Ok(nodes) => nodes.iter().find(|of| of.metadata.name == name),
+        Ok(nodes) => nodes.iter().find(|node| node.metadata.name == name),
         Err(_) => None,
     };
     let found = PROVIDERS.iter().filter_map(|provider| {
@@ -75,9 +75,9 @@ pub fn recognise(node: &NodeSnapshot<'_>, name: &str) -> Result<Recognised, Gap>
     let mut found: Vec<Recognised> = found.collect();
     let bases: Vec<&str> = found
         .iter()
-        .filter_map(|of| of.provider.builds_on)
+        .filter_map(|recognised| recognised.provider.builds_on)
         .collect();
-    found.retain(|of| !bases.contains(&of.provider.id));
+    found.retain(|recognised| !bases.contains(&recognised.provider.id));
     match found.as_slice() {
         [] => Err(unrecognised(node, name)),
         [one] => match contradiction(one.provider, object) {

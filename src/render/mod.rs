@@ -139,9 +139,10 @@ pub(crate) fn write<R: Report>(
             }
             report.page(&mut page);
             let text = page.into_text();
-            let text = match R::IS_FOR_PEOPLE {
-                true => as_typed(&text, style.program),
-                false => Cow::Borrowed(text.as_str()),
+            let text = if R::IS_FOR_PEOPLE {
+                as_typed(&text, style.program)
+            } else {
+                Cow::Borrowed(text.as_str())
             };
             if style.ascii {
                 out.write_all(plain(&text).as_bytes())

@@ -230,9 +230,9 @@ impl Scene {
     /// Returns the width and the height.
     fn size(&self) -> (usize, usize) {
         let frames = self.frames.iter();
-        let frames = frames.map(|of| (of.x + of.width, of.y + of.height()));
+        let frames = frames.map(|frame| (frame.x + frame.width, frame.y + frame.height()));
         let labels = self.labels.iter();
-        let labels = labels.map(|of| (of.x + columns(&of.text), of.y + 1));
+        let labels = labels.map(|label| (label.x + columns(&label.text), label.y + 1));
         frames
             .chain(labels)
             .fold((0, 0), |(width, height), (x, y)| {
@@ -300,8 +300,8 @@ impl Scene {
         ];
         markup.element("svg", &attributes, |markup| {
             markup.leaf("title", &[], &self.title);
-            let boxes = self.frames.iter().map(|of| of.lines.join(" "));
-            let labels = self.labels.iter().map(|of| of.text.clone());
+            let boxes = self.frames.iter().map(|frame| frame.lines.join(" "));
+            let labels = self.labels.iter().map(|label| label.text.clone());
             let said: Vec<String> = labels.chain(boxes).collect();
             markup.leaf("desc", &[], &said.join("; "));
             if let Some(sheet) = sheet {

@@ -201,7 +201,7 @@ impl Report for HistoryReport {
         let details = self
             .changes
             .iter()
-            .any(|of| matches!(of.topic, Topic::Rules | Topic::Set));
+            .any(|change| matches!(change.topic, Topic::Rules | Topic::Set));
         if details && !verbose {
             page.line("-v lists the rules and members");
         }

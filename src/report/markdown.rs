@@ -113,10 +113,13 @@ fn table(rows: &[Vec<String>], page: &mut Page) {
     let rest: Vec<Vec<String>> = rest.cloned().collect();
     let titles = titles.iter();
     let titles: Vec<String> = titles
-        .map(|title| match title.contains('`') {
+        .map(|title| {
             // A command is in lower case.
-            true => title.clone(),
-            false => title.to_uppercase(),
+            if title.contains('`') {
+                title.clone()
+            } else {
+                title.to_uppercase()
+            }
         })
         .collect();
     let columns: Vec<(&str, u8)> = titles.iter().map(|title| (title.as_str(), 0)).collect();
@@ -143,7 +146,7 @@ fn inline(text: &str) -> String {
         {
             out.push_str(&inline(label));
             if to.starts_with("http") && to != label {
-                out.push_str(&format!(" ({to})"));
+                out.extend([" (", to, ")"]);
             }
             rest = after;
             continue;

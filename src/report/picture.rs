@@ -219,7 +219,7 @@ fn head(scene: &mut Scene, y: &mut usize, word: &str, tone: Option<Tone>, text: 
 fn row(strand: &Strand) -> Row {
     let clients = strand.clients.iter();
     let clients = clients.flat_map(|(name, at)| std::iter::once(name.clone()).chain(at.clone()));
-    let mut service = Vec::from_iter(Some(strand.service.clone()).filter(|of| !of.is_empty()));
+    let mut service = Vec::from_iter(Some(strand.service.clone()).filter(|name| !name.is_empty()));
     for (target, kind) in &strand.targets {
         match *kind {
             "cluster-ip" => {}

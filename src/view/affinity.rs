@@ -58,19 +58,20 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let Some(bound) = bound else {
         return Vec::new();
     };
-    let wanted = bound.into_iter().filter(|of| {
-        let client = of.client.to_string();
-        joined.query.takes(Family::of(of.client)) && joined.query.wants(Some(of.port), &[&client])
+    let wanted = bound.into_iter().filter(|bound| {
+        let client = bound.client.to_string();
+        joined.query.takes(Family::of(bound.client))
+            && joined.query.wants(Some(bound.port), &[&client])
     });
-    let rows = wanted.map(|of| {
-        let backend = Backend::at(of.backend, of.port, joined.node);
+    let rows = wanted.map(|bound| {
+        let backend = Backend::at(bound.backend, bound.port, joined.node);
         Row {
-            service: of.port.name.clone(),
-            protocol: of.port.proto,
-            client: of.client,
-            backend: of.backend,
+            service: bound.port.name.clone(),
+            protocol: bound.port.proto,
+            client: bound.client,
+            backend: bound.backend,
             pod: backend.pod,
-            seconds_left: of.left,
+            seconds_left: bound.left,
             backend_status: backend.status,
         }
     });
@@ -147,14 +148,17 @@ fn templates<'o>(
     gaps: &mut Gaps,
 ) -> Option<Vec<Bound<'o>>> {
     let connections = gaps.take(node.ipvs_connections())?;
-    let templates = connections.all.iter().filter(|of| of.client.port() == 0);
-    let bound = templates.filter_map(|of| {
-        let (port, _) = owners.served_at(of.server, of.proto)?;
+    let templates = connections
+        .all
+        .iter()
+        .filter(|connection| connection.client.port() == 0);
+    let bound = templates.filter_map(|template| {
+        let (port, _) = owners.served_at(template.server, template.proto)?;
         Some(Bound {
             port,
-            client: of.client.ip(),
-            backend: of.real,
-            left: Some(of.expires.into()),
+            client: template.client.ip(),
+            backend: template.real,
+            left: Some(template.expires.into()),
         })
     });
     Some(bound.collect())

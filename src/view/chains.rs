@@ -71,7 +71,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
 /// Returns the largest packet count of a chain's rules; `None` without counters, which kube-proxy does not write.
 fn counted(chain: &nft::Chain) -> Option<u64> {
     let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
-    let counts = statements.filter_map(|of| match of {
+    let counts = statements.filter_map(|statement| match statement {
         Statement::Counter { packets, .. } => Some(*packets),
         _ => None,
     });

@@ -155,9 +155,9 @@ pub(crate) fn config(node: &NodeSnapshot<'_>, relevant: &Relevant, gaps: &mut Ga
     {
         gaps.add(gap.clone());
     }
-    let seen = modes.observed.iter().map(|of| ObservedModes {
-        family: of.family,
-        serving: Some(of.serving.clone()).filter(|modes| all_read || !modes.is_empty()),
+    let seen = modes.observed.iter().map(|observation| ObservedModes {
+        family: observation.family,
+        serving: Some(observation.serving.clone()).filter(|modes| all_read || !modes.is_empty()),
     });
     Config {
         version,
@@ -184,8 +184,8 @@ fn settings(node: &NodeSnapshot<'_>, current: Option<Mode>, gaps: &mut Gaps) -> 
         let mut here = all
             .processes
             .iter()
-            .filter(|of| of.same_network != Some(false));
-        here.find(|of| of.name.starts_with("kube-proxy"))
+            .filter(|process| process.same_network != Some(false));
+        here.find(|process| process.name.starts_with("kube-proxy"))
     });
     let flags = args.map(|process| Flags::parse(&process.args));
     let has_file = flags
@@ -196,7 +196,7 @@ fn settings(node: &NodeSnapshot<'_>, current: Option<Mode>, gaps: &mut Gaps) -> 
         .and_then(|flags| flags.value("hostname-override"));
     let wanted = SETTINGS
         .iter()
-        .filter(|of| current.is_none_or(|mode| of.2.contains(&mode)));
+        .filter(|setting| current.is_none_or(|mode| setting.2.contains(&mode)));
     let rows = wanted.map(|&(name, default, _)| {
         let default = match (name, default, current) {
             ("nodePortAddresses", _, Some(Mode::Nftables)) => "primary",
@@ -245,7 +245,7 @@ fn at(config: &Value, path: &str) -> Option<String> {
         Value::Array(all) => {
             let words = all
                 .iter()
-                .map(|of| of.as_str().map_or(of.to_string(), str::to_owned));
+                .map(|word| word.as_str().map_or(word.to_string(), str::to_owned));
             words.collect::<Vec<_>>().join(",")
         }
         other => other.to_string(),

@@ -83,8 +83,8 @@ pub(crate) struct Backend {
 impl Backend {
     /// Returns the backend of `port` at `addr`.
     pub(crate) fn at(addr: SocketAddr, port: &Port, node: &NodeSnapshot<'_>) -> Self {
-        let endpoint = port.endpoints.iter().find(|of| of.addr == addr);
-        let status = match endpoint.map(|of| of.state) {
+        let endpoint = port.endpoints.iter().find(|endpoint| endpoint.addr == addr);
+        let status = match endpoint.map(|endpoint| endpoint.state) {
             Some(None | Some(EndpointState::Ready)) => Some(BackendStatus::Endpoint),
             Some(Some(EndpointState::NotReady)) => Some(BackendStatus::NotReady),
             Some(Some(EndpointState::ServingTerminating | EndpointState::Terminating)) => {
@@ -99,7 +99,7 @@ impl Backend {
             }
         };
         Self {
-            pod: endpoint.and_then(|of| of.pod.as_deref().map(str::to_owned)),
+            pod: endpoint.and_then(|endpoint| endpoint.pod.as_deref().map(str::to_owned)),
             status,
         }
     }
@@ -171,14 +171,14 @@ struct Clients<'n> {
 impl<'n> Clients<'n> {
     fn of(node: &'n NodeSnapshot<'_>) -> Self {
         let own = node.addresses().ok();
-        let routes = node.routes().ok().map(|of| {
-            let unicast = of.all.iter().filter(|route| route.kind == "unicast");
+        let routes = node.routes().ok().map(|routes| {
+            let unicast = routes.all.iter().filter(|route| route.kind == "unicast");
             unicast.collect::<Vec<_>>()
         });
         let all = routes.iter().flatten();
         let uplinks = all.filter(|route| route.destination.prefix == 0);
         Self {
-            own: own.map(|of| of.all.iter().map(|at| at.addr.addr).collect()),
+            own: own.map(|addresses| addresses.all.iter().map(|at| at.addr.addr).collect()),
             uplinks: uplinks
                 .filter_map(|route| route.device.as_deref())
                 .collect(),
@@ -199,7 +199,10 @@ impl<'n> Clients<'n> {
         let is_pod = route.is_some_and(|route| {
             let is_uplink = |device: &str| self.uplinks.contains(device);
             route.gateway.is_none_or(|gateway| own.contains(&gateway))
-                && route.device.as_deref().is_some_and(|of| !is_uplink(of))
+                && route
+                    .device
+                    .as_deref()
+                    .is_some_and(|device| !is_uplink(device))
         });
         Some(!is_pod)
     }
@@ -233,7 +236,7 @@ pub(crate) fn counts(joined: Joined<'_, '_>, rows: &[Row]) -> Vec<Count> {
             backend_status,
             connections: rows.len(),
             waiting: rows.iter().filter(|row| row.waits).count(),
-            transit: transit.map(|all| all.into_iter().filter(|of| *of).count()),
+            transit: transit.map(|all| all.into_iter().filter(|holds| *holds).count()),
         }
     };
     counts.into_iter().map(count).collect()

@@ -131,8 +131,8 @@ fn real(real: &RealServer, port: Option<&Port>, known: &Known) -> Real {
         address,
         weight: real.weight,
         forwarding: real.forwarding,
-        pod: endpoint.and_then(|of| of.pod.as_deref().map(str::to_owned)),
-        state: endpoint.and_then(|of| of.state),
+        pod: endpoint.and_then(|endpoint| endpoint.pod.as_deref().map(str::to_owned)),
+        state: endpoint.and_then(|endpoint| endpoint.state),
         stale: match (endpoint, port) {
             (Some(_), _) => Some(false),
             (None, Some(_)) if known.slices => Some(true),

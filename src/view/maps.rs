@@ -51,7 +51,7 @@ pub(super) fn tables<'e>(joined: Joined<'_, 'e>, gaps: &mut Gaps) -> Vec<&'e Tab
                     if node
                         .ebpf()
                         .iter()
-                        .any(|of| of.proxy == proxy && of.serves != Ok(false)) =>
+                        .any(|ebpf| ebpf.proxy == proxy && ebpf.serves != Ok(false)) =>
                 {
                     gaps.add(gap);
                 }
@@ -66,7 +66,7 @@ pub(super) fn tables<'e>(joined: Joined<'_, 'e>, gaps: &mut Gaps) -> Vec<&'e Tab
 pub(super) fn rows(tables: &[&Table], dests: &[Dest]) -> Vec<InMap> {
     let mut rows = Vec::new();
     for dest in dests {
-        for table in tables.iter().filter(|of| of.family == dest.family) {
+        for table in tables.iter().filter(|table| table.family == dest.family) {
             let front = match dest.addr {
                 Some(address) => table.lookup(&Sought {
                     address,
@@ -76,8 +76,9 @@ pub(super) fn rows(tables: &[&Table], dests: &[Dest]) -> Vec<InMap> {
                     outside: false,
                     client: None,
                 }),
-                None => table.frontends.iter().find(|of| {
-                    (of.at, of.port) == (Place::AnyNode, dest.port) && of.is_for(dest.proto)
+                None => table.frontends.iter().find(|frontend| {
+                    (frontend.at, frontend.port) == (Place::AnyNode, dest.port)
+                        && frontend.is_for(dest.proto)
                 }),
             };
             rows.push(InMap {
@@ -85,9 +86,9 @@ pub(super) fn rows(tables: &[&Table], dests: &[Dest]) -> Vec<InMap> {
                 family: dest.family,
                 address: dest.addr,
                 port: dest.port,
-                backends: front.map(|of| of.active().map(|one| one.addr).collect()),
-                l7_proxy: front.is_some_and(|of| of.l7_proxy),
-                drops: front.is_some_and(|of| of.drops),
+                backends: front.map(|frontend| frontend.active().map(|one| one.addr).collect()),
+                l7_proxy: front.is_some_and(|frontend| frontend.l7_proxy),
+                drops: front.is_some_and(|frontend| frontend.drops),
             });
         }
     }

@@ -309,7 +309,7 @@ impl Shown {
     pub(crate) fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
         let page = self.service.as_mut();
         let assessed = page.and_then(|page| page.assessed.as_mut());
-        let found = assessed.and_then(|of| of.findings.found.as_mut());
+        let found = assessed.and_then(|assessed| assessed.findings.found.as_mut());
         let found = found.into_iter().flatten();
         found.filter_map(|finding| finding.fix.as_mut())
     }
@@ -488,7 +488,7 @@ impl Rows {
             Self::Sysctls(rows) => rows.iter().map(|row| row.sysctl.to_owned()).collect(),
             Self::Config(config) => {
                 let settings = config.settings.iter();
-                settings.map(|of| of.name.to_owned()).collect()
+                settings.map(|setting| setting.name.to_owned()).collect()
             }
             Self::Affinity(rows) => rows.iter().map(|row| row.client.to_string()).collect(),
             Self::Services(_) | Self::Tree(_) | Self::Connections(_) => Vec::new(),

@@ -119,7 +119,11 @@ impl Relevant {
         } else {
             mode.map(|_| ModeSource::Configuration)
         };
-        let mut leftovers: Vec<Mode> = modes.leftovers.iter().map(|of| of.mode).collect();
+        let mut leftovers: Vec<Mode> = modes
+            .leftovers
+            .iter()
+            .map(|leftover| leftover.mode)
+            .collect();
         leftovers.sort();
         leftovers.dedup();
         InForce {

@@ -72,7 +72,11 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             "rr"
         }
     };
-    let version = joined.node.proxy_version(None).ok().map(|of| of.version);
+    let version = joined
+        .node
+        .proxy_version(None)
+        .ok()
+        .map(|proxy_version| proxy_version.version);
     let is_over = |when| match when {
         Some(Condition::Before(change)) => version.is_some_and(|version| version.has(change)),
         _ => false,
@@ -80,7 +84,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for mode in Mode::ALL {
         let used = requirements::modules(mode);
-        for module in used.filter(|of| !is_over(of.when)) {
+        for module in used.filter(|module| !is_over(module.when)) {
             let name = module.name(scheduler);
             if !joined.query.wants(None, &[&name]) {
                 continue;

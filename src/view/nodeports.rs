@@ -95,10 +95,11 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             if !health_check {
                 let ours = failing
                     .iter()
-                    .filter(|of| of.name == port.name && of.proto == port.proto);
-                let cells = ours.flat_map(|of| &of.cells);
-                let cells = cells
-                    .filter(|of| of.kind == Kind::NodePort && of.fate.fails() && !of.by_design);
+                    .filter(|surveyed| surveyed.name == port.name && surveyed.proto == port.proto);
+                let cells = ours.flat_map(|surveyed| &surveyed.cells);
+                let cells = cells.filter(|cell| {
+                    cell.kind == Kind::NodePort && cell.fate.fails() && !cell.by_design
+                });
                 row.failing = cells.map(Connection::of).collect();
                 row.programmed = installed.programmed(&dests);
                 if port.left_to.is_some() {
@@ -214,7 +215,7 @@ impl Listener {
     pub(super) fn of(socket: &Socket) -> Self {
         let names = socket.processes.iter();
         let mut names: Vec<String> = names
-            .map(|of| format!("{} ({})", of.name, of.pid))
+            .map(|name| format!("{} ({})", name.name, name.pid))
             .collect();
         names.sort();
         Self {

@@ -155,13 +155,14 @@ pub(crate) fn of<'c>(
 impl Picture {
     /// Puts the connections that fail first.
     pub(crate) fn worst_first(&mut self) {
-        self.strands.sort_by_key(|of| std::cmp::Reverse(of.fate));
+        self.strands
+            .sort_by_key(|strand| std::cmp::Reverse(strand.fate));
     }
 }
 
 /// Returns the address that packets are sent from.
 fn source(cell: &Cell) -> Option<String> {
-    let sent = cell.outcomes.first().map(|of| of.sent_from);
+    let sent = cell.outcomes.first().map(|outcome| outcome.sent_from);
     let known = cell.flow.source.or(sent)?;
     (!known.is_unspecified()).then(|| known.to_string())
 }
@@ -222,21 +223,25 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
             stage: Stage::Enter,
             ..ended_by_fault(fault, outcome)
         }));
-        stations.sort_by_key(|of| of.stage);
-        let is_reached = !stations.iter().any(|of| {
-            of.stage != Stage::Leave && matches!(of.state, State::Stops | State::Missing)
+        stations.sort_by_key(|station| station.stage);
+        let is_reached = !stations.iter().any(|station| {
+            station.stage != Stage::Leave && matches!(station.state, State::Stops | State::Missing)
         });
         let is_translated = outcome.destination != (cell.flow.destination, cell.flow.port);
-        let at_endpoint = stations.iter().any(|of| of.stage == Stage::Endpoint);
+        let at_endpoint = stations
+            .iter()
+            .any(|station| station.stage == Stage::Endpoint);
         let ends = if is_translated || is_reached {
             vec![end(outcome, way.fault.is_none(), endpoints)]
         } else if at_endpoint {
             Vec::new()
         } else {
-            let of_port = endpoints.iter().filter(|of| of.service == service);
-            let all = of_port.take(MOST_UNREACHED).map(|of| End {
+            let of_port = endpoints
+                .iter()
+                .filter(|endpoint| endpoint.service == service);
+            let all = of_port.take(MOST_UNREACHED).map(|pair| End {
                 share: None,
-                ..known(of.address.to_string(), Some(of))
+                ..known(pair.address.to_string(), Some(pair))
             });
             all.collect()
         };
@@ -262,7 +267,7 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
             None => ways.push(next),
         }
     }
-    ways.sort_by_key(|of| of.fate);
+    ways.sort_by_key(|way| way.fate);
     ways
 }
 
@@ -270,7 +275,7 @@ fn ways(service: &str, cell: &Cell, causes: &[Broken], endpoints: &[EndpointRow]
 fn end(outcome: &Outcome, works: bool, endpoints: &[EndpointRow]) -> End {
     let (address, port) = outcome.destination;
     let at = SocketAddr::new(address, port);
-    let row = endpoints.iter().find(|of| of.address == at);
+    let row = endpoints.iter().find(|endpoint| endpoint.address == at);
     End {
         share: works.then_some(outcome.probability),
         ..known(at.to_string(), row)
@@ -278,12 +283,12 @@ fn end(outcome: &Outcome, works: bool, endpoints: &[EndpointRow]) -> End {
 }
 
 fn known(name: String, row: Option<&EndpointRow>) -> End {
-    let state = row.and_then(|of| of.state);
+    let state = row.and_then(|row| row.state);
     End {
         name,
-        pod: row.and_then(|of| of.pod.clone()),
-        node: row.and_then(|of| of.node.clone()),
-        state: state.filter(|of| *of != EndpointState::Ready),
+        pod: row.and_then(|row| row.pod.clone()),
+        node: row.and_then(|row| row.node.clone()),
+        state: state.filter(|state| *state != EndpointState::Ready),
         share: None,
     }
 }
@@ -563,8 +568,12 @@ mod tests {
     fn a_way_that_fails_has_a_station_that_says_so_and_one_that_works_has_none() {
         let (mut failing, mut working) = (0, 0);
         pictures(|what, picture| {
-            for way in picture.strands.iter().flat_map(|of| &of.ways) {
-                let ends: Vec<_> = way.stations.iter().filter(|of| is_end(of)).collect();
+            for way in picture.strands.iter().flat_map(|strand| &strand.ways) {
+                let ends: Vec<_> = way
+                    .stations
+                    .iter()
+                    .filter(|station| is_end(station))
+                    .collect();
                 match way.fate {
                     Fate::Works => {
                         working += 1;
@@ -575,7 +584,10 @@ mod tests {
                     _ => {
                         failing += 1;
                         assert!(!ends.is_empty(), "{what}: {way:?}");
-                        assert!(ends.iter().all(|of| !of.text.is_empty()), "{what}: {way:?}");
+                        assert!(
+                            ends.iter().all(|end| !end.text.is_empty()),
+                            "{what}: {way:?}"
+                        );
                     }
                 }
             }
@@ -605,12 +617,12 @@ mod tests {
     #[test]
     fn stations_are_in_the_order_of_the_way() {
         pictures(|what, picture| {
-            for way in picture.strands.iter().flat_map(|of| &of.ways) {
+            for way in picture.strands.iter().flat_map(|strand| &strand.ways) {
                 assert!(
-                    way.stations.is_sorted_by_key(|of| of.stage),
+                    way.stations.is_sorted_by_key(|station| station.stage),
                     "{what}: {way:?}"
                 );
-                let shares = way.ends.iter().filter_map(|of| of.share);
+                let shares = way.ends.iter().filter_map(|end| end.share);
                 assert!(shares.sum::<f64>() <= way.share + 1e-9, "{what}: {way:?}");
             }
         });

@@ -58,7 +58,9 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
             let service = PortName::parse(service);
             let text = address.map(|addr| addr.to_string());
             let names = [text.as_deref().unwrap_or_default(), &proxy_port.to_string()];
-            let is_asked = service.as_ref().is_some_and(|of| joined.query.is_of(of))
+            let is_asked = service
+                .as_ref()
+                .is_some_and(|service| joined.query.is_of(service))
                 || joined.query.wants(None, &names);
             if !is_asked {
                 continue;

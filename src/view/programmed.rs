@@ -51,7 +51,7 @@ pub(crate) enum Handling {
 
 impl Handling {
     fn of(does: &[Does]) -> Self {
-        let has = |of| does.contains(&of);
+        let has = |action| does.contains(&action);
         match (has(Does::Forward), has(Does::Reject), has(Does::Drop)) {
             (true, true, _) => Self::RejectsOutside,
             (true, false, true) => Self::DropsOutside,
@@ -110,13 +110,13 @@ pub(crate) struct TargetRow {
 impl Programmed {
     /// Returns whether the mode has any object for the port.
     pub(crate) fn is_installed(&self) -> bool {
-        let mut known = self.targets.iter().filter_map(|of| of.state);
+        let mut known = self.targets.iter().filter_map(|target| target.state);
         known.any(|state| state != Handling::Missing)
     }
 
     /// Returns the objects, each once.
     pub(crate) fn objects(&self) -> BTreeSet<&str> {
-        let all = self.targets.iter().flat_map(|of| &of.objects);
+        let all = self.targets.iter().flat_map(|target| &target.objects);
         all.map(String::as_str).collect()
     }
 }
@@ -137,7 +137,7 @@ impl Installed {
         let mut present: Vec<Mode> = modes
             .observed
             .iter()
-            .flat_map(|of| &of.present)
+            .flat_map(|observation| &observation.present)
             .copied()
             .chain(modes.current())
             .collect();
@@ -327,7 +327,7 @@ impl Installed {
                 targets,
             }
         });
-        all.filter(|of| of.is_installed() || Some(of.mode) == self.current)
+        all.filter(|programmed| programmed.is_installed() || Some(programmed.mode) == self.current)
             .collect()
     }
 

@@ -76,14 +76,17 @@ fn of_nftables(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
 /// Returns the row of `set`; `None` if the query does not ask for it.
 fn row(joined: Joined<'_, '_>, family: Family, set: &Set) -> Option<Row> {
     let whole = joined.query.wants(None, &[&set.name]);
-    let of_set = NftName::parse(&set.name).map(|of| of.name);
+    let of_set = NftName::parse(&set.name).map(|parsed| parsed.name);
     let members = set.elements.iter().filter_map(|element| {
         let service = of_set.clone().or_else(|| service_of(element));
         let service = service.or_else(|| {
             let port = owner_of(joined.owners, &set.name, &listed(element))?;
             Some(port.name.clone())
         });
-        let wanted = whole || service.as_ref().is_some_and(|of| joined.query.is_of(of));
+        let wanted = whole
+            || service
+                .as_ref()
+                .is_some_and(|service| joined.query.is_of(service));
         let value = element.value.as_ref().map(print::datum);
         let value = value.map_or_else(String::new, |value| format!(" : {value}"));
         wanted.then(|| Member {

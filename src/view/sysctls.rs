@@ -40,22 +40,22 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         gaps.take(joined.node.kernel());
     }
     let wanted = requirements::sysctls(joined.node, sysctl, config).into_iter();
-    let wanted = wanted.filter(|of| {
-        let key = of.sysctl.key;
+    let wanted = wanted.filter(|wanted| {
+        let key = wanted.sysctl.key;
         let v6 = key.contains("ipv6") || key.ends_with("ip6tables");
         let family = if v6 { Family::V6 } else { Family::V4 };
         let of_both = key.starts_with("net.netfilter");
         joined.query.wants(None, &[key]) && (of_both || joined.query.takes(family))
     });
-    let rows = wanted.map(|of| Row {
-        sysctl: of.sysctl.key,
-        as_wanted: of.is_met(),
-        value: of.value,
-        wanted: of.sysctl.want.to_string(),
-        by: of.sysctl.by,
-        in_force: current.is_none_or(|current| of.modes.contains(&current)),
-        modes: of.modes,
-        purpose: of.sysctl.purpose,
+    let rows = wanted.map(|wanted| Row {
+        sysctl: wanted.sysctl.key,
+        as_wanted: wanted.is_met(),
+        value: wanted.value,
+        wanted: wanted.sysctl.want.to_string(),
+        by: wanted.sysctl.by,
+        in_force: current.is_none_or(|current| wanted.modes.contains(&current)),
+        modes: wanted.modes,
+        purpose: wanted.sysctl.purpose,
     });
     let rows: Vec<_> = rows.collect();
     let unknown = rows

@@ -566,7 +566,7 @@ fn tables(family: &str, families: &'static [Family]) {
     let objects = all["nftables"].as_array_mut().unwrap();
     objects.retain(|object| {
         let mut of = object.as_object().unwrap().values();
-        of.any(|of| of["family"] == family)
+        of.any(|fields| fields["family"] == family)
     });
     let listed = listed(&all);
     let name = |at: usize, kind: &str| all["nftables"][at][kind]["name"].as_str().unwrap();

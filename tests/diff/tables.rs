@@ -18,7 +18,7 @@ fn listed(text: &str, change: impl FnOnce(&mut Vec<Value>)) -> String {
 /// Returns the object `key: name` of sort `kind` in the table for IPv4.
 fn find<'a>(all: &'a mut [Value], kind: &str, key: &str, name: &str) -> &'a mut Value {
     let mut objects = all.iter_mut().filter_map(|object| object.get_mut(kind));
-    let found = objects.find(|of| of["family"] == "ip" && of[key] == name);
+    let found = objects.find(|object| object["family"] == "ip" && object[key] == name);
     found.unwrap()
 }
 
@@ -146,7 +146,7 @@ async fn source_ranges_are_compared_as_the_kernel_lists_them() {
         let services = |text: &str| {
             let mut all: Value = serde_json::from_str(text).unwrap();
             let mut items = all["items"].as_array_mut().unwrap().iter_mut();
-            let service = items.find(|of| of["metadata"]["name"] == "web-restricted");
+            let service = items.find(|service| service["metadata"]["name"] == "web-restricted");
             service.unwrap()["spec"]["loadBalancerSourceRanges"] = json!(wanted);
             all.to_string()
         };

@@ -106,7 +106,11 @@ impl Desk {
 
 /// Returns why a command of kpx cannot run on a bundle.
 fn live(words: &[&str]) -> Option<&'static str> {
-    let has = |word: &str| words.iter().any(|of| of.split('=').next() == Some(word));
+    let has = |word: &str| {
+        words
+            .iter()
+            .any(|argument| argument.split('=').next() == Some(word))
+    };
     Some(match words {
         _ if has("--node") && !has("--this-node") => "reads through a pod",
         _ if has("--live") || has("--probe") || has("--wait") || has("--watch") => "needs a kernel",
@@ -141,7 +145,9 @@ fn fits(quoted: &str, real: &str) -> bool {
             (0, false) => rest.starts_with(piece).then_some(0),
             (_, true) => rest.ends_with(piece).then(|| rest.len() - piece.len()),
             (_, false) if piece.is_empty() => Some(0),
-            (_, false) => rest.windows(piece.len()).position(|of| of == *piece),
+            (_, false) => rest
+                .windows(piece.len())
+                .position(|window| window == *piece),
         };
         let Some(at) = at else { return false };
         rest.drain(..at + piece.len());

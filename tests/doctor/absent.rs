@@ -19,7 +19,7 @@ fn web_pods(dir: &tempfile::TempDir, change: impl Fn(&mut Value)) {
         PODS,
         json(|pods| {
             let all = pods["items"].as_array_mut().unwrap().iter_mut();
-            all.filter(|of| of["metadata"]["labels"]["app"] == "web")
+            all.filter(|pod| pod["metadata"]["labels"]["app"] == "web")
                 .for_each(change);
         }),
     );
@@ -32,8 +32,8 @@ fn web_slice(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value)) {
         SLICES,
         json(|slices| {
             let mut all = slices["items"].as_array_mut().unwrap().iter_mut();
-            let own =
-                all.find(|of| of["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
+            let own = all
+                .find(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
             change(own.unwrap());
         }),
     );
@@ -82,7 +82,7 @@ async fn a_service_without_endpoints_says_why_its_pods_take_no_connections() {
         reject_web(&dir);
         says(&dir, "demo/web:http", "refused", &words).await;
         let found = findings(&dir).await;
-        assert!(found.iter().any(|of| of.0 == "AP01"), "{found:?}");
+        assert!(found.iter().any(|finding| finding.0 == "AP01"), "{found:?}");
     }
     // Not ready: a probe asks a port at which nothing listens.
     let dir = copy(HEALTHY);
@@ -140,7 +140,7 @@ async fn a_label_keeps_kube_proxy_from_endpoint_slices() {
         let found = findings(&dir).await;
         let named: Vec<_> = found
             .iter()
-            .filter(|of| of.0 == "AP01" && of.2.contains(label))
+            .filter(|finding| finding.0 == "AP01" && finding.2.contains(label))
             .collect();
         assert_eq!(named.len(), 1, "{found:?}");
         reject_web(&dir);
@@ -148,7 +148,7 @@ async fn a_label_keeps_kube_proxy_from_endpoint_slices() {
         let answer = super::incidents::answer(path, "demo/web:http")
             .await
             .to_string();
-        assert!(words.iter().all(|of| answer.contains(of)), "{answer}");
+        assert!(words.iter().all(|word| answer.contains(word)), "{answer}");
     }
 }
 
@@ -158,7 +158,7 @@ async fn the_reason_why_kube_proxy_does_not_run_is_the_cause() {
     write(&dir, PROCESSES, |_| json!({"processes": []}).to_string());
     let without_proxy = |pods: &mut Value| {
         let all = pods["items"].as_array_mut().unwrap();
-        all.retain(|of| of["metadata"]["name"] != "kube-proxy-lg2lh");
+        all.retain(|pod| pod["metadata"]["name"] != "kube-proxy-lg2lh");
     };
     write(&dir, PODS, json(without_proxy));
     own_node(&dir, |own| {
@@ -203,11 +203,11 @@ async fn the_reason_why_kube_proxy_does_not_run_is_the_cause() {
     write(
         &twice,
         PROCESSES,
-        json(|of| {
-            let mut other = of["processes"][0].clone();
+        json(|processes| {
+            let mut other = processes["processes"][0].clone();
             other["pid"] = 4242.into();
             other["cgroup"] = "/system.slice/kube-proxy.service".into();
-            of["processes"].as_array_mut().unwrap().push(other);
+            processes["processes"].as_array_mut().unwrap().push(other);
         }),
     );
     let found = findings(&twice).await;
@@ -269,7 +269,7 @@ async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
             write(
                 &dir,
                 PROCESSES,
-                json(|of| of["processes"].as_array_mut().unwrap().push(router)),
+                json(|processes| processes["processes"].as_array_mut().unwrap().push(router)),
             );
         }
         dir
@@ -294,8 +294,9 @@ async fn policies_are_meant_and_what_a_plugin_left_behind_is_not() {
         let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(words), "{ran}");
     }
-    let errors =
-        |found: &[(String, String, String)]| found.iter().find(|of| of.1 == "error").cloned();
+    let errors = |found: &[(String, String, String)]| {
+        found.iter().find(|finding| finding.1 == "error").cloned()
+    };
     assert_eq!(errors(&findings(&dir).await), None);
 
     let dir = with(false);
@@ -423,7 +424,7 @@ fn runs(dir: &tempfile::TempDir, name: &str) {
     write(
         dir,
         PROCESSES,
-        json(|of| of["processes"].as_array_mut().unwrap().push(process)),
+        json(|processes| processes["processes"].as_array_mut().unwrap().push(process)),
     );
 }
 
@@ -493,7 +494,10 @@ async fn policies_of_a_pod_with_the_hosts_network_are_not_meant_for_the_node() {
     ];
     says(&dir, "demo/web:http", "partly", &words).await;
     let found = findings(&dir).await;
-    assert!(found.iter().any(|of| of.1 == "error"), "{found:?}");
+    assert!(
+        found.iter().any(|finding| finding.1 == "error"),
+        "{found:?}"
+    );
     let dir = with_chain(Some(chain), &rules("10.244.1.77"));
     runs(&dir, "k3s-server");
     says(&dir, "demo/web:http", "works", &[]).await;
@@ -509,7 +513,11 @@ async fn the_kubelets_rule_for_marked_packets_is_no_drift() {
             text.replacen(own, &format!("{own}{conditions}-j DROP\n{own}"), 1)
         });
         let found = findings(&dir).await;
-        assert_eq!(found.iter().any(|of| of.0 == "IR11"), is_drift, "{found:?}");
+        assert_eq!(
+            found.iter().any(|finding| finding.0 == "IR11"),
+            is_drift,
+            "{found:?}"
+        );
     }
 }
 
@@ -586,7 +594,9 @@ async fn endpoints_that_name_neither_node_nor_pod_are_known_by_their_address() {
         says(&dir, "shop/local:http", "partly", &words).await;
         let found = findings(&dir).await;
         assert!(
-            found.iter().any(|of| of.0 == "SV01" && of.1 == "error"),
+            found
+                .iter()
+                .any(|finding| finding.0 == "SV01" && finding.1 == "error"),
             "{found:?}"
         );
     }

@@ -54,7 +54,7 @@ async fn commands_that_read_name_the_bundle_and_those_that_change_a_node_do_not(
     let from = dir.path().to_str().unwrap();
     let report = json(&kpx(&["--from", from, "doctor", "-o", "json"]).await.out);
     let findings = report["findings"].as_array().unwrap();
-    let commands = findings.iter().map(|of| &of["fix"]["command"]);
+    let commands = findings.iter().map(|finding| &finding["fix"]["command"]);
     let repairs = commands.filter(|command| *command == "kpx reconcile --apply");
     assert!(repairs.count() > 0, "{report:#}");
 

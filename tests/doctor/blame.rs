@@ -24,7 +24,7 @@ fn pods(dir: &tempfile::TempDir, app: &str, change: impl Fn(&mut Value)) {
         "cluster/pods.json",
         json(|pods| {
             let all = pods["items"].as_array_mut().unwrap().iter_mut();
-            all.filter(|of| of["metadata"]["labels"]["app"] == *app)
+            all.filter(|pod| pod["metadata"]["labels"]["app"] == *app)
                 .for_each(change);
         }),
     );
@@ -46,7 +46,7 @@ async fn one_rule_is_one_cause_with_all_its_clients() {
     let causes = answer["causes"].as_array().unwrap();
     let untracks: Vec<&Value> = causes
         .iter()
-        .filter(|of| of["effect"] == "untracks")
+        .filter(|cause| cause["effect"] == "untracks")
         .collect();
     assert_eq!(untracks.len(), 1, "{causes:?}");
     let from = untracks[0]["from"].as_array().unwrap();
@@ -194,7 +194,7 @@ async fn what_a_load_balancer_does_at_its_own_address_is_not_known() {
         json(|services| {
             let mut all = services["items"].as_array_mut().unwrap().iter_mut();
             let own = all
-                .find(|of| of["metadata"]["name"] == "web-nodeport")
+                .find(|service| service["metadata"]["name"] == "web-nodeport")
                 .unwrap();
             own["spec"]["type"] = "LoadBalancer".into();
             own["status"] =
@@ -327,7 +327,10 @@ async fn a_port_that_kube_proxy_cannot_open_is_of_one_service_family_and_address
         write(&dir, LOG, |text| format!("{text}{message}"));
         let answer = answer(dir.path().to_str().unwrap(), "edge/web:http").await;
         let found = findings(&dir).await;
-        let found = found.into_iter().find(|of| of.0 == "KP21").map(|of| of.2);
+        let found = found
+            .into_iter()
+            .find(|finding| finding.0 == "KP21")
+            .map(|finding| finding.2);
         (answer["sentence"].as_str().unwrap().to_owned(), found)
     };
     let used = "address already in use";
@@ -417,7 +420,7 @@ async fn rules_that_were_flushed_are_one_cause_and_who_flushes_is_sought() {
         "node/nft.json",
         json(|rules| {
             let all = rules["nftables"].as_array_mut().unwrap();
-            all.retain(|of| !of.to_string().contains("kube-proxy"));
+            all.retain(|object| !object.to_string().contains("kube-proxy"));
         }),
     );
     for dir in [iptables, nftables] {
@@ -428,9 +431,12 @@ async fn rules_that_were_flushed_are_one_cause_and_who_flushes_is_sought() {
         ];
         says(&dir, "shop/cart:http", "lost", &words).await;
         let found = findings(&dir).await;
-        let errors: Vec<_> = found.iter().filter(|of| of.1 == "error").collect();
+        let errors: Vec<_> = found
+            .iter()
+            .filter(|finding| finding.1 == "error")
+            .collect();
         assert!(
-            errors.iter().all(|of| of.0 == "KP01") && !errors.is_empty(),
+            errors.iter().all(|error| error.0 == "KP01") && !errors.is_empty(),
             "{errors:?}"
         );
     }
@@ -474,7 +480,10 @@ async fn a_rule_that_stops_replies_is_one_finding_with_all_services() {
             }),
         );
         let found = findings(&dir).await;
-        let errors: Vec<_> = found.iter().filter(|of| of.1 == "error").collect();
+        let errors: Vec<_> = found
+            .iter()
+            .filter(|finding| finding.1 == "error")
+            .collect();
         assert!(
             errors.len() == 1 && errors[0].0 == "SY16",
             "{name}: {errors:?}"

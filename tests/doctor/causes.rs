@@ -102,17 +102,26 @@ async fn a_consequence_is_below_the_cause_that_it_shares_something_with() {
         let findings = report["findings"].as_array().unwrap();
         let below = |finding: &Value| {
             let all = finding["consequences"].as_array().into_iter().flatten();
-            all.filter(|of| is(case, of)).count()
+            all.filter(|consequence| is(case, consequence)).count()
         };
-        let causes: Vec<&Value> = findings.iter().filter(|of| below(of) > 0).collect();
+        let causes: Vec<&Value> = findings
+            .iter()
+            .filter(|finding| below(finding) > 0)
+            .collect();
         let name = format!("{}: {:?}", case.recording, case.finding);
         match case.cause {
             None => {
                 assert!(causes.is_empty(), "{name} is a consequence: {causes:?}");
-                assert!(findings.iter().any(|of| is(case, of)), "{name} is missing");
+                assert!(
+                    findings.iter().any(|finding| is(case, finding)),
+                    "{name} is missing"
+                );
             }
             Some(cause) => {
-                let ids: Vec<_> = causes.iter().map(|of| of["id"].as_str().unwrap()).collect();
+                let ids: Vec<_> = causes
+                    .iter()
+                    .map(|cause| cause["id"].as_str().unwrap())
+                    .collect();
                 assert_eq!(ids, [cause], "{name}");
             }
         }
@@ -138,7 +147,9 @@ async fn what_only_why_finds_is_below_the_finding_on_the_same_object() {
             .unwrap_or_else(|| panic!("{case}: {ran}"));
         let consequences = found["consequences"].as_array().unwrap();
         assert!(
-            consequences.iter().any(|of| of["id"] == "SV01"),
+            consequences
+                .iter()
+                .any(|consequence| consequence["id"] == "SV01"),
             "{case}: {found:#}"
         );
         assert!(found["fix"]["command"].is_string(), "{case}: {found:#}");

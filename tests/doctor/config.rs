@@ -101,7 +101,8 @@ fn the_flag_that_overrides_the_name_is_read() {
     assert_eq!(found.subject, "old-name");
     let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
     assert!(
-        seen.iter().any(|of| of.contains("--hostname-override")),
+        seen.iter()
+            .any(|proof| proof.contains("--hostname-override")),
         "{seen:?}"
     );
     assert!(found.fix.unwrap().text().contains("--hostname-override"));
@@ -274,7 +275,8 @@ fn a_config_map_without_a_mode_is_seen_beside_a_process_in_nftables() {
         let found = finding(run(evidence, "KP04", None));
         let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
         assert!(
-            seen.iter().any(|of| of.contains("but nftables is in use")),
+            seen.iter()
+                .any(|proof| proof.contains("but nftables is in use")),
             "{seen:?}"
         );
         // A pod on another node reads the same ConfigMap.
@@ -289,8 +291,8 @@ fn a_config_map_without_a_mode_is_seen_beside_a_process_in_nftables() {
         let found = finding(run(evidence, "MX05", None));
         let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
         assert!(
-            seen.iter().any(|of| of.contains("nftables"))
-                && seen.iter().any(|of| of.contains("iptables: node2")),
+            seen.iter().any(|proof| proof.contains("nftables"))
+                && seen.iter().any(|proof| proof.contains("iptables: node2")),
             "{seen:?}"
         );
     }

@@ -37,8 +37,14 @@ pub(super) async fn findings(dir: &tempfile::TempDir) -> Vec<(String, String, St
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let text = |of: &Value| of.as_str().unwrap().to_owned();
     let all = report["findings"].as_array().unwrap().iter();
-    all.map(|of| (text(&of["id"]), text(&of["severity"]), text(&of["message"])))
-        .collect()
+    all.map(|finding| {
+        (
+            text(&finding["id"]),
+            text(&finding["severity"]),
+            text(&finding["message"]),
+        )
+    })
+    .collect()
 }
 
 /// Changes the Node object of the node that is asked.
@@ -48,7 +54,7 @@ pub(super) fn own_node(dir: &tempfile::TempDir, change: impl FnOnce(&mut Value))
         NODES,
         json(|nodes| {
             let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
-            change(all.find(|of| of["metadata"]["name"] == "w1").unwrap());
+            change(all.find(|node| node["metadata"]["name"] == "w1").unwrap());
         }),
     );
 }
@@ -71,7 +77,7 @@ pub(super) fn lead_pods(dir: &tempfile::TempDir, device: &str, routed: &[&str]) 
         json(|routes| {
             let all = routes.as_array_mut().unwrap();
             let to_pods = ["10.244.0.0/24", "10.244.2.0/24"];
-            all.retain(|of| !to_pods.contains(&of["dst"].as_str().unwrap()));
+            all.retain(|route| !to_pods.contains(&route["dst"].as_str().unwrap()));
             all.extend(routed.iter().map(|to| {
                 let gateway = to.trim_end_matches("/24");
                 json!({"dst": to, "gateway": gateway, "dev": device, "flags": ["onlink"]})
@@ -124,7 +130,7 @@ fn tunnel(dir: &tempfile::TempDir, link: Option<Value>, routed: &[&str]) {
                 let addresses = node["status"]["addresses"].as_array().unwrap();
                 let own = addresses
                     .iter()
-                    .find(|of| of["type"] == "InternalIP")
+                    .find(|address| address["type"] == "InternalIP")
                     .unwrap();
                 node["metadata"]["annotations"] = json!({
                     "flannel.alpha.coreos.com/backend-type": "vxlan",
@@ -175,7 +181,7 @@ async fn packets_that_do_not_enter_the_tunnel_are_lost() {
         ROUTES,
         json(|routes| {
             let all = routes.as_array_mut().unwrap();
-            all.retain(|of| !of["dst"].as_str().unwrap().starts_with("10.244.2."));
+            all.retain(|route| !route["dst"].as_str().unwrap().starts_with("10.244.2."));
         }),
     );
     let answer = answer(routed.path().to_str().unwrap(), "demo/edge").await;
@@ -198,7 +204,7 @@ async fn a_node_that_announces_an_address_of_another_network_is_named() {
         NODES,
         json(|nodes| {
             let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
-            let w2 = all.find(|of| of["metadata"]["name"] == "w2").unwrap();
+            let w2 = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
             w2["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] =
                 "172.19.0.1".into();
         }),
@@ -239,7 +245,7 @@ fn write_vni(dir: &tempfile::TempDir, announced: u64, links: &[u64]) {
         NODES,
         json(|nodes| {
             let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
-            let w2 = all.find(|of| of["metadata"]["name"] == "w2").unwrap();
+            let w2 = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
             w2["metadata"]["labels"]["kubernetes.io/os"] = "windows".into();
             let data = &mut w2["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"];
             let mut vtep: Value = serde_json::from_str(data.as_str().unwrap()).unwrap();
@@ -328,7 +334,9 @@ async fn what_ends_in_the_network_of_the_client_is_refused() {
         let own = format!("\"local\":\"{EDGE}\"");
         let at = text.find(&own).unwrap();
         let start = text[..at].rfind("=== ").unwrap();
-        let end = text[at..].find("\n=== ").map_or(text.len(), |of| at + of);
+        let end = text[at..]
+            .find("\n=== ")
+            .map_or(text.len(), |offset| at + offset);
         let service = json!({"family": "inet", "local": "10.101.213.102", "prefixlen": 32, "scope": "global"});
         let local = json!({"type": "local", "dst": "10.101.213.102", "dev": "lo", "table": "local", "scope": "host", "flags": []});
         let section = text[start..end]

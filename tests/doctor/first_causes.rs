@@ -26,9 +26,13 @@ async fn found(dir: &tempfile::TempDir, id: &str) -> Vec<(String, String, String
     let ran = kpx(&["--from", path(dir), "doctor", "--only", id, "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let all = report["findings"].as_array().unwrap().iter();
-    all.map(|of| {
-        let text = |key: &str| of[key].as_str().unwrap_or_default().to_owned();
-        (text("severity"), text("message"), of["fix"].to_string())
+    all.map(|finding| {
+        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        (
+            text("severity"),
+            text("message"),
+            finding["fix"].to_string(),
+        )
     })
     .collect()
 }
@@ -65,7 +69,10 @@ fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
     write(dir, RULES, |text| {
         let at = text.find("*filter").unwrap();
         let (before, table) = text.split_at(at);
-        let own: Vec<&str> = rules.iter().filter_map(|of| of.split(' ').nth(1)).collect();
+        let own: Vec<&str> = rules
+            .iter()
+            .filter_map(|rule| rule.split(' ').nth(1))
+            .collect();
         let mut new: Vec<String> = Vec::new();
         for name in own {
             let line = format!(":{name} - [0:0]\n");
@@ -83,7 +90,7 @@ fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
             Some(first) => table[..first].rfind('\n').unwrap() + 1,
             None => table.find("COMMIT").unwrap(),
         };
-        let lines = rules.iter().map(|of| format!("[0:0] {of}\n"));
+        let lines = rules.iter().map(|rule| format!("[0:0] {rule}\n"));
         let lines = lines.collect::<Vec<_>>().concat();
         format!("{before}{}{lines}{}", &table[..start], &table[start..])
     });
@@ -91,9 +98,9 @@ fn filter(dir: &tempfile::TempDir, chain: &str, rules: &[&str]) {
 
 /// Gives the Service api the external IP `address` and port 22.
 fn ssh_at(dir: &tempfile::TempDir, address: &str) {
-    object(dir, SERVICES, "api", |of| {
-        of["spec"]["externalIPs"] = json!([address]);
-        of["spec"]["ports"][0]["port"] = 22.into();
+    object(dir, SERVICES, "api", |service| {
+        service["spec"]["externalIPs"] = json!([address]);
+        service["spec"]["ports"][0]["port"] = 22.into();
     });
 }
 
@@ -113,13 +120,16 @@ async fn a_service_that_takes_a_port_of_the_node_itself_is_found() {
     assert!(all[0].1.starts_with("sshd of the node listens"), "{all:?}");
     let answer = answer(path(&dir), "10.210.0.16:22").await;
     let of = answer["findings"].as_array().unwrap().iter();
-    assert!(of.into_iter().any(|of| of["id"] == "NP01"), "{answer}");
+    assert!(
+        of.into_iter().any(|finding| finding["id"] == "NP01"),
+        "{answer}"
+    );
     // What listens is not known, but port 22 is sshd's.
     std::fs::remove_file(dir.path().join(SOCKETS)).unwrap();
     let all = found(&dir, "NP01").await;
     assert!(
         all.iter()
-            .any(|of| of.1.starts_with("sshd of the node usually listens")),
+            .any(|finding| finding.1.starts_with("sshd of the node usually listens")),
         "{all:?}"
     );
     // Another address than the node's own is there for the Service, whoever listens on all.
@@ -131,10 +141,10 @@ async fn a_service_that_takes_a_port_of_the_node_itself_is_found() {
 
 /// Adds an endpoint of web, of which kube-proxy has not written the rules.
 fn new_endpoint(dir: &tempfile::TempDir) {
-    object(dir, SLICES, "web", |of| {
-        let mut new = of["endpoints"][1].clone();
+    object(dir, SLICES, "web", |slice| {
+        let mut new = slice["endpoints"][1].clone();
         new["addresses"] = json!(["10.244.2.9"]);
-        of["endpoints"].as_array_mut().unwrap().push(new);
+        slice["endpoints"].as_array_mut().unwrap().push(new);
     });
 }
 
@@ -161,7 +171,7 @@ async fn a_queued_sync_is_awaited_and_not_replaced() {
     assert!(
         drift
             .iter()
-            .all(|of| of.0 == "error" && of.2.contains("reconcile")),
+            .all(|drift| drift.0 == "error" && drift.2.contains("reconcile")),
         "{drift:?}"
     );
     queue(&dir, "1.795838925e+09");
@@ -187,7 +197,7 @@ async fn a_queued_sync_is_awaited_and_not_replaced() {
     });
     queue(&dir, "1.795835200e+09");
     let drift = found(&dir, "IR04").await;
-    assert!(drift.iter().all(|of| of.0 == "error"), "{drift:?}");
+    assert!(drift.iter().all(|drift| drift.0 == "error"), "{drift:?}");
 }
 
 #[tokio::test]
@@ -201,7 +211,7 @@ async fn a_bug_that_loses_changes_is_the_cause_of_rules_that_are_missing() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|of| of["id"] == "KB01");
+        .find(|report| report["id"] == "KB01");
     let below = bug.unwrap()["consequences"].to_string();
     assert!(below.contains("IR04"), "{ran}");
 }
@@ -244,7 +254,7 @@ fn entries_that_ipset_refuses_are_reported_until_the_set_has_them() {
     let mut node = load("seed-ipvs");
     let held = node.text(Item::Ipset).unwrap().lines();
     let entry = held
-        .filter_map(|of| of.strip_prefix("add KUBE-CLUSTER-IP "))
+        .filter_map(|held| held.strip_prefix("add KUBE-CLUSTER-IP "))
         .next_back();
     let entry = entry.unwrap().to_owned();
     let lines = [line("10.96.0.1,udp:53", 1), line(&entry, 2)].join("\n");
@@ -277,8 +287,8 @@ async fn hints_and_endpoints_that_terminate_are_named() {
                 node["metadata"]["labels"]["topology.kubernetes.io/zone"] = zone.into();
             });
         }
-        object(dir, SLICES, "web", |of| {
-            for endpoint in of["endpoints"].as_array_mut().unwrap() {
+        object(dir, SLICES, "web", |slice| {
+            for endpoint in slice["endpoints"].as_array_mut().unwrap() {
                 let zone = if endpoint["nodeName"] == "w1" {
                     "a"
                 } else {
@@ -302,8 +312,8 @@ async fn hints_and_endpoints_that_terminate_are_named() {
 
     let ending = |serving: bool| {
         let dir = copy(HEALTHY);
-        object(&dir, SLICES, "edge-local", |of| {
-            for endpoint in of["endpoints"].as_array_mut().unwrap() {
+        object(&dir, SLICES, "edge-local", |slice| {
+            for endpoint in slice["endpoints"].as_array_mut().unwrap() {
                 if endpoint["nodeName"] == "w1" {
                     endpoint["conditions"] =
                         json!({"ready": false, "serving": serving, "terminating": true});
@@ -344,9 +354,9 @@ async fn hints_and_endpoints_that_terminate_are_named() {
 async fn a_protocol_that_needs_a_helper_of_the_kernel_says_so() {
     let tftp = || {
         let dir = copy(HEALTHY);
-        object(&dir, SERVICES, "web", |of| {
-            let mut ports = of["spec"]["ports"].as_array_mut().unwrap().iter_mut();
-            let port = ports.find(|of| of["protocol"] == "UDP").unwrap();
+        object(&dir, SERVICES, "web", |service| {
+            let mut ports = service["spec"]["ports"].as_array_mut().unwrap().iter_mut();
+            let port = ports.find(|port| port["protocol"] == "UDP").unwrap();
             port["port"] = 69.into();
         });
         dir
@@ -419,7 +429,7 @@ async fn a_rule_of_docker_before_its_container_is_docker_s() {
         json(|slices| {
             let mut all = slices["items"].as_array_mut().unwrap().iter_mut();
             let api = all
-                .find(|of| of["metadata"]["name"] == "api-h9h2g")
+                .find(|slice| slice["metadata"]["name"] == "api-h9h2g")
                 .unwrap();
             api["endpoints"] =
                 json!([{"addresses": ["172.18.0.2"], "conditions": {"ready": true}}]);
@@ -473,9 +483,9 @@ async fn a_firewall_that_stops_health_checks_from_everywhere_is_a_warning() {
         dir
     };
     let all = found(&closed(&[]), "NP06").await;
-    assert!(all.iter().any(|of| of.0 == "warning"), "{all:?}");
+    assert!(all.iter().any(|finding| finding.0 == "warning"), "{all:?}");
     let all = found(&closed(&["-A INPUT -s 10.210.0.0/24 -j ACCEPT"]), "NP06").await;
-    assert!(all.iter().any(|of| of.0 == "info"), "{all:?}");
+    assert!(all.iter().any(|finding| finding.0 == "info"), "{all:?}");
 }
 
 /// Lets Calico carry the packets to pods of other nodes, and announce these addresses.
@@ -549,7 +559,7 @@ async fn a_bridge_that_filters_vlans_is_in_doubt_where_its_ports_are_in_none() {
             LINKS,
             json(|links| {
                 let mut all = links.as_array_mut().unwrap().iter_mut();
-                let bridge = all.find(|of| of["ifname"] == "cni0").unwrap();
+                let bridge = all.find(|link| link["ifname"] == "cni0").unwrap();
                 bridge["linkinfo"]["info_data"] =
                     json!({"vlan_filtering": 1, "vlan_default_pvid": pvid});
             }),
@@ -735,7 +745,7 @@ async fn a_kernel_too_old_for_the_mode_explains_what_kube_proxy_lacks() {
         "{cause}"
     );
     let all = findings(&dir).await;
-    assert!(all.iter().all(|of| of.0 != "KP01"), "{all:?}");
+    assert!(all.iter().all(|finding| finding.0 != "KP01"), "{all:?}");
 }
 
 #[tokio::test]
@@ -773,8 +783,8 @@ async fn ovn_kubernetes_serves_services_without_kube_proxy() {
             PODS,
             json(|pods| {
                 let all = pods["items"].as_array_mut().unwrap();
-                all.retain(|of| {
-                    !of["metadata"]["name"]
+                all.retain(|pod| {
+                    !pod["metadata"]["name"]
                         .as_str()
                         .unwrap()
                         .starts_with("kube-proxy")
@@ -817,14 +827,14 @@ async fn what_empties_the_link_of_ipvs_is_stopped_before_its_addresses_are_added
         let mut index = 0;
         let empty = |links: &mut Value| {
             let mut all = links.as_array_mut().unwrap().iter_mut();
-            let dummy = all.find(|of| of["ifname"] == "kube-ipvs0").unwrap();
+            let dummy = all.find(|link| link["ifname"] == "kube-ipvs0").unwrap();
             index = dummy["ifindex"].as_u64().unwrap();
             dummy["addr_info"] = json!([]);
         };
         write(&dir, "node/ip-addr.json", json(empty));
         let lost = |routes: &mut Value| {
             let all = routes.as_array_mut().unwrap();
-            all.retain(|of| of["dev"] != "kube-ipvs0");
+            all.retain(|route| route["dev"] != "kube-ipvs0");
         };
         write(&dir, ROUTES, json(lost));
         let text = managed.replace("INDEX", &index.to_string());
@@ -848,7 +858,7 @@ async fn what_empties_the_link_of_ipvs_is_stopped_before_its_addresses_are_added
     let dir = copy("full-ipvs");
     let one = |links: &mut Value| {
         let mut all = links.as_array_mut().unwrap().iter_mut();
-        let dummy = all.find(|of| of["ifname"] == "kube-ipvs0").unwrap();
+        let dummy = all.find(|link| link["ifname"] == "kube-ipvs0").unwrap();
         dummy["addr_info"].as_array_mut().unwrap().remove(0);
         let text = format!(
             "/run/NetworkManager/devices/{}: managed=true\n",
@@ -886,7 +896,10 @@ async fn a_route_that_a_daemon_makes_again_is_changed_there() {
         )
         .await;
         let found = found(&dir, "SY16").await;
-        assert!(found.iter().any(|of| of.2.contains(command)), "{found:?}");
+        assert!(
+            found.iter().any(|finding| finding.2.contains(command)),
+            "{found:?}"
+        );
     }
 }
 
@@ -931,7 +944,7 @@ async fn forwarding_that_is_off_is_one_cause_at_the_node_and_its_links() {
     });
     let answer = answer(path(&dir), "edge/web").await;
     let causes = answer["causes"].as_array().unwrap().iter();
-    let fixes: Vec<&Value> = causes.map(|of| &of["fix"]["command"]).collect();
+    let fixes: Vec<&Value> = causes.map(|cause| &cause["fix"]["command"]).collect();
     assert_eq!(fixes, ["sysctl -w net.ipv4.ip_forward=1"], "{answer:#}");
 }
 

@@ -206,7 +206,10 @@ async fn a_rule_that_breaks_many_services_is_related_to_each_of_them() {
         format!("{}/{}", part("namespace"), part("name"))
     };
     for service in ["shop/cart", "kube-system/kube-dns", "default/nginx-svc"] {
-        assert!(services.iter().any(|of| names(of) == service), "{service}");
+        assert!(
+            services.iter().any(|affected| names(affected) == service),
+            "{service}"
+        );
         let why = kpx_in(dir, &["why", service, "-o", "json"]).await;
         let shown = kpx_in(dir, &["show", "services", service, "-o", "json"]).await;
         let page = &shown["service"]["findings"]["found"];
@@ -214,7 +217,7 @@ async fn a_rule_that_breaks_many_services_is_related_to_each_of_them() {
             let related = related.as_array().unwrap();
             let is_it = |of: &&Value| of["id"] == "IR16" && of["byName"] == true;
             assert!(
-                related.iter().any(|of| is_it(&of)),
+                related.iter().any(|finding| is_it(&finding)),
                 "{service}: {related:?}"
             );
         }

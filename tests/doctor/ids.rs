@@ -15,7 +15,10 @@ async fn ids_show_everything_about_their_findings() {
     let two = kpx_on("faults-iptables", &["doctor", "ir01", "IR09", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&two.out).unwrap();
     let checks = report["checks"].as_array().unwrap();
-    let ids: Vec<_> = checks.iter().map(|of| of["id"].as_str().unwrap()).collect();
+    let ids: Vec<_> = checks
+        .iter()
+        .map(|check| check["id"].as_str().unwrap())
+        .collect();
     assert_eq!(ids, ["IR01", "IR09"]);
 }
 

@@ -73,8 +73,11 @@ async fn a_hidden_cause_hides_no_consequence() {
     assert!(ids(&hidden).contains(&"KP21".to_owned()), "{hidden}");
     let report: Value = serde_json::from_str(&hidden.out).unwrap();
     let findings = report["findings"].as_array().unwrap().iter();
-    let below = findings.flat_map(|of| of["consequences"].as_array().into_iter().flatten());
-    let ids: Vec<&str> = below.map(|of| of["id"].as_str().unwrap()).collect();
+    let below =
+        findings.flat_map(|finding| finding["consequences"].as_array().into_iter().flatten());
+    let ids: Vec<&str> = below
+        .map(|finding| finding["id"].as_str().unwrap())
+        .collect();
     assert!(ids.contains(&"KP01"), "{hidden}");
 }
 

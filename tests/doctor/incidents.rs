@@ -318,7 +318,9 @@ fn findings(of: &Value) -> impl Iterator<Item = &Value> {
 
 fn is_silent(report: &Value, id: &str) -> bool {
     let mut all = findings(&report["findings"]);
-    all.all(|of| of["id"] != id && findings(&of["consequences"]).all(|of| of["id"] != id))
+    all.all(|parent| {
+        parent["id"] != id && findings(&parent["consequences"]).all(|finding| finding["id"] != id)
+    })
 }
 
 #[tokio::test]
@@ -333,7 +335,7 @@ async fn the_first_finding_names_the_cause() {
             assert!(text.contains(words), "{}: {text}", of.case);
         }
         let mut below: Vec<_> = findings(&first["consequences"])
-            .map(|of| of["id"].as_str().unwrap())
+            .map(|finding| finding["id"].as_str().unwrap())
             .collect();
         below.dedup();
         assert_eq!(below, of.below, "{}", of.case);
@@ -383,7 +385,7 @@ async fn the_answer_names_the_cause_and_its_fix_first() {
         assert!(fix.contains(of.fix), "{}: {fix}", of.case);
         let meanwhile = answer["causes"][0]["meanwhile"]["command"].as_str();
         let expected = of.meanwhile.then_some("kpx reconcile --apply");
-        let command = meanwhile.map(|of| of.split(" --from").next().unwrap());
+        let command = meanwhile.map(|meanwhile| meanwhile.split(" --from").next().unwrap());
         assert_eq!(
             command.is_some(),
             expected.is_some(),
@@ -391,7 +393,7 @@ async fn the_answer_names_the_cause_and_its_fix_first() {
             of.case
         );
         assert!(
-            command.is_none_or(|of| of.contains("reconcile")),
+            command.is_none_or(|command| command.contains("reconcile")),
             "{command:?}"
         );
     }
@@ -436,8 +438,8 @@ const LOGS: &[(&str, &str, &str, bool)] = &[
 /// A copy of a case, or of a recorded node.
 pub(super) fn copy(name: &str) -> tempfile::TempDir {
     let dir = tempfile::TempDir::new().unwrap();
-    let folders = ["cases", "nodes"].map(|of| root().join("testdata").join(of).join(name));
-    let from = folders.iter().find(|of| of.exists()).unwrap();
+    let folders = ["cases", "nodes"].map(|folder| root().join("testdata").join(folder).join(name));
+    let from = folders.iter().find(|folder| folder.exists()).unwrap();
     for folder in ["cluster", "kube-proxy", "node"] {
         std::fs::create_dir(dir.path().join(folder)).unwrap();
         for file in std::fs::read_dir(from.join(folder)).unwrap() {
@@ -557,7 +559,7 @@ async fn left_over(dir: &tempfile::TempDir) -> Vec<(String, String)> {
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let text = |of: &Value| of.as_str().unwrap().to_owned();
     findings(&report["findings"])
-        .map(|of| (text(&of["subject"]), text(&of["severity"])))
+        .map(|finding| (text(&finding["subject"]), text(&finding["severity"])))
         .collect()
 }
 
@@ -722,8 +724,8 @@ async fn packets_of_a_few_senders_that_the_new_mode_loses_block_the_switch() {
         async move {
             let ran = kpx(&["--from", &from, "doctor", "--to", mode, "-o", "json"]).await;
             let report: Value = serde_json::from_str(&ran.out).unwrap();
-            let all = findings(&report["findings"]).filter(|of| of["id"] == "MX12");
-            let messages = all.map(|of| of["message"].as_str().unwrap().to_owned());
+            let all = findings(&report["findings"]).filter(|finding| finding["id"] == "MX12");
+            let messages = all.map(|finding| finding["message"].as_str().unwrap().to_owned());
             messages.collect::<Vec<_>>()
         }
     };
@@ -872,11 +874,11 @@ fn routes_to_the_pods_of_another_node_are_kept() {
         }
         let all = texts(&evidence, "SY16");
         assert!(
-            all.iter().any(|of| of.contains("of node cp1")),
+            all.iter().any(|text| text.contains("of node cp1")),
             "{change}: {all:?}"
         );
         assert!(
-            !all.iter().any(|of| of.contains("route del")),
+            !all.iter().any(|text| text.contains("route del")),
             "{change}: {all:?}"
         );
     }

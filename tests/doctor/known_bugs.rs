@@ -113,7 +113,9 @@ const CASES: &[Case] = &[
             );
             edit(evidence, Item::EndpointSlices, |slices| {
                 let all = slices["items"].as_array_mut().unwrap();
-                all.retain(|of| of["metadata"]["labels"]["kubernetes.io/service-name"] != "syslog");
+                all.retain(|slice| {
+                    slice["metadata"]["labels"]["kubernetes.io/service-name"] != "syslog"
+                });
             });
         },
     },
@@ -164,7 +166,7 @@ const CASES: &[Case] = &[
         show: |evidence| {
             edit(evidence, Item::Addresses, |links| {
                 let all = links.as_array_mut().unwrap().iter_mut();
-                let dummy = all.into_iter().find(|of| of["ifname"] == "kube-ipvs0");
+                let dummy = all.into_iter().find(|link| link["ifname"] == "kube-ipvs0");
                 let held = dummy.unwrap()["addr_info"].as_array_mut().unwrap();
                 held.push(json!({"family": "inet", "local": "10.0.2.15", "prefixlen": 32, "scope": "global"}));
             });
@@ -200,7 +202,9 @@ const CASES: &[Case] = &[
             without_rules(evidence, "--match-set KUBE-EXTERNAL-IP-LOCAL");
             edit(evidence, Item::Services, |services| {
                 let all = services["items"].as_array_mut().unwrap().iter_mut();
-                let ext = all.into_iter().find(|of| of["metadata"]["name"] == "ext");
+                let ext = all
+                    .into_iter()
+                    .find(|service| service["metadata"]["name"] == "ext");
                 ext.unwrap()["spec"]["externalTrafficPolicy"] = json!("Local");
             });
         },
@@ -374,7 +378,7 @@ fn the_fix_names_the_version_and_the_thread() {
     );
     let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
     let thread = "https://github.com/kubernetes/kubernetes/issues/129982";
-    assert!(seen.iter().any(|of| of == thread), "{seen:?}");
+    assert!(seen.iter().any(|proof| proof == thread), "{seen:?}");
 }
 
 #[test]

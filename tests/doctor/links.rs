@@ -20,7 +20,7 @@ fn link(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut Value)) {
         LINKS,
         json(|links| {
             let mut all = links.as_array_mut().unwrap().iter_mut();
-            change(all.find(|of| of["ifname"] == *name).unwrap());
+            change(all.find(|link| link["ifname"] == *name).unwrap());
         }),
     );
 }
@@ -32,7 +32,9 @@ fn lose_routes(dir: &tempfile::TempDir, link: &str, keeps: impl Fn(&Value) -> bo
     write(
         dir,
         ROUTES,
-        json(|routes| routes.as_array_mut().unwrap().retain(|of| !is_lost(of))),
+        json(|routes| {
+            routes.as_array_mut().unwrap().retain(|item| !is_lost(item));
+        }),
     );
 }
 
@@ -51,9 +53,9 @@ fn flush(dir: &tempfile::TempDir, link: &str) {
         ADDRESSES,
         json(|links| {
             let mut all = links.as_array_mut().unwrap().iter_mut();
-            let own = all.find(|of| of["ifname"] == *link).unwrap();
+            let own = all.find(|own_link| own_link["ifname"] == *link).unwrap();
             let addresses = own["addr_info"].as_array_mut().unwrap();
-            addresses.retain(|of| of["family"] != "inet");
+            addresses.retain(|address| address["family"] != "inet");
         }),
     );
     lose_routes(dir, link, |_| false);
@@ -61,11 +63,11 @@ fn flush(dir: &tempfile::TempDir, link: &str) {
 
 /// Sets `name` down: the kernel removes its routes, but those to its own addresses.
 fn set_down(dir: &tempfile::TempDir, name: &str) {
-    link(dir, name, |of| {
-        of["flags"] = json!(["BROADCAST", "MULTICAST"]);
-        of["operstate"] = "DOWN".into();
+    link(dir, name, |link| {
+        link["flags"] = json!(["BROADCAST", "MULTICAST"]);
+        link["operstate"] = "DOWN".into();
     });
-    lose_routes(dir, name, |of| of["type"] == "local");
+    lose_routes(dir, name, |route| route["type"] == "local");
 }
 
 /// Asserts that the doctor has one error of obstacles, with these words.
@@ -125,14 +127,14 @@ async fn an_address_of_the_pods_network_elsewhere_is_removed_and_no_pod_is_moved
     write(
         &dir,
         LINKS,
-        json(|of| of.as_array_mut().unwrap().push(docker)),
+        json(|links| links.as_array_mut().unwrap().push(docker)),
     );
     let address = json!({"ifindex": 33, "ifname": "docker0", "addr_info": [
         {"family": "inet", "local": "10.244.1.7", "prefixlen": 29, "scope": "global", "label": "docker0"}]});
     write(
         &dir,
         ADDRESSES,
-        json(|of| of.as_array_mut().unwrap().push(address)),
+        json(|links| links.as_array_mut().unwrap().push(address)),
     );
     add_routes(
         &dir,
@@ -208,7 +210,7 @@ async fn a_route_that_hides_the_one_by_the_endpoints_node_is_the_cause() {
     write(
         &dir,
         LINKS,
-        json(|of| of.as_array_mut().unwrap().push(tunnel)),
+        json(|links| links.as_array_mut().unwrap().push(tunnel)),
     );
     add_routes(
         &dir,
@@ -220,7 +222,7 @@ async fn a_route_that_hides_the_one_by_the_endpoints_node_is_the_cause() {
     write(
         &dir,
         "node/ip-neigh.json",
-        json(|of| of.as_array_mut().unwrap().push(failed)),
+        json(|neighbours| neighbours.as_array_mut().unwrap().push(failed)),
     );
     let words = [
         "10.244.2.0/25 via 10.244.2.0 dev flannel.1 hides",
@@ -273,8 +275,8 @@ async fn the_port_of_the_clients_own_link_decides() {
     let words = ["hairpin mode is off on ports of bridge cni0"];
     says(&own, "demo/edge:http", "partly", &words).await;
     // Kubelet's bridge without hairpin mode.
-    link(&own, "cni0", |of| {
-        of["flags"].as_array_mut().unwrap().push("PROMISC".into());
+    link(&own, "cni0", |link| {
+        link["flags"].as_array_mut().unwrap().push("PROMISC".into());
     });
     says(&own, "demo/edge:http", "works", &[]).await;
 
@@ -286,7 +288,7 @@ async fn the_port_of_the_clients_own_link_decides() {
     write(
         &bridged,
         LINKS,
-        json(|of| of.as_array_mut().unwrap().push(uplink)),
+        json(|links| links.as_array_mut().unwrap().push(uplink)),
     );
     says(&bridged, "demo/edge:http", "works", &[]).await;
 }
@@ -301,8 +303,8 @@ async fn isolated_ports_cut_off_only_their_own_pods() {
     ] {
         let dir = copy(HEALTHY);
         for port in isolated {
-            link(&dir, port, |of| {
-                of["linkinfo"]["info_slave_data"]["isolated"] = true.into();
+            link(&dir, port, |link| {
+                link["linkinfo"]["info_slave_data"]["isolated"] = true.into();
             });
         }
         let words: &[&str] = if fate == "partly" {
@@ -318,8 +320,8 @@ async fn isolated_ports_cut_off_only_their_own_pods() {
 async fn a_locked_port_leaves_open_what_it_takes() {
     for (locked, fate) in [(true, "unknown"), (false, "works")] {
         let dir = copy(HEALTHY);
-        link(&dir, PORT, |of| {
-            of["linkinfo"]["info_slave_data"]["locked"] = locked.into();
+        link(&dir, PORT, |link| {
+            link["linkinfo"]["info_slave_data"]["locked"] = locked.into();
         });
         let words = ["its port veth73dafea0 is locked", "bridge fdb show dev"];
         let words = if locked { &words[..] } else { &[][..] };
@@ -386,7 +388,7 @@ async fn a_link_of_the_nodes_own_beside_that_of_the_pod_reaches_it() {
             write(
                 &dir,
                 LINKS,
-                json(|of| of.as_array_mut().unwrap().push(link)),
+                json(|links| links.as_array_mut().unwrap().push(link)),
             );
         }
         let by = if shim { "mac0" } else { "eth0" };
@@ -462,7 +464,7 @@ async fn node_ports_are_asked_at_the_address_of_the_node_that_a_link_has() {
         own_node(&dir, |own| {
             let addresses = own["status"]["addresses"].as_array_mut().unwrap();
             if is_only {
-                addresses.retain(|of| of["type"] != "InternalIP");
+                addresses.retain(|address| address["type"] != "InternalIP");
             }
             addresses.insert(0, other.clone());
         });
@@ -518,7 +520,7 @@ async fn a_node_that_sees_one_direction_alone_drops_what_follows() {
     ] {
         let dir = copy(HEALTHY);
         if to == "default" {
-            lose_routes(&dir, "eth0", |of| of["dst"] != "default");
+            lose_routes(&dir, "eth0", |route| route["dst"] != "default");
         }
         add_routes(&dir, &[by(to, gateway, "main")]);
         says_to(&dir, "nodeport:30080", client, "works", &[]).await;

@@ -18,7 +18,7 @@ fn outcome(evidence: &Evidence) -> Outcome {
 
 fn severities(evidence: &Evidence) -> Vec<Severity> {
     match outcome(evidence) {
-        Outcome::Fail(findings) => findings.iter().map(|of| of.severity).collect(),
+        Outcome::Fail(findings) => findings.iter().map(|finding| finding.severity).collect(),
         other => panic!("{other:?}"),
     }
 }

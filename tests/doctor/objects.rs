@@ -10,6 +10,12 @@ const SLICES: &str = "cluster/endpointslices.json";
 const SERVICES: &str = "cluster/services.json";
 const PODS: &str = "node/pod-networks.txt";
 
+/// Returns the lines of `text` that `is_kept` keeps.
+fn keep(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
+    let kept: Vec<&str> = text.lines().filter(|line| is_kept(line)).collect();
+    kept.join("\n") + "\n"
+}
+
 /// Changes the slices of Service `name`.
 fn slices(dir: &tempfile::TempDir, name: &str, change: impl Fn(&mut serde_json::Value)) {
     let of_service = |slice: &&mut serde_json::Value| {
@@ -60,12 +66,10 @@ fn without_local_endpoint(range: &str) -> tempfile::TempDir {
     let lacks = "[0:0] -A KUBE-EXTERNAL-SERVICES -p tcp -m comment --comment \"demo/edge-local:http has no local endpoints\" \
                  -m addrtype --dst-type LOCAL -m tcp --dport 30081 -j DROP\n";
     write(&dir, RULES, |text| {
-        let is_gone = |line: &&str| {
-            line.contains("KUBE-SVL-GO6SKCZGEKBTODDC")
-                || line.contains("edge-local:http -> 10.244.1.4")
-        };
-        let kept = text.lines().filter(|line| !is_gone(line));
-        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        let kept = keep(text, |line| {
+            !(line.contains("KUBE-SVL-GO6SKCZGEKBTODDC")
+                || line.contains("edge-local:http -> 10.244.1.4"))
+        });
         let kept = kept.replace("COMMIT\n*nat\n", &format!("{lacks}COMMIT\n*nat\n"));
         kept.replace("-s 10.244.0.0/16", &format!("-s {range}"))
     });
@@ -179,8 +183,7 @@ async fn another_program_at_the_health_port_is_found() {
         "<html>ok</html>".to_owned()
     });
     write(&dir, "node/ss.txt", |text| {
-        let kept = text.lines().filter(|line| !line.contains(":10256 "));
-        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        let kept = keep(text, |line| !line.contains(":10256 "));
         format!("{kept}tcp LISTEN 0 4096 *:10256 *:* users:((\"cloud-agent\",pid=912,fd=7))\n")
     });
     let found = findings(&dir).await;
@@ -195,7 +198,7 @@ async fn dns_for_local_pods_alone_is_an_error_where_none_is_here() {
     let dir = copy(HEALTHY);
     for name in ["kube-dns", "api"] {
         service(&dir, name, |item| {
-            item["spec"]["internalTrafficPolicy"] = "Local".into()
+            item["spec"]["internalTrafficPolicy"] = "Local".into();
         });
     }
     slices(&dir, "kube-dns", |slice| {
@@ -255,8 +258,7 @@ async fn a_timeout_of_nothing_forgets_every_connection() {
     let key = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
     let dir = copy(HEALTHY);
     write(&dir, "node/sysctl.txt", |text| {
-        let kept = text.lines().filter(|line| !line.starts_with(key));
-        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        let kept = keep(text, |line| !line.starts_with(key));
         format!("{kept}{key} = 0\n")
     });
     says(
@@ -377,10 +379,7 @@ async fn an_endpoint_that_names_the_wrong_node_is_not_local() {
     let rule = "[0:0] -A KUBE-SERVICES -d 10.101.23.110/32 -p tcp -m comment --comment \"demo/edge-local:http has no local endpoints\" \
                 -m tcp --dport 80 -j DROP\n";
     write(&dir, RULES, |text| {
-        let kept = text
-            .lines()
-            .filter(|line| !line.contains("-d 10.101.23.110/32"));
-        let kept: String = kept.map(|line| format!("{line}\n")).collect();
+        let kept = keep(text, |line| !line.contains("-d 10.101.23.110/32"));
         kept.replacen("COMMIT\n*nat\n", &format!("{rule}COMMIT\n*nat\n"), 1)
     });
     let words = [
@@ -498,8 +497,7 @@ async fn an_ip_tunnel_to_a_machine_that_is_no_node_is_in_doubt() {
 async fn a_kube_proxy_in_a_network_of_its_own_writes_its_rules_there() {
     let dir = copy(HEALTHY);
     write(&dir, RULES, |text| {
-        let kept = text.lines().filter(|line| !line.contains("KUBE-"));
-        kept.map(|line| format!("{line}\n")).collect()
+        keep(text, |line| !line.contains("KUBE-"))
     });
     write(
         &dir,

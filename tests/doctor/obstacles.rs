@@ -93,9 +93,9 @@ fn cases() -> Vec<Case> {
     vec![
         (
             "forwarding of a link",
-            |of| {
+            |evidence| {
                 replace(
-                    of,
+                    evidence,
                     Item::Sysctl,
                     "cni0.forwarding = 1",
                     "cni0.forwarding = 0",
@@ -106,10 +106,15 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a strict reverse path filter",
-            |of| {
-                replace(of, Item::Sysctl, "cni0.rp_filter = 0", "cni0.rp_filter = 1");
-                policy_rules(of, &from_there());
-                route(of, elsewhere());
+            |evidence| {
+                replace(
+                    evidence,
+                    Item::Sysctl,
+                    "cni0.rp_filter = 0",
+                    "cni0.rp_filter = 1",
+                );
+                policy_rules(evidence, &from_there());
+                route(evidence, elsewhere());
             },
             Subject::sysctl("net.ipv4.conf.cni0.rp_filter"),
             "sysctl -w net.ipv4.conf.cni0.rp_filter=2",
@@ -122,10 +127,10 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a policy of IPsec",
-            |of| {
+            |evidence| {
                 let policy =
                     "src 0.0.0.0/0 dst 10.244.2.0/24 \n\tdir out action block priority 0 \n";
-                of.insert(Item::XfrmPolicies, Ok(policy.to_owned()));
+                evidence.insert(Item::XfrmPolicies, Ok(policy.to_owned()));
             },
             Subject::XfrmPolicy {
                 policy: "src 0.0.0.0/0 dst 10.244.2.0/24 dir out".to_owned(),
@@ -134,36 +139,39 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a filter of traffic control",
-            |of| {
+            |evidence| {
                 let filters = json!({"qdiscs": [], "filters": [{"dev": "eth0", "hook": "egress", "filters": [
                     {"protocol": "all", "pref": 3, "kind": "matchall", "chain": 0},
                     {"protocol": "all", "pref": 3, "kind": "matchall", "chain": 0,
                      "options": {"actions": [{"kind": "gact", "control_action": {"type": "drop"}}]}}]}]});
-                of.insert(Item::Tc, Ok(filters.to_string()));
+                evidence.insert(Item::Tc, Ok(filters.to_string()));
             },
             Subject::link("eth0"),
             "tc filter del dev eth0 egress protocol all pref 3",
         ),
         (
             "a neighbour that does not answer",
-            |of| {
+            |evidence| {
                 let entry = json!([{"dst": "10.0.2.16", "dev": "eth0", "state": ["FAILED"]}]);
-                of.insert(Item::NeighbourTable, Ok(entry.to_string()));
+                evidence.insert(Item::NeighbourTable, Ok(entry.to_string()));
             },
             address("10.0.2.16"),
             "ping -c 1 -I eth0 10.0.2.16",
         ),
         (
             "an endpoint's address on the node",
-            |of| {
-                edit(of, Item::Addresses, |all| {
+            |evidence| {
+                edit(evidence, Item::Addresses, |all| {
                     let address = json!({"family": "inet", "local": "10.244.2.3", "prefixlen": 32, "scope": "global"});
                     let links = all.as_array_mut().unwrap();
-                    let eth0 = links.iter_mut().find(|of| of["ifname"] == "eth0").unwrap();
+                    let eth0 = links
+                        .iter_mut()
+                        .find(|link| link["ifname"] == "eth0")
+                        .unwrap();
                     eth0["addr_info"].as_array_mut().unwrap().push(address);
                 });
                 route(
-                    of,
+                    evidence,
                     json!({"type": "local", "dst": "10.244.2.3", "dev": "eth0", "table": "local", "flags": []}),
                 );
             },
@@ -172,9 +180,9 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a TTL",
-            |of| {
+            |evidence| {
                 add_rule(
-                    of,
+                    evidence,
                     "mangle",
                     "[0:0] -A POSTROUTING -d 10.244.2.0/24 -j TTL --ttl-set 1",
                 );
@@ -184,21 +192,21 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a rule that stops pods of another node alone",
-            |of| add_rule(of, "filter", &format!("[0:0] {FROM_OTHER_NODE}")),
+            |evidence| add_rule(evidence, "filter", &format!("[0:0] {FROM_OTHER_NODE}")),
             Subject::Kernel,
             "iptables -t filter -D FORWARD -s 10.244.2.0/24 -d 10.244.1.14/32 -j DROP",
         ),
         (
             "a source of no node",
-            |of| {
-                let rules = of.text(Item::Iptables4).unwrap();
+            |evidence| {
+                let rules = evidence.text(Item::Iptables4).unwrap();
                 let jump = "[0:0] -A POSTROUTING";
                 let nat = rules.find("*nat").unwrap();
                 let at = nat + rules[nat..].find("-A POSTROUTING").unwrap();
                 let at = rules[..at].rfind('\n').unwrap() + 1;
                 let new = format!("{jump} -d 10.244.2.0/24 -j SNAT --to-source 192.0.2.1\n");
                 let rules = format!("{}{new}{}", &rules[..at], &rules[at..]);
-                of.insert(Item::Iptables4, Ok(rules));
+                evidence.insert(Item::Iptables4, Ok(rules));
             },
             Subject::Kernel,
             "iptables -t nat -D POSTROUTING -d 10.244.2.0/24 -j SNAT --to-source 192.0.2.1",
@@ -228,9 +236,9 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a blackhole",
-            |of| {
+            |evidence| {
                 route(
-                    of,
+                    evidence,
                     json!({"type": "blackhole", "dst": "10.244.2.0/25", "flags": []}),
                 );
             },
@@ -241,9 +249,9 @@ fn cases() -> Vec<Case> {
         ),
         (
             "a routing policy rule",
-            |of| {
+            |evidence| {
                 policy_rules(
-                    of,
+                    evidence,
                     &json!({"priority": 100, "src": "10.244.1.0", "srclen": 24, "action": "prohibit"}),
                 );
             },
@@ -272,7 +280,7 @@ fn each_obstacle_is_one_finding_with_the_fix_of_why() {
         let all = found(&evidence);
         let of: Vec<_> = all
             .iter()
-            .filter(|of| of.about == about || matches!(&of.about, Subject::Rule(_)))
+            .filter(|finding| finding.about == about || matches!(&finding.about, Subject::Rule(_)))
             .collect();
         assert_eq!((all.len(), of.len()), (1, 1), "{name}: {all:#?}");
         let fix = of[0].fix.as_ref().unwrap();
@@ -284,14 +292,14 @@ fn each_obstacle_is_one_finding_with_the_fix_of_why() {
         let services: BTreeSet<String> = of[0]
             .services
             .iter()
-            .map(|of| of.whole().to_string())
+            .map(|service| service.whole().to_string())
             .collect();
         for service in services {
             let answer = look.why(&Asked::parse(&service).unwrap(), None).unwrap();
-            let fixes = answer.causes.iter().filter_map(|of| of.fix.as_ref());
+            let fixes = answer.causes.iter().filter_map(|cause| cause.fix.as_ref());
             let mut commands = fixes.filter_map(Fix::command);
             assert!(
-                commands.any(|of| of == command),
+                commands.any(|advice| advice == command),
                 "{name}: {service}: {:#?}",
                 answer.causes
             );
@@ -306,14 +314,14 @@ fn rules_of_ip_that_stop_usual_clients_are_left_to_their_own_check() {
     let rule = "[0:0] -A FORWARD -d 10.244.1.16/32 -j DROP";
     add_rule(&mut evidence, "filter", rule);
     let all = found(&evidence);
-    let rules: Vec<_> = all.iter().map(|of| of.subject.as_str()).collect();
+    let rules: Vec<_> = all.iter().map(|finding| finding.subject.as_str()).collect();
     assert_eq!(rules.len(), 1, "{all:#?}");
     let ir16 = findings(run(&evidence, "IR16", None));
     assert!(!ir16.is_empty());
     let fix = |of: &Finding| of.fix.as_ref().unwrap().command().unwrap();
     assert!(fix(&all[0]).contains("-s 10.244.2.0/24"), "{all:#?}");
     assert!(
-        ir16.iter().all(|of| fix(of).contains("10.244.1.16")),
+        ir16.iter().all(|ir16| fix(ir16).contains("10.244.1.16")),
         "{ir16:#?}"
     );
 }
@@ -325,9 +333,9 @@ async fn reported(changes: &[(&str, Change<'_>)], ids: &str) -> Vec<(String, usi
     let args = ["doctor", "--from", from, "--only", ids, "-o", "json"];
     let report: Value = serde_json::from_str(&kpx(&args).await.out).unwrap();
     let findings = report["findings"].as_array().unwrap().iter();
-    let of = findings.map(|of| {
-        let below = of["consequences"].as_array().map_or(0, Vec::len);
-        (of["id"].as_str().unwrap().to_owned(), below)
+    let of = findings.map(|finding| {
+        let below = finding["consequences"].as_array().map_or(0, Vec::len);
+        (finding["id"].as_str().unwrap().to_owned(), below)
     });
     of.collect()
 }

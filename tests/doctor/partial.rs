@@ -123,7 +123,10 @@ fn rules_of_a_family_without_any_do_not_pass() {
                 assert!(is_unknown(&evidence, id), "{id} without {family}");
             }
             let found = findings(run(&evidence, "KP01", None));
-            let found: Vec<_> = found.iter().map(|of| of.subject.as_str()).collect();
+            let found: Vec<_> = found
+                .iter()
+                .map(|finding| finding.subject.as_str())
+                .collect();
             assert_eq!(found, [family]);
             // The mode that the rules show is not in doubt: iptables writes no table of nftables.
             without(&mut evidence, Item::Nft);
@@ -157,7 +160,10 @@ fn a_drop_in_iptables_stays_an_error_without_nftables() {
     without(&mut evidence, Item::NftText);
     let found = findings(run(&evidence, "IR16", None));
     assert!(found.len() > 1 && found.len() <= all, "{}", found.len());
-    assert!(found.iter().any(|of| notes(of, Item::Nft)), "{found:?}");
+    assert!(
+        found.iter().any(|finding| notes(finding, Item::Nft)),
+        "{found:?}"
+    );
     // Without a drop, it may be in nftables.
     let mut healthy = load("healthy-firewall");
     assert!(is_pass(&healthy, "IR16"));
@@ -206,10 +212,10 @@ fn health_checks_must_reach_the_listener() {
     let seen = texts(&found);
     assert!(
         seen.iter()
-            .any(|of| of.contains("30080 is the NodePort of")),
+            .any(|proof| proof.contains("30080 is the NodePort of")),
         "{seen:?}"
     );
-    assert!(seen.iter().any(|of| of.contains("DNAT")), "{seen:?}");
+    assert!(seen.iter().any(|proof| proof.contains("DNAT")), "{seen:?}");
     // Packets of which rules are not known may go astray.
     let mut evidence = load("full-iptables");
     without(&mut evidence, Item::Iptables4);

@@ -12,7 +12,9 @@ pub(super) fn in_edge(dir: &tempfile::TempDir, change: impl FnOnce(&str) -> Stri
     write(dir, PODS, |text| {
         let at = text.find(&format!("\"local\":\"{EDGE}\"")).unwrap();
         let start = text[..at].rfind("=== ").unwrap();
-        let end = text[at..].find("\n=== ").map_or(text.len(), |of| at + of);
+        let end = text[at..]
+            .find("\n=== ")
+            .map_or(text.len(), |offset| at + offset);
         let changed = change(&text[start..end]);
         format!("{}{changed}{}", &text[..start], &text[end..])
     });
@@ -38,14 +40,18 @@ async fn a_bridge_or_a_route_of_pods_that_is_gone_is_named_and_no_other_route_is
         LINKS,
         json(|links| {
             let all = links.as_array_mut().unwrap();
-            all.retain(|of| !is_of_bridge(of));
+            all.retain(|link| !is_of_bridge(link));
             for link in all {
                 link.as_object_mut().unwrap().remove("master");
             }
         }),
     );
     for file in [ROUTES, "node/ip-addr.json"] {
-        let without = |all: &mut Value| all.as_array_mut().unwrap().retain(|of| !is_of_bridge(of));
+        let without = |all: &mut Value| {
+            all.as_array_mut()
+                .unwrap()
+                .retain(|item| !is_of_bridge(item));
+        };
         write(&gone, file, json(without));
     }
     let words = ["the bridge of the pods is gone", "10.244.1.1"];
@@ -57,7 +63,7 @@ async fn a_bridge_or_a_route_of_pods_that_is_gone_is_named_and_no_other_route_is
         ROUTES,
         json(|routes| {
             let all = routes.as_array_mut().unwrap();
-            all.retain(|of| of["dst"] != "10.244.1.0/24");
+            all.retain(|route| route["dst"] != "10.244.1.0/24");
         }),
     );
     let words = ["by its link cni0", "ip route replace", "dev cni0"];
@@ -195,11 +201,14 @@ async fn connections_beyond_a_limit_of_all_clients_fail_if_it_is_low_or_was_exce
             assert!(fix.contains("-D FORWARD"), "{rules}{fix}");
         }
         let found = findings(&dir).await;
-        let own: Vec<_> = found.iter().filter(|of| of.0 == "IR16").collect();
+        let own: Vec<_> = found.iter().filter(|finding| finding.0 == "IR16").collect();
         assert_eq!(own.len(), 1, "{found:?}");
         assert_eq!(own[0].1, severity, "{rules}{found:?}");
         assert_eq!(own[0].2.contains(&so_far), count > 0, "{found:?}");
-        assert!(!found.iter().any(|of| of.0 == "SV01"), "{found:?}");
+        assert!(
+            !found.iter().any(|finding| finding.0 == "SV01"),
+            "{found:?}"
+        );
     }
     // What else the last rule drops is not known.
     let last = copy(HEALTHY);
@@ -320,8 +329,8 @@ async fn the_port_of_a_headless_service_is_that_of_its_pods() {
         "cluster/services.json",
         json(|services| {
             let all = services["items"].as_array_mut().unwrap();
-            let web = all.iter_mut().find(|of| {
-                of["metadata"]["name"] == "web" && of["metadata"]["namespace"] == "demo"
+            let web = all.iter_mut().find(|service| {
+                service["metadata"]["name"] == "web" && service["metadata"]["namespace"] == "demo"
             });
             let spec = &mut web.unwrap()["spec"];
             spec["clusterIP"] = "None".into();
@@ -352,8 +361,8 @@ async fn routes_of_flannel_without_a_tunnel_lead_by_the_nodes() {
         ROUTES,
         json(|routes| {
             let all = routes.as_array_mut().unwrap();
-            all.retain(|of| {
-                let to = of["dst"].as_str().unwrap();
+            all.retain(|route| {
+                let to = route["dst"].as_str().unwrap();
                 !to.starts_with("10.244.0.") && !to.starts_with("10.244.2.")
             });
         }),

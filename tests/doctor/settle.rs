@@ -79,7 +79,7 @@ fn the_second_reading_is_after_the_next_sync() {
         );
         evidence.insert(Item::ProxyConfig, Ok(config));
         let metrics = average
-            .map(|of| format!("{SYNCS}_sum {}\n{SYNCS}_count 4\n", of * 4))
+            .map(|average| format!("{SYNCS}_sum {}\n{SYNCS}_count 4\n", average * 4))
             .ok_or(Gap::NotCollected(Item::Metrics));
         evidence.insert(Item::Metrics, metrics);
         let node = NodeSnapshot::new(&evidence);

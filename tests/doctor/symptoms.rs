@@ -128,7 +128,7 @@ fn what_users_report_is_found() {
     let mut table = String::new();
     for (row, id, question, evidence, word) in symptoms() {
         let found = findings(run(&evidence, id, question));
-        let found = found.iter().find(|of| of.message.contains(word));
+        let found = found.iter().find(|finding| finding.message.contains(word));
         let found = found.unwrap_or_else(|| panic!("row {row}: {id} has no finding with {word:?}"));
         let note = if found.severity == Severity::Info {
             " (a note)"
@@ -177,7 +177,10 @@ fn connections_to_the_nodes_own_pods_do_not_count() {
     let mut evidence = load("np08-leaving-node");
     let found = finding(run(&evidence, "NP08", None));
     let seen: Vec<_> = found.evidence.iter().map(ToString::to_string).collect();
-    assert!(seen.iter().any(|of| of == "2 connections"), "{seen:?}");
+    assert!(
+        seen.iter().any(|proof| proof == "2 connections"),
+        "{seen:?}"
+    );
     replace(&mut evidence, Item::Conntrack, "10.244.2.7", "10.244.1.7");
     assert_eq!(run(&evidence, "NP08", None), Outcome::Pass);
 }
@@ -206,7 +209,7 @@ fn a_newer_nft_matters_only_if_other_software_has_sets() {
                 rules["nftables"]
                     .as_array_mut()
                     .unwrap()
-                    .retain(|of| of.get("set").is_none());
+                    .retain(|item| item.get("set").is_none());
             });
         } else {
             replace(&mut changed, item, from, to);

@@ -96,7 +96,10 @@ fn external_ips_need_their_gate() {
 fn node_ports_on_other_addresses_are_lost_with_the_mode() {
     let mut evidence = load("dp09-no-mode");
     let found = findings(run(&evidence, "UP05", to("1.40")));
-    let subjects: Vec<_> = found.iter().map(|of| of.subject.as_str()).collect();
+    let subjects: Vec<_> = found
+        .iter()
+        .map(|finding| finding.subject.as_str())
+        .collect();
     assert_eq!(subjects, ["127.0.0.1", "nodePortAddresses"]);
     assert!(matches!(
         run(&evidence, "UP05", to("1.39")),
@@ -135,7 +138,7 @@ fn known_bugs_that_the_release_fixes_and_brings_are_listed() {
         let found = findings(run(&evidence, "UP07", to(goal)));
         let keys = found
             .iter()
-            .map(|of| (of.severity.name(), of.subject.clone()));
+            .map(|finding| (finding.severity.name(), finding.subject.clone()));
         keys.collect::<Vec<_>>()
     };
     // Without a patch, the latest one counts.
@@ -144,8 +147,10 @@ fn known_bugs_that_the_release_fixes_and_brings_are_listed() {
     assert!(keys("1.36").contains(&("info", "pod-address-reused".to_owned())));
     set_version(&mut evidence, "v1.31.4");
     let found = findings(run(&evidence, "UP07", to("1.32.2")));
-    let brought = found.iter().filter(|of| of.severity == Severity::Warning);
-    let brought: Vec<_> = brought.map(|of| of.subject.as_str()).collect();
+    let brought = found
+        .iter()
+        .filter(|finding| finding.severity == Severity::Warning);
+    let brought: Vec<_> = brought.map(|brought| brought.subject.as_str()).collect();
     assert!(brought.contains(&"conntrack-memory"), "{brought:?}");
 }
 
@@ -173,14 +178,14 @@ fn addresses_that_strict_validation_refuses_are_listed() {
     let found = findings(run(&evidence, "UP08", to("1.36")));
     let told: Vec<_> = found
         .iter()
-        .map(|of| {
-            let fix = of.fix.as_ref().unwrap().text();
+        .map(|finding| {
+            let fix = finding.fix.as_ref().unwrap().text();
             let (write, _) = fix.split_once(" where the value comes from").unwrap();
             let write = write.strip_prefix("Before the upgrade, write ").unwrap();
             (
-                of.severity,
-                of.subject.as_str(),
-                of.message.as_str(),
+                finding.severity,
+                finding.subject.as_str(),
+                finding.message.as_str(),
                 write.to_owned(),
             )
         })

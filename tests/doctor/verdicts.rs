@@ -31,8 +31,10 @@ async fn doctor(dir: &str) -> (Value, u8) {
 async fn decided(dir: &str) -> (Value, u8) {
     let (report, _) = doctor(dir).await;
     let checks = report["checks"].as_array().unwrap().iter();
-    let unknown = checks.filter(|of| of["status"] == "unknown");
-    let ids: Vec<&str> = unknown.map(|of| of["id"].as_str().unwrap()).collect();
+    let unknown = checks.filter(|check| check["status"] == "unknown");
+    let ids: Vec<&str> = unknown
+        .map(|unknown| unknown["id"].as_str().unwrap())
+        .collect();
     let ids = ids.join(",");
     let ran = kpx(&["--from", dir, "doctor", "--skip", &ids, "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -47,7 +49,7 @@ fn path(dir: &tempfile::TempDir) -> &str {
 /// Returns whether the list `list` of the doctor's verdict has the Service `name`.
 fn has(report: &Value, list: &str, name: &str) -> bool {
     let mut all = report["services"][list].as_array().unwrap().iter();
-    all.any(|of| of == name || of["service"] == name)
+    all.any(|service| service == name || service["service"] == name)
 }
 
 #[tokio::test]
@@ -87,7 +89,7 @@ async fn a_service_in_doubt_is_inconclusive() {
         NEIGHBOURS,
         json(|all| {
             let all = all.as_array_mut().unwrap();
-            all.retain(|of| of["dst"] != entry["dst"]);
+            all.retain(|neighbour| neighbour["dst"] != entry["dst"]);
             all.push(entry);
         }),
     );
@@ -148,14 +150,14 @@ async fn one_table_of_iptables_is_not_all_rules() {
     )
     .await;
     let found = findings(&dir).await;
-    assert!(found.iter().all(|of| of.0 != "IB07"), "{found:?}");
+    assert!(found.iter().all(|finding| finding.0 != "IB07"), "{found:?}");
     // All three are listed; one that was flushed is.
     let dir = copy(HEALTHY);
     write(&dir, RULES, |text| {
         text.replacen(":KUBE-PROXY-CANARY - [0:0]\n", "", 1)
     });
     let found = findings(&dir).await;
-    assert!(found.iter().any(|of| of.0 == "IB07"), "{found:?}");
+    assert!(found.iter().any(|finding| finding.0 == "IB07"), "{found:?}");
 }
 
 #[test]
@@ -330,7 +332,10 @@ async fn what_differs_and_stops_no_connection_is_no_error() {
     let answer = answer(path(&dir), "edge/web:https").await;
     assert_eq!(answer["fate"], "works", "{answer:#}");
     let all = answer["findings"].as_array().unwrap();
-    assert!(all.iter().all(|of| of["severity"] != "error"), "{answer:#}");
+    assert!(
+        all.iter().all(|finding| finding["severity"] != "error"),
+        "{answer:#}"
+    );
 }
 
 /// Errors about Services of which all connections work, and why they stay errors.

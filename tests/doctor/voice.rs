@@ -82,8 +82,10 @@ pub(crate) async fn screens_are_whole(names: Vec<String>) {
             .map(|line| number(line, "more warning") + number(line, "more note"))
             .sum();
         assert_eq!(shown + rest, findings.len() as u64, "{name}:\n{ran}");
-        let ids = findings.iter().filter(|of| of["severity"] == "error");
-        for id in ids.map(|of| of["id"].as_str().unwrap()) {
+        let ids = findings
+            .iter()
+            .filter(|finding| finding["severity"] == "error");
+        for id in ids.map(|id| id["id"].as_str().unwrap()) {
             assert!(
                 whole.out.contains(&format!("ERROR {id}  ")),
                 "{name}: {id}\n{whole}"
@@ -106,7 +108,7 @@ async fn what_one_fix_clears_is_one_block() {
     let findings = report["findings"].as_array().unwrap();
     let cleared = findings
         .iter()
-        .filter(|of| of["fix"]["command"] == "kpx reconcile --apply");
+        .filter(|finding| finding["fix"]["command"] == "kpx reconcile --apply");
     let cleared = cleared.count();
     assert!(cleared > 1);
     let ran = kpx_once_on("faults-iptables", &["doctor", "-v"]).await;
@@ -159,7 +161,12 @@ pub(crate) async fn counts_agree(names: Vec<String>) {
         let count = |key: &str| report["summary"][key].as_u64().unwrap();
         let findings = report["findings"].as_array().unwrap();
         let checks = report["checks"].as_array().unwrap();
-        let status = |status: &str| checks.iter().filter(|of| of["status"] == status).count();
+        let status = |status: &str| {
+            checks
+                .iter()
+                .filter(|check| check["status"] == status)
+                .count()
+        };
         for key in ["fail", "unknown"] {
             let of = if key == "fail" { "failed" } else { key };
             assert_eq!(count(of), status(key) as u64, "{name} {key}");
@@ -167,7 +174,7 @@ pub(crate) async fn counts_agree(names: Vec<String>) {
         // Every failed check has findings of its own, or is explained by others.
         let mut own: Vec<&str> = findings
             .iter()
-            .map(|of| of["id"].as_str().unwrap())
+            .map(|finding| finding["id"].as_str().unwrap())
             .collect();
         own.dedup();
         own.sort_unstable();
@@ -227,8 +234,8 @@ pub(crate) async fn counts_agree(names: Vec<String>) {
             ("info", "infos"),
         ] {
             let rows = all["summary"]["findings"].as_array().unwrap().iter();
-            let rows = rows.filter(|of| of["severity"] == severity);
-            let subjects = rows.map(|of| of["subjects"].as_array().unwrap().len());
+            let rows = rows.filter(|row| row["severity"] == severity);
+            let subjects = rows.map(|row| row["subjects"].as_array().unwrap().len());
             assert_eq!(
                 subjects.sum::<usize>() as u64,
                 one["summary"][key].as_u64().unwrap(),

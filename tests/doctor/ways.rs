@@ -23,7 +23,7 @@ fn routed(route: &Value) -> tempfile::TempDir {
         ROUTES,
         json(|all| {
             let all = all.as_array_mut().unwrap();
-            all.retain(|of| of["dst"] != THERE);
+            all.retain(|route| route["dst"] != THERE);
             all.push(route.clone());
         }),
     );
@@ -169,7 +169,9 @@ async fn a_service_does_not_take_what_a_machine_serves() {
             "cluster/services.json",
             json(|all| {
                 let mut all = all["items"].as_array_mut().unwrap().iter_mut();
-                let edge = all.find(|of| of["metadata"]["name"] == "edge").unwrap();
+                let edge = all
+                    .find(|service| service["metadata"]["name"] == "edge")
+                    .unwrap();
                 edge["spec"]["externalIPs"] = json!([address]);
                 edge["spec"]["ports"][0]["port"] = json!(port);
             }),
@@ -204,7 +206,7 @@ async fn rules_that_another_tool_lists_are_not_gone() {
     let has = fs::read_to_string(dir.path().join("node/nft.json"))
         .unwrap()
         .contains("KUBE-SERVICES");
-    assert!(has && !all.iter().any(|of| wrong(&of)), "{all:?}");
+    assert!(has && !all.iter().any(|finding| wrong(&finding)), "{all:?}");
     let answer = answer(dir.path().to_str().unwrap(), "edge/web").await;
     assert_eq!(answer["fate"], "unknown", "{}", answer["sentence"]);
 }
@@ -236,7 +238,10 @@ async fn a_way_that_may_be_wrong_is_a_warning_with_the_route_that_is_known() {
     let ran = kpx(&["--from", dir.path().to_str().unwrap(), "doctor"]).await;
     assert!(ran.out.contains(fix) && ran.code == 3, "{ran}");
     let healthy = findings(&copy(HEALTHY)).await;
-    assert!(!healthy.iter().any(|of| of.0 == "SY16"), "{healthy:?}");
+    assert!(
+        !healthy.iter().any(|healthy| healthy.0 == "SY16"),
+        "{healthy:?}"
+    );
 }
 
 #[tokio::test]
@@ -277,7 +282,7 @@ async fn an_address_in_the_range_of_another_node_is_removed() {
         "node/ip-addr.json",
         json(|all| {
             let mut links = all.as_array_mut().unwrap().iter_mut();
-            let bridge = links.find(|of| of["ifname"] == "cni0").unwrap();
+            let bridge = links.find(|link| link["ifname"] == "cni0").unwrap();
             let own = json!({"family": "inet", "local": "10.244.2.1", "prefixlen": 24,
                 "scope": "global", "label": "cni0"});
             bridge["addr_info"].as_array_mut().unwrap().push(own);

@@ -180,5 +180,5 @@ fn condition(job: &Value) -> Option<&Value> {
     let conditions = job["status"]["conditions"].as_array()?;
     conditions
         .iter()
-        .find(|of| of["type"] == "Complete" || of["type"] == "Failed")
+        .find(|condition| condition["type"] == "Complete" || condition["type"] == "Failed")
 }

@@ -47,8 +47,11 @@ impl Rule {
         self.verb == verb
             && self.group == group
             && self.resource == resource
-            && self.namespace.as_deref().is_none_or(|of| of == namespace)
-            && (self.names.is_empty() || self.names.iter().any(|of| of == name))
+            && self
+                .namespace
+                .as_deref()
+                .is_none_or(|own_namespace| own_namespace == namespace)
+            && (self.names.is_empty() || self.names.iter().any(|own_name| own_name == name))
     }
 
     fn words(&self) -> String {
@@ -96,7 +99,11 @@ impl Roles {
         for rule in role["rules"].as_array().unwrap() {
             let [groups, resources, verbs] =
                 ["apiGroups", "resources", "verbs"].map(|key| words(&rule[key]));
-            assert!(![&groups, &resources, &verbs].iter().any(|of| of.is_empty()));
+            assert!(
+                ![&groups, &resources, &verbs]
+                    .iter()
+                    .any(|words| words.is_empty())
+            );
             for group in &groups {
                 for resource in &resources {
                     for verb in &verbs {

@@ -333,7 +333,7 @@ async fn a_guard_that_is_gone_or_has_ended_is_created_again() {
         let pod = world.object("pods", &guard).unwrap();
         let command = &pod["spec"]["containers"][0]["command"];
         let words: Vec<_> = command.as_array().unwrap().iter().collect();
-        let has = |flag: &str, value: &str| words.windows(2).any(|of| of == [flag, value]);
+        let has = |flag: &str, value: &str| words.windows(2).any(|window| window == [flag, value]);
         assert!(has("--lease", "90s") && has("--mode", "ipvs"), "{command}");
         assert!(words.contains(&&json!("--await")), "{command}");
         // Evicted, or ended with its node.

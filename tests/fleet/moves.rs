@@ -210,13 +210,20 @@ async fn a_dry_run_prints_the_plan_and_changes_nothing() {
     }
     // Only pods for previews, which are deleted.
     let asked = world.api.asked();
-    let writes = asked[before..].iter().filter(|of| of.method != "GET");
+    let writes = asked[before..]
+        .iter()
+        .filter(|request| request.method != "GET");
     let writes: Vec<String> = writes
-        .map(|of| format!("{} {} {}", of.method, of.path, of.body["metadata"]["name"]))
+        .map(|write| {
+            format!(
+                "{} {} {}",
+                write.method, write.path, write.body["metadata"]["name"]
+            )
+        })
         .collect();
     assert_eq!(writes.len(), 6, "{writes:?}");
     assert!(
-        writes.iter().all(|of| of.contains("kpx-preview-")),
+        writes.iter().all(|write| write.contains("kpx-preview-")),
         "{writes:?}"
     );
     assert_eq!(world.leftovers(), [""; 0]);
@@ -289,7 +296,9 @@ async fn the_api_server_is_contacted_once_for_all_reads() {
     let before = world.api.asked().len();
     world.all(&[]).await;
     let asked = world.api.asked();
-    let versions = asked[before..].iter().filter(|of| of.path == "/version");
+    let versions = asked[before..]
+        .iter()
+        .filter(|request| request.path == "/version");
     assert_eq!(versions.count(), 1);
 }
 

@@ -382,7 +382,10 @@ fn a_node_that_reboots_is_waited_for_and_its_log_is_read_later() {
     assert_eq!(cluster.reports, [words]);
     let words = "cannot be read: answered 404: not found";
     let awaited = &cluster.waits;
-    assert!(awaited.iter().any(|of| of.contains(words)), "{awaited:?}");
+    assert!(
+        awaited.iter().any(|awaited| awaited.contains(words)),
+        "{awaited:?}"
+    );
 
     // It does not return.
     let mut cluster = Still::new(waits("ContainerCreating"));
@@ -441,7 +444,11 @@ fn a_pod_that_failed_before_or_is_being_deleted_is_replaced() {
 
 /// Runs `fleet` from `task`; returns its end and how many seconds that took.
 fn run(cluster: &mut Still, mut fleet: Fleet, task: &Task) -> (Ended, i64) {
-    fleet.done = fleet.tasks().iter().position(|of| of == task).unwrap();
+    fleet.done = fleet
+        .tasks()
+        .iter()
+        .position(|fleet_task| fleet_task == task)
+        .unwrap();
     fleet.reached = fleet.done;
     // Without a node in the new mode, an error would roll back.
     fleet.nodes.insert("c".to_owned(), NodeState::Migrated);
@@ -626,7 +633,10 @@ fn the_log_of_the_new_kube_proxy_decides() {
         };
         assert_eq!(ended, expected);
         // Without a bridge, there is no guard.
-        let guards = cluster.deleted.iter().filter(|of| of.contains("guard"));
+        let guards = cluster
+            .deleted
+            .iter()
+            .filter(|deleted| deleted.contains("guard"));
         assert_eq!(guards.count(), 0);
     }
 }

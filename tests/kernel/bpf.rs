@@ -113,7 +113,7 @@ impl Cgroup {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mount = mounts
             .lines()
-            .find(|of| of.contains(" - cgroup2 "))
+            .find(|line| line.contains(" - cgroup2 "))
             .unwrap();
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next().unwrap(), fields.next().unwrap());
@@ -183,7 +183,9 @@ async fn programs_and_maps_are_read_as_they_were_loaded() {
     let node = NodeSnapshot::new(&evidence);
     let bpf = node.bpf().unwrap();
     let mut at_cgroup = bpf.cgroups().unwrap().iter();
-    let at_cgroup = at_cgroup.find(|of| of.cgroup == cgroup.1).unwrap();
+    let at_cgroup = at_cgroup
+        .find(|process| process.cgroup == cgroup.1)
+        .unwrap();
     assert_eq!(at_cgroup.attach_type, "cgroup_inet4_connect");
     let known = bpf.program(at_cgroup.program).unwrap();
     assert_eq!(
@@ -218,12 +220,15 @@ async fn programs_and_maps_are_read_as_they_were_loaded() {
             client: None,
         })
         .unwrap();
-    let ends: Vec<String> = front.active().map(|of| of.addr.to_string()).collect();
+    let ends: Vec<String> = front
+        .active()
+        .map(|backend| backend.addr.to_string())
+        .collect();
     assert_eq!(ends, ["10.244.1.7:8080"]);
     let node_port = table
         .frontends
         .iter()
-        .find(|of| of.at == Place::AnyNode)
+        .find(|frontend| frontend.at == Place::AnyNode)
         .unwrap();
     assert_eq!((node_port.port, node_port.kind), (30000, Kind::NodePort));
     assert!(node_port.backends.is_empty() && node_port.missing == 0);
@@ -236,7 +241,7 @@ async fn programs_and_maps_are_read_as_they_were_loaded() {
         let bpf = node.bpf().unwrap();
         let maps = bpf.maps().unwrap().iter();
         left = bpf.program(at_cgroup.program).is_some()
-            || maps.clone().any(|of| of.name.starts_with("cilium_lb4"));
+            || maps.clone().any(|map| map.name.starts_with("cilium_lb4"));
         if !left {
             break;
         }

@@ -239,7 +239,7 @@ fn findings(report: &Value) -> Findings {
         let folded = finding["consequences"].as_array().into_iter().flatten();
         // Nothing listens at the endpoint of this Service, which is in the host's network.
         let is_of_test = |of: &Value| of["id"] == "SV01" && of["subject"] == "shop/hostnet";
-        for part in folded.chain([finding]).filter(|of| !is_of_test(of)) {
+        for part in folded.chain([finding]).filter(|folded| !is_of_test(folded)) {
             found.insert((
                 word(&part["id"]),
                 word(&part["subject"]),
@@ -306,7 +306,11 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
     let mut wrong = String::new();
     let mut last: Option<&Fault> = None;
     for fault in order.flatten() {
-        if last.is_some_and(|last| fault.ids().any(|id| last.ids().any(|of| of == id))) {
+        if last.is_some_and(|last| {
+            fault
+                .ids()
+                .any(|id| last.ids().any(|last_id| last_id == id))
+        }) {
             whole(node, &before, last, &mut wrong);
             last = None;
         }
@@ -318,7 +322,8 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
         let expected = |of: &(String, String, String)| {
             let (id, status, why) = of;
             let is_gone = why.ends_with(": see KP01") || !now.contains(of);
-            fault.ids().any(|of| of == id) || is_of_mode && status == "unknown" && is_gone
+            fault.ids().any(|fault_id| fault_id == id)
+                || is_of_mode && status == "unknown" && is_gone
         };
         for id in fault.ids() {
             if !now.difference(&before).any(|(new, _, _)| new == id) {
@@ -326,7 +331,10 @@ fn through(node: &Node, healthy: &[&str], faults: &[Fault]) {
             }
         }
         let names = || (last.map_or("", |last| last.name), fault.name);
-        for other in now.symmetric_difference(&before).filter(|of| !expected(of)) {
+        for other in now
+            .symmetric_difference(&before)
+            .filter(|changed| !expected(changed))
+        {
             let (mended, broken) = names();
             let is = if now.contains(other) {
                 "reported"

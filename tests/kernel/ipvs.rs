@@ -176,9 +176,11 @@ async fn vm_hashing_schedulers_choose_as_kpx_computes() {
         let evidence = netns.collect(&[Item::IpvsConnections]).await;
         let node = NodeSnapshot::new(&evidence);
         let taken = node.ipvs_connections().unwrap().all.iter();
-        let taken = taken.filter(|of| of.server == at);
-        let taken: BTreeMap<_, _> = taken.map(|of| (of.client, Some(of.real))).collect();
-        refused += expected.values().filter(|of| of.is_none()).count();
+        let taken = taken.filter(|taken| taken.server == at);
+        let taken: BTreeMap<_, _> = taken
+            .map(|taken| (taken.client, Some(taken.real)))
+            .collect();
+        refused += expected.values().filter(|chosen| chosen.is_none()).count();
         expected.retain(|_, chosen| chosen.is_some());
         assert_eq!(taken, expected, "{server:?}");
     }

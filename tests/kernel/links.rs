@@ -224,7 +224,7 @@ async fn filters_are_what_tc_prints() {
         let all = tc
             .filters
             .iter()
-            .flat_map(|(link, all)| all.iter().map(move |of| (link, of)));
+            .flat_map(|(link, all)| all.iter().map(move |filter| (link, filter)));
         all.map(|(link, of)| {
             format!(
                 "{link} {of} {:?} {:?} {:?}",

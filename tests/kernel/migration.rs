@@ -338,7 +338,7 @@ fn annotations(machine: &Machine) -> Vec<String> {
         let all = map.and_then(|map| map["metadata"]["annotations"].as_object());
         all.into_iter()
             .flatten()
-            .map(|of| format!("{of:?}"))
+            .map(|annotation| format!("{annotation:?}"))
             .collect()
     })
 }

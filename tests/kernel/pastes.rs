@@ -73,7 +73,7 @@ fn plain(rules: &Ruleset<'_>, drops_links: bool) -> Vec<String> {
                         matches!(of, Match::In(_) | Match::Out(_))
                             || matches!(of, Match::Unknown(text) if text == NO_LINKS)
                     };
-                    rule.matches.retain(|of| !is_link(of));
+                    rule.matches.retain(|matched| !is_link(matched));
                 }
                 all.push(format!("{} {}{rule}", table.name, chain.name));
             }
@@ -215,21 +215,26 @@ async fn addresses_routes_and_rules_are_the_same() {
     let addresses = |node: &NodeSnapshot<'_>| -> BTreeSet<String> {
         let all = &node.addresses().unwrap().all;
         all.iter()
-            .map(|of| format!("{} {} {} {:?}", of.link, of.addr, of.scope, of.broadcast))
+            .map(|address| {
+                format!(
+                    "{} {} {} {:?}",
+                    address.link, address.addr, address.scope, address.broadcast
+                )
+            })
             .collect()
     };
     assert_eq!(addresses(&pasted), addresses(&own));
     let links = |node: &NodeSnapshot<'_>| -> BTreeSet<String> {
         let all = &node.links().unwrap().all;
         all.iter()
-            .map(|of| {
+            .map(|link| {
                 format!(
                     "{} {} {} {} {}",
-                    of.name,
-                    of.kind,
-                    of.state,
-                    of.mtu,
-                    of.flags.join(",")
+                    link.name,
+                    link.kind,
+                    link.state,
+                    link.mtu,
+                    link.flags.join(",")
                 )
             })
             .collect()
@@ -238,10 +243,10 @@ async fn addresses_routes_and_rules_are_the_same() {
     let routes = |node: &NodeSnapshot<'_>| -> BTreeSet<String> {
         let all = &node.routes().unwrap().all;
         all.iter()
-            .map(|of| {
+            .map(|route| {
                 format!(
-                    "{} {of} {} {:?} {:?} {:?}",
-                    of.table, of.metric, of.source, of.nexthops, of.device
+                    "{} {route} {} {:?} {:?} {:?}",
+                    route.table, route.metric, route.source, route.nexthops, route.device
                 )
             })
             .collect()
@@ -250,11 +255,11 @@ async fn addresses_routes_and_rules_are_the_same() {
     let rules = |node: &NodeSnapshot<'_>| -> BTreeSet<String> {
         let all = &node.rules().unwrap().all;
         all.iter()
-            .map(|of| {
+            .map(|rule| {
                 format!(
-                    "{} {} {of}",
-                    if of.family == Family::V4 { 4 } else { 6 },
-                    of.priority
+                    "{} {} {rule}",
+                    if rule.family == Family::V4 { 4 } else { 6 },
+                    rule.priority
                 )
             })
             .collect()
@@ -268,7 +273,7 @@ async fn addresses_routes_and_rules_are_the_same() {
                 .unwrap()
                 .all
                 .iter()
-                .map(|of| format!("{} {}", of.link, of.addr))
+                .map(|address| format!("{} {}", address.link, address.addr))
                 .collect()
         };
         assert_eq!(short(&pasted), short(&own), "{command}");
@@ -307,10 +312,10 @@ async fn handles_of_nftables_and_lines_of_conntrack_are_read() {
             .unwrap()
             .entries;
         all.iter()
-            .map(|of| {
+            .map(|entry| {
                 format!(
                     "{} {:?} {:?} {:?}",
-                    of.proto, of.state, of.original, of.reply
+                    entry.proto, entry.state, entry.original, entry.reply
                 )
             })
             .collect()

@@ -93,7 +93,7 @@ fn kpx(node: &Netns) -> process::Command {
 
 fn bundles(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap();
-    let mut files: Vec<_> = files.map(|of| of.unwrap().path()).collect();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|end| end == "gz"));
     files.sort();
     files
@@ -191,7 +191,7 @@ fn documented(server: &Server) {
         let is_there = page.lines().any(|line| {
             line.strip_prefix(".B ")
                 .and_then(|line| line.split('{').next())
-                .is_some_and(|of| of == name)
+                .is_some_and(|word| word == name)
         });
         assert!(is_there, "{name}");
     }

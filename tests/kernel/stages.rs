@@ -65,7 +65,9 @@ async fn the_way_back_decides_what_comes_in() {
     let words =
         "the strict rp_filter of eth1 drops packets from 10.244.2.7: the route back leads by eth0";
     let mut causes = answer.causes.iter();
-    let cause = causes.find(|of| of.sentence.ends_with(words)).unwrap();
+    let cause = causes
+        .find(|cause| cause.sentence.ends_with(words))
+        .unwrap();
     network.shell(&cause.fix.as_ref().unwrap().command().unwrap());
     network.agree("a marked way with a loose filter").await;
     network.shell("sysctl -q -w net.ipv4.conf.eth1.rp_filter=0 net.ipv4.conf.all.rp_filter=1");

@@ -181,7 +181,9 @@ fn rates_are_those_of_the_traffic() {
     let backends = &lines[2]["services"][0]["backends"];
     for (pod, taken) in PODS.iter().zip(taken) {
         let mut all = backends.as_array().unwrap().iter();
-        let backend = all.find(|of| of["backend"] == format!("{pod}:80")).unwrap();
+        let backend = all
+            .find(|backend| backend["backend"] == format!("{pod}:80"))
+            .unwrap();
         let promised = number(&backend["promised"]);
         assert!((promised - 1.0 / 3.0).abs() < 1e-9, "{promised}");
         let counted = number(&backend["newConnections"]);

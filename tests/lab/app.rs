@@ -231,7 +231,7 @@ pub(crate) fn connect(count: usize, address: SocketAddr) {
 
 async fn get(address: SocketAddr, connected: &Mutex<Option<u16>>) -> Result<(), String> {
     let tell = |stream: &TcpStream| {
-        *connected.lock().unwrap() = stream.local_addr().ok().map(|of| of.port());
+        *connected.lock().unwrap() = stream.local_addr().ok().map(|address| address.port());
     };
     answered(address, tell).await.map(drop)
 }

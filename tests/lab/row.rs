@@ -250,10 +250,10 @@ impl Trial<'_> {
         let report: Value = serde_json::from_slice(&ran.stdout)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&ran.stderr).into_owned()));
         let mut nodes = report["nodes"].as_array().into_iter().flatten();
-        let own = nodes.find(|of| self.row.over && of["node"] == self.row.node);
+        let own = nodes.find(|node| self.row.over && node["node"] == self.row.node);
         Said {
             status: ran.status.code(),
-            report: own.map_or_else(|| report.clone(), |of| of["report"].clone()),
+            report: own.map_or_else(|| report.clone(), |node| node["report"].clone()),
             took,
         }
     }
@@ -273,7 +273,9 @@ impl Trial<'_> {
         let sender = format!("({},", self.names.put("{client}"));
         let is_sender = |path: &&Value| {
             path["client"] == "single"
-                && path["from"].as_str().is_some_and(|of| of.contains(&sender))
+                && path["from"]
+                    .as_str()
+                    .is_some_and(|path| path.contains(&sender))
         };
         let is_apart = client == "pod" && paths.iter().any(|path| is_sender(&path));
         let is_ours = |path: &&Value| {
@@ -479,7 +481,7 @@ pub(crate) fn try_all<'r>(lab: &Lab, rows: impl IntoIterator<Item = &'r Row>, mo
     let (mut tried, mut wrong) = (0, Vec::new());
     for row in rows {
         let is_named = only.is_empty() || only.contains(&row.title());
-        if !is_named || row.mode.is_some_and(|of| of != mode) {
+        if !is_named || row.mode.is_some_and(|row_mode| row_mode != mode) {
             continue;
         }
         let network = row.sent.as_ref().map(|sent| match sent.0 {

@@ -120,7 +120,7 @@ impl World {
         let whole = |line: &str| {
             ["add table ", "delete table "]
                 .iter()
-                .any(|of| line.starts_with(of))
+                .any(|prefix| line.starts_with(prefix))
         };
         if !input.lines().next().is_some_and(whole) {
             // A change of a loaded bridge: elements and rules.

@@ -361,7 +361,9 @@ fn a_journal_adds_up() {
     assert_eq!((state.done, state.begun, state.reached), (2, false, false));
     let titles = |stage| {
         let recorded = state.recorded(stage);
-        recorded.map(|of| of.title.clone()).collect::<Vec<_>>()
+        recorded
+            .map(|recorded| recorded.title.clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(titles(Stage::Backup), ["c", "b", "a"]);
     assert_eq!(titles(Stage::Build), [""; 0]);

@@ -316,7 +316,14 @@ fn the_items_of_the_gates_are_those_of_the_mode_and_of_its_leftovers() {
     };
     let usual = needs(Mode::Iptables, Some(Mode::Ipvs));
     for item in [Item::ProxyLog, Item::Metrics, Item::Iptables4] {
-        assert_eq!(usual.iter().filter(|of| **of == item).count(), 1, "{item}");
+        assert_eq!(
+            usual
+                .iter()
+                .filter(|needed_item| **needed_item == item)
+                .count(),
+            1,
+            "{item}"
+        );
     }
     // With many iptables rules, nft takes ten times as long as iptables-save.
     assert!(!usual.contains(&Item::Nft) && !usual.contains(&Item::NftText));

@@ -141,7 +141,7 @@ fn connections_that_the_process_carries_end_with_it() {
     let restart = plain(&node, desired, Mode::Userspace, Mode::Iptables);
     assert_eq!(restart.established, Established::All(all));
     let clients = node.conntrack().unwrap().entries.iter();
-    let clients: Vec<_> = clients.map(|of| of.original.source.ip()).collect();
+    let clients: Vec<_> = clients.map(|client| client.original.source.ip()).collect();
     let gauge = Gauge::carried(&node, desired, &clients).unwrap();
     assert_eq!(gauge, Gauge::default());
     let mut closed = evidence.clone();

@@ -90,7 +90,7 @@ impl Kernel {
             .map(str::to_owned);
         let addresses = self.node.links.iter().flat_map(|link| {
             let all = link["addr_info"].as_array().into_iter().flatten();
-            all.map(move |of| format!("{} {}", link["ifname"], of["local"]))
+            all.map(move |address| format!("{} {}", link["ifname"], address["local"]))
         });
         let routes = self.node.local_routes().replace("},", "},\n");
         let lines = lines
@@ -473,7 +473,7 @@ impl Machine {
             found
                 .unknown
                 .iter()
-                .map(|of| format!("{}: {}", of.what, of.gap)),
+                .map(|unknown| format!("{}: {}", unknown.what, unknown.gap)),
         );
         let leftovers = node.modes().leftovers;
         faults.extend(leftovers.iter().map(|left| format!("{left:?}")));

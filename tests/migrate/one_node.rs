@@ -110,7 +110,9 @@ fn modules_are_loaded_before_settings_are_changed() {
     let [Action::LoadModules { .. }, rest @ ..] = actions.as_slice() else {
         panic!("{actions:?}");
     };
-    let are_settings = rest.iter().all(|of| matches!(of, Action::Sysctl { .. }));
+    let are_settings = rest
+        .iter()
+        .all(|action| matches!(action, Action::Sysctl { .. }));
     assert!(are_settings && !rest.is_empty(), "{rest:?}");
     // Settings of IPVS need its module, which is loaded once.
     let absent = Gap::Absent(Item::Ipvs, "ip_vs is not loaded".to_owned());

@@ -103,7 +103,9 @@ fn who_answers_is_an_endpoint_of_the_service_or_not() {
     let desired = node.desired(Mode::Iptables).unwrap();
     let web = "10.97.54.248";
     let mut all = targets(desired, &[]).into_iter();
-    let target = all.find(|of| of.at.ip().to_string() == web).unwrap();
+    let target = all
+        .find(|target| target.at.ip().to_string() == web)
+        .unwrap();
     let client = "10.244.1.5:40000".parse().unwrap();
     let of = |conntrack: &str, ipvs: &str| {
         let mut tables = Evidence::default();
@@ -139,7 +141,7 @@ fn a_service_that_cannot_answer_is_not_probed() {
     for state in &mut desired.families {
         // One without an endpoint, and one whose questions are unknown.
         let idle = state.ports.iter().find(|port| !port.has_internal());
-        let mut unknown = state.ports.iter().find(|of| of.has_internal()).cloned();
+        let mut unknown = state.ports.iter().find(|port| port.has_internal()).cloned();
         if let Some(port) = &mut unknown {
             port.proto = Proto::Udp;
         }

@@ -123,7 +123,7 @@ pub(crate) async fn strategies_have_their_loss(recording: fn(Mode) -> &'static s
         for asked in [None, Some("bridge"), Some("in-place")] {
             let more: Vec<&str> = asked
                 .into_iter()
-                .flat_map(|of| ["--strategy", of])
+                .flat_map(|strategy| ["--strategy", strategy])
                 .collect();
             let ran = dry_run(recording(from), to, &more).await;
             let table = ran.out.split("expected loss of connections").nth(1);
@@ -137,7 +137,7 @@ pub(crate) async fn strategies_have_their_loss(recording: fn(Mode) -> &'static s
             let mut named: Vec<&str> = others.iter().map(|row| row[0]).collect();
             named.push(&name);
             named.sort_unstable();
-            let mut all = Strategy::ALL.map(|of| of.to_string());
+            let mut all = Strategy::ALL.map(|strategy| strategy.to_string());
             all.sort();
             assert_eq!(named, all, "{table}");
             let why = format!("\n{name}: requested\n");

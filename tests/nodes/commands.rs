@@ -299,7 +299,12 @@ async fn a_bundle_of_all_nodes_can_be_written_again_and_redacted() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|of| (of["id"].clone(), of["nodes"].as_array().unwrap().len()));
+            .map(|summary| {
+                (
+                    summary["id"].clone(),
+                    summary["nodes"].as_array().unwrap().len(),
+                )
+            });
         let ids: Vec<_> = ids.collect();
         (summary["errors"].clone(), summary["healthy"].clone(), ids)
     };

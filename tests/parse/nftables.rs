@@ -369,7 +369,7 @@ fn the_text_and_the_json_of_rare_statements_parse_to_the_same_rules() {
             .all(serde_json::Value::is_string),
         _ => true,
     };
-    others.for_each(|of| assert!(is_text(of), "{of:?}"));
+    others.for_each(|statement| assert!(is_text(statement), "{statement:?}"));
     let ran = |name: &str| listed.set(name).unwrap().elements[0].conditions.len();
     assert_eq!(["el", "elq", "elc"].map(ran), [1, 1, 0]);
 }

@@ -95,10 +95,10 @@ async fn what_other_rules_cannot_avert_is_certain_without_the_nftables_rules() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|of| {
+        .find(|service| {
             lines.contains(&format!(
                 "-A KUBE-SERVICES -d {}/32",
-                of["spec"]["clusterIP"].as_str().unwrap()
+                service["spec"]["clusterIP"].as_str().unwrap()
             ))
         })
         .unwrap();
@@ -150,7 +150,9 @@ async fn an_address_that_kube_ipvs0_lacks_is_certain_without_any_rules() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|of| of["metadata"]["name"] != "kubernetes" && of["spec"]["clusterIP"] != "None")
+        .find(|service| {
+            service["metadata"]["name"] != "kubernetes" && service["spec"]["clusterIP"] != "None"
+        })
         .unwrap();
     let address = web["spec"]["clusterIP"].as_str().unwrap();
     let service = format!(

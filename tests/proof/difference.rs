@@ -306,8 +306,8 @@ fn the_example_of_a_difference_is_a_usual_packet() {
     assert_eq!(usual.port, 80);
     assert_eq!(chosen(Field::Port, Ranges::between(81, 500)).port, 443);
     assert_eq!(chosen(Field::Port, Ranges::between(1, 22)).port, 22);
-    let protos = [Proto::Sctp, Proto::Udp, Proto::Tcp].map(|of| u128::from(of.number()));
-    let any = Ranges::of(protos.map(|of| (of, of)).to_vec());
+    let protos = [Proto::Sctp, Proto::Udp, Proto::Tcp].map(|proto| u128::from(proto.number()));
+    let any = Ranges::of(protos.map(|proto| (proto, proto)).to_vec());
     assert_eq!(chosen(Field::Proto, any).proto, Proto::Tcp);
     let echo = chosen(Field::Proto, one(Proto::Icmp.number()));
     assert_eq!((echo.proto, echo.port), (Proto::Icmp, 0));

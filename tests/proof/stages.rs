@@ -59,14 +59,19 @@ fn foreign(packets: &Packets, target: &str) -> (Vec<Harm>, [String; 2]) {
         "{:?}",
         packets.differences.len()
     );
-    let found = packets.foreign.iter().map(|of| &of.difference);
-    let found: Vec<_> = found.filter(|of| of.target.to_string() == target).collect();
+    let found = packets.foreign.iter().map(|proved| &proved.difference);
+    let found: Vec<_> = found
+        .filter(|difference| difference.target.to_string() == target)
+        .collect();
     let first = found
         .first()
         .unwrap_or_else(|| panic!("nothing about {target}"));
     let [is, should] = &first.fates;
     let texts = [is.text_beside(should), should.text_beside(is)];
-    (found.iter().map(|of| of.harm).collect(), texts)
+    (
+        found.iter().map(|difference| difference.harm).collect(),
+        texts,
+    )
 }
 
 /// Rules of other software in iptables: the table, the rule, the harm, and what it does to packets of a Service, and keeps from
@@ -185,12 +190,15 @@ fn tables_of_others_that_change_packets_of_services_are_differences() {
 /// Returns the differences of session affinity.
 fn unbound(packets: &Packets) -> Vec<(String, [String; 2])> {
     assert!(packets.foreign.is_empty());
-    let found = packets.differences.iter().map(|of| &of.difference);
-    let found = found.map(|of| {
-        assert_eq!(of.harm, Harm::Affinity);
-        let [is, should] = &of.fates;
+    let found = packets
+        .differences
+        .iter()
+        .map(|difference| &difference.difference);
+    let found = found.map(|difference| {
+        assert_eq!(difference.harm, Harm::Affinity);
+        let [is, should] = &difference.fates;
         (
-            of.target.to_string(),
+            difference.target.to_string(),
             [is.text_beside(should), should.text_beside(is)],
         )
     });

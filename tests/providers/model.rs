@@ -147,7 +147,7 @@ impl Model {
         )));
         let mut paths: Vec<_> = fs::read_dir(folder)
             .unwrap()
-            .map(|of| of.unwrap().path())
+            .map(|entry| entry.unwrap().path())
             .collect();
         paths.sort();
         paths

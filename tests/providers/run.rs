@@ -207,7 +207,10 @@ impl Page {
         let evidence = load(&self.model.bundle(), ITEMS).unwrap();
         let node = NodeSnapshot::new(&evidence);
         let store = ConfigSource::find(&node, "node1").unwrap();
-        let wanted = Mode::ALL.into_iter().find(|of| of.name() == mode).unwrap();
+        let wanted = Mode::ALL
+            .into_iter()
+            .find(|known_mode| known_mode.name() == mode)
+            .unwrap();
         let fields = Fields {
             mode: wanted,
             scheduler: None,

@@ -76,8 +76,14 @@ pub(super) fn of(id: &str) -> Vec<Tool> {
             Changes(Model::restart),
         )],
         "talos" => vec![
-            tool(PATCH_TO_NFTABLES, Changes(|of| set_spec(of, "nftables"))),
-            tool(PATCH_TO_IPTABLES, Changes(|of| set_spec(of, "iptables"))),
+            tool(
+                PATCH_TO_NFTABLES,
+                Changes(|model| set_spec(model, "nftables")),
+            ),
+            tool(
+                PATCH_TO_IPTABLES,
+                Changes(|model| set_spec(model, "iptables")),
+            ),
             tool(
                 "talosctl -n CONTROL_PLANE upgrade-k8s --to VERSION",
                 Changes(|model| {
@@ -89,11 +95,11 @@ pub(super) fn of(id: &str) -> Vec<Tool> {
         "kops" => vec![
             tool(
                 "kops edit cluster CLUSTER --set spec.kubeProxy.proxyMode=nftables",
-                Changes(|of| set_spec(of, "nftables")),
+                Changes(|model| set_spec(model, "nftables")),
             ),
             tool(
                 "kops edit cluster CLUSTER --set spec.kubeProxy.proxyMode=iptables",
-                Changes(|of| set_spec(of, "iptables")),
+                Changes(|model| set_spec(model, "iptables")),
             ),
             tool("kops update cluster CLUSTER --yes", Nothing),
             tool(
@@ -104,8 +110,14 @@ pub(super) fn of(id: &str) -> Vec<Tool> {
         "eks" => vec![
             ROLES,
             DELETE_POD,
-            tool(ADD_ON_TO_NFTABLES, Changes(|of| of.set_map("nftables"))),
-            tool(ADD_ON_TO_IPTABLES, Changes(|of| of.set_map("iptables"))),
+            tool(
+                ADD_ON_TO_NFTABLES,
+                Changes(|model| model.set_map("nftables")),
+            ),
+            tool(
+                ADD_ON_TO_IPTABLES,
+                Changes(|model| model.set_map("iptables")),
+            ),
             tool(
                 "aws eks wait addon-active --cluster-name CLUSTER --addon-name kube-proxy",
                 Nothing,

@@ -563,7 +563,7 @@ fn judged(report: Value) -> Value {
         Value::Array(all) => {
             let is_example = |of: &Value| of["kind"] == "note";
             all.into_iter()
-                .filter(|of| !is_example(of))
+                .filter(|item| !is_example(item))
                 .map(judged)
                 .collect()
         }
@@ -590,7 +590,7 @@ fn judged(report: Value) -> Value {
         }
         // Sums in another order.
         Value::Number(number) if number.is_f64() => {
-            json!(number.as_f64().map(|of| (of * 1e6).round()))
+            json!(number.as_f64().map(|as_f64| (as_f64 * 1e6).round()))
         }
         other => other,
     }

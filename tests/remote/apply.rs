@@ -46,8 +46,9 @@ impl World {
     /// The Jobs that were created, without those that read.
     fn changes(&self) -> Vec<Value> {
         let asked = self.api.asked().into_iter();
-        let created = asked.filter(|of| of.method == "POST" && of.path.ends_with("/jobs"));
-        let jobs = created.map(|of| of.body);
+        let created =
+            asked.filter(|request| request.method == "POST" && request.path.ends_with("/jobs"));
+        let jobs = created.map(|created| created.body);
         let name = |job: &Value| job["metadata"]["name"].as_str().unwrap().to_owned();
         jobs.filter(|job| name(job).starts_with("kpx-change-"))
             .collect()

@@ -55,7 +55,10 @@ fn ends(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn hops(outcomes: &[Outcome]) -> impl Iterator<Item = &Hop> {
-    outcomes.iter().flat_map(|of| &of.hops).map(AsRef::as_ref)
+    outcomes
+        .iter()
+        .flat_map(|outcome| &outcome.hops)
+        .map(AsRef::as_ref)
 }
 
 /// The recording `name` with `more` at the end of the file of `item`.
@@ -88,7 +91,10 @@ fn a_rule_that_may_match_has_half_the_probability() {
     ] {
         let outcomes = walked(&iptables(&rules), &flow(false));
         assert_eq!(ends(&outcomes), half, "{rules}");
-        assert!(outcomes.iter().all(|of| of.when.len() == 1), "{rules}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.when.len() == 1),
+            "{rules}"
+        );
         let when = hops(&outcomes[..1]).find_map(|hop| hop.when.as_deref());
         assert_eq!(when, Some("whether `-m made-up --option` holds"), "{rules}");
     }
@@ -100,7 +106,10 @@ fn a_rule_that_may_match_has_half_the_probability() {
     ] {
         let outcomes = walked(&iptables(&rules), &flow(false));
         assert_eq!(ends(&outcomes), PODS, "{rules}");
-        assert!(outcomes.iter().all(|of| of.when.is_empty()), "{rules}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.when.is_empty()),
+            "{rules}"
+        );
         let logs = |hop: &Hop| matches!(&hop.effect, Effect::Other { what } if what == "LOG");
         assert!(!hops(&outcomes).any(logs), "{rules}");
     }
@@ -238,8 +247,13 @@ fn each_scheduler_chooses_by_its_own_measure() {
         let outcomes = walked(&balancer(scheduler, 0x10, reals), &flow(false));
         let share = |n| {
             let at = format!("10.244.1.{n}").parse::<IpAddr>().unwrap();
-            let mut of = outcomes.iter().filter(|of| of.destination.0 == at);
-            format!("{:.3}", of.next().map_or(0.0, |of| of.probability))
+            let mut of = outcomes
+                .iter()
+                .filter(|outcome| outcome.destination.0 == at);
+            format!(
+                "{:.3}",
+                of.next().map_or(0.0, |outcome| outcome.probability)
+            )
         };
         let shares: Vec<_> = (1..=reals.len()).map(share).collect();
         assert_eq!(shares.join(" "), expected, "{scheduler} {reals:?}");
@@ -587,7 +601,10 @@ async fn a_client_address_that_is_kept_has_the_policy_as_its_cause_only_if_it_is
     for (target, local) in [("203.0.113.10:80", false), ("203.0.113.12:80", true)] {
         let trace = traced_in(&dir, target, "external").await;
         assert_eq!(verdict(&trace), "deliver", "{trace:#}");
-        assert!(masqueraded(&trace).iter().all(|of| !of), "{trace:#}");
+        assert!(
+            masqueraded(&trace).iter().all(|masqueraded| !masqueraded),
+            "{trace:#}"
+        );
         assert_eq!(trace["fate"], "lost", "{trace:#}");
         let fault = trace["fault"].as_str().unwrap();
         assert!(fault.contains("sees the client's own address"), "{trace:#}");

@@ -66,7 +66,7 @@ fn dropped(what: &str, evidence: &Evidence) -> usize {
     let is_first = |end: &Outcome| {
         [" mangle ", " other "]
             .iter()
-            .any(|of| end.reason.contains(of))
+            .any(|table| end.reason.contains(table))
     };
     let ends = ends(what, evidence, &flows());
     ends.iter().filter(|ends| ends.iter().any(is_first)).count()
@@ -271,8 +271,11 @@ fn what_a_set_of_nftables_with_timeouts_has_is_left_open() {
             source: Some(client.into()),
             ..flow(false)
         };
-        let mut found = packets.differences.iter().map(|of| &of.difference);
-        let found = found.find(|of| of.contains(&flow)).unwrap();
+        let mut found = packets
+            .differences
+            .iter()
+            .map(|difference| &difference.difference);
+        let found = found.find(|difference| difference.contains(&flow)).unwrap();
         let when = found.fates[0].ways.iter().flat_map(|way| &way.when);
         let when: BTreeSet<_> = when.map(ToString::to_string).collect();
         let condition = "set @banned has it at the time: yes";
@@ -326,7 +329,7 @@ fn without_pod_prefixes_the_pods_of_a_node_are_those_with_its_name() {
                 ..flow(false)
             };
             let mut found = packets.differences.iter();
-            let is_one = found.any(|of| of.difference.contains(&flow));
+            let is_one = found.any(|proved| proved.difference.contains(&flow));
             assert_eq!(is_one, entry == home, "{flow:?}");
         }
     }

@@ -38,11 +38,16 @@ fn to(destination: impl Into<IpAddr>) -> Flow {
 fn dropped(evidence: &Evidence, flow: &Flow) -> String {
     let node = NodeSnapshot::new(evidence);
     let outcomes = walk(&node, flow);
-    if let Some(of) = outcomes.iter().find(|of| of.verdict == Verdict::Unknown) {
+    if let Some(of) = outcomes
+        .iter()
+        .find(|outcome| outcome.verdict == Verdict::Unknown)
+    {
         return of.reason.clone();
     }
-    let drops = outcomes.iter().filter(|of| of.verdict == Verdict::Drop);
-    if let Some(when) = drops.clone().find_map(|of| of.when.first()) {
+    let drops = outcomes
+        .iter()
+        .filter(|outcome| outcome.verdict == Verdict::Drop);
+    if let Some(when) = drops.clone().find_map(|outcome| outcome.when.first()) {
         return when.to_string();
     }
     format!("{}", drops.fold(0.0, |all, of| all + of.probability))
@@ -828,7 +833,10 @@ fn a_client_in_a_set_of_kube_proxy_is_bound_to_its_backend() {
     ] {
         let evidence = nftables(&statement);
         let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
-        assert!(outcomes.iter().all(|of| of.sticky == sticky), "{statement}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.sticky == sticky),
+            "{statement}"
+        );
     }
 }
 
@@ -837,7 +845,7 @@ fn a_client_in_a_set_of_kube_proxy_is_bound_to_its_backend() {
 fn a_set_that_kube_proxy_did_not_make_is_no_affinity() {
     let evidence = nftables("update @seen { ip saddr }");
     let outcomes = walk(&NodeSnapshot::new(&evidence), &flow(false));
-    assert!(outcomes.iter().all(|of| !of.sticky));
+    assert!(outcomes.iter().all(|outcome| !outcome.sticky));
 }
 
 /// nft does not show what matches and targets of iptables compare.
@@ -972,7 +980,7 @@ fn a_set_of_networks_and_links_stops_at_the_longest_prefix() {
         let mut evidence = iptables("-m set --match-set CLIENTS src,src -j DROP");
         let members: String = members
             .iter()
-            .flat_map(|of| ["add CLIENTS ", of, "\n"])
+            .flat_map(|member| ["add CLIENTS ", member, "\n"])
             .collect();
         let sets = format!("create CLIENTS hash:net,iface family inet\n{members}");
         evidence.insert(Item::Ipset, Ok(sets));

@@ -78,7 +78,7 @@ impl Gauge {
         let names = names(desired);
         let mut forwarded = HashSet::new();
         let mut by: BTreeMap<String, usize> = BTreeMap::new();
-        for connection in connections.iter().filter(|of| is_open(of)) {
+        for connection in connections.iter().filter(|connection| is_open(connection)) {
             forwarded.insert((connection.client, connection.proto));
             if clients.contains(&connection.client.ip()) {
                 continue;
@@ -91,7 +91,7 @@ impl Gauge {
             *by.entry(name).or_default() += 1;
         }
         let others = sockets.iter();
-        for socket in others.filter(|of| !forwarded.contains(&(of.local, of.proto))) {
+        for socket in others.filter(|socket| !forwarded.contains(&(socket.local, socket.proto))) {
             let name = socket.processes.first().map_or_else(
                 || format!("a process with a socket at {}", socket.local),
                 |holder| format!("process {}, pid {}", holder.name, holder.pid),
@@ -148,9 +148,9 @@ impl Gauge {
         let words = self
             .top
             .iter()
-            .map(|of| format!("{} ({})", of.service, of.count));
+            .map(|top| format!("{} ({})", top.service, top.count));
         let mut words: Vec<_> = words.collect();
-        let named: usize = self.top.iter().map(|of| of.count).sum();
+        let named: usize = self.top.iter().map(|top| top.count).sum();
         if named < self.count {
             words.push(format!("others ({})", self.count - named));
         }

@@ -30,7 +30,9 @@ impl Leaving {
     /// Returns the pods in words.
     pub fn in_words(&self) -> String {
         let kept = self.kept.iter();
-        let kept: Vec<String> = kept.map(|of| format!("{}: {}", of.pod, of.why)).collect();
+        let kept: Vec<String> = kept
+            .map(|kept_pod| format!("{}: {}", kept_pod.pod, kept_pod.why))
+            .collect();
         match (self.count, kept.as_slice()) {
             (0, _) => "all evicted pods have left".to_owned(),
             (1, []) => "1 pod is terminating".to_owned(),

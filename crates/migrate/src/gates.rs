@@ -419,7 +419,10 @@ fn live(node: &NodeSnapshot<'_>, mode: Mode, previous: &mut Previous) -> Result<
 
 fn leftovers(node: &NodeSnapshot<'_>, cleaned: Mode) -> Result<(), Unmet> {
     let modes = node.modes();
-    let mut left = modes.leftovers.iter().filter(|of| of.mode == cleaned);
+    let mut left = modes
+        .leftovers
+        .iter()
+        .filter(|leftover| leftover.mode == cleaned);
     if let Some(first) = left.next() {
         let (count, kind) = (first.names.len(), first.kind.words(first.names.len()));
         return Err(Unmet::Not(format!(

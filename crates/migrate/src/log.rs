@@ -25,7 +25,7 @@ pub fn said(log: &str) -> Said {
 /// Returns how the log contradicts the fields that were set; `None` if it does not.
 pub fn objection(said: &Said, set: &Fields) -> Option<String> {
     let mode = set.mode;
-    if let Some(other) = said.mode.filter(|of| *of != mode) {
+    if let Some(other) = said.mode.filter(|logged_mode| *logged_mode != mode) {
         return Some(format!("kube-proxy logged mode {other}, not {mode}"));
     }
     let wanted = set.scheduler.as_deref().filter(|_| mode == Mode::Ipvs)?;

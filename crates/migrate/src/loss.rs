@@ -342,10 +342,10 @@ mod tests {
         let (web, api) = {
             let node = NodeSnapshot::new(&evidence);
             let desired = node.desired(Mode::Ipvs).unwrap();
-            let ports = desired.families.iter().flat_map(|of| &of.ports);
-            let tcp = ports.filter(|of| of.proto == kpx_node::net::Proto::Tcp);
+            let ports = desired.families.iter().flat_map(|family| &family.ports);
+            let tcp = ports.filter(|port| port.proto == kpx_node::net::Proto::Tcp);
             let server = |spn: &str| {
-                let port = tcp.clone().find(|of| of.spn.as_str() == spn).unwrap();
+                let port = tcp.clone().find(|tcp| tcp.spn.as_str() == spn).unwrap();
                 let std::net::IpAddr::V4(ip) = port.cluster_ip else {
                     panic!("{spn} has no IPv4 address");
                 };

@@ -296,7 +296,10 @@ mod tests {
     use super::*;
 
     fn at(stages: &[Stage], stage: Stage) -> usize {
-        stages.iter().position(|of| *of == stage).unwrap()
+        stages
+            .iter()
+            .position(|own_stage| *own_stage == stage)
+            .unwrap()
     }
 
     #[test]

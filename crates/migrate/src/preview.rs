@@ -84,7 +84,7 @@ impl NodePreview {
         match &self.result {
             PreviewResult::Known(preview) => {
                 let blockers = preview.blockers.iter();
-                let blockers = blockers.map(|of| format!("blocked: {of}"));
+                let blockers = blockers.map(|blocker| format!("blocked: {blocker}"));
                 let unknown = preview.unknown.iter();
                 let unknown = unknown.map(|why| format!("unknown: {why}"));
                 let mut parts: Vec<String> = blockers.chain(unknown).collect();

@@ -97,7 +97,10 @@ pub fn answerer(
         });
     };
     let family = Family::of(target.at.ip());
-    let states = desired.families.iter().filter(|of| of.family == family);
+    let states = desired
+        .families
+        .iter()
+        .filter(|state| state.family == family);
     let mut endpoints = states.flat_map(|state| {
         let ports = state.ports.iter();
         let ports = ports.filter(|port| is_at(state, port, target));
@@ -129,7 +132,7 @@ pub fn clients(node: &NodeSnapshot<'_>, name: &str) -> Result<Vec<IpAddr>, Gap> 
     });
     let all = pods.flat_map(|pod| {
         let first = pod.status.pod_ip.iter();
-        first.chain(pod.status.pod_ips.iter().map(|of| &of.ip))
+        first.chain(pod.status.pod_ips.iter().map(|pod_ip| &pod_ip.ip))
     });
     let all: Vec<IpAddr> = all.filter_map(|ip| ip.parse().ok()).collect();
     let first = |family| all.iter().copied().find(|ip| Family::of(*ip) == family);
@@ -188,7 +191,11 @@ fn of_family(state: &FamilyState, pods: &[IpAddr]) -> Vec<Target> {
         // A pod reaches itself only where its port of the bridge sends packets back.
         let is_own = |target: &&Target| {
             let mut ports = state.ports.iter().filter(|port| is_at(state, port, target));
-            ports.any(|port| port.endpoints.iter().any(|of| of.addr.ip() == *pod))
+            ports.any(|port| {
+                port.endpoints
+                    .iter()
+                    .any(|endpoint| endpoint.addr.ip() == *pod)
+            })
         };
         let others = first.iter().filter(|target| !is_own(target)).cloned();
         from(&others.collect::<Vec<_>>(), Vantage::Pod(*pod))

@@ -66,7 +66,9 @@ impl Removal {
             Action::Ipset { input } => self.sets += begin(input, "destroy "),
             Action::Ipvs { commands } => {
                 let gone = commands.iter();
-                self.servers += gone.filter(|of| of.verb == IpvsVerb::DeleteServer).count();
+                self.servers += gone
+                    .filter(|command| command.verb == IpvsVerb::DeleteServer)
+                    .count();
             }
             Action::Link { commands } => {
                 for command in commands {

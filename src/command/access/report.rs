@@ -117,7 +117,9 @@ impl AccessReport {
             rules: selection.of(level).map(RuleAccess::new).collect(),
         });
         let levels: Vec<LevelAccess> = levels.collect();
-        let nodes = levels.iter().any(|of| of.level == Level::Nodes.name());
+        let nodes = levels
+            .iter()
+            .any(|level| level.level == Level::Nodes.name());
         Self {
             command: selection.command.map(str::to_owned),
             nodes,
@@ -132,16 +134,16 @@ impl AccessReport {
     /// Iterates over the requests to review.
     pub(crate) fn requests(&self) -> impl Iterator<Item = Request> {
         let rules = self.levels.iter().flat_map(|level| &level.rules);
-        rules.flat_map(|of| {
-            let verbs = of.rule.verbs.iter();
-            verbs.flat_map(|verb| of.rule.requests(verb))
+        rules.flat_map(|rule| {
+            let verbs = rule.rule.verbs.iter();
+            verbs.flat_map(|verb| rule.rule.requests(verb))
         })
     }
 
     /// Records the answers to [`Self::requests`], in their order.
     pub(crate) fn record(&mut self, grants: &[Grant]) {
         let mut grants = grants.iter();
-        for rule in self.levels.iter_mut().flat_map(|of| &mut of.rules) {
+        for rule in self.levels.iter_mut().flat_map(|level| &mut level.rules) {
             for verb in &mut rule.verbs {
                 let number = rule.rule.requests(verb.verb).len();
                 let answers = grants.by_ref().take(number);
@@ -236,7 +238,7 @@ impl RuleAccess {
     fn words(&self) -> String {
         let namespace = self
             .namespace
-            .map_or(String::new(), |of| format!(" in {of}"));
+            .map_or(String::new(), |namespace| format!(" in {namespace}"));
         let those = self.verbs_in_state().map_or(String::new(), |verbs| {
             format!(" ({}: {verbs})", self.state.name())
         });

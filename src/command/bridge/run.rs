@@ -65,7 +65,7 @@ fn build(
 fn lease(node: &NodeSnapshot<'_>, families: &[Family]) -> Option<String> {
     let rules = node.nft().ok()?;
     let tables = families.iter();
-    let tables = tables.filter_map(|&of| rules.table(of.nft_name(), TABLE));
+    let tables = tables.filter_map(|&table| rules.table(table.nft_name(), TABLE));
     let held = tables.map(Held::of).min()?;
     Some(format!("lease: {}", held.in_words()))
 }

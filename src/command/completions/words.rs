@@ -143,7 +143,9 @@ fn split(word: &str) -> (&str, Option<&str>) {
 fn option<'c>(command: &'c Command, root: &'c Command, name: &str) -> Option<&'c Arg> {
     let is_it = |arg: &&Arg| match (name.strip_prefix("--"), name.strip_prefix('-')) {
         (Some(long), _) => arg.get_long() == Some(long),
-        (None, Some(short)) => arg.get_short().is_some_and(|of| short == of.to_string()),
+        (None, Some(short)) => arg
+            .get_short()
+            .is_some_and(|letter| short == letter.to_string()),
         _ => false,
     };
     let global = root.get_arguments().filter(|arg| arg.is_global_set());

@@ -89,7 +89,7 @@ pub(in crate::command) fn proof_of(
     }
 }
 
-/// Returns whether NodeLocal DNS answers these packets on the node itself: its rules keep them from those of kube-proxy for that.
+/// Returns whether `NodeLocal` DNS answers these packets on the node itself: its rules keep them from those of kube-proxy for that.
 fn is_of_node_dns(judge: &Judge<'_>, proved: &Proved) -> bool {
     let Difference { witness, fates, .. } = &proved.difference;
     fates[0]

@@ -191,7 +191,9 @@ impl DoctorReport {
             release: frame.question.goal(),
             credentials: credentials::hint(&diagnosis.checks),
             checks: diagnosis.checks.iter().map(CheckResult::new).collect(),
-            findings: findings.map(|of| Problem::new(of, reach)).collect(),
+            findings: findings
+                .map(|finding| Problem::new(finding, reach))
+                .collect(),
             ignored: diagnosis.hidden.into_iter().map(Ignored::new).collect(),
             ignore_entries: diagnosis.entries.iter().map(IgnoreEntry::new).collect(),
             summary: diagnosis.summary,
@@ -253,7 +255,9 @@ impl DoctorReport {
     fn services(&self) -> Option<String> {
         let now = self.head.services.as_ref().map(ToString::to_string);
         let then = self.head.outlook.as_ref();
-        now.or_else(|| then.map(|of| format!("in mode {}: {}", of.mode, of.services)))
+        now.or_else(|| {
+            then.map(|outlook| format!("in mode {}: {}", outlook.mode, outlook.services))
+        })
     }
 
     /// Returns the number of checks that have findings in the report.

@@ -33,10 +33,11 @@ pub(in crate::command) fn one(session: &Session, word: &str) -> Result<Explanati
         [] => {
             let checks = check::all().flat_map(|check| [check.id, check.name, check.group()]);
             let pages = pages::all().map(|page| page.word);
-            let names = checks.chain(pages).map(str::to_owned);
-            let similar = match Mode::ALL.iter().any(|mode| mode.name() == word) {
-                true => vec!["modes".to_owned()],
-                false => nearest(word, names),
+            let known = checks.chain(pages).map(str::to_owned);
+            let similar = if Mode::ALL.iter().any(|mode| mode.name() == word) {
+                vec!["modes".to_owned()]
+            } else {
+                nearest(word, known)
             };
             let similar = meant(&similar).map_or_else(String::new, |meant| format!("{meant} "));
             Err(unknown_check(word).with_hint(format!(

@@ -376,14 +376,14 @@ fn place(report: &mut Value, path: &Path) {
                 }
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(|of| place(of, path)),
+        Value::Array(all) => all.iter_mut().for_each(|item| place(item, path)),
         _ => {}
     }
 }
 
 /// Runs `run` on `recording`, and returns the report that it prints, with what was cut of it.
 async fn answered(mut run: OwnRun, recording: Option<&Recording>) -> Answer {
-    run.from = recording.map(|of| of.path.clone());
+    run.from = recording.map(|recording| recording.path.clone());
     let output = run.output(LIMIT).await;
     let output =
         output.map_err(|error| format!("kpx: the command did not end\n  because {error}\n"))?;

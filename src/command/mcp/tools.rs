@@ -274,13 +274,16 @@ impl Spec {
         let properties: serde_json::Map<String, Value> = self
             .parameters
             .iter()
-            .map(|of| (of.name.to_owned(), of.schema()))
+            .map(|parameter| (parameter.name.to_owned(), parameter.schema()))
             .collect();
-        let required = self.parameters.iter().filter(|of| of.is_required);
+        let required = self
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.is_required);
         let input = json!({
             "type": "object",
             "properties": properties,
-            "required": required.map(|of| of.name).collect::<Vec<_>>(),
+            "required": required.map(|required| required.name).collect::<Vec<_>>(),
             "additionalProperties": false,
         });
         let schemas: Vec<_> = self.kinds.iter().map(|kind| uri(kind)).collect();
@@ -362,9 +365,16 @@ impl Call {
     pub(super) fn of(tool: &'static Spec, given: &JsonObject) -> Result<Self, String> {
         let mut values = Vec::new();
         for (name, value) in given {
-            let of = tool.parameters.iter().find(|of| of.name == name);
+            let of = tool
+                .parameters
+                .iter()
+                .find(|parameter| parameter.name == name);
             let of = of.ok_or_else(|| {
-                let names: Vec<_> = tool.parameters.iter().map(|of| of.name).collect();
+                let names: Vec<_> = tool
+                    .parameters
+                    .iter()
+                    .map(|parameter| parameter.name)
+                    .collect();
                 let tool = tool.name;
                 format!(
                     "`{tool}` has no argument `{name}`: it has {}",
@@ -375,8 +385,12 @@ impl Call {
                 values.push((of, word));
             }
         }
-        let mut required = tool.parameters.iter().filter(|of| of.is_required);
-        match required.find(|of| values.iter().all(|(given, _)| given.name != of.name)) {
+        let mut required = tool
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.is_required);
+        match required.find(|required| values.iter().all(|(given, _)| given.name != required.name))
+        {
             None => Ok(Self { values }),
             Some(missing) => Err(format!("`{}` needs `{}`", tool.name, missing.name)),
         }
@@ -439,7 +453,11 @@ mod tests {
                 };
                 let mut given = JsonObject::new();
                 given.insert(of.name.to_owned(), value);
-                if tool.parameters.iter().any(|of| of.is_required) {
+                if tool
+                    .parameters
+                    .iter()
+                    .any(|parameter| parameter.is_required)
+                {
                     given.insert("target".to_owned(), json!("a/b"));
                 }
                 let (options, last) = Call::of(tool, &given).unwrap().words();

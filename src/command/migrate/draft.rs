@@ -262,7 +262,7 @@ pub(super) fn refuse_invalid(evidence: &Evidence, to: Mode) -> Result<(), Failur
     let text = evidence.text(Item::ProxyConfig).readable()?;
     let refused = validate::refused(text, to, None).readable()?;
     // The mode is about to change.
-    let refused = refused.iter().filter(|of| of.field != "mode");
+    let refused = refused.iter().filter(|refused| refused.field != "mode");
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
     if refused.is_empty() {
         return Ok(());

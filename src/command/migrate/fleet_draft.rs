@@ -52,7 +52,10 @@ pub(super) async fn plan(
     let node = NodeSnapshot::new(&evidence);
     let named = !session.nodes.is_empty() && !args.fleet.all_nodes;
     let wanted = named.then_some(session.nodes.as_slice());
-    let first = node.nodes()?.first().map(|of| of.metadata.name.as_str());
+    let first = node
+        .nodes()?
+        .first()
+        .map(|node| node.metadata.name.as_str());
     let with_page = |failure| draft::hinted(failure, &node, first.unwrap_or_default());
     let nodes = order::choose(node.nodes()?, node.all_pods()?, wanted)
         .hint("--node NAME,NAME selects nodes")

@@ -164,7 +164,12 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
             Leg::Back => **state == NodeState::RolledBack,
         };
         let tasks = fleet.tasks();
-        let of = |name: &str| tasks.iter().filter(|of| of.node() == Some(name)).count();
+        let of = |name: &str| {
+            tasks
+                .iter()
+                .filter(|task| task.node() == Some(name))
+                .count()
+        };
         let names = fleet.plan.nodes.iter();
         let rows: Vec<_> = names.map(|name| (name.as_str(), of(name))).collect();
         board.borrow_mut().add(&rows, CLUSTER);
@@ -246,7 +251,12 @@ impl<'t, 'f, 'io> FleetProgress<'t, 'f, 'io> {
 
     /// Returns the position of the current task among those of `node`, from 1, and their number.
     fn step(&self, node: &str) -> (usize, usize) {
-        let of = |tasks: &[Task]| tasks.iter().filter(|of| of.node() == Some(node)).count();
+        let of = |tasks: &[Task]| {
+            tasks
+                .iter()
+                .filter(|task| task.node() == Some(node))
+                .count()
+        };
         let so_far = self.tasks.len().min(self.at + 1);
         // A rollback has one task for each node.
         (of(&self.tasks[..so_far]).max(1), of(&self.tasks).max(1))

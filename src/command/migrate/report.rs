@@ -92,7 +92,10 @@ impl MigrateReport {
     /// Returns what blocks the migration: checks, and the worst loss in the new mode.
     pub(crate) fn blocked(&self) -> Option<String> {
         let short = self.short()?;
-        let ids = short.blockers.iter().filter_map(|of| of.split(':').next());
+        let ids = short
+            .blockers
+            .iter()
+            .filter_map(|blocker| blocker.split(':').next());
         let mut ids: Vec<&str> = ids.collect();
         ids.dedup();
         let lost = planned::lost_in_words(&short.lost).filter(|_| ids.contains(&LOST));
@@ -159,15 +162,15 @@ pub(crate) fn rolled_back(from: Mode, to: Mode, reached: bool) -> String {
 
 /// Returns the total time, and the time of each stage that took at least a second; `None` if no stage is done.
 fn in_time(took: &[Took]) -> Option<String> {
-    let all: u64 = took.iter().map(|of| of.seconds).sum();
-    let long = took.iter().filter(|of| of.seconds > 0);
+    let all: u64 = took.iter().map(|part| part.seconds).sum();
+    let long = took.iter().filter(|part| part.seconds > 0);
     let long: Vec<String> = long
-        .map(|of| {
-            let back = match of.leg {
+        .map(|text| {
+            let back = match text.leg {
                 Leg::There => "",
                 Leg::Back => "rollback: ",
             };
-            format!("{back}{} {} s", of.stage.title(), of.seconds)
+            format!("{back}{} {} s", text.stage.title(), text.seconds)
         })
         .collect();
     let parts = if long.is_empty() {
@@ -195,7 +198,7 @@ impl Report for Summary<'_> {
             return;
         };
         let warnings = plan.assessment.findings.iter();
-        let mut warnings: Vec<&str> = warnings.map(|of| of.id).collect();
+        let mut warnings: Vec<&str> = warnings.map(|warning| warning.id).collect();
         warnings.dedup();
         if !warnings.is_empty() {
             page.para("warnings: ", &warnings.join(", "));
@@ -259,8 +262,10 @@ impl Report for MigrateReport {
 
     fn exit(&self) -> u8 {
         let preview = self.short();
-        let unknown = preview.as_ref().is_some_and(|of| !of.unknown.is_empty());
-        let blocked = preview.is_some_and(|of| !of.blockers.is_empty());
+        let unknown = preview
+            .as_ref()
+            .is_some_and(|preview| !preview.unknown.is_empty());
+        let blocked = preview.is_some_and(|preview| !preview.blockers.is_empty());
         match self.result.outcome {
             Outcome::Planned if blocked => FOUND,
             Outcome::Planned if unknown => UNKNOWN,

@@ -88,19 +88,24 @@ impl PreflightReport {
 
     fn blockers(&self) -> usize {
         let findings = self.assessment.findings.iter();
-        findings.filter(|of| of.severity == Severity::Error).count()
+        findings
+            .filter(|finding| finding.severity == Severity::Error)
+            .count()
     }
 
     fn unknown(&self) -> usize {
         let checks = self.assessment.checks.iter();
         let unknown = checks
-            .filter(|of| of.status == CheckStatus::Unknown)
+            .filter(|check| check.status == CheckStatus::Unknown)
             .count();
         self.count(Status::Unknown) + unknown
     }
 
     fn failed(&self) -> bool {
-        let stopped = self.plan.as_ref().is_some_and(|of| of.stopped.is_some());
+        let stopped = self
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.stopped.is_some());
         stopped || self.proofs.iter().any(|proof| proof.error.is_some())
     }
 

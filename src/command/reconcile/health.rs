@@ -76,12 +76,14 @@ impl Health {
         options: &Options,
     ) -> Option<String> {
         let families = || state.families.iter();
-        let families = || families().filter(|of| options.families.contains(&of.family));
+        let families = || families().filter(|family| options.families.contains(&family.family));
         {
             let mut shared = locked(&self.shared);
             shared.limit = 2 * state.config.sync_period(state.mode);
             shared.queued = None;
-            shared.updated = families().map(|of| (of.family, clock::now())).collect();
+            shared.updated = families()
+                .map(|family| (family.family, clock::now()))
+                .collect();
             shared.eligible = node.is_some_and(is_eligible);
             shared.local = families().flat_map(local_endpoints).collect();
         }
@@ -101,7 +103,9 @@ impl Health {
                 None => failed.push("/healthz: healthzBindAddress is not valid".to_owned()),
             }
         }
-        let wanted: BTreeSet<Place> = families().flat_map(|of| places(state, of)).collect();
+        let wanted: BTreeSet<Place> = families()
+            .flat_map(|family| places(state, family))
+            .collect();
         self.services.retain(|place, _| wanted.contains(place));
         for place in wanted {
             if self.services.contains_key(&place) {
@@ -215,13 +219,20 @@ fn is_eligible(node: &Node) -> bool {
 /// Returns the number of ready endpoints on this node of each Service of the family: distinct addresses, over all ports.
 fn local_endpoints(family: &FamilyState) -> BTreeMap<Service, usize> {
     let mut found: BTreeMap<Service, BTreeSet<IpAddr>> = BTreeMap::new();
-    for port in family.ports.iter().filter(|of| of.health_check.is_some()) {
+    for port in family
+        .ports
+        .iter()
+        .filter(|port| port.health_check.is_some())
+    {
         let key = (family.family, port.namespace.clone(), port.service.clone());
-        let local = port.endpoints.iter().filter(|of| of.local && of.ready);
+        let local = port
+            .endpoints
+            .iter()
+            .filter(|endpoint| endpoint.local && endpoint.ready);
         found
             .entry(key)
             .or_default()
-            .extend(local.map(|of| of.addr.ip()));
+            .extend(local.map(|endpoint| endpoint.addr.ip()));
     }
     found.into_iter().map(|(key, of)| (key, of.len())).collect()
 }

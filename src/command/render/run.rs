@@ -36,7 +36,7 @@ pub(in crate::command) async fn run(
             let mut of = parts.into_iter().filter(|part| layer(*part) == wanted);
             let Some(first) = of.next() else {
                 let all = Part::of(mode, &families);
-                let mut names: Vec<_> = all.iter().map(|of| of.name()).collect();
+                let mut names: Vec<_> = all.iter().map(|part| part.name()).collect();
                 names.dedup();
                 return Err(Failure::usage(format!(
                     "mode {mode} has no such part: use one of {}",

@@ -122,7 +122,7 @@ fn needs() -> Vec<Item> {
 fn in_trouble(doctor: &DoctorReport, drift: &DiffReport, services: &ShowReport) -> Vec<String> {
     let findings = doctor.findings.iter().flat_map(|finding| {
         let consequences = finding.consequences.iter();
-        let consequences = consequences.flat_map(|of| &of.services);
+        let consequences = consequences.flat_map(|consequence| &consequence.services);
         finding.services.iter().chain(consequences).cloned()
     });
     let changes = drift.changes.iter();

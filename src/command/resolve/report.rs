@@ -121,7 +121,10 @@ impl Candidate {
             Answer::Records(records) => !records.is_empty(),
             Answer::NoName => false,
             Answer::Failed(_) => true,
-            Answer::NotQueried => self.expected.as_ref().is_some_and(|of| !of.is_empty()),
+            Answer::NotQueried => self
+                .expected
+                .as_ref()
+                .is_some_and(|records| !records.is_empty()),
         }
     }
 }
@@ -140,7 +143,11 @@ impl ResolveReport {
 
     /// Returns the result in a line.
     fn result(&self) -> String {
-        if let Some(of) = self.tried.iter().find(|of| of.agrees == Some(false)) {
+        if let Some(of) = self
+            .tried
+            .iter()
+            .find(|attempt| attempt.agrees == Some(false))
+        {
             return match &of.answer {
                 Answer::Failed(why) => format!(
                     "cluster DNS does not answer: {why}; next: kpx trace kube-system/kube-dns:dns"
@@ -228,7 +235,10 @@ impl Report for ResolveReport {
     }
 
     fn exit(&self) -> u8 {
-        let differs = self.tried.iter().any(|of| of.agrees == Some(false));
+        let differs = self
+            .tried
+            .iter()
+            .any(|attempt| attempt.agrees == Some(false));
         match (differs, self.found()) {
             (true, _) => FOUND,
             (_, None) if self.is_unknown() => UNKNOWN,
@@ -267,7 +277,7 @@ fn words(records: &Records) -> String {
     let servers = records
         .servers
         .iter()
-        .map(|of| format!("{}:{}", of.host, of.port));
+        .map(|server| format!("{}:{}", server.host, server.port));
     let all: Vec<String> = alias.chain(addresses).chain(servers).collect();
     if all.is_empty() {
         "no records".to_owned()

@@ -94,9 +94,12 @@ async fn resolve(session: &Session, args: &ResolveArgs) -> Result<ResolveReport,
     let lost = !tried.last().is_some_and(Candidate::ends);
     let called = services
         .iter()
-        .filter(|of| lost && of.metadata.name == args.name);
-    let elsewhere = called.map(|of| of.metadata.namespace.clone()).collect();
-    let named = service.map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name));
+        .filter(|service| lost && service.metadata.name == args.name);
+    let elsewhere = called
+        .map(|called| called.metadata.namespace.clone())
+        .collect();
+    let named =
+        service.map(|service| format!("{}/{}", service.metadata.namespace, service.metadata.name));
     // Every container has the variables of this Service, even if DNS fails.
     let api = |of: &&Service| is_api(of) && args.name == API.1;
     let told = service.or_else(|| services.iter().find(api));
@@ -206,9 +209,9 @@ fn environment(service: &Service, services: &[Service], namespace: &str) -> Envi
     // A Service of the same name in the pod's namespace takes precedence.
     let hidden = is_api
         && namespace != API.0
-        && services
-            .iter()
-            .any(|of| of.metadata.namespace == namespace && of.metadata.name == API.1);
+        && services.iter().any(|service| {
+            service.metadata.namespace == namespace && service.metadata.name == API.1
+        });
     if hidden || !is_api && metadata.namespace != namespace {
         return Environment::None(format!(
             "a container has variables for Services in its own namespace only: {namespace}, not {}",

@@ -136,7 +136,8 @@ impl Look {
         let rows = listed.iter().map(|line| {
             let mut cells = vec![Cell::from(self.cut(&name(line), columns[0].width))];
             cells.extend(line.clients.map(|end| self.end(end)));
-            let known = |count: Option<usize>| count.map_or("?".to_owned(), |of| of.to_string());
+            let known =
+                |count: Option<usize>| count.map_or("?".to_owned(), |number| number.to_string());
             let (ready, total) = line.ready;
             cells.push(Cell::from(format!("{}/{}", known(ready), known(total))));
             if is_wide {
@@ -283,7 +284,7 @@ mod tests {
         };
         let mut state = State::default();
         let facts = Facts::new(&node, None);
-        let count = tally(&facts).map(|of| of.to_string());
+        let count = tally(&facts).map(|tally| tally.to_string());
         let head = "node1, recording".to_owned();
         state.show_table(Table::new(head, rows, Vec::new(), count));
         state
@@ -383,7 +384,7 @@ mod tests {
         use KeyCode::{Char, Down, End, Esc, PageDown};
         let mut state = state("ir03-missing-rule");
         let text: Vec<String> = (1..=50).map(|line| format!("line {line}")).collect();
-        state.show_page(Topic::Plan, text.join("\n"), 80);
+        state.show_page(Topic::Plan, &text.join("\n"), 80);
         drawn(&mut state, LOOK, (80, 14));
         press(&mut state, &[Down, PageDown]);
         let text = drawn(&mut state, LOOK, (80, 14));
@@ -411,7 +412,7 @@ mod tests {
                 .draw(|frame| Look(look).draw(&mut state, frame))
                 .unwrap();
             let cells = terminal.backend().buffer().content.clone();
-            [Color::Red, Color::Green].map(|of| cells.iter().any(|cell| cell.fg == of))
+            [Color::Red, Color::Green].map(|colour| cells.iter().any(|cell| cell.fg == colour))
         };
         assert_eq!(colours(true), [true, true]);
         assert_eq!(colours(false), [false, false]);

@@ -154,7 +154,9 @@ impl Screen {
                         let page = async move { page(&read, &asked, style).await };
                         match self.waits("computing", Box::pin(page)).await? {
                             None => return Ok(()),
-                            Some(text) => text.map(|text| self.state.show_page(topic, text, width)),
+                            Some(text) => {
+                                text.map(|text| self.state.show_page(topic, &text, width))
+                            }
                         }
                     }
                 },
@@ -181,7 +183,7 @@ impl Screen {
                 self.draw()?;
                 // A page is written for one width.
                 let width = self.width()?;
-                if let Some(shown) = self.state.shown.as_ref().filter(|of| of.width != width) {
+                if let Some(shown) = self.state.shown.as_ref().filter(|page| page.width != width) {
                     return Ok(Some(Ask::Show(shown.topic.clone())));
                 }
             }
@@ -239,13 +241,15 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
     let evidence = session.gather(&needs()).await?;
     let read = session.in_memory(evidence);
     let services = show::services(&read).await?;
-    let head = session.origin().map_or_else(String::new, |of| of.line());
+    let head = session
+        .origin()
+        .map_or_else(String::new, |origin| origin.line());
     let gaps = services.gaps().iter().map(|gap| format!("unknown: {gap}"));
     let notes = services.notes().iter().map(|note| format!("note: {note}"));
     let evidence = read.gather(&needs()).await?;
     let node = read.node(&evidence);
     let facts = Facts::new(&node, taken(&evidence, &node));
-    let count = tally(&facts).map(|of| of.to_string());
+    let count = tally(&facts).map(|tally| tally.to_string());
     let table = Table::new(
         head,
         services.services(),
@@ -338,7 +342,12 @@ async fn page(session: &Session, topic: &Topic, style: Style) -> Result<String, 
             let report = why::of(session, target).await?;
             let mut page = Page::new(style);
             report.page(&mut page);
-            let ids: BTreeSet<&str> = report.answer.findings.iter().map(|of| of.id).collect();
+            let ids: BTreeSet<&str> = report
+                .answer
+                .findings
+                .iter()
+                .map(|finding| finding.id)
+                .collect();
             for id in ids {
                 page.line("");
                 explain::one(session, id)?.page(&mut page);

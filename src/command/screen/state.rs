@@ -57,30 +57,31 @@ pub(super) enum End {
 
 impl Line {
     fn of(row: &Row) -> Self {
-        let bad = row.connections.iter().filter(|of| !of.by_design);
+        let bad = row
+            .connections
+            .iter()
+            .filter(|connection| !connection.by_design);
         let worst = bad.max_by_key(|of| of.fate);
         let reason = match &row.left_to {
             Some(who) => format!("served by {who}"),
-            None => worst.and_then(|of| of.reason.clone()).unwrap_or_default(),
+            None => worst
+                .and_then(|worst| worst.reason.clone())
+                .unwrap_or_default(),
         };
+        let mut all = row.connections.iter();
+        let works = !row.connections.is_empty()
+            && all.all(|connection| connection.by_design || connection.fate == Fate::Works);
         Self {
             service: row.service.clone(),
             protocol: row.protocol,
-            fate: match row
-                .connections
-                .iter()
-                .all(|of| of.by_design || of.fate == Fate::Works)
-            {
-                true if !row.connections.is_empty() => Some(Fate::Works),
-                _ => row.fate,
-            },
+            fate: if works { Some(Fate::Works) } else { row.fate },
             clients: CLIENTS.map(|(_, kinds)| {
                 let all = row.connections.iter();
                 let all = all.filter(|of| kinds.contains(&of.client));
                 let kept: Vec<Fate> = all
                     .clone()
                     .filter(|of| !of.by_design)
-                    .map(|of| of.fate)
+                    .map(|connection| connection.fate)
                     .collect();
                 match (kept.as_slice(), all.count()) {
                     ([], 0) => None,
@@ -109,7 +110,7 @@ impl Table {
     ) -> Self {
         let mut lines: Vec<Line> = rows.iter().map(Line::of).collect();
         // What is not known is not well.
-        lines.sort_by_key(|of| std::cmp::Reverse(of.fate.unwrap_or(Fate::Unknown)));
+        lines.sort_by_key(|line| std::cmp::Reverse(line.fate.unwrap_or(Fate::Unknown)));
         Self {
             head,
             lines,
@@ -220,14 +221,14 @@ impl State {
     }
 
     /// Shows a page, from its first line unless it is the same one at another width.
-    pub(super) fn show_page(&mut self, topic: Topic, text: String, width: u16) {
-        let before = self.shown.take().filter(|of| of.topic == topic);
+    pub(super) fn show_page(&mut self, topic: Topic, text: &str, width: u16) {
+        let before = self.shown.take().filter(|page| page.topic == topic);
         let lines = text.lines().flat_map(|line| folded(line, width.into()));
         self.shown = Some(Shown {
             topic,
             text: lines.collect::<Vec<_>>().join("\n"),
             width,
-            top: before.map_or(0, |of| of.top),
+            top: before.map_or(0, |page| page.top),
         });
         self.message.clear();
     }

@@ -62,8 +62,8 @@ pub(super) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failur
         ..Reading::default()
     };
     let errors = report.findings.iter();
-    let errors = errors.filter(|of| of.severity == Severity::Error);
-    let errors = errors.map(|of| format!("{} {}: {}", of.id, of.subject, of.message));
+    let errors = errors.filter(|error| error.severity == Severity::Error);
+    let errors = errors.map(|error| format!("{} {}: {}", error.id, error.subject, error.message));
     reading.errors = errors.collect();
     let node = session.node(&case.evidence).called(case.name.as_deref());
     reading.modes(&node);
@@ -150,7 +150,9 @@ impl Reading {
             Ok(table) => {
                 for family in Family::BOTH {
                     let all = table.servers.iter();
-                    let count = all.filter(|of| family_of(&of.key) == family).count();
+                    let count = all
+                        .filter(|server| family_of(&server.key) == family)
+                        .count();
                     self.servers.push((family.to_string(), count));
                 }
             }
@@ -175,9 +177,9 @@ impl Reading {
         }
         let services = node.services().into_iter().flatten();
         let kinds: BTreeMap<_, _> = services
-            .map(|of| {
-                let name = format!("{}/{}", of.metadata.namespace, of.metadata.name);
-                (name, of.spec.kind.as_str())
+            .map(|service| {
+                let name = format!("{}/{}", service.metadata.namespace, service.metadata.name);
+                (name, service.spec.kind.as_str())
             })
             .collect();
         self.drift = TYPES.map(|kind| (kind.to_owned(), 0)).into();

@@ -54,7 +54,7 @@ impl Folder {
     /// Returns the path of a new bundle of `node`, or why none can be written: the disk has too little room.
     pub(super) fn next(&self, node: &str, time: &str) -> io::Result<PathBuf> {
         // Before there is one, its size is not known.
-        let largest = self.bundles()?.iter().map(|of| of.2).max();
+        let largest = self.bundles()?.iter().map(|bundle| bundle.2).max();
         let (free, all) = host::free_space(&self.path)?;
         if free < largest.unwrap_or(0).max(1 << 20) * 2 + all / FREE {
             return Err(io::Error::other(format!(
@@ -85,7 +85,7 @@ impl Folder {
     /// Deletes the oldest bundles until `more` bytes fit; returns what is left.
     fn prune(&self, more: u64) -> io::Result<Content> {
         let bundles = self.bundles()?;
-        let mut bytes: u64 = bundles.iter().map(|of| of.2).sum();
+        let mut bytes: u64 = bundles.iter().map(|bundle| bundle.2).sum();
         let mut left = bundles.len();
         for (_, path, size) in bundles {
             if bytes.saturating_add(more) <= self.most {

@@ -339,7 +339,11 @@ impl<'s> Serving<'s> {
 
     fn next_bundle(&self) -> Result<String, String> {
         let folder = self.folder.as_ref().ok_or("there is no folder")?;
-        let reading = self.state().reading.as_ref().and_then(|of| of.node.clone());
+        let reading = self
+            .state()
+            .reading
+            .as_ref()
+            .and_then(|reading| reading.node.clone());
         let node = reading.unwrap_or_else(|| "node".to_owned());
         let path = folder.next(&node, &clock::now().to_string());
         let path = path.map_err(|why| why.to_string())?;
@@ -461,7 +465,7 @@ impl<'s> Serving<'s> {
             let evidence = evidence.map_err(|why| why.to_string());
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let evidence = known(&mut state.unknown, notice::CLUSTER, evidence);
-            self.owners = evidence.map(|of| Owners::new(&self.session.node(&of)));
+            self.owners = evidence.map(|evidence| Owners::new(&self.session.node(&evidence)));
         }
     }
 
@@ -491,7 +495,10 @@ impl<'s> Serving<'s> {
         let last = node.metrics().into_iter().flat_map(Metrics::last_sync);
         let last = last.filter_map(|(family, at)| {
             let at = Time::from_epoch(at).filter(|_| at > 0.0)?;
-            let family = family.map_or_else(|| "both".to_owned(), |of| of.to_string());
+            let family = family.map_or_else(
+                || "both".to_owned(),
+                |known_family| known_family.to_string(),
+            );
             Some((family, at))
         });
         Syncs {

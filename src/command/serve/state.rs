@@ -195,8 +195,14 @@ impl State {
         text.one(&metrics::SYNC_HEALTHY, is_healthy);
         text.one(&metrics::GENERATION, self.generation.map(f64::from));
         let conntrack = self.conntrack;
-        text.one(&metrics::CONNTRACK, conntrack.map(|of| number(of.0)));
-        text.one(&metrics::CONNTRACK_LIMIT, conntrack.map(|of| number(of.1)));
+        text.one(
+            &metrics::CONNTRACK,
+            conntrack.map(|conntrack| number(conntrack.0)),
+        );
+        text.one(
+            &metrics::CONNTRACK_LIMIT,
+            conntrack.map(|conntrack| number(conntrack.1)),
+        );
         text.one(
             &metrics::PORTS,
             self.ports.map(|count| number(count as u64)),
@@ -212,9 +218,12 @@ impl State {
         let record = self.record;
         text.one(
             &metrics::BUNDLES,
-            record.map(|of| number(of.bundles as u64)),
+            record.map(|record| number(record.bundles as u64)),
         );
-        text.one(&metrics::BUNDLE_BYTES, record.map(|of| number(of.bytes)));
+        text.one(
+            &metrics::BUNDLE_BYTES,
+            record.map(|record| number(record.bytes)),
+        );
         text.add(&metrics::BUILD, [(vec![env!("CARGO_PKG_VERSION")], 1.0)]);
         text.0
     }
@@ -230,11 +239,13 @@ impl State {
             let all = all.filter(|_| is_known);
             text.add(metric, all.map(|(labels, count)| (labels, number(count))));
         };
-        add(&metrics::OPEN, true, |of| of.open);
-        add(&metrics::NEW, true, |of| of.new);
-        add(&metrics::PACKETS, self.is_accounted, |of| of.packets);
-        add(&metrics::BYTES, self.is_accounted, |of| of.bytes);
-        add(&metrics::REFUSED, self.is_refusal_counted, |of| of.refused);
+        add(&metrics::OPEN, true, |total| total.open);
+        add(&metrics::NEW, true, |total| total.new);
+        add(&metrics::PACKETS, self.is_accounted, |total| total.packets);
+        add(&metrics::BYTES, self.is_accounted, |total| total.bytes);
+        add(&metrics::REFUSED, self.is_refusal_counted, |total| {
+            total.refused
+        });
     }
 
     fn readings(&self, text: &mut Exposition) {

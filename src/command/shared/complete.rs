@@ -28,7 +28,10 @@ pub(super) async fn complete(
     if missing.is_empty() {
         return Ok(());
     }
-    if evidence.manifest().is_some_and(|of| of.redacted) {
+    if evidence
+        .manifest()
+        .is_some_and(|manifest| manifest.redacted)
+    {
         let error = eyre!(
             "cannot add the cluster's objects to {}: the bundle is redacted, so its names and addresses are not those of the \
              cluster",
@@ -63,7 +66,7 @@ async fn name(session: &Session, api: &Connection, path: &Path) -> Result<Option
         return Ok(Some(name.to_owned()));
     }
     let mut bundle = evidence::load(path, NEEDS)?;
-    if let Some(name) = bundle.manifest().and_then(|of| of.node.clone()) {
+    if let Some(name) = bundle.manifest().and_then(|manifest| manifest.node.clone()) {
         return Ok(Some(name));
     }
     if bundle.text(Item::Nodes).is_err() {

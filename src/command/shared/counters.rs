@@ -179,8 +179,8 @@ fn refused(
         let Some(name) = name.and_then(PortName::parse) else {
             continue;
         };
-        let proto = rule.matches.iter().find_map(|of| match of {
-            Match::Protocol(of) => Some(of.value),
+        let proto = rule.matches.iter().find_map(|matched| match matched {
+            Match::Protocol(matched) => Some(matched.value),
             _ => None,
         });
         if let (Some(proto), Some(counters)) = (proto, rule.counters) {

@@ -96,10 +96,12 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         words.splice(end..end, open(options, matches));
     }
     let formats = matches.subcommand_name().map(formats);
-    of_all.retain(|of| of.name != "output" || formats.as_ref().is_none_or(|all| !all.is_empty()));
+    of_all.retain(|argument| {
+        argument.name != "output" || formats.as_ref().is_none_or(|all| !all.is_empty())
+    });
     // A default for a machine says nothing about a bundle.
     if is_given(&matches, "from") {
-        of_all.retain(|of| !OF_MACHINE.contains(&of.name.as_str()));
+        of_all.retain(|argument| !OF_MACHINE.contains(&argument.name.as_str()));
     }
     words.splice(1..1, open(of_all, &matches));
     Ok(words)
@@ -116,7 +118,7 @@ struct Setting {
 fn open(options: Vec<Setting>, matches: &ArgMatches) -> Vec<OsString> {
     let open = options.into_iter();
     let open = open.filter(|of| !is_given(matches, &of.id));
-    open.flat_map(|of| of.words).collect()
+    open.flat_map(|setting| setting.words).collect()
 }
 
 /// Returns whether the command line or the environment has the option `id`.

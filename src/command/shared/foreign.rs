@@ -122,10 +122,10 @@ fn read(path: &Path, session: &Session, io: &mut Io<'_>) -> Result<Foreign, Fail
             failed.extend(
                 unread
                     .into_iter()
-                    .filter(|of| !failed.contains(of))
+                    .filter(|reason| !failed.contains(reason))
                     .collect::<Vec<_>>(),
             );
-            let is_of_windows = failed.iter().any(|of| of.ends_with(foreign::HNS));
+            let is_of_windows = failed.iter().any(|failed| failed.ends_with(foreign::HNS));
             let failure = Failure::from(BundleError::NotOne {
                 path: path.to_owned(),
                 found: match failed.as_slice() {

@@ -165,7 +165,7 @@ impl<'s> Notices<'s> {
 /// are unknown.
 fn proxy_of(node: &NodeSnapshot<'_>) -> Option<u64> {
     let all = node.processes().ok()?.processes.iter();
-    let processes: Vec<_> = all.map(|of| (of.pid, of.started)).collect();
+    let processes: Vec<_> = all.map(|process| (process.pid, process.started)).collect();
     let is_healthy = node.health().ok().and_then(|health| health.healthy);
     Some(foldhash::fast::FixedState::with_seed(0).hash_one((processes, is_healthy)))
 }
@@ -173,13 +173,19 @@ fn proxy_of(node: &NodeSnapshot<'_>) -> Option<u64> {
 /// Returns a number that changes with the virtual servers, but not with their counters or order.
 pub(in crate::command) fn layout(table: &Dump) -> u64 {
     let hasher = foldhash::fast::FixedState::with_seed(0);
-    let each = table.services.iter().map(|of| {
-        let real = of.destinations.iter().map(|real| {
+    let each = table.services.iter().map(|service| {
+        let real = service.destinations.iter().map(|real| {
             let key = (real.address, real.port, real.weight);
             hasher.hash_one(key)
         });
         let real = real.fold(0, u64::wrapping_add);
-        let key = (of.protocol, of.address, of.port, of.fwmark, &of.scheduler);
+        let key = (
+            service.protocol,
+            service.address,
+            service.port,
+            service.fwmark,
+            &service.scheduler,
+        );
         hasher.hash_one((key, real))
     });
     each.fold(0, u64::wrapping_add)

@@ -67,8 +67,12 @@ pub(in crate::command) async fn target(
     {
         return Ok(full(namespace, name));
     }
-    let found = services.iter().filter(|of| of.metadata.name == name);
-    let found: Vec<String> = found.map(|of| full(&of.metadata.namespace, name)).collect();
+    let found = services
+        .iter()
+        .filter(|service| service.metadata.name == name);
+    let found: Vec<String> = found
+        .map(|service| full(&service.metadata.namespace, name))
+        .collect();
     match (found.as_slice(), given) {
         ([only], None) => Ok(only.clone()),
         ([], None) => Err(missing(
@@ -96,10 +100,10 @@ pub(in crate::command) async fn target(
 
 /// Returns the names of `services` that are similar to `name`.
 pub(in crate::command) fn similar(name: &str, services: &[Service]) -> Vec<String> {
-    let names = services.iter().map(|of| &of.metadata);
+    let names = services.iter().map(|service| &service.metadata);
     nearest(
         name,
-        names.map(|of| format!("{}/{}", of.namespace, of.name)),
+        names.map(|name| format!("{}/{}", name.namespace, name.name)),
     )
 }
 
@@ -208,7 +212,7 @@ mod tests {
         let plain = ServiceArgs::default();
         let parse = |word: &'static str| {
             let named = Named::parse(word, &plain).ok().flatten();
-            named.map(|of| (of.name, of.port))
+            named.map(|service| (service.name, service.port))
         };
         for (word, expected) in [
             ("web", Some(("web", ""))),

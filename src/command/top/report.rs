@@ -77,7 +77,8 @@ pub(crate) fn service_cells(row: &Row) -> [String; 7] {
 /// Returns the cells of a backend.
 pub(crate) fn backend_cells(row: &BackendRow) -> [String; 9] {
     let rates = row.rates;
-    let percent = |of: Option<f64>| of.map_or("-".to_owned(), |of| format!("{:.1}%", of * 100.0));
+    let percent =
+        |of: Option<f64>| of.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0));
     [
         row.backend.to_string(),
         short(rates.new_per_second),
@@ -160,7 +161,7 @@ impl Report for TopReport {
                 let cells: Vec<_> = row
                     .backends
                     .iter()
-                    .map(|of| backend_cells(of).to_vec())
+                    .map(|backend| backend_cells(backend).to_vec())
                     .collect();
                 page.grid(&columns, &cells);
             }

@@ -122,7 +122,7 @@ impl<'n> Names<'n> {
             for port in ports.filter(|port| port.affinity.is_none() && !port.uses_local()) {
                 let at = port.cluster_at().iter();
                 let used = at.filter_map(|&at| port.endpoints.get(at as usize));
-                let used = used.map(|of| of.addr).collect();
+                let used = used.map(|endpoint| endpoint.addr).collect();
                 equal.insert((port.spn.clone(), port.proto, family.family), used);
             }
         }

@@ -33,7 +33,7 @@ impl Begun {
         if let Some(reader) = &reader {
             listed = list(reader, trace::base_chains()).await;
             let wanted = match parse(family, &listed) {
-                Ok(parts) => led_to(&parts, |of| of.policy.is_some()),
+                Ok(parts) => led_to(&parts, |chain| chain.policy.is_some()),
                 // The walk says so.
                 Err(_) => BTreeSet::new(),
             };
@@ -108,7 +108,7 @@ async fn follow<'n>(
         }
         Err(need) => need,
     };
-    let Some(Rules::Parts(parts)) = world.chains.pop().map(|of| of.rules) else {
+    let Some(Rules::Parts(parts)) = world.chains.pop().map(|chain| chain.rules) else {
         return Ok(None);
     };
     let listed = list(reader, nearby(&parts, need)).await;

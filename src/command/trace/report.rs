@@ -240,7 +240,7 @@ impl SourceTrace {
         let proto = packet.protocol;
         // What every way assumes leaves no share of them open.
         let is_common = |when: &trace::Assumption| {
-            outcomes.len() > 1 && outcomes.iter().all(|of| of.when.contains(when))
+            outcomes.len() > 1 && outcomes.iter().all(|outcome| outcome.when.contains(when))
         };
         let is_decided = |when: &trace::Assumption| verdict::is_decided(when) || is_common(when);
         let rows = outcomes
@@ -294,7 +294,10 @@ fn onward_row(onward: &Onward, owners: &Owners) -> OnwardRow {
         protocol: flow.proto,
     };
     let from = format!("{} ({})", cell.from, packet.source);
-    let replies = cell.arrival.as_ref().map_or(&[][..], |of| &of.replies);
+    let replies = cell
+        .arrival
+        .as_ref()
+        .map_or(&[][..], |arrival| &arrival.replies);
     OnwardRow {
         node: far.node.clone(),
         path: Some(Box::new(SourceTrace::new(

@@ -430,7 +430,9 @@ fn causes(answer: &Answer) -> Vec<String> {
         .causes
         .iter()
         // What no repair explains is in the trace itself.
-        .filter(|of| of.degree == Degree::Breaks && !matches!(of.cause, Cause::Unexplained { .. }));
+        .filter(|cause| {
+            cause.degree == Degree::Breaks && !matches!(cause.cause, Cause::Unexplained { .. })
+        });
     let mut notes: Vec<String> = Vec::new();
     for of in causes {
         notes.push(format!("why: {}", of.sentence));
@@ -451,7 +453,7 @@ pub(super) fn unwalked(Need { table, chain }: Need) -> Failure {
 /// Resolves the target to an address, port and protocol.
 fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<Found, Failure> {
     let family = session.family();
-    let own = |of| sources::own_address(node, of).or_else(|| only_address(node, of));
+    let own = |family| sources::own_address(node, family).or_else(|| only_address(node, family));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
             let hint = unfit::without_services(session, &gap);

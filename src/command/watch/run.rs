@@ -280,7 +280,9 @@ fn find(state: &mut State, report: &DoctorReport) {
 async fn refuse_redacted(earlier: &Session, later: &Session) -> Result<(), Failure> {
     let is_redacted = async |session: &Session| -> Result<bool, Failure> {
         let evidence = session.gather(&[]).await?;
-        Ok(evidence.manifest().is_some_and(|of| of.redacted))
+        Ok(evidence
+            .manifest()
+            .is_some_and(|manifest| manifest.redacted))
     };
     let redacted = match (is_redacted(earlier).await?, is_redacted(later).await?) {
         (true, false) => earlier,

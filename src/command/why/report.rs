@@ -88,7 +88,7 @@ impl Report for WhyReport {
             answer
                 .causes
                 .first()
-                .is_some_and(|of| of.sentence == answer.sentence),
+                .is_some_and(|cause| cause.sentence == answer.sentence),
         );
         for broken in answer.causes.iter().skip(told) {
             lines.push(("also:  ", broken.sentence.clone()));
@@ -142,8 +142,8 @@ fn caption(answer: &Answer) -> Caption {
     });
     let causes = answer.causes.iter();
     let also = causes
-        .filter(|of| of.sentence != answer.sentence)
-        .map(|of| Foot::Text("also", of.sentence.clone()));
+        .filter(|cause| cause.sentence != answer.sentence)
+        .map(|cause| Foot::Text("also", cause.sentence.clone()));
     let unknown = answer.unknown.iter();
     let unknown = unknown.map(|text| Foot::Text("unknown", text.clone()));
     let service = answer.service.as_deref().unwrap_or("an address");
@@ -172,8 +172,8 @@ fn fixes(answer: &Answer) -> Vec<&Fix> {
     let others = answer
         .causes
         .iter()
-        .filter(|of| of.degree == Degree::Breaks && answer.fix.is_some());
-    let others = others.flat_map(|of| of.fix.iter().chain(&of.meanwhile));
+        .filter(|cause| cause.degree == Degree::Breaks && answer.fix.is_some());
+    let others = others.flat_map(|cause| cause.fix.iter().chain(&cause.meanwhile));
     for fix in first.chain(others) {
         let key = fix.line().unwrap_or_else(|| fix.text());
         if told.contains(&key) {
@@ -203,17 +203,19 @@ fn paths(page: &mut Page, paths: &[Path]) {
         (Client::Outside, "OUTSIDE"),
     ];
     let is_usual = |client| !matches!(client, Client::Single | Client::Elsewhere);
-    let has = |client| is_usual(client) || paths.iter().any(|of| of.client == client);
+    let has = |client| is_usual(client) || paths.iter().any(|path| path.client == client);
     let columns = columns.into_iter().filter(|(client, _)| has(*client));
     let rows: Vec<Vec<String>> = targets
         .iter()
         .map(|target| {
             let mut row = vec![target.target(), target.kind.name().to_owned()];
             row.extend(columns.clone().map(|(client, _)| {
-                let of = paths.iter().filter(|of| {
-                    of.client == client && of.to == target.to && of.protocol == target.protocol
+                let of = paths.iter().filter(|path| {
+                    path.client == client
+                        && path.to == target.to
+                        && path.protocol == target.protocol
                 });
-                let worst = of.max_by_key(|of| of.fate);
+                let worst = of.max_by_key(|path| path.fate);
                 worst.map_or_else(String::new, end)
             }));
             row

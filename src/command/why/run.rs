@@ -162,7 +162,7 @@ fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String
         return None;
     }
     let is_open = |of: &&why::Path| of.fate == Fate::Unknown && of.protocol != Proto::Sctp;
-    let tries = args.probe.is_none() && answer.paths.iter().any(|of| is_open(&of));
+    let tries = args.probe.is_none() && answer.paths.iter().any(|path| is_open(&path));
     let next = if tries {
         let words = ["why", args.target.as_str(), "--probe"].map(str::to_owned);
         Next::Run(Advice::kpx(words))
@@ -200,10 +200,19 @@ async fn probes(
 ) -> Result<Vec<Probed>, Failure> {
     let mut ports = BTreeSet::new();
     let from = client.map_or(Client::Host, |_| Client::Pod);
-    let paths = answer.paths.iter().filter(|of| of.client == from);
+    let paths = answer.paths.iter().filter(|path| path.client == from);
     let targets: Vec<_> = paths
-        .filter(|of| of.protocol != Proto::Sctp && ports.insert((of.service.clone(), of.protocol)))
-        .map(|of| (of.to, of.protocol, of.fate, of.cell.outcomes.clone()))
+        .filter(|path| {
+            path.protocol != Proto::Sctp && ports.insert((path.service.clone(), path.protocol))
+        })
+        .map(|path| {
+            (
+                path.to,
+                path.protocol,
+                path.fate,
+                path.cell.outcomes.clone(),
+            )
+        })
         .collect();
     let mut probes = Vec::new();
     for (to, protocol, fate, outcomes) in targets {

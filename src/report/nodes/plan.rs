@@ -79,8 +79,10 @@ impl PlanOfNodes {
     /// Returns the number of steps that are planned on all nodes.
     pub(crate) fn planned_steps(&self) -> usize {
         let planned = self.groups.iter();
-        let planned = planned.filter(|of| of.part.state == State::Planned);
-        planned.map(|of| of.nodes.len() * of.part.steps.len()).sum()
+        let planned = planned.filter(|group| group.part.state == State::Planned);
+        planned
+            .map(|group| group.nodes.len() * group.part.steps.len())
+            .sum()
     }
 }
 
@@ -119,8 +121,8 @@ impl Together for PlanOfNodes {
 
     fn states(&self) -> Vec<(usize, &'static str)> {
         let counted = State::ALL.map(|(state, name)| {
-            let groups = self.groups.iter().filter(|of| of.part.state == state);
-            (groups.map(|of| of.nodes.len()).sum(), name)
+            let groups = self.groups.iter().filter(|group| group.part.state == state);
+            (groups.map(|group| group.nodes.len()).sum(), name)
         });
         counted.into()
     }
@@ -156,7 +158,11 @@ impl Together for PlanOfNodes {
                 page.para("  because ", error);
             }
         }
-        if self.groups.iter().any(|of| of.part.state == State::Planned) {
+        if self
+            .groups
+            .iter()
+            .any(|group| group.part.state == State::Planned)
+        {
             page.line("");
             page.para(
                 "note: ",

@@ -144,7 +144,9 @@ impl Assessed {
         let mut traces = self.traces.iter();
         !self.drift.unknown.is_empty()
             || self.findings.found.is_none()
-            || traces.any(|of| of.is_unknown || of.ends.iter().any(|end| end.fate == Fate::Unknown))
+            || traces.any(|trace| {
+                trace.is_unknown || trace.ends.iter().any(|end| end.fate == Fate::Unknown)
+            })
     }
 }
 

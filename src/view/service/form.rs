@@ -222,9 +222,14 @@ fn does(chain: &str) -> Option<Does> {
 }
 
 fn server(row: ipvs::Row) -> Part {
-    let (to, draining): (Vec<_>, Vec<_>) = row.real_servers.iter().partition(|of| of.weight > 0);
+    let (to, draining): (Vec<_>, Vec<_>) = row
+        .real_servers
+        .iter()
+        .partition(|real_server| real_server.weight > 0);
     let names = |all: Vec<&ipvs::Real>| {
-        let all = all.into_iter().map(|of| of.address.to_string());
+        let all = all
+            .into_iter()
+            .map(|real_server| real_server.address.to_string());
         all.collect()
     };
     let is_v6 = row.server.starts_with('[');
@@ -246,7 +251,11 @@ fn server(row: ipvs::Row) -> Part {
 }
 
 fn members(row: sets::Row) -> Part {
-    let members: Vec<_> = row.members.into_iter().map(|of| of.member).collect();
+    let members: Vec<_> = row
+        .members
+        .into_iter()
+        .map(|member| member.member)
+        .collect();
     Part {
         family: row.family,
         kind: Kind::SetMembers,

@@ -86,7 +86,9 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
     let services = joined.node.services().ok();
     let service = services.and_then(|all| {
         let mut all = all.iter();
-        all.find(|of| of.metadata.namespace == *first.namespace && of.metadata.name == *first.name)
+        all.find(|service| {
+            service.metadata.namespace == *first.namespace && service.metadata.name == *first.name
+        })
     });
     // An address selects the Service, but not what the other views have of it.
     let whole = format!("{}/{}", first.namespace, first.name);
@@ -114,7 +116,7 @@ pub(super) fn page(joined: Joined<'_, '_>, rows: &[Row], gaps: &mut Gaps) -> Opt
     let spec = service.map(|service| Spec::of(service, in_part));
     let is_sticky = spec
         .as_ref()
-        .is_some_and(|of| of.affinity_seconds.is_some());
+        .is_some_and(|spec| spec.affinity_seconds.is_some());
     let affinity = if is_sticky {
         affinity::rows(of(View::Affinity), gaps)
     } else {
@@ -162,7 +164,12 @@ fn endpoints(joined: Joined<'_, '_>, rows: &[Row]) -> Vec<Endpoint> {
     let slices = joined.node.slices().into_iter().flatten();
     let zones: BTreeMap<IpAddr, &str> = slices
         .flat_map(|slice| &slice.endpoints)
-        .filter_map(|of| Some((of.addresses.first()?.parse().ok()?, of.zone.as_deref()?)))
+        .filter_map(|endpoint| {
+            Some((
+                endpoint.addresses.first()?.parse().ok()?,
+                endpoint.zone.as_deref()?,
+            ))
+        })
         .collect();
     let mut all = Vec::new();
     for port in rows
@@ -170,15 +177,22 @@ fn endpoints(joined: Joined<'_, '_>, rows: &[Row]) -> Vec<Endpoint> {
         .filter_map(|row| joined.owners.named(&row.service, row.protocol))
     {
         let of_family = |addr: IpAddr| joined.query.takes(Family::of(addr));
-        let shown = port.endpoints.iter().filter(|of| of_family(of.addr.ip()));
-        all.extend(shown.map(|of| Endpoint {
-            service: port.name.clone(),
-            address: of.addr,
-            state: of.state,
-            node: of.node.as_deref().map(str::to_owned),
-            local: of.local,
-            zone: zones.get(&of.addr.ip()).map(|zone| (*zone).to_owned()),
-            pod: of.pod.as_deref().map(str::to_owned),
+        let shown = port
+            .endpoints
+            .iter()
+            .filter(|endpoint| of_family(endpoint.addr.ip()));
+        all.extend(shown.map(|endpoint| {
+            Endpoint {
+                service: port.name.clone(),
+                address: endpoint.addr,
+                state: endpoint.state,
+                node: endpoint.node.as_deref().map(str::to_owned),
+                local: endpoint.local,
+                zone: zones
+                    .get(&endpoint.addr.ip())
+                    .map(|zone| (*zone).to_owned()),
+                pod: endpoint.pod.as_deref().map(str::to_owned),
+            }
         }));
     }
     all

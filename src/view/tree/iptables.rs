@@ -106,7 +106,7 @@ impl Walk<'_, '_> {
             packets: rule.counters.map(|counters| counters.packets),
             probability: probability.map(rounded),
             leads_to: to.map(str::to_owned),
-            backend: endpoint.map(|of| of.addr),
+            backend: endpoint.map(|endpoint| endpoint.addr),
             pod: endpoint.and_then(pod),
             children: chain_to.map_or_else(Vec::new, |to| self.children(to, depth + 1)),
         }
@@ -119,7 +119,7 @@ fn to_port(rule: &Rule<'_>) -> Option<String> {
 }
 
 fn random(rule: &Rule<'_>) -> Option<f64> {
-    rule.matches.iter().find_map(|of| match of {
+    rule.matches.iter().find_map(|matched| match matched {
         Match::Random(chance) if !chance.inverted => {
             Some(f64::from(chance.value) / f64::from(1u32 << 31))
         }

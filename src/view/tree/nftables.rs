@@ -25,7 +25,7 @@ pub(super) fn roots(family: Family, table: &Table, owners: &Owners, name: &str) 
         return all.map(|element| walk.element(set, element)).collect();
     }
     let found = table.sets.iter().flat_map(|set| {
-        let ours = set.elements.iter().filter(|of| serves(of, name));
+        let ours = set.elements.iter().filter(|element| serves(element, name));
         ours.map(|element| walk.element(set, element))
     });
     found.collect()
@@ -93,7 +93,7 @@ impl Walk<'_> {
     }
 
     fn children(&self, chain: &Chain, depth: usize) -> Vec<Node> {
-        let proto = NftName::parse(&chain.name).map(|of| of.proto);
+        let proto = NftName::parse(&chain.name).map(|parsed| parsed.proto);
         let rules = chain.rules.iter();
         rules
             .map(|rule| self.rule(chain, rule, proto, depth))
@@ -155,10 +155,13 @@ impl Walk<'_> {
             node.children = children.collect();
             return node;
         }
-        let to = rule.statements.iter().find_map(|of| match of {
-            Statement::Verdict(verdict) => Some(verdict),
-            _ => None,
-        });
+        let to = rule
+            .statements
+            .iter()
+            .find_map(|statement| match statement {
+                Statement::Verdict(verdict) => Some(verdict),
+                _ => None,
+            });
         match to {
             Some(verdict) => self.into(node, verdict, depth),
             None => node,

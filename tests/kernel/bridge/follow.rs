@@ -141,9 +141,9 @@ pub(crate) const VIP: &str = "10.97.54.248";
 pub(crate) fn slice(api: &Api) -> Key {
     api.with(|cluster| {
         let mut all = cluster.list("endpointslices");
-        let of = all.find(|of| {
-            of["metadata"]["labels"]["kubernetes.io/service-name"] == "nginx-svc"
-                && of["addressType"] == "IPv4"
+        let of = all.find(|slice| {
+            slice["metadata"]["labels"]["kubernetes.io/service-name"] == "nginx-svc"
+                && slice["addressType"] == "IPv4"
         });
         let metadata = &of.unwrap()["metadata"];
         let word = |value: &Value| value.as_str().unwrap().to_owned();

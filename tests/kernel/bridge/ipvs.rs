@@ -37,7 +37,8 @@ async fn vm_no_packet_gets_to_a_virtual_server() {
         // Local without endpoints here by those of other nodes. A virtual server without real ones refuses, where a
         // policy Local has others drop.
         wrong.retain(|what| {
-            CLUSTER_IPS.iter().any(|of| what.contains(of)) && !what.contains("kpx: Reject (100%)")
+            CLUSTER_IPS.iter().any(|address| what.contains(address))
+                && !what.contains("kpx: Reject (100%)")
         });
         assert_eq!(wrong, [""; 0], "{name}");
         let connections = network.node.run("ipvsadm -Lcn");

@@ -219,7 +219,7 @@ async fn what_a_process_of_the_node_opens_outlives_kube_ipvs0() {
     let mut opened: Vec<_> = TARGETS
         .map(|(target, _)| Connection::to(node, target))
         .into();
-    let sources = opened.iter().map(|of| of.source().to_string());
+    let sources = opened.iter().map(|opened| opened.source().to_string());
     assert!(sources.eq(TARGETS.map(|(_, source)| source)));
     let mut bound: Vec<_> = TARGETS
         .map(|(target, _)| Connection::from_itself(node, target))

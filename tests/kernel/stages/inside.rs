@@ -279,7 +279,7 @@ async fn a_fault_of_one_pod_alone_is_found() {
         network.shell(fault);
         assert!(!network.answers(Client::Pod, FAR), "{about}");
         let answer = network.why(FAR).await;
-        let fates = [Client::Pod, Client::Single].map(|of| fate_of_kind(&answer, of));
+        let fates = [Client::Pod, Client::Single].map(|client| fate_of_kind(&answer, client));
         assert!(
             fates[0] == Fate::Works && fates[1].fails() && answer.fate == Fate::Partly,
             "{about}: {fates:?}: {}",

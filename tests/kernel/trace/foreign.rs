@@ -484,7 +484,11 @@ async fn host_the_kernel_agrees_about_rules_of_other_programs() {
         }
         let (many, differ) = judge.differences();
         flows += many;
-        wrong.extend(differ.into_iter().map(|of| format!("{}: {of}", rules.name)));
+        wrong.extend(
+            differ
+                .into_iter()
+                .map(|difference| format!("{}: {difference}", rules.name)),
+        );
     }
     assert!(
         wrong.is_empty(),

@@ -247,8 +247,9 @@ impl<'n> Judge<'n> {
     pub(crate) async fn order(&self, source: Source, target: &str, wanted: &str, is_likely: bool) {
         let to: SocketAddr = target.parse().unwrap();
         let mut targets = self.targets.iter();
-        let target =
-            targets.find(|of| (of.addr, of.port, of.proto) == (to.ip(), to.port(), Proto::Tcp));
+        let target = targets.find(|target| {
+            (target.addr, target.port, target.proto) == (to.ip(), to.port(), Proto::Tcp)
+        });
         let order = Order {
             source,
             target: target.unwrap().clone(),
@@ -268,9 +269,9 @@ impl<'n> Judge<'n> {
         assert!(!before.iter().all(is_wanted), "{name}: {before:#?}");
         let is_open = |outcome: &Outcome| {
             let mut when = outcome.when.iter();
-            when.any(|of| {
+            when.any(|when| {
                 matches!(
-                    of,
+                    when,
                     Assumption::Answer {
                         question: Question::Order(_),
                         ..
@@ -298,7 +299,7 @@ impl<'n> Judge<'n> {
         }
         assert!(after.iter().all(is_wanted), "{name}: {after:#?}");
         assert!(
-            after.iter().all(|of| of.when.is_empty()),
+            after.iter().all(|outcome| outcome.when.is_empty()),
             "{name}: {after:#?}"
         );
     }
@@ -393,7 +394,7 @@ fn compare(order: &Order, outcomes: &[Outcome], sent: &[Sent], open: bool) -> Ve
         };
         let holds = |when: &Assumption| matches!(when, Assumption::Address { first, last, .. } if (*first..=*last).contains(&to.ip()));
         let mut outcomes = outcomes.iter();
-        outcomes.any(|of| of.destination.1 == to.port() && of.when.iter().any(holds))
+        outcomes.any(|outcome| outcome.destination.1 == to.port() && outcome.when.iter().any(holds))
     };
     for (fate, (times, _)) in &seen {
         if !(said.contains_key(fate) || between(fate) || tired && *fate == Fate::Drop) {
@@ -401,7 +402,7 @@ fn compare(order: &Order, outcomes: &[Outcome], sent: &[Sent], open: bool) -> Ve
         }
     }
     for (fate, (chance, _)) in &said {
-        let is_sure = outcomes.iter().all(|of| of.when.is_empty());
+        let is_sure = outcomes.iter().all(|outcome| outcome.when.is_empty());
         let must = *chance >= LIKELY
             && is_sure
             && !order.target.sticky

@@ -64,7 +64,8 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
         .flat_map(|target| {
             let sources = network.sources(&target).into_iter();
             // In the proof, the node sends from the address that it chooses.
-            let sources = sources.filter(|of| of.place != Place::Host || of.addr.is_none());
+            let sources =
+                sources.filter(|source| source.place != Place::Host || source.addr.is_none());
             sources.map(move |source| Order {
                 source,
                 target: target.clone(),
@@ -81,11 +82,14 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
     for ((order, before), after) in orders.iter().zip(&before).zip(&after) {
         let flow = flow(order);
         let of = |found: &&Difference| found.contains(&flow);
-        let found = packets.differences.iter().map(|of| &of.difference);
+        let found = packets
+            .differences
+            .iter()
+            .map(|difference| &difference.difference);
         let found: Vec<_> = found.filter(of).collect();
         // Only the chance, or what comes later, is another one.
         let late = |harm| matches!(harm, Harm::Uneven | Harm::Affinity | Harm::Unsure);
-        let said = found.iter().any(|of| !late(of.harm));
+        let said = found.iter().any(|difference| !late(difference.harm));
         let (before, after) = (ends(before), ends(after));
         assert_eq!(
             before != after,
@@ -93,7 +97,7 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
             "{flow:?}: {now} {before:?}, {then} {after:?}, proved {:?}",
             found
                 .iter()
-                .map(|of| (of.harm, &of.target))
+                .map(|difference| (difference.harm, &difference.target))
                 .collect::<Vec<_>>()
         );
         differ += usize::from(said);
@@ -103,7 +107,7 @@ pub(crate) async fn differ_as_proved(now: &str, then: &str) -> [usize; 2] {
 
 fn ends(sent: &[Sent]) -> Ends {
     // Routing answers five times, and once a second from then on (`ip_error`).
-    let refused = sent.iter().any(|of| of.seen == Seen::Reject);
+    let refused = sent.iter().any(|sent| sent.seen == Seen::Reject);
     let to = |of: &Sent| match of.seen {
         Seen::Through { to, .. } => End::Through(to),
         Seen::Drop if !refused => End::Drop,
@@ -111,10 +115,10 @@ fn ends(sent: &[Sent]) -> Ends {
     };
     let all: BTreeSet<_> = sent.iter().map(to).collect();
     let ends = all.into_iter().map(|end| {
-        let these = sent.iter().filter(|of| to(of) == end);
+        let these = sent.iter().filter(|sent| to(sent) == end);
         // A port that is taken is changed by chance, and a rewritten source may keep its port.
-        let changed = these.clone().filter(|of| match of.seen {
-            Seen::Through { source, .. } => source != of.from,
+        let changed = these.clone().filter(|sent| match sent.seen {
+            Seen::Through { source, .. } => source != sent.from,
             Seen::Reject | Seen::Drop => false,
         });
         (end, 2 * changed.count() > these.count())

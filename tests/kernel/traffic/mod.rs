@@ -282,7 +282,8 @@ impl Traffic {
     pub(crate) fn stop(self) -> Report {
         self.ends.all.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();
-        let (lines, clashes): (Vec<_>, Vec<_>) = threads.map(|of| of.join().unwrap()).unzip();
+        let (lines, clashes): (Vec<_>, Vec<_>) =
+            threads.map(|thread| thread.join().unwrap()).unzip();
         Report {
             about: String::new(),
             lines: lines.concat(),

@@ -279,21 +279,24 @@ fn choose(
     options: &Options,
 ) -> Result<KubeConfigOptions, Refusal> {
     let Selection { cluster, user, .. } = options.selection.clone();
-    let clusters = kubeconfig.clusters.iter().map(|of| &of.name);
+    let clusters = kubeconfig.clusters.iter().map(|cluster| &cluster.name);
     exists("cluster", cluster.as_ref(), clusters, origin)?;
-    let users = kubeconfig.auth_infos.iter().map(|of| &of.name);
+    let users = kubeconfig
+        .auth_infos
+        .iter()
+        .map(|auth_info| &auth_info.name);
     exists("user", user.as_ref(), users, origin)?;
     let current = kubeconfig.current_context.clone();
     let context = options.context.clone().or(current);
     let context = context.filter(|name| !name.is_empty());
-    let contexts = kubeconfig.contexts.iter().map(|of| &of.name);
+    let contexts = kubeconfig.contexts.iter().map(|context| &context.name);
     exists("context", context.as_ref(), contexts, origin)?;
     let of = kubeconfig
         .contexts
         .iter()
-        .find(|of| Some(&of.name) == context.as_ref())
-        .and_then(|of| of.context.clone());
-    let namespace = of.as_ref().and_then(|of| of.namespace.clone());
+        .find(|named_context| Some(&named_context.name) == context.as_ref())
+        .and_then(|context| context.context.clone());
+    let namespace = of.as_ref().and_then(|context| context.namespace.clone());
     let (cluster, user) = match (of, cluster) {
         (Some(of), cluster) => {
             let cluster = cluster.unwrap_or(of.cluster);
@@ -307,9 +310,12 @@ fn choose(
             )));
         }
     };
-    let clusters = kubeconfig.clusters.iter().map(|of| &of.name);
+    let clusters = kubeconfig.clusters.iter().map(|cluster| &cluster.name);
     exists("cluster", Some(&cluster), clusters, origin)?;
-    let users = kubeconfig.auth_infos.iter().map(|of| &of.name);
+    let users = kubeconfig
+        .auth_infos
+        .iter()
+        .map(|auth_info| &auth_info.name);
     exists("user", user.as_ref(), users, origin)?;
     // The client library looks for the cluster and the user in a context.
     let name = "kpx".to_owned();

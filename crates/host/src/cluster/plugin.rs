@@ -87,7 +87,7 @@ pub(super) async fn credential(plugin: &ExecConfig, limit: Duration) -> Result<C
 fn key(plugin: &ExecConfig) -> String {
     let variables = plugin.env.iter().flatten();
     let variables: Vec<_> = variables
-        .map(|of| (of.get("name"), of.get("value")))
+        .map(|variable| (variable.get("name"), variable.get("value")))
         .collect();
     format!(
         "{:?}",

@@ -84,7 +84,7 @@ async fn look(
         return absent(session, node, &pods).await;
     };
     let name = &pod.metadata.name;
-    let Some(trouble) = pod.unready().map(|of| of.to_string()) else {
+    let Some(trouble) = pod.unready().map(|unready| unready.to_string()) else {
         return Ok(PodState::Ready);
     };
     // A new pod's container has only ended because of its own failure.
@@ -94,7 +94,11 @@ async fn look(
         let why = format!("kube-proxy on node {node} does not start: {found}");
         return Ok(PodState::Lost(why));
     }
-    let ran = pod.status.container_statuses.iter().find(|of| ran(of));
+    let ran = pod
+        .status
+        .container_statuses
+        .iter()
+        .find(|container_status| ran(container_status));
     let line = match ran {
         Some(container) => last_line(session, name, &container.name).await,
         None => None,

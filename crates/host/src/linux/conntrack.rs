@@ -84,7 +84,7 @@ fn list<T: Default>(
     let mut found = stream(item, NETLINK_NETFILTER, asks, |all: &mut Vec<T>, bytes| {
         all.resize_with(wanted.len(), T::default);
         let family = bytes.get(HEADERS - 4);
-        let Some(at) = wanted.iter().position(|of| Some(of) == family) else {
+        let Some(at) = wanted.iter().position(|number| Some(number) == family) else {
             return Ok(());
         };
         let attributes = bytes.get(HEADERS..).unwrap_or_default();

@@ -228,7 +228,7 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
         match info {
             LinkInfo::Kind(kind) => all.insert("info_kind".to_owned(), json!(kind.to_string())),
             LinkInfo::Data(InfoData::Vxlan(of)) => {
-                let known = of.iter().filter_map(|of| match of {
+                let known = of.iter().filter_map(|option| match option {
                     InfoVxlan::Id(id) => Some(("id", json!(id))),
                     InfoVxlan::Port(port) => Some(("port", json!(port))),
                     InfoVxlan::CollectMetadata(on) => Some(("external", json!(on))),
@@ -263,7 +263,7 @@ fn link_info(infos: &[LinkInfo]) -> Map<String, Value> {
 /// Returns the XDP programs of a link, as `ip` prints them; their names are not in the answer.
 fn xdp(all: &[LinkXdp]) -> Option<Value> {
     let program = |mode: u8, id: u32| json!({ "mode": mode, "prog": { "id": id } });
-    let ids = all.iter().filter_map(|of| match of {
+    let ids = all.iter().filter_map(|attribute| match attribute {
         LinkXdp::DrvProgId(id) => Some(program(1, *id)),
         LinkXdp::SkbProgId(id) => Some(program(2, *id)),
         LinkXdp::HwProgId(id) => Some(program(3, *id)),

@@ -109,17 +109,17 @@ pub async fn ipvs_table(options: &Options) -> Result<Dump, Gap> {
 
 /// Returns whether this process has the rights of root; if that is unknown, the change itself will tell.
 pub fn is_root() -> bool {
-    fs::metadata("/proc/self").map_or(true, |of| of.uid() == 0)
+    fs::metadata("/proc/self").map_or(true, |metadata| metadata.uid() == 0)
 }
 
 /// Returns the processor time that this process and its ended children have used.
 pub fn processor_time() -> Duration {
     let used = |who| {
         let usage = getrusage(who).ok();
-        let times = usage.map(|of| [of.user_time(), of.system_time()]);
+        let times = usage.map(|usage| [usage.user_time(), usage.system_time()]);
         let times = times.into_iter().flatten();
         times
-            .map(|of| u64::try_from(of.num_microseconds()).unwrap_or(0))
+            .map(|time| u64::try_from(time.num_microseconds()).unwrap_or(0))
             .sum()
     };
     let all: u64 = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN]

@@ -18,7 +18,10 @@ use kpx_node::evidence::{Gap, Item};
 pub(super) fn neighbours(item: Item, context: &Context) -> Result<String, Gap> {
     let names = link_names(item)?;
     let families = &context.options.families;
-    let families: Vec<AddressFamily> = families.iter().map(|&of| address_family(of)).collect();
+    let families: Vec<AddressFamily> = families
+        .iter()
+        .map(|&family| address_family(family))
+        .collect();
     let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
     let answers = dump(item, NETLINK_ROUTE, &request)?.into_iter();
     let messages = answers.filter_map(|answer| match answer {

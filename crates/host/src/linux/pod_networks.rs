@@ -53,7 +53,7 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             read = by_files(item, &context.path(format!("proc/{pid}/net")));
         }
         // The ID may be that of another process by now.
-        if fs::read_link(&path).is_ok_and(|of| of == namespace) {
+        if fs::read_link(&path).is_ok_and(|target| target == namespace) {
             match read {
                 Ok(Some(items)) => {
                     add_network(&mut text, pid);
@@ -107,7 +107,7 @@ async fn network(context: &Arc<Context>) -> Result<Option<String>, Gap> {
         // A sandbox of one process has lo alone; a pod that has lost its address keeps its link.
         let is_of_pod = ["\"global\"", "\"link_type\":\"ether\""]
             .iter()
-            .any(|of| read.contains(of));
+            .any(|sign| read.contains(sign));
         if *item == Item::Addresses && !is_of_pod {
             return Ok(None);
         }

@@ -69,11 +69,20 @@ pub(super) fn destinations(item: Item, by: u8) -> Result<Vec<IpAddr>, Gap> {
             if route.header.protocol != RouteProtocol::Other(by) {
                 continue;
             }
-            all.extend(route.attributes.iter().find_map(|of| match of {
-                RouteAttribute::Destination(RouteAddress::Inet(addr)) => Some(IpAddr::V4(*addr)),
-                RouteAttribute::Destination(RouteAddress::Inet6(addr)) => Some(IpAddr::V6(*addr)),
-                _ => None,
-            }));
+            all.extend(
+                route
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        RouteAttribute::Destination(RouteAddress::Inet(addr)) => {
+                            Some(IpAddr::V4(*addr))
+                        }
+                        RouteAttribute::Destination(RouteAddress::Inet6(addr)) => {
+                            Some(IpAddr::V6(*addr))
+                        }
+                        _ => None,
+                    }),
+            );
         }
     }
     Ok(all)

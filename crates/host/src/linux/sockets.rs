@@ -78,7 +78,7 @@ fn all_listening(item: Item, context: &Context) -> Result<Vec<Listening>, Gap> {
     let still: BTreeMap<u32, u32> = second
         .map(|(.., socket)| (socket.header.inode, socket.header.recv_queue))
         .collect();
-    for (.., socket) in first.iter_mut().filter(|of| waits(of)) {
+    for (.., socket) in first.iter_mut().filter(|listening| waits(listening)) {
         let header = &mut socket.header;
         let now = still.get(&header.inode).copied().unwrap_or(0);
         header.recv_queue = header.recv_queue.min(now);

@@ -284,11 +284,11 @@ fn filter(body: &[u8], names: &BTreeMap<u32, String>) -> Result<Option<Value>, S
             if let Some(name) = part(7) {
                 printed.insert("bpf_name".to_owned(), json!(text(name)?));
             }
-            let flags = part(8).and_then(|of| number(of, 0)).unwrap_or_default();
+            let flags = part(8).and_then(|part| number(part, 0)).unwrap_or_default();
             if flags & 1 != 0 {
                 printed.insert("direct-action".to_owned(), json!(true));
             }
-            if let Some(id) = part(11).and_then(|of| number(of, 0)) {
+            if let Some(id) = part(11).and_then(|part| number(part, 0)) {
                 printed.insert("prog".to_owned(), json!({ "id": id }));
             }
         }
@@ -405,7 +405,7 @@ fn matches(selector: &[u8]) -> Value {
     let keys = selector.get(16..).unwrap_or_default();
     let keys = keys.chunks_exact(16).map(|key| {
         let big = |at: usize| {
-            let bytes = key.get(at..at + 4).and_then(|of| of.try_into().ok());
+            let bytes = key.get(at..at + 4).and_then(|key| key.try_into().ok());
             bytes.map_or(0, u32::from_be_bytes)
         };
         let signed = |at: usize| number(key, at).unwrap_or_default().cast_signed();
@@ -442,7 +442,7 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
     // `struct tc_gen`, which the parameters of most actions begin with: the third number says what follows.
     let parameters = part(if kind == "police" { 1 } else { 2 });
     let at = if kind == "police" { 4 } else { 8 };
-    if let Some(control) = parameters.and_then(|of| number(of, at)) {
+    if let Some(control) = parameters.and_then(|parameter| number(parameter, at)) {
         let control = control.cast_signed();
         let name = CONTROLS.iter().find(|(of, _)| *of == control);
         let name = match (name, control >> 28) {
@@ -460,8 +460,8 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
         }
         "mirred" => {
             let (does, link) = (
-                parameters.and_then(|of| number(of, 20)),
-                parameters.and_then(|of| number(of, 24)),
+                parameters.and_then(|parameter| number(parameter, 20)),
+                parameters.and_then(|parameter| number(parameter, 24)),
             );
             let (what, direction) = match does {
                 Some(1) => ("redirect", "egress"),
@@ -476,7 +476,7 @@ fn action(list: &[u8], names: &BTreeMap<u32, String>) -> Result<Value, String> {
             printed.insert("to_dev".to_owned(), json!(link));
         }
         "skbedit" => {
-            if let Some(mark) = part(5).and_then(|of| number(of, 0)) {
+            if let Some(mark) = part(5).and_then(|part| number(part, 0)) {
                 printed.insert("mark".to_owned(), json!(mark));
             }
         }
@@ -520,7 +520,10 @@ mod tests {
 
     /// An action of this kind whose parameters have these numbers.
     fn made(kind: &str, parameters: &[u32]) -> Vec<u8> {
-        let bytes: Vec<u8> = parameters.iter().flat_map(|of| of.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = parameters
+            .iter()
+            .flat_map(|parameter| parameter.to_ne_bytes())
+            .collect();
         let (mut list, mut of, mut options) = (Vec::new(), Vec::new(), Vec::new());
         append(&mut options, 2, &bytes);
         append(&mut of, attribute::KIND, format!("{kind}\0").as_bytes());

@@ -152,7 +152,7 @@ impl Remote {
         let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;
         let containers = pods.iter().flat_map(|pod| &pod.spec.containers);
-        let of_pod = containers.map(|of| of.image.clone()).next();
+        let of_pod = containers.map(|container| container.image.clone()).next();
         if let Some(image) = of_pod {
             return Ok(image);
         }
@@ -205,7 +205,7 @@ fn ready(name: &str, node: &Value) -> Result<(), Unreached> {
     let mut ready = conditions
         .into_iter()
         .flatten()
-        .filter(|of| of["type"] == "Ready");
+        .filter(|condition| condition["type"] == "Ready");
     match ready.next() {
         Some(ready) if ready["status"] != "True" => {
             let why = ready["message"].as_str().unwrap_or_default();

@@ -90,8 +90,11 @@ struct Index<'t> {
 
 impl<'t> Index<'t> {
     fn new(table: &'t Table) -> Self {
-        let chains = table.chains.iter().map(|of| (of.name.as_str(), of));
-        let sets = table.sets.iter().map(|of| (of.name.as_str(), of));
+        let chains = table
+            .chains
+            .iter()
+            .map(|chain| (chain.name.as_str(), chain));
+        let sets = table.sets.iter().map(|set| (set.name.as_str(), set));
         Self {
             chains: chains.collect(),
             sets: sets.collect(),
@@ -132,7 +135,7 @@ impl Text {
             let only = elements.filter(|of| !others.contains(&print::element(of)));
             only.map(text).collect::<Vec<_>>()
         };
-        let gone = only(have, &new, |of| print::expr(&of.key));
+        let gone = only(have, &new, |element| print::expr(&element.key));
         let added = only(want, &old, print::element);
         for (verb, elements) in [("delete", gone), ("add", added)] {
             if !elements.is_empty() {

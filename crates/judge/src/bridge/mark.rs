@@ -99,7 +99,7 @@ const fn of_mask(mask: u32) -> u32 {
 fn of_iptables(rules: &Ruleset<'_>) -> u32 {
     let chains = rules.tables.iter().flat_map(|table| &table.chains);
     chains.flat_map(|chain| &chain.rules).fold(0, |all, rule| {
-        let matched = rule.matches.iter().map(|of| match of {
+        let matched = rule.matches.iter().map(|matched| match matched {
             Match::Mark(mark) | Match::Connmark(mark) => of_mark(mark.value),
             _ => 0,
         });

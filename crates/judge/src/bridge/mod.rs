@@ -69,9 +69,9 @@ pub fn tables(
     lease: &Lease,
 ) -> Result<Vec<Table>, Gap> {
     let states = state.families.iter();
-    let states = states.filter(|of| families.contains(&of.family));
+    let states = states.filter(|state| families.contains(&state.family));
     states
-        .map(|of| build::table(state, of, marks, lease))
+        .map(|family_state| build::table(state, family_state, marks, lease))
         .collect()
 }
 

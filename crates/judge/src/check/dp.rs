@@ -233,7 +233,7 @@ fn default_mode(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     let proxy = facts.version().ok();
-    if proxy.is_some_and(|of| of.version.is_at_least(NFTABLES_DEFAULT)) {
+    if proxy.is_some_and(|proxy| proxy.version.is_at_least(NFTABLES_DEFAULT)) {
         return Ok(Vec::new());
     }
     let setting = Proof::setting("kube-proxy's configuration", "mode", "not set: iptables");

@@ -81,8 +81,10 @@ impl Facts<'_> {
         let mut all = Collector::default();
         all.add(Ok(taken.findings.get(id).cloned().unwrap_or_default()));
         let unknown = taken.unknown.iter();
-        let unknown = unknown.filter(|of| of.layers.contains(&layer));
-        let gaps = unknown.map(|of| &of.gap).chain(taken.doubtful.get(id));
+        let unknown = unknown.filter(|unknown| unknown.layers.contains(&layer));
+        let gaps = unknown
+            .map(|unknown| &unknown.gap)
+            .chain(taken.doubtful.get(id));
         for gap in gaps.chain(&taken.gaps) {
             all.note(match gap.clone() {
                 // Rules of a release that kpx does not know are not compared, and there are some.
@@ -121,7 +123,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
     for (gap, changes) in pending {
         let changes = classify::all(mode, changes, &empty).into_iter();
         doubtful.extend(changes.map(|(id, ..)| (id, gap.clone())));
-        unknown.retain(|of| of.gap != gap);
+        unknown.retain(|unknown| unknown.gap != gap);
     }
     for ((id, name), (about, changes)) in parts {
         if let (Some(gap), Some(doubt)) = (&no_node, &doubt)
@@ -154,7 +156,9 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             .services(services)
             .through(ties::places(&changes))
             .through(unserved(facts, id, &changes));
-        finding.ties.is_loss = changes.iter().all(|of| of.kind() == ChangeKind::Missing);
+        finding.ties.is_loss = changes
+            .iter()
+            .all(|change| change.kind() == ChangeKind::Missing);
         finding.evidence = changes.iter().map(proof).collect();
         finding.ties.queued = queued;
         finding.ties.unheard = unheard.is_some();
@@ -235,19 +239,19 @@ fn unheard(
     let last = Time::from_epoch(last).filter(|_| last > 0.0)?;
     let is_ours = |meta: &Metadata, name: &str| {
         let mut all = services.iter();
-        all.any(|of| *of.namespace == *meta.namespace && *of.name == *name)
+        all.any(|service| *service.namespace == *meta.namespace && *service.name == *name)
     };
     let slices = facts.node.slices().ok()?.iter();
-    let of_slices = slices.filter_map(|of| {
-        let (_, service) = of.service()?;
-        let is_of = |family: Family| of.address_type == family.to_string();
-        let is_it = is_ours(&of.metadata, service) && family.is_none_or(is_of);
-        of.metadata.last_change().filter(|_| is_it)
+    let of_slices = slices.filter_map(|slice| {
+        let (_, service) = slice.service()?;
+        let is_of = |family: Family| slice.address_type == family.to_string();
+        let is_it = is_ours(&slice.metadata, service) && family.is_none_or(is_of);
+        slice.metadata.last_change().filter(|_| is_it)
     });
     let of_services = facts.node.services().ok()?.iter();
-    let of_services = of_services.filter(|of| is_ours(&of.metadata, &of.metadata.name));
+    let of_services = of_services.filter(|object| is_ours(&object.metadata, &object.metadata.name));
     let newest = of_slices
-        .chain(of_services.filter_map(|of| of.metadata.last_change()))
+        .chain(of_services.filter_map(|object| object.metadata.last_change()))
         .max()?;
     let is_lost = last < newest.before(ARRIVES) && newest < facts.now?.before(ARRIVES);
     is_lost.then_some((newest, last))

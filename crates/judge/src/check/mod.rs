@@ -364,16 +364,16 @@ pub fn of_proxy() -> Vec<&'static Check> {
     let ids = kp::OF_PROXY.into_iter();
     let ids = ids.chain(
         all()
-            .filter(|of| kp::OF_PROXY.contains(&of.id))
-            .flat_map(|of| {
-                let causes = of.caused_by.iter();
+            .filter(|check| kp::OF_PROXY.contains(&check.id))
+            .flat_map(|check| {
+                let causes = check.caused_by.iter();
                 causes.map(|because| because.check())
             }),
     );
     let ids: BTreeSet<&str> = ids.collect();
     asked(None)
         .into_iter()
-        .filter(|of| ids.contains(of.id))
+        .filter(|check| ids.contains(check.id))
         .collect()
 }
 

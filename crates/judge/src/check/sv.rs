@@ -38,5 +38,5 @@ pub(super) const CHECKS: &[Check] = &[Check {
 
 /// Returns whether `check` asks for the causes of Services that fail, after all other checks.
 pub(super) fn explains(check: &Check) -> bool {
-    CHECKS.iter().any(|of| of.id == check.id)
+    CHECKS.iter().any(|own_check| own_check.id == check.id)
 }

@@ -472,7 +472,7 @@ fn refused(
     }
     let fields = refused
         .iter()
-        .map(|of| format!("{} has {}", of.field, of.why));
+        .map(|refused| format!("{} has {}", refused.field, refused.why));
     let fields: BTreeSet<_> = fields.collect();
     let fields: Vec<_> = fields.into_iter().collect();
     let message = format!("the API server refuses {what}: {}", listed(&fields));
@@ -490,7 +490,7 @@ fn refused(
     }
     let seen = refused
         .iter()
-        .map(|of| Proof::setting("the object", of.field, &of.value));
+        .map(|refused| Proof::setting("the object", refused.field, &refused.value));
     Some(
         Finding::new(severity, about, message)
             .evidence(seen)

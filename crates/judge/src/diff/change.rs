@@ -341,11 +341,17 @@ impl Object {
             Self::Portal { chain, at, .. } => (2, chain.clone(), at.clone(), 0),
             Self::Set { name, .. } | Self::NftablesSet { name, .. } => (2, none(), name.clone(), 0),
             Self::Member { set, member } => {
-                let element = member.both().next().map(|of| of.element.to_string());
+                let element = member
+                    .both()
+                    .next()
+                    .map(|member| member.element.to_string());
                 (3, set.clone(), element.unwrap_or_default(), 0)
             }
             Self::NftablesElement { set, element } => {
-                let key = element.both().next().map(|of| print::expr(&of.key));
+                let key = element
+                    .both()
+                    .next()
+                    .map(|element| print::expr(&element.key));
                 (3, set.clone(), key.unwrap_or_default(), 0)
             }
             Self::VirtualServer { key, .. } => (4, none(), ipvs::print::name(*key), 0),

@@ -255,7 +255,7 @@ impl<S: Scope> At<'_, S> {
         };
         let (scope, table, chain) = (self.scope, self.table, self.chain);
         edits.retain(
-            |of| !matches!(of, Edit::Extra(at) if scope.is_others(table, chain, &have[*at])),
+            |edit| !matches!(edit, Edit::Extra(at) if scope.is_others(table, chain, &have[*at])),
         );
         for edit in edits {
             self.edit(edit, have, want);

@@ -183,7 +183,7 @@ pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
         return found;
     }
     let objects = node.service_cidrs().into_iter().flatten();
-    let ranges = objects.flat_map(|of| &of.spec.cidrs);
+    let ranges = objects.flat_map(|object| &object.spec.cidrs);
     ranges.filter_map(|range| range.parse().ok()).collect()
 }
 
@@ -240,15 +240,23 @@ impl Diff {
             return;
         };
         let slices = node.slices().into_iter().flatten();
-        let hinted = slices.filter(|slice| slice.endpoints.iter().any(|of| of.hints.is_some()));
+        let hinted = slices.filter(|slice| {
+            slice
+                .endpoints
+                .iter()
+                .any(|endpoint| endpoint.hints.is_some())
+        });
         let zoned: Vec<String> = hinted
             .filter_map(EndpointSlice::service)
             .map(|(namespace, name)| format!("{namespace}/{name}"))
             .collect();
         let before = self.changes.len();
         self.changes.retain(|change| {
-            let name = change.service.as_ref().and_then(|of| of.split(':').next());
-            !name.is_some_and(|name| zoned.iter().any(|of| of == name))
+            let name = change
+                .service
+                .as_ref()
+                .and_then(|service| service.split(':').next());
+            !name.is_some_and(|name| zoned.iter().any(|zoned| zoned == name))
         });
         if self.changes.len() < before {
             let what = format!(

@@ -20,7 +20,7 @@ impl fmt::Display for Object {
             Self::Portal { chain, at, .. } => write!(f, "nat chain {chain} portal {at}"),
             Self::Set { name, .. } | Self::NftablesSet { name, .. } => write!(f, "set {name}"),
             Self::Member { set, member } => {
-                let member = member.both().next().map(|of| of.element.as_ref());
+                let member = member.both().next().map(|member| member.element.as_ref());
                 write!(f, "set {set} member {}", member.unwrap_or(""))
             }
             Self::VirtualServer { key, .. } => {
@@ -45,7 +45,10 @@ impl fmt::Display for Object {
                 write!(f, "{TABLE} chain {chain} rule {}", at.number + 1)
             }
             Self::NftablesElement { set, element } => {
-                let key = element.both().next().map(|of| print::expr(&of.key));
+                let key = element
+                    .both()
+                    .next()
+                    .map(|element| print::expr(&element.key));
                 write!(f, "set {set} member {}", key.unwrap_or_default())
             }
             Self::Sysctl { key, .. } => f.write_str(key),
@@ -81,7 +84,7 @@ impl Change {
                 Some(format!("{} {}", have.element, have.options)),
                 Some(want.element.to_string()),
             ),
-            Object::Member { member, .. } => sides(member, |of| of.element.to_string()),
+            Object::Member { member, .. } => sides(member, |member| member.element.to_string()),
             Object::VirtualServer {
                 server: Delta::Differs { have, want },
                 ..

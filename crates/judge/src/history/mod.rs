@@ -303,7 +303,7 @@ impl State {
                 for table in &rules.tables {
                     for chain in &table.chains {
                         let name = format!("{name}{family} {} {}", table.name, chain.name);
-                        let policy = chain.policy.map(|of| match of {
+                        let policy = chain.policy.map(|policy| match policy {
                             Policy::Accept => "policy ACCEPT".to_owned(),
                             Policy::Drop => "policy DROP".to_owned(),
                         });
@@ -327,8 +327,11 @@ impl State {
             Ok(sets) => {
                 for set in sets.sets.iter().filter(|set| !set.has_timeouts()) {
                     let members = set.members.iter();
-                    let members = members
-                        .map(|of| format!("{} {}", of.element, of.options).trim().to_owned());
+                    let members = members.map(|member| {
+                        format!("{} {}", member.element, member.options)
+                            .trim()
+                            .to_owned()
+                    });
                     let mut values: Vec<_> = members.collect();
                     values.sort();
                     self.add(Topic::Set, format!("ipset {}", set.name), values, None);
@@ -351,7 +354,8 @@ impl State {
             for chain in &table.chains {
                 let rules = chain.rules.iter().map(|rule| {
                     let all = rule.statements.iter();
-                    let some = all.filter(|of| !matches!(of, Statement::Counter { .. }));
+                    let some =
+                        all.filter(|statement| !matches!(statement, Statement::Counter { .. }));
                     let words: Vec<_> = some.map(print::statement).collect();
                     words.join(" ")
                 });
@@ -382,8 +386,13 @@ impl State {
         };
         for server in &table.servers {
             let reals = server.reals.iter();
-            let reals = reals
-                .map(|of| format!("{} weight {}", SocketAddr::new(of.addr, of.port), of.weight));
+            let reals = reals.map(|real| {
+                format!(
+                    "{} weight {}",
+                    SocketAddr::new(real.addr, real.port),
+                    real.weight
+                )
+            });
             let mut values: Vec<_> = reals.collect();
             values.sort();
             values.insert(0, format!("scheduler {}", server.scheduler));

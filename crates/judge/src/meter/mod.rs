@@ -180,9 +180,10 @@ impl Meter {
                     let was = before.get(&way).filter(|was| was.conns <= stats.conns);
                     let was = was.copied().unwrap_or_default();
                     let since = |of: fn(&Stats) -> u64| of(&stats).saturating_sub(of(&was));
-                    flow.new = since(|of| of.conns);
-                    flow.packets = since(|of| of.packets_in) + since(|of| of.packets_out);
-                    flow.bytes = since(|of| of.bytes_in) + since(|of| of.bytes_out);
+                    flow.new = since(|stats| stats.conns);
+                    flow.packets =
+                        since(|stats| stats.packets_in) + since(|stats| stats.packets_out);
+                    flow.bytes = since(|stats| stats.bytes_in) + since(|stats| stats.bytes_out);
                 }
                 self.add(way, flow);
             }
@@ -198,7 +199,7 @@ impl Meter {
             // A rule that is new counts from 0, but before the first reading nothing is known.
             let was = before
                 .as_ref()
-                .map_or(count, |all| all.get(&rule).map_or(0, |of| of.0));
+                .map_or(count, |all| all.get(&rule).map_or(0, |counts| counts.0));
             let since = if was <= count { count - was } else { count };
             (rule, (count, since))
         });

@@ -97,7 +97,7 @@ impl Lossy {
 /// Returns the plan that cordons the node. A node that is already cordoned is left cordoned afterwards.
 pub fn cordon(node: &NodeSnapshot<'_>) -> Result<Plan, Gap> {
     let name = node.name()?;
-    let object = node.nodes()?.iter().find(|of| of.metadata.name == name);
+    let object = node.nodes()?.iter().find(|node| node.metadata.name == name);
     let Some(object) = object else {
         let why = format!("Node {name} not found");
         return Err(Gap::Absent(Item::Nodes, why));
@@ -178,7 +178,9 @@ pub fn evicted_addresses(node: &NodeSnapshot<'_>) -> Result<Vec<IpAddr>, Gap> {
     let pods = pods.filter(|pod| pod.spec.node_name.as_deref() == Some(&name) && leaves(pod));
     let own = pods.filter(|pod| !pod.spec.host_network);
     let addresses = own.flat_map(|pod| &pod.status.pod_ips);
-    Ok(addresses.filter_map(|of| of.ip.parse().ok()).collect())
+    Ok(addresses
+        .filter_map(|address| address.ip.parse().ok())
+        .collect())
 }
 
 fn pod_name(pod: &Pod) -> String {
@@ -193,7 +195,8 @@ fn controller(pod: &Pod) -> Option<&Owner> {
 fn leaves(pod: &Pod) -> bool {
     let metadata = &pod.metadata;
     let ended = pod.has_ended();
-    let stays = controller(pod).is_some_and(|of| matches!(of.kind.as_str(), "DaemonSet" | "Node"));
+    let stays = controller(pod)
+        .is_some_and(|controller| matches!(controller.kind.as_str(), "DaemonSet" | "Node"));
     let ours = metadata.namespace == "kube-system"
         && metadata
             .labels

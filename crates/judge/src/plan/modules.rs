@@ -36,7 +36,8 @@ pub fn load_modules(modules: &Modules<'_>, mode: Mode, names: &[String]) -> Plan
     let why = |name: &String| HOLDERS.iter().find(|(holder, _)| holder == name);
     let order = modules.to_load(names);
     // Modules that stay loaded come last, so that a failed step leaves as few as possible.
-    let (holders, others): (Vec<String>, _) = order.into_iter().partition(|of| why(of).is_some());
+    let (holders, others): (Vec<String>, _) =
+        order.into_iter().partition(|order| why(order).is_some());
     if !others.is_empty() {
         let mut back = others.clone();
         back.reverse();

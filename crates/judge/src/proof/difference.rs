@@ -333,11 +333,11 @@ impl<'o> Differences<'o> {
         let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp];
         let proto_of = protos
             .into_iter()
-            .find(|of| proto.contains(of.number().into()));
+            .find(|protocol| proto.contains(protocol.number().into()));
         flow.proto = proto_of.unwrap_or(flow.proto);
         let usual = [80, 443, 8080]
             .into_iter()
-            .find(|of| port.contains(u128::from(*of)));
+            .find(|number| port.contains(u128::from(*number)));
         flow.port = match flow.proto {
             Proto::Icmp | Proto::Icmpv6 => 0,
             _ => usual.unwrap_or(flow.port),
@@ -439,7 +439,7 @@ impl Fate {
     }
 
     fn text(&self, other: Option<&Self>, with_links: bool, with_sources: bool) -> String {
-        let is_shared = |way: &Way| other.is_some_and(|of| of.ways.contains(way));
+        let is_shared = |way: &Way| other.is_some_and(|fate| fate.ways.contains(way));
         // What stops packets is named first.
         let mut ways: Vec<&Way> = self.ways.iter().collect();
         ways.sort_by_key(|way| (way.verdict == Verdict::Deliver, is_shared(way)));

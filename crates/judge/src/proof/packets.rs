@@ -68,8 +68,9 @@ pub fn of_node(node: &NodeSnapshot<'_>, mode: Mode, families: &[Family]) -> Resu
     }
     let sides = [&node, &expected.snapshot(), &alone.snapshot()];
     let ([differences, mut foreign], classes) = comparison.of(sides, [(0, 1), (1, 2)])?;
-    foreign.retain(|of| {
-        of_service(&of.difference) && (may_end_elsewhere(&of.difference) || changes(&of.difference))
+    foreign.retain(|proved| {
+        of_service(&proved.difference)
+            && (may_end_elsewhere(&proved.difference) || changes(&proved.difference))
     });
     Ok(Packets {
         differences,
@@ -188,12 +189,15 @@ pub fn served_otherwise(
         ..Comparison::new(&owners, &families, Grouping::Service)
     };
     let packets = comparison.between(&is.snapshot(), &should.snapshot())?;
-    let found = packets.differences.iter().map(|of| &of.difference);
-    let mut found = found.filter(|of| ends_elsewhere(of));
-    Ok(found.next().map(|of| {
-        let to = SocketAddr::new(of.witness.destination, of.witness.port);
-        let [is, should] = &of.fates;
-        format!("{} ({to}): {is}, instead of {should}", of.target)
+    let found = packets
+        .differences
+        .iter()
+        .map(|difference| &difference.difference);
+    let mut found = found.filter(|difference| ends_elsewhere(difference));
+    Ok(found.next().map(|difference| {
+        let to = SocketAddr::new(difference.witness.destination, difference.witness.port);
+        let [is, should] = &difference.fates;
+        format!("{} ({to}): {is}, instead of {should}", difference.target)
     }))
 }
 
@@ -283,7 +287,7 @@ impl<'o> Comparison<'o> {
             }
         }
         for found in &mut proved {
-            found.sort_by_key(|of| (of.difference.harm, of.difference.target.clone()));
+            found.sort_by_key(|proved| (proved.difference.harm, proved.difference.target.clone()));
         }
         Ok((proved, count))
     }

@@ -39,7 +39,7 @@ impl Redactor {
 
     fn part<T>(&mut self, part: &mut Part<T>, mut edit: impl FnMut(&mut Self, &mut T)) {
         match part {
-            Part::Read(all) => all.iter_mut().for_each(|of| edit(self, of)),
+            Part::Read(all) => all.iter_mut().for_each(|entry| edit(self, entry)),
             Part::Unread { unread } => *unread = self.gap(unread),
         }
     }
@@ -97,9 +97,9 @@ impl Redactor {
                     of.source = own.map_prefix(of.source);
                 }
             }
-            Content::CalicoFrontends(all) => all.iter_mut().for_each(|of| {
-                of.address = own.map(of.address);
-                of.source = of.source.map(|source| own.map_prefix(source));
+            Content::CalicoFrontends(all) => all.iter_mut().for_each(|frontend| {
+                frontend.address = own.map(frontend.address);
+                frontend.source = frontend.source.map(|source| own.map_prefix(source));
             }),
             Content::CalicoBackends(all) => {
                 for of in all {

@@ -128,7 +128,7 @@ impl Redactor {
         match value {
             Value::Object(map) => {
                 let of = map.get("resource").and_then(Value::as_str);
-                let is_node = of.is_some_and(|of| of == "nodes");
+                let is_node = of.is_some_and(|resource| resource == "nodes");
                 let kept = map
                     .into_iter()
                     .filter(|(key, _)| ACCESS.contains(&key.as_str()));

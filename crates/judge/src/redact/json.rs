@@ -479,9 +479,9 @@ fn node_names(all: Vec<Value>) -> Value {
             && name.is_some_and(|name| NODE_NAMES.contains(&name))
     };
     let kept = all.into_iter().filter(is_node_name);
-    let kept = kept.map(|of| {
+    let kept = kept.map(|variable| {
         let field = json!({ "fieldRef": { "fieldPath": "spec.nodeName" } });
-        json!({ "name": of["name"], "valueFrom": field })
+        json!({ "name": variable["name"], "valueFrom": field })
     });
     kept.collect()
 }

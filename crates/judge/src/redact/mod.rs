@@ -193,7 +193,9 @@ impl Redactor {
         if let Some(node) = user.strip_prefix(NODE) {
             return format!("{NODE}{}", self.node(node));
         }
-        let account = user.strip_prefix(ACCOUNT).and_then(|of| of.split_once(':'));
+        let account = user
+            .strip_prefix(ACCOUNT)
+            .and_then(|rest| rest.split_once(':'));
         match account {
             Some((namespace, name)) => format!(
                 "{ACCOUNT}{}:{}",

@@ -68,7 +68,8 @@ mod tests {
             let slices = slices["items"].as_array().unwrap().iter();
             let of = |slice: &Value| {
                 let all = slice["endpoints"].as_array().into_iter().flatten();
-                all.map(|of| of["order"].as_u64().unwrap()).collect()
+                all.map(|endpoint| endpoint["order"].as_u64().unwrap())
+                    .collect()
             };
             slices.map(of).collect()
         };

@@ -72,32 +72,37 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::Pass(place) => self.pass(place),
             Repair::Wake(family, name) => self.copy.edit_nft(|rules| {
                 let mut tables = rules.tables.iter_mut();
-                if let Some(table) = tables.find(|of| of.family == *family && of.name == *name) {
+                if let Some(table) =
+                    tables.find(|table| table.family == *family && table.name == *name)
+                {
                     table.dormant = false;
                 }
             }),
             Repair::TurnOn(key) => self.copy.edit_sysctl(|all| all.turn_on(key)),
             Repair::RemoveRoute(route) => self
                 .copy
-                .edit_routes(|all| all.all.retain(|of| of != route.as_ref())),
+                .edit_routes(|all| all.all.retain(|entry| entry != route.as_ref())),
             Repair::RemovePolicyRule(rule) => self
                 .copy
-                .edit_rules(|all| all.all.retain(|of| of != rule.as_ref())),
+                .edit_rules(|all| all.all.retain(|entry| entry != rule.as_ref())),
             Repair::AddPolicyRule(rule) => self.copy.edit_rules(|all| {
-                let at = all.all.partition_point(|of| of.priority <= rule.priority);
+                let at = all
+                    .all
+                    .partition_point(|entry| entry.priority <= rule.priority);
                 all.all.insert(at, rule.as_ref().clone());
             }),
             Repair::RemoveAddress(addr, link) => self.remove_address(*addr, link),
             Repair::RoutePodsHere(range) => self.copy.edit_routes(|all| {
-                all.all.retain(|of| {
-                    !range.contains(of.destination.addr) || of.destination.prefix < range.prefix
+                all.all.retain(|route| {
+                    !range.contains(route.destination.addr)
+                        || route.destination.prefix < range.prefix
                 });
                 all.all.push(route(*range, "unicast", "main", "pods"));
             }),
             Repair::RoutePodsThere(range, by, link) => self.copy.edit_routes(|all| {
                 let is_replaced =
                     |of: &Route| of.table == "main" && of.destination == *range && of.metric == 0;
-                all.all.retain(|of| !is_replaced(of));
+                all.all.retain(|route| !is_replaced(route));
                 all.all.push(Route {
                     gateway: Some(*by),
                     ..route(*range, "unicast", "main", link)
@@ -106,15 +111,15 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Repair::MakeRoom => self.copy.edit_sysctl(|all| all.set(TRACKED, "0")),
             Repair::EndTracked(at, proto) => self.copy.edit_conntrack(|all| {
                 all.entries
-                    .retain(|of| of.original.destination != *at || of.proto != *proto);
+                    .retain(|entry| entry.original.destination != *at || entry.proto != *proto);
             }),
             Repair::Hairpin(bridge) => self.edit_ports(bridge, |port| port.hairpin = Some(true)),
             Repair::JoinPorts(bridge) => {
                 self.edit_ports(bridge, |port| port.isolated = Some(false));
             }
             Repair::RaiseLink(name, bridge) => self.copy.edit_links(|all| {
-                for link in all.all.iter_mut().filter(|of| of.name == *name) {
-                    link.flags.retain(|of| of != "NO-CARRIER");
+                for link in all.all.iter_mut().filter(|link| link.name == *name) {
+                    link.flags.retain(|flag| flag != "NO-CARRIER");
                     link.flags.push("UP".to_owned());
                     link.port_state = None;
                     link.master = bridge.clone().or(link.master.take());
@@ -122,17 +127,17 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             }),
             Repair::RemoveXfrm(policy) => self
                 .copy
-                .edit_xfrm(|all| all.all.retain(|of| of != policy.as_ref())),
+                .edit_xfrm(|all| all.all.retain(|entry| entry != policy.as_ref())),
             Repair::RemoveFilter(link, filter) => self.copy.edit_tc(|all| match filter {
                 Some(filter) => {
                     if let Some(of_link) = all.filters.get_mut(link) {
-                        of_link.retain(|of| of != filter.as_ref());
+                        of_link.retain(|entry| entry != filter.as_ref());
                     }
                 }
                 None => drop(all.losses.remove(link)),
             }),
             Repair::OpenPod(address) => self.copy.edit_pod_networks(|all| {
-                all.retain(|of| !of.addresses.contains(address));
+                all.retain(|network| !network.addresses.contains(address));
             }),
             Repair::Set(key, value) => self.copy.edit_sysctl(|all| all.replace(key, value)),
             Repair::Edit(edited) => self.edit(edited),
@@ -164,7 +169,8 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             Some(store) => self.pass_iptables(store, place),
             None => self.copy.edit_nft(|rules| {
                 let mut tables = rules.tables.iter_mut();
-                let table = tables.find(|of| format!("{} {}", of.family, of.name) == place.table);
+                let table =
+                    tables.find(|table| format!("{} {}", table.family, table.name) == place.table);
                 let chains = table.into_iter().flat_map(|table| &mut table.chains);
                 for chain in chains.filter(|chain| chain.name == place.chain) {
                     match (place.number.checked_sub(1), &mut chain.base) {
@@ -321,12 +327,12 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         let (mut networks, mut kept) = (Vec::new(), Vec::new());
         self.copy.edit_addresses(|all| {
             let is_it = |of: &Address| of.link == link && of.addr.addr == addr;
-            let own = all.all.iter().filter(|of| is_it(of));
-            networks = own.map(|of| of.addr.normal()).collect();
-            all.all.retain(|of| !is_it(of));
+            let own = all.all.iter().filter(|address| is_it(address));
+            networks = own.map(|address| address.addr.normal()).collect();
+            all.all.retain(|address| !is_it(address));
             // Another address of the link keeps the route to the network of both.
-            let others = all.all.iter().filter(|of| of.link == link);
-            kept = others.map(|of| of.addr.normal()).collect();
+            let others = all.all.iter().filter(|address| address.link == link);
+            kept = others.map(|address| address.addr.normal()).collect();
         });
         // The kernel removes the routes to it, to its network, and those that prefer it as their source.
         let is_its = |of: &Route| {
@@ -337,16 +343,16 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 && (to.addr == addr || of.source == Some(addr) || is_connected)
         };
         self.copy
-            .edit_routes(|all| all.all.retain(|of| !is_its(of)));
+            .edit_routes(|all| all.all.retain(|route| !is_its(route)));
     }
 
     fn ipvs(&mut self, object: &Object) {
         self.copy.edit_ipvs(|table| match object {
             Object::VirtualServer { key, server } => match server {
                 Delta::Missing(want) => table.servers.push(want.as_ref().clone()),
-                Delta::Extra(_) => table.servers.retain(|of| of.key != *key),
+                Delta::Extra(_) => table.servers.retain(|server| server.key != *key),
                 Delta::Differs { want, .. } => {
-                    for of in table.servers.iter_mut().filter(|of| of.key == *key) {
+                    for of in table.servers.iter_mut().filter(|server| server.key == *key) {
                         let reals = std::mem::take(&mut of.reals);
                         *of = backend::ipvs::model::VirtualServer {
                             reals,
@@ -357,12 +363,16 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 }
             },
             Object::RealServer { server, addr, real } => {
-                for of in table.servers.iter_mut().filter(|of| of.key == *server) {
+                for of in table
+                    .servers
+                    .iter_mut()
+                    .filter(|virtual_server| virtual_server.key == *server)
+                {
                     let is_it = |of: &backend::ipvs::model::RealServer| {
                         of.addr == addr.ip() && of.port == addr.port()
                     };
                     of.order.clear();
-                    of.reals.retain(|of| !is_it(of));
+                    of.reals.retain(|real| !is_it(real));
                     of.reals.extend(real.want().cloned());
                 }
             }
@@ -374,16 +384,16 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
         self.copy.edit_ipset(|sets| match object {
             Object::Set { name, set } => match set {
                 Delta::Missing(want) => sets.sets.push(want.as_ref().clone()),
-                Delta::Extra(_) => sets.sets.retain(|of| of.name != *name),
+                Delta::Extra(_) => sets.sets.retain(|set| set.name != *name),
                 Delta::Differs { want, .. } => {
-                    for of in sets.sets.iter_mut().filter(|of| of.name == *name) {
+                    for of in sets.sets.iter_mut().filter(|set| set.name == *name) {
                         of.kind.clone_from(&want.kind);
                         of.options.clone_from(&want.options);
                     }
                 }
             },
             Object::Member { set, member } => {
-                for of in sets.sets.iter_mut().filter(|of| of.name == *set) {
+                for of in sets.sets.iter_mut().filter(|ip_set| ip_set.name == *set) {
                     if let Some(have) = member.have() {
                         of.members.retain(|other| other.element != have.element);
                     }
@@ -410,24 +420,28 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
                 Object::NftablesTable { dormant: true, .. } => table.dormant = false,
                 Object::NftablesChain { chain, of } => match of {
                     Delta::Missing(want) => table.chains.push(want.as_ref().clone()),
-                    Delta::Extra(_) => table.chains.retain(|of| of.name != *chain),
+                    Delta::Extra(_) => table.chains.retain(|nft_chain| nft_chain.name != *chain),
                     Delta::Differs { want, .. } => {
-                        for of in table.chains.iter_mut().filter(|of| of.name == *chain) {
+                        for of in table
+                            .chains
+                            .iter_mut()
+                            .filter(|nft_chain| nft_chain.name == *chain)
+                        {
                             of.base.clone_from(&want.base);
                         }
                     }
                 },
                 Object::NftablesSet { name, set } => match set {
                     Delta::Missing(want) => table.sets.push(want.as_ref().clone()),
-                    Delta::Extra(_) => table.sets.retain(|of| of.name != *name),
+                    Delta::Extra(_) => table.sets.retain(|set| set.name != *name),
                     Delta::Differs { .. } => {
                         let want = wanted.as_ref().and_then(|table| table.set(name)).cloned();
-                        table.sets.retain(|of| of.name != *name);
+                        table.sets.retain(|set| set.name != *name);
                         table.sets.extend(want);
                     }
                 },
                 Object::NftablesElement { set, element } => {
-                    for of in table.sets.iter_mut().filter(|of| of.name == *set) {
+                    for of in table.sets.iter_mut().filter(|nft_set| nft_set.name == *set) {
                         if let Some(have) = element.have() {
                             of.elements.retain(|other| other.key != have.key);
                         }

@@ -10,18 +10,24 @@ use kpx_node::evidence::Item;
 /// Returns the fields that kube-proxy refuses when it starts in mode `to`.
 pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     let text = facts.node.evidence().text(Item::ProxyConfig);
-    let version = facts.version().ok().map(|of| of.version);
+    let version = facts.version().ok().map(|version| version.version);
     let refused = text.and_then(|text| validate::refused(text, to, version));
     // A configuration that cannot be read is a finding of the checks.
     let refused = refused.unwrap_or_default().into_iter();
-    let refused = refused.filter(|of| of.field != "mode");
+    let refused = refused.filter(|refused| refused.field != "mode");
     let mut needs: Vec<Need> = refused
-        .map(|of| {
+        .map(|refused| {
             let note = format!(
                 "kube-proxy refuses to start with it; allowed: {}",
-                of.allowed
+                refused.allowed
             );
-            Need::new(Area::Configuration, of.field, Status::Fails, of.value, note)
+            Need::new(
+                Area::Configuration,
+                refused.field,
+                Status::Fails,
+                refused.value,
+                note,
+            )
         })
         .collect();
     needs.extend(supported(facts, to));

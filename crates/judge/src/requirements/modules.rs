@@ -151,20 +151,20 @@ impl Usage {
         let any = |test: fn(&Service) -> bool| services.map(|services| services.iter().any(test));
         let links = facts.node.links().ok();
         Self {
-            version: facts.version().ok().map(|of| of.version),
+            version: facts.version().ok().map(|version| version.version),
             families: facts.families().ok(),
             bridge: links.map(|links| {
                 let bridges = links.all.iter().filter(|link| link.kind == "bridge");
                 let mut names = bridges.map(|link| link.name.as_str());
                 let has_ports = |name| {
                     let mut all = links.all.iter();
-                    all.any(|of| of.master.as_deref() == Some(name))
+                    all.any(|link| link.master.as_deref() == Some(name))
                 };
                 names.any(has_ports)
             }),
             external_ips: any(|service| !service.spec.external_ips.is_empty()),
             source_ranges: any(|service| !service.spec.load_balancer_source_ranges.is_empty()),
-            affinity: any(|of| of.spec.session_affinity.as_deref() == Some("ClientIP")),
+            affinity: any(|service| service.spec.session_affinity.as_deref() == Some("ClientIP")),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     let mounts = |path: &str| {
         let mut paths = volumes
             .iter()
-            .filter_map(|of| of.pointer("/hostPath/path")?.as_str());
+            .filter_map(|volume| volume.pointer("/hostPath/path")?.as_str());
         paths.any(|mounted| mounted == path || format!("/var{path}") == mounted)
     };
     let rows = MOUNTS.iter().filter(|(_, modes, _)| modes.contains(&to));

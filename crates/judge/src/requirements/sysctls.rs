@@ -49,7 +49,7 @@ pub fn sysctls(
     let mut all: Vec<Wanted> = Vec::new();
     for mode in Mode::ALL {
         for sysctl in requirements::sysctls(mode, &setup) {
-            if let Some(known) = all.iter_mut().find(|of| of.sysctl == sysctl) {
+            if let Some(known) = all.iter_mut().find(|wanted| wanted.sysctl == sysctl) {
                 known.modes.push(mode);
                 continue;
             }
@@ -66,7 +66,7 @@ pub fn sysctls(
 
 /// Returns whether pods or nodes are known to have IPv6 addresses.
 fn uses_ipv6(node: &NodeSnapshot<'_>, config: Option<&ProxyConfig>) -> bool {
-    let configured = config.is_some_and(|of| of.cluster_cidr(Family::V6).is_some());
+    let configured = config.is_some_and(|config| config.cluster_cidr(Family::V6).is_some());
     let addressed = node.addresses().is_ok_and(|all| {
         let own = all.all.iter().filter(|at| at.link != DUMMY);
         let mut global = own.filter(|at| at.scope == "global");
@@ -88,19 +88,19 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
             && of.sysctl.by == By::Advice
             && of.sysctl.key.starts_with("net.ipv4.vs.")
     };
-    let all = all.filter(|of| of.modes.contains(&to) && !absent(of));
-    let needs = all.map(|of| {
+    let all = all.filter(|wanted| wanted.modes.contains(&to) && !absent(wanted));
+    let needs = all.map(|wanted| {
         let Sysctl {
             key, want, purpose, ..
-        } = of.sysctl;
-        let (status, note) = match (of.is_met(), of.sysctl.by) {
+        } = wanted.sysctl;
+        let (status, note) = match (wanted.is_met(), wanted.sysctl.by) {
             (Some(true), _) => (Status::Ready, String::new()),
             (_, By::KubeProxy) => (Status::Ready, format!("kube-proxy sets {want}")),
             (None, By::Network) => (Status::Unknown, format!("must be {want}")),
             (Some(false), By::Network) => (Status::Fails, format!("must be {want}")),
             (_, By::Advice) => (Status::Risk, format!("should be {want}")),
         };
-        let state = of.value.as_deref().unwrap_or("-");
+        let state = wanted.value.as_deref().unwrap_or("-");
         Need::new(Area::Sysctl, key, status, state, note).purpose(purpose)
     });
     needs.collect()

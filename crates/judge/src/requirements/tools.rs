@@ -52,7 +52,7 @@ pub(super) fn needs(facts: &Facts<'_>, to: Mode) -> Vec<Need> {
     // Newer releases delete connections with netlink.
     let newer = facts
         .version()
-        .is_ok_and(|of| of.version.has(Change::ConntrackByNetlink));
+        .is_ok_and(|version| version.version.has(Change::ConntrackByNetlink));
     // kpx uses the tools of the host, and so does a kube-proxy that does not run in a pod.
     let own = "kube-proxy's image has its own";
     let tools = TOOLS.iter().filter(|tool| tool.modes.contains(&to));

@@ -256,8 +256,11 @@ fn add<'a>(merged: &mut Ruleset<'a>, table: &Table<'a>, places: &Places) {
                     places.get(&key).copied()
                 };
                 // The kubelet may have written the same jump.
-                let is_there =
-                    |rule: &Rule<'_>| old.rules.iter().any(|of| of.target == rule.target);
+                let is_there = |rule: &Rule<'_>| {
+                    old.rules
+                        .iter()
+                        .any(|old_rule| old_rule.target == rule.target)
+                };
                 let ours = chain.rules.iter().filter(|rule| !is_there(rule));
                 let ours = ours.map(|rule| (place(rule).unwrap_or(0), rule));
                 let mut ours: Vec<_> = ours.collect();

@@ -15,7 +15,7 @@ impl<'a> Router<'a> {
         let links = self.node.links().ok()?;
         let link = |name: &str| links.all.iter().find(|link| link.name == name);
         let may_lead_there =
-            |device: &&str| link(device).is_some_and(|of| may_have(of, addresses, pod));
+            |device: &&str| link(device).is_some_and(|link| may_have(link, addresses, pod));
         let known = self.link_of(links, pod);
         // The link by which the node reaches others does not lead to a pod that is behind another one.
         let is_of_node = |device: &&str| self.has_address_of_node(addresses, device);
@@ -33,25 +33,25 @@ impl<'a> Router<'a> {
             return false;
         };
         let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice);
-        let own = nodes.iter().filter(|of| of.metadata.name == own);
-        let mut announced = own.flat_map(|of| &of.status.addresses);
-        announced.any(|of| {
+        let own = nodes.iter().filter(|node| node.metadata.name == own);
+        let mut announced = own.flat_map(|node| &node.status.addresses);
+        announced.any(|announced| {
             let mut here = addresses.iter().filter(|at| at.link == name);
-            here.any(|at| of.address.parse() == Ok(at.addr.addr))
+            here.any(|at| announced.address.parse() == Ok(at.addr.addr))
         })
     }
 
     /// Returns the link that leads to the network of `pod`, or the bridge that it is a port of, if networks of pods are read.
     fn link_of(&self, links: &'a Links, pod: Asked<'_, IpAddr>) -> Option<&'a str> {
         let mut all = self.node.pod_networks().ok()?.iter();
-        let network = all.find(|of| of.addresses.iter().any(|at| pod.is_address(*at)))?;
+        let network = all.find(|network| network.addresses.iter().any(|at| pod.is_address(*at)))?;
         let link = network.link_of(links)?;
         let Some(master) = &link.master else {
             return Some(&link.name);
         };
         // Behind Open vSwitch, rules of its own choose the link.
         let mut all = links.all.iter();
-        let is_bridge = all.any(|of| of.name == *master && of.kind == "bridge");
+        let is_bridge = all.any(|link| link.name == *master && link.kind == "bridge");
         is_bridge.then_some(master.as_str())
     }
 }

@@ -14,12 +14,12 @@ const MOST_NAMED: usize = 3;
 
 /// Iterates over the endpoints of `port` that may get connections.
 pub(crate) fn usable(port: &Port, family: Family) -> impl Iterator<Item = &Endpoint> {
-    port.endpoints.iter().filter(move |of| {
+    port.endpoints.iter().filter(move |endpoint| {
         let takes = matches!(
-            of.state,
+            endpoint.state,
             Some(EndpointState::Ready | EndpointState::ServingTerminating) | None
         );
-        takes && Family::of(of.addr.ip()) == family
+        takes && Family::of(endpoint.addr.ip()) == family
     })
 }
 

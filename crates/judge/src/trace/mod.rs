@@ -385,7 +385,7 @@ impl<'n> Kept<'n> {
         let seen = Rc::new(Seen::new(Region::whole()));
         let follows = Follows::Questions(Rc::clone(&seen));
         let outcomes = self.with(|walker| walker.answer(reply, follows)).ok()?;
-        let all_arrive = outcomes.iter().all(|of| of.verdict.arrives());
+        let all_arrive = outcomes.iter().all(|outcome| outcome.verdict.arrives());
         all_arrive.then(|| seen.region())
     }
 }

@@ -250,10 +250,13 @@ fn hidden(
     let pods = node.pods().map_or(&[][..], Vec::as_slice);
     let is_pod = |addr: IpAddr| {
         let mut endpoints = service.iter().flat_map(|port| &port.endpoints);
-        endpoints.any(|of| of.addr.ip() == addr && of.pod.is_some())
+        endpoints.any(|endpoint| endpoint.addr.ip() == addr && endpoint.pod.is_some())
             || pods.iter().any(|pod| pod.has_ip(addr))
     };
-    for outcome in outcomes.iter().filter(|of| is_pod(of.destination.0)) {
+    for outcome in outcomes
+        .iter()
+        .filter(|outcome| is_pod(outcome.destination.0))
+    {
         for hop in &outcome.hops {
             let is_new = matches!(hop.effect, Effect::Snat { .. } | Effect::Masquerade { .. });
             let who = match why::maker(hop) {
@@ -277,7 +280,7 @@ fn hidden(
 fn unfiltered(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
     let is_own = |addr: IpAddr| {
         let all = node.addresses();
-        all.is_ok_and(|all| all.all.iter().any(|of| of.addr.addr == addr))
+        all.is_ok_and(|all| all.all.iter().any(|address| address.addr.addr == addr))
     };
     let is_forwarded = |of: &Outcome| of.verdict == Verdict::Deliver && !is_own(of.destination.0);
     let is_asked = flow.entry == Entry::Outside && is_own(flow.destination);
@@ -295,7 +298,7 @@ fn unfiltered(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes:
 
 /// Returns whether packets pass the chains at input although they are forwarded, as those of IPVS do.
 fn passes_input(outcomes: &[Outcome]) -> bool {
-    let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+    let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
     hops.any(|hop| hop.subsystem == Subsystem::Ipvs)
 }
 
@@ -344,7 +347,7 @@ fn input_filters(node: &NodeSnapshot<'_>, family: Family) -> Vec<String> {
     let is_end = |rule: &Rule<'_>| {
         let ends = matches!(rule.target, Some(Target::Drop | Target::Reject { .. }));
         let mut matches = rule.matches.iter();
-        ends && matches.all(|of| matches!(of, Match::Comment(_)))
+        ends && matches.all(|matched| matches!(matched, Match::Comment(_)))
     };
     let how = input.and_then(|chain| match chain.rules.last() {
         _ if chain.policy == Some(Policy::Drop) => Some("policy DROP"),

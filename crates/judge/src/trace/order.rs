@@ -45,7 +45,10 @@ pub(super) fn reconcile(
     if different.len() == 1 || is_shown() {
         return different.swap_remove(LIKELY).ends;
     }
-    let questions: Vec<&str> = different.iter().filter_map(|of| of.question).collect();
+    let questions: Vec<&str> = different
+        .iter()
+        .filter_map(|order| order.question)
+        .collect();
     let share = 1.0 / f64::from(u32::try_from(different.len().max(1)).unwrap_or(u32::MAX));
     let answer = |question: &str, holds| Assumption::Answer {
         question: Question::Order(question.to_owned()),
@@ -60,7 +63,7 @@ pub(super) fn reconcile(
                 Some(question) => branch.when.push(answer(question, true)),
                 None => branch
                     .when
-                    .extend(questions.iter().map(|of| answer(of, false))),
+                    .extend(questions.iter().map(|question| answer(question, false))),
             }
             all.push((branch, end.clone()));
         }
@@ -142,6 +145,6 @@ fn is_same(one: &Ends, other: &Ends) -> bool {
         same.any(|(of, _)| (of.weight - branch.weight).abs() < 1e-9 && of.when == branch.when)
     };
     one.len() == other.len()
-        && one.iter().all(|of| is_in(of, other))
-        && other.iter().all(|of| is_in(of, one))
+        && one.iter().all(|end| is_in(end, other))
+        && other.iter().all(|end| is_in(end, one))
 }

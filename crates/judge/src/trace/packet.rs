@@ -352,8 +352,10 @@ impl Packet {
     /// Returns whether a rule added an element to the set `name` or took it from there, for which `is_it` holds.
     pub(crate) fn wrote(&self, name: u64, is_it: impl Fn(&[Part]) -> bool) -> Option<bool> {
         let all = self.written.as_deref()?;
-        let found = all.iter().find(|of| of.set == name && is_it(&of.key));
-        found.map(|of| of.is_added)
+        let found = all
+            .iter()
+            .find(|write| write.set == name && is_it(&write.key));
+        found.map(|write| write.is_added)
     }
 
     /// Returns whether its protocol has ports that nat and IPVS look at.

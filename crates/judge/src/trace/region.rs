@@ -517,7 +517,7 @@ mod tests {
         const VALUES: u128 = 5;
         let set = |bits: u128| Ranges::of(bit_numbers(bits).map(|at| (at, at)).collect());
         for (now, values) in
-            (1..1 << VALUES).flat_map(|now| (0..1 << VALUES).map(move |of| (now, of)))
+            (1..1 << VALUES).flat_map(|now| (0..1 << VALUES).map(move |values| (now, values)))
         {
             for at in bit_numbers(now) {
                 let seen = Seen::new(Region::default());

@@ -347,10 +347,10 @@ impl<'a> Router<'a> {
             Ok(addresses) => addresses,
             Err(gap) => {
                 let mut shown = self.node.connected().into_iter().flatten();
-                let own = shown.find(|of| addr.is_address(of.own));
+                let own = shown.find(|connection| addr.is_address(connection.own));
                 return match own {
                     Some(own) => Ok(Some(("local", own.link.as_str()))),
-                    None if OUTSIDE.iter().any(|of| addr.is_address(*of)) => Ok(None),
+                    None if OUTSIDE.iter().any(|address| addr.is_address(*address)) => Ok(None),
                     None => Err(gap.to_string()),
                 };
             }
@@ -470,14 +470,15 @@ fn carries(rule: &PolicyRule, transport: Option<Transport<'_>>) -> bool {
     if rule.proto.is_none() && rule.ports.is_none() && rule.source_ports.is_none() {
         return true;
     }
-    transport.is_some_and(|of| {
-        rule.proto.is_none_or(|proto| of.proto.is(proto.number()))
+    transport.is_some_and(|transport| {
+        rule.proto
+            .is_none_or(|proto| transport.proto.is(proto.number()))
             && rule
                 .ports
-                .is_none_or(|(first, last)| of.port.between(first, last))
+                .is_none_or(|(first, last)| transport.port.between(first, last))
             && rule
                 .source_ports
-                .is_none_or(|(first, last)| match of.source_port {
+                .is_none_or(|(first, last)| match transport.source_port {
                     Some(port) => (first..=last).contains(&port),
                     None => first <= FIRST_EPHEMERAL && LAST_EPHEMERAL <= last,
                 })

@@ -96,7 +96,7 @@ impl Rule {
     pub fn counter(&self, node: &NodeSnapshot<'_>) -> Option<u64> {
         if self.is_nft() {
             let mut statements = self.native(node)?.statements.iter();
-            return statements.find_map(|of| match of {
+            return statements.find_map(|statement| match statement {
                 Statement::Counter { packets, .. } => Some(*packets),
                 _ => None,
             });
@@ -238,7 +238,7 @@ impl Rule {
         let asked = conditions(own);
         let mut leading = before
             .iter()
-            .filter(|of| !asked.is_empty() && conditions(of) == asked)
+            .filter(|rule| !asked.is_empty() && conditions(rule) == asked)
             .filter_map(Iptables::leads_to);
         leading.find(|to| {
             let maker = software::maker_of_chain(&self.table, to);
@@ -253,20 +253,22 @@ impl Rule {
         let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
         let own = &node.addresses().ok()?.all;
         let is_own = |rule: &&Iptables<'_>| {
-            rule.matches.iter().any(|of| match of {
-                Match::Source(of) | Match::Destination(of) => {
-                    let it = of.value;
-                    !of.inverted && it.is_host() && own.iter().any(|at| at.addr.addr == it.addr)
+            rule.matches.iter().any(|matched| match matched {
+                Match::Source(matched) | Match::Destination(matched) => {
+                    let it = matched.value;
+                    !matched.inverted
+                        && it.is_host()
+                        && own.iter().any(|at| at.addr.addr == it.addr)
                 }
                 _ => false,
             })
         };
         let all = rules.table(&self.table)?.chains.iter();
-        let mut all = all.flat_map(|of| &of.rules);
+        let mut all = all.flat_map(|chain| &chain.rules);
         let jump = all.find(|rule| rule.leads_to() == Some(self.chain.as_str()) && is_own(rule))?;
         let words: Vec<&str> = jump.comment().unwrap_or_default().split(' ').collect();
-        let name = words.iter().find_map(|of| of.strip_prefix("name:"));
-        let at = words.iter().position(|of| *of == "namespace:");
+        let name = words.iter().find_map(|word| word.strip_prefix("name:"));
+        let at = words.iter().position(|word| *word == "namespace:");
         let namespace = at.and_then(|at| words.get(at + 1));
         Some(match (namespace, name) {
             (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
@@ -281,7 +283,10 @@ impl Rule {
             return Vec::new();
         };
         let comments = |chain: &str| {
-            let rules = table.chain(chain).into_iter().flat_map(|of| &of.rules);
+            let rules = table
+                .chain(chain)
+                .into_iter()
+                .flat_map(|table| &table.rules);
             let comments = rules.filter_map(|rule| rule.comment().map(str::to_owned));
             comments.collect::<Vec<_>>()
         };
@@ -289,7 +294,7 @@ impl Rule {
         let jumps = table
             .chain(&self.chain)
             .into_iter()
-            .flat_map(|of| &of.rules);
+            .flat_map(|table| &table.rules);
         for rule in jumps {
             if let Some(Target::Jump(to) | Target::Goto(to)) = &rule.target {
                 all.extend(comments(to));
@@ -325,12 +330,12 @@ impl Rule {
     fn ends_link(&self) -> bool {
         const LINKS: &[&str] = &["-i", "-o", "iifname", "oifname", "iif", "oif"];
         let words: Vec<&str> = rest(&self.rule)
-            .filter(|of| !matches!(*of, "!" | "!="))
+            .filter(|word| !matches!(*word, "!" | "!="))
             .collect();
         let mut pairs = words.chunks(2);
         self.blocks()
             && !words.is_empty()
-            && pairs.all(|of| of.len() == 2 && LINKS.contains(&of[0]))
+            && pairs.all(|pair| pair.len() == 2 && LINKS.contains(&pair[0]))
     }
 
     /// Returns whether it ends a list of those who may use an address, a port or a link: rules before it in its chain accept some of
@@ -352,9 +357,9 @@ impl Rule {
             && before.iter().any(|rule| {
                 let lets = matches!(rule.target, Some(Target::Accept | Target::Return));
                 let others = conditions(rule);
-                let mut about = asked.iter().filter(|of| is_about(of));
-                lets && about.any(|of| others.contains(of))
-                    && others.iter().any(|of| !asked.contains(of))
+                let mut about = asked.iter().filter(|condition| is_about(condition));
+                lets && about.any(|about| others.contains(about))
+                    && others.iter().any(|condition| !asked.contains(condition))
             })
     }
 
@@ -478,16 +483,16 @@ impl Rule {
             let (family, table) = self.table.split_once(' ')?;
             let table = node.nft().ok()?.table(family, table)?;
             let set = table.sets.iter().find(|set| set.name == name)?;
-            let keys = set.elements.iter().map(|of| print::expr(&of.key));
+            let keys = set.elements.iter().map(|element| print::expr(&element.key));
             keys.collect()
         } else {
             let set = node.ipset_or_none().ok()?.set(name)?;
             set.members
                 .iter()
-                .map(|of| of.element.to_string())
+                .map(|member| member.element.to_string())
                 .collect()
         };
-        let addresses = members.iter().filter_map(|of| of.parse().ok());
+        let addresses = members.iter().filter_map(|member| member.parse().ok());
         let stopped: BTreeSet<IpAddr> = addresses.collect();
         if stopped.is_empty() {
             return None;
@@ -495,14 +500,14 @@ impl Rule {
         let pods = node.pods().into_iter().flatten().flat_map(Pod::addresses);
         let nodes = node.nodes().into_iter().flatten();
         let nodes = nodes
-            .flat_map(|of| &of.status.addresses)
-            .map(|of| &of.address);
+            .flat_map(|node| &node.status.addresses)
+            .map(|address| &address.address);
         let services = node.services().into_iter().flatten();
-        let services = services.flat_map(|of| &of.spec.cluster_ips);
+        let services = services.flat_map(|service| &service.spec.cluster_ips);
         let others = nodes.chain(services).filter_map(|text| text.parse().ok());
         let own: BTreeSet<IpAddr> = pods
             .chain(others)
-            .filter(|of| stopped.contains(of))
+            .filter(|pod| stopped.contains(pod))
             .collect();
         let own: Vec<String> = own.iter().map(ToString::to_string).collect();
         if own.is_empty() {
@@ -517,7 +522,7 @@ impl Rule {
         }
         let commands: Vec<String> = own
             .iter()
-            .map(|of| format!("ipset del {name} {of}"))
+            .map(|entry| format!("ipset del {name} {entry}"))
             .collect();
         Some(commands.join(" && "))
     }
@@ -535,23 +540,27 @@ impl Rule {
                 _ => return None,
             }
         }
-        let range = range.filter(|of| of.prefix > 0)?;
+        let range = range.filter(|range| range.prefix > 0)?;
         let of_links = node.addresses().map_or(&[][..], |all| &all.all).iter();
         let of_links = of_links
-            .filter(|of| link.is_none_or(|link| of.link == link) && !of.addr.is_host())
-            .map(|of| of.addr.normal());
+            .filter(|address| {
+                link.is_none_or(|link| address.link == link) && !address.addr.is_host()
+            })
+            .map(|address| address.addr.normal());
         let config = node.proxy_config().ok();
-        let pods = config.and_then(|of| of.cluster_cidr(self.family));
+        let pods = config.and_then(|config| config.cluster_cidr(self.family));
         let own: BTreeSet<Cidr> = of_links
             .chain(pods)
-            .filter(|of| of.prefix >= range.prefix && range.contains(of.addr))
+            .filter(|network| network.prefix >= range.prefix && range.contains(network.addr))
             .collect();
         let by = link.map_or_else(String::new, |link| format!("-i {link} "));
         let (program, table, chain, number) =
             (self.program(node), &self.table, &self.chain, self.number);
         let commands: Vec<String> = own
             .iter()
-            .map(|of| format!("{program} -t {table} -I {chain} {number} {by}-s {of} -j ACCEPT"))
+            .map(|network| {
+                format!("{program} -t {table} -I {chain} {number} {by}-s {network} -j ACCEPT")
+            })
             .collect();
         (!commands.is_empty()).then(|| commands.join(" && "))
     }
@@ -571,7 +580,9 @@ impl Rule {
                     "daddr" | "saddr" | "iif" | "iifname" | "fib" | "mark" | "ct" | "vmap"
                 ) && !word.starts_with('@')
             };
-            let translates = ["dnat", "redirect"].iter().any(|of| self.rule.contains(of));
+            let translates = ["dnat", "redirect"]
+                .iter()
+                .any(|word| self.rule.contains(word));
             return (translates && words.all(is_open)).then(|| {
                 format!(
                     "nft 'replace rule {} {} handle {handle} fib daddr type local {}'",
@@ -694,7 +705,8 @@ fn policy_name(chain: &str) -> &str {
 /// Returns what a rule asks for, without comments.
 fn conditions<'r>(rule: &'r Iptables<'_>) -> Vec<&'r Match<'r>> {
     let all = rule.matches.iter();
-    all.filter(|of| !matches!(of, Match::Comment(_))).collect()
+    all.filter(|condition| !matches!(condition, Match::Comment(_)))
+        .collect()
 }
 
 /// Returns the words of a rule that ends packets, but for its verdict, comments, counters and the state of connections.
@@ -719,11 +731,11 @@ fn rest(rule: &str) -> impl Iterator<Item = &str> {
     ];
     let comment = why::comment(rule);
     let (before, after) = comment
-        .and_then(|of| rule.split_once(of))
+        .and_then(|comment| rule.split_once(comment))
         .unwrap_or((rule, ""));
     let end = |text: &str| {
         let ends = ["REJECT", "reject"].into_iter();
-        ends.filter_map(|of| text.find(of)).min()
+        ends.filter_map(|end| text.find(end)).min()
     };
     let (before, after) = match (end(before), end(after)) {
         (Some(at), _) => (&before[..at], ""),
@@ -741,14 +753,14 @@ fn address(rule: &str) -> String {
     let words: Vec<&str> = rule.split_ascii_whitespace().collect();
     let mut pairs = words.windows(3);
     let found = pairs
-        .find(|of| of[1] == "-d" && of[0] != "!")
-        .map(|of| of[2]);
+        .find(|pair| pair[1] == "-d" && pair[0] != "!")
+        .map(|pair| pair[2]);
     let first = (words.first() == Some(&"-d"))
         .then(|| words.get(1).copied())
         .flatten();
     first
         .or(found)
-        .map_or_else(String::new, |of| format!(" -d {of}"))
+        .map_or_else(String::new, |destination| format!(" -d {destination}"))
 }
 
 /// Returns the protocol and the destination ports that a rule of iptables asks for, as its options, each after a blank.

@@ -82,13 +82,15 @@ impl<'a> Pods<'a> {
         let name = node.name().ok();
         let of_pods = all.iter().filter_map(|pod| pod.spec.node_name.as_deref());
         let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-        let of_endpoints = endpoints.filter_map(|of| of.node_name.as_deref());
+        let of_endpoints = endpoints.filter_map(|endpoint| endpoint.node_name.as_deref());
         let is_it = |of: &&str| Some(*of) == name.as_deref();
         let named = || of_pods.chain(of_endpoints).find(is_it);
         let reads_all = node.pods().is_ok() && node.evidence().missing_part(Item::Pods).is_none();
         let connected = node.connected().ok().filter(|_| !reads_all);
         Self {
-            name: object.map(|of| of.metadata.name.as_str()).or_else(named),
+            name: object
+                .map(|object| object.metadata.name.as_str())
+                .or_else(named),
             node: object,
             all,
             slices,
@@ -102,26 +104,27 @@ impl<'a> Pods<'a> {
 fn own_object<'a>(node: &'a NodeSnapshot<'_>) -> Option<&'a Node> {
     let name = node.name().ok()?;
     let mut nodes = node.nodes().ok()?.iter();
-    nodes.find(|of| of.metadata.name == name)
+    nodes.find(|node| node.metadata.name == name)
 }
 
 /// Returns the node's own address of `family`: the first internal one of its Node object that a link has, else the first of that object,
 /// or else the one on the link of its default route.
 pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
-    let of_object = own_object(node).and_then(|of| {
-        let internal = of
+    let of_object = own_object(node).and_then(|own_object| {
+        let internal = own_object
             .status
             .addresses
             .iter()
-            .filter(|of| of.kind == "InternalIP");
-        let mut internal = internal.filter_map(|of| of.address.parse::<IpAddr>().ok());
+            .filter(|own_object| own_object.kind == "InternalIP");
+        let mut internal =
+            internal.filter_map(|own_object| own_object.address.parse::<IpAddr>().ok());
         let here = node.addresses().map_or(&[][..], |all| all.all.as_slice());
         let is_used = |ip: &IpAddr| {
             here.iter()
                 .any(|at| at.addr.addr == *ip && !at.is_duplicate())
         };
         let held = internal.find(|ip| Family::of(*ip) == family && is_used(ip));
-        held.or_else(|| target::node_address(of, family))
+        held.or_else(|| target::node_address(own_object, family))
     });
     of_object.or_else(|| uplink(node, family))
 }
@@ -224,7 +227,10 @@ impl Pods<'_> {
         };
         let mut prefixes = self.node.map(of).unwrap_or_default();
         if prefixes.is_empty() {
-            let of_cluster = self.config.iter().flat_map(|of| of.cluster_cidr.split(','));
+            let of_cluster = self
+                .config
+                .iter()
+                .flat_map(|config| config.cluster_cidr.split(','));
             let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
             let of_cluster: Vec<Cidr> = of_cluster.collect();
             let is_pods = |of: &&Connection| {
@@ -232,7 +238,7 @@ impl Pods<'_> {
                 ranges.any(|range| range.contains(of.network.addr))
             };
             let networks = self.connected.iter().filter(is_pods);
-            prefixes.extend(networks.map(|of| of.network));
+            prefixes.extend(networks.map(|network| network.network));
             if self.connected.is_empty() {
                 prefixes = of_cluster;
             }

@@ -128,8 +128,8 @@ impl<'w, 'a> Nat<'w, 'a> {
             });
         }
         Self {
-            is_placed: all.iter().all(|of| of.table.is_some()),
-            chains: all.into_iter().map(|of| of.stage).collect(),
+            is_placed: all.iter().all(|registered| registered.table.is_some()),
+            chains: all.into_iter().map(|registered| registered.stage).collect(),
             others,
         }
     }
@@ -296,7 +296,10 @@ pub(crate) fn stages<'w, 'a>(
     if matches!(hook, Hook::Prerouting | Hook::Output) {
         stages.push(Registered::at(CONNTRACK, Stage::Conntrack));
     }
-    Ok(sorted(stages).into_iter().map(|of| of.stage).collect())
+    Ok(sorted(stages)
+        .into_iter()
+        .map(|sorted| sorted.stage)
+        .collect())
 }
 
 /// Returns the tables of iptables that have a built-in chain at `hook`.

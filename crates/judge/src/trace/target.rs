@@ -141,12 +141,13 @@ impl Target {
             Self::NodePort(port) => {
                 let mut all = services
                     .iter()
-                    .flat_map(|of| of.spec.ports.iter().map(move |port| (of, port)));
+                    .flat_map(|service| service.spec.ports.iter().map(move |port| (service, port)));
                 let found = all.find(|(_, p)| p.node_port == Some(*port));
                 let proto = found.and_then(|(_, p)| proto(&p.protocol));
                 let own = found.map_or(&[][..], |(of, _)| &of.spec.ip_families);
                 let own = own.iter().filter_map(|text| text.parse().ok());
-                let mut families: Vec<Family> = family.map_or_else(|| own.collect(), |of| vec![of]);
+                let mut families: Vec<Family> =
+                    family.map_or_else(|| own.collect(), |family| vec![family]);
                 if families.is_empty() {
                     families.extend(Family::BOTH);
                 }

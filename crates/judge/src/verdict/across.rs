@@ -299,7 +299,9 @@ impl Judge<'_> {
         here: Option<Fault>,
         (beyond, passed): (&dyn Beyond, usize),
     ) -> Way {
-        let is_open = here.as_ref().is_none_or(|of| of.fate() == Fate::Unknown);
+        let is_open = here
+            .as_ref()
+            .is_none_or(|fault| fault.fate() == Fate::Unknown);
         let is_astray = matches!(
             here,
             Some(Fault::Unknown(
@@ -347,7 +349,7 @@ impl Judge<'_> {
             _ => self
                 .places
                 .node_of_pod(addr)
-                .map(|of| of.metadata.name.clone()),
+                .map(|node| node.metadata.name.clone()),
         }
     }
 
@@ -374,13 +376,13 @@ impl Judge<'_> {
             _ => None,
         };
         let endpoints = question.port.into_iter().flat_map(|port| &port.endpoints);
-        let mut endpoints = endpoints.filter(|of| of.addr == at);
-        let by_slice = endpoints.find_map(|of| of.node.as_deref().map(str::to_owned));
+        let mut endpoints = endpoints.filter(|endpoint| endpoint.addr == at);
+        let by_slice = endpoints.find_map(|endpoint| endpoint.node.as_deref().map(str::to_owned));
         let by_gateway = outcome.gateway.and_then(node_at);
         let end = by_slice.or_else(|| node_at(at.ip())).or_else(|| {
             self.places
                 .node_of_pod(at.ip())
-                .map(|of| of.metadata.name.clone())
+                .map(|node| node.metadata.name.clone())
         });
         // Its own pods are here, whatever the way to them is.
         let end = end.filter(|node| Some(node) != own.as_ref())?;
@@ -422,11 +424,13 @@ impl Judge<'_> {
             let here = here
                 .or_else(|| self.unheard(question, outcome))
                 .or_else(|| self.back_by_other_node(question, outcome, arrival.from.as_deref()?));
-            let arrives = here.as_ref().is_none_or(|of| of.fate() == Fate::Unknown);
+            let arrives = here
+                .as_ref()
+                .is_none_or(|fault| fault.fate() == Fate::Unknown);
             if arrives && (self.ends_here(outcome) || self.is_here(question, outcome) == Some(true))
             {
                 let back = self.leaves_again(walks, question, outcome, &mut arrival);
-                let fails = back.as_ref().is_some_and(|of| of.fate().fails());
+                let fails = back.as_ref().is_some_and(|fault| fault.fate().fails());
                 return Way::of(if fails { back } else { here.or(back) }, None);
             }
             match onward {
@@ -460,7 +464,7 @@ impl Judge<'_> {
             return Some(Fault::Obstacle(Box::new(Obstacle::Taken {
                 address: address.ip(),
                 link: link.to_owned(),
-                end: Some((address, program.map(|of| of.name.clone()))),
+                end: Some((address, program.map(|program| program.name.clone()))),
             })));
         }
         if socket.is_some() {
@@ -471,9 +475,9 @@ impl Judge<'_> {
         }
         let on_port = |of: &&Socket| of.proto == proto && of.local.port() == address.port();
         let elsewhere = sockets.listening.iter().filter(on_port);
-        let listens: Vec<SocketAddr> = elsewhere.map(|of| of.local).collect();
+        let listens: Vec<SocketAddr> = elsewhere.map(|elsewhere| elsewhere.local).collect();
         let mut endpoints = question.port.iter().flat_map(|port| &port.endpoints);
-        let has_pod = endpoints.any(|of| of.addr == address && of.pod.is_some());
+        let has_pod = endpoints.any(|endpoint| endpoint.addr == address && endpoint.pod.is_some());
         Some(if has_pod && !listens.is_empty() {
             let deaf = Obstacle::Deaf {
                 bound: None,

@@ -54,7 +54,7 @@ impl Judge<'_> {
             })))
         };
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        let own = links.iter().find(|of| of.name == link)?;
+        let own = links.iter().find(|own_link| own_link.name == link)?;
         // Tunnels and links of some network plugins need none.
         let needs_it = own.kind == "bridge" || self.places.links_of_node().contains(link);
         if needs_it && own.flag("NOARP") == Some(true) {
@@ -84,13 +84,18 @@ impl Judge<'_> {
     /// Returns the fault of an IPv6 neighbour `next` on `link` if rules stop the messages by which it and the node find each other.
     fn ndp(&self, next: IpAddr, link: &str) -> Option<Fault> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        let needs_it = links.iter().find(|of| of.name == link).is_some_and(|of| {
-            !of.is_tunnel() && of.flag("NOARP") != Some(true) && of.flag("LOOPBACK") != Some(true)
-        });
+        let needs_it = links
+            .iter()
+            .find(|own_link| own_link.name == link)
+            .is_some_and(|link| {
+                !link.is_tunnel()
+                    && link.flag("NOARP") != Some(true)
+                    && link.flag("LOOPBACK") != Some(true)
+            });
         let table = self.node.neighbour_table().ok();
         let is_known = table
             .and_then(|all| all.on(next, link))
-            .is_some_and(|of| of.mac.is_some());
+            .is_some_and(|link| link.mac.is_some());
         if !needs_it {
             return None;
         }
@@ -99,7 +104,7 @@ impl Judge<'_> {
         let all = &self.node.addresses().ok()?.all;
         let mut own = all
             .iter()
-            .filter(|of| of.link == link && of.addr.addr.is_ipv6());
+            .filter(|address| address.link == link && address.addr.addr.is_ipv6());
         let own = own.next()?.addr.addr;
         let message = |entry, source, destination, kind| Flow {
             entry,
@@ -119,7 +124,7 @@ impl Judge<'_> {
         of_node.chain(of_neighbour).find_map(|flow| {
             let mut outcomes = self.back(Family::V6).brief(&flow);
             outcomes.retain(is_likely);
-            let first = outcomes.iter().find(|of| ends(of))?;
+            let first = outcomes.iter().find(|outcome| ends(outcome))?;
             let hop = decisive(first).filter(|_| outcomes.iter().all(is_stopped))?;
             let by = By::new(Rule::of(hop, Family::V6), maker(hop), self.node);
             Some(Fault::Obstacle(Box::new(Obstacle::Arp {
@@ -136,19 +141,19 @@ impl Judge<'_> {
         };
         let inside = NodeSnapshot::new(&network.evidence);
         let gateways = inside.routes().map_or(&[][..], |all| all.all.as_slice());
-        let mut gateways = gateways.iter().filter_map(|of| of.gateway);
+        let mut gateways = gateways.iter().filter_map(|gateway| gateway.gateway);
         let table = inside.neighbour_table();
         gateways.any(|gateway| {
             let all = table.as_ref().map_or(&[][..], |all| all.all.as_slice());
-            let mut own = all.iter().filter(|of| of.address == gateway);
-            gateway.is_ipv6() && own.any(|of| of.mac.is_some())
+            let mut own = all.iter().filter(|neighbour| neighbour.address == gateway);
+            gateway.is_ipv6() && own.any(|neighbour| neighbour.mac.is_some())
         })
     }
 
     /// Returns the rule of nftables that drops ARP packets of `link`, and whether it certainly does.
     fn arp_rule(&self, link: &str) -> Option<(Rule, bool)> {
         let tables = self.node.nft().ok()?.tables.iter();
-        let tables = tables.filter(|of| of.family == "arp" && !of.dormant);
+        let tables = tables.filter(|table| table.family == "arp" && !table.dormant);
         let chains = tables.flat_map(|table| {
             let chains = table.chains.iter();
             chains.filter_map(move |chain| Some((table, chain, chain.base.as_ref()?)))

@@ -9,8 +9,8 @@ pub fn hidden_balancer(service: &Service) -> Vec<String> {
         return Vec::new();
     }
     let ingress = service.status.load_balancer.ingress.iter();
-    let names = ingress.filter_map(|of| match (&of.ip, &of.hostname) {
-        (Some(ip), _) if of.ip_mode.as_deref() == Some("Proxy") => Some(ip.clone()),
+    let names = ingress.filter_map(|ingress| match (&ingress.ip, &ingress.hostname) {
+        (Some(ip), _) if ingress.ip_mode.as_deref() == Some("Proxy") => Some(ip.clone()),
         (None, Some(name)) => Some(name.clone()),
         _ => None,
     });

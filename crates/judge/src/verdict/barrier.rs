@@ -42,8 +42,8 @@ impl Barrier {
             let found = way
                 .fault
                 .as_ref()
-                .and_then(|of| Self::of(cell, walks, outcome, of));
-            all.extend(found.filter(|of| !all.contains(of)));
+                .and_then(|fault| Self::of(cell, walks, outcome, fault));
+            all.extend(found.filter(|barrier| !all.contains(barrier)));
         }
         all
     }
@@ -69,7 +69,7 @@ impl Barrier {
             Fault::ForeignSource { source } => {
                 // Of packets that arrive, a brief walk keeps no hops.
                 let outcomes = walks.walk(&cell.flow);
-                let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+                let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
                 let sets = Effect::Snat {
                     address: Some(*source),
                 };

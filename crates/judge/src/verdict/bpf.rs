@@ -26,7 +26,7 @@ impl Judge<'_> {
             // What a bundle is too old for leaves the rules in force, unless such a proxy certainly serves.
             Err(gap)
                 if (gap.is_absence() || matches!(gap, Gap::NotCollected(_)))
-                    && self.node.ebpf().iter().all(|of| of.serves != Ok(true)) =>
+                    && self.node.ebpf().iter().all(|ebpf| ebpf.serves != Ok(true)) =>
             {
                 return None;
             }
@@ -50,14 +50,18 @@ impl Judge<'_> {
         }
         let at = SocketAddr::new(question.flow.destination, question.flow.port);
         let sought = self.sought(question, Some(outcome));
-        let serving = self.node.ebpf().iter().filter(|of| of.serves == Ok(true));
-        let mut led = serving.filter_map(|of| {
+        let serving = self
+            .node
+            .ebpf()
+            .iter()
+            .filter(|ebpf| ebpf.serves == Ok(true));
+        let mut led = serving.filter_map(|ebpf| {
             let bpf = self.node.bpf().ok()?;
-            let front = match self.front_end(bpf, of.proxy, question, Some(outcome)) {
+            let front = match self.front_end(bpf, ebpf.proxy, question, Some(outcome)) {
                 Ok(front) => front?,
                 Err(gap) => return Some(unread(gap)),
             };
-            let leads = led_by(of.proxy, at, front, &sought);
+            let leads = led_by(ebpf.proxy, at, front, &sought);
             Some(unmodelled(format!(
                 "{leads}; which of its programs the packet meets is unknown"
             )))
@@ -112,7 +116,9 @@ impl Judge<'_> {
         if let Err(gap) = bpf.programs() {
             return Some(unread(gap));
         }
-        let proxy = bpf.program(id).and_then(|of| Proxy::of_program(&of.name));
+        let proxy = bpf
+            .program(id)
+            .and_then(|program| Proxy::of_program(&program.name));
         let Some(proxy) = proxy else {
             return Some(unmodelled(format!(
                 "program {name} at connect() may translate or refuse the connection: kpx does not read its code"
@@ -129,7 +135,10 @@ impl Judge<'_> {
                 Ok(ids) => ids,
                 Err(gap) => return Some(unread(gap)),
             };
-            let whose = |id| bpf.program(id).and_then(|of| Proxy::of_program(&of.name));
+            let whose = |id| {
+                bpf.program(id)
+                    .and_then(|program| Proxy::of_program(&program.name))
+            };
             if !messages.into_iter().any(|id| whose(id) == Some(proxy)) {
                 return None;
             }
@@ -155,7 +164,7 @@ impl Judge<'_> {
             && front
                 .backends
                 .iter()
-                .all(|of| port.endpoints.iter().all(|one| one.addr != of.addr))
+                .all(|backend| port.endpoints.iter().all(|one| one.addr != backend.addr))
             && let Some(first) = front.active().next()
         {
             return Some(Fault::NoEndpoint {
@@ -206,7 +215,7 @@ impl Judge<'_> {
     ) -> Option<(Option<Proxy>, String)> {
         let came_by = self.came_in_by(question, outcome);
         let passages = self.passages(question, outcome, came_by.as_deref());
-        let first = passages.iter().find(|of| !of.reply);
+        let first = passages.iter().find(|passage| !passage.reply);
         let of_passage = first.and_then(|first| {
             self.program_of(bpf, first.link, first.side).or_else(|| {
                 // What leaves by one end of a pair comes in by the other.
@@ -230,13 +239,13 @@ impl Judge<'_> {
         let links = &self.node.links().ok()?.all;
         let link = links
             .iter()
-            .find(|of| of.name == name && of.kind == "veth")?;
+            .find(|link| link.name == name && link.kind == "veth")?;
         let is_pair = |of: &&Link| {
             of.kind == "veth"
                 && (Some(of.index) == link.peer && of.peer == Some(link.index)
                     || (name, of.name.as_str()) == (CALICO_PAIR.0, CALICO_PAIR.1))
         };
-        links.iter().find(is_pair).map(|of| of.name.as_str())
+        links.iter().find(is_pair).map(|link| link.name.as_str())
     }
 
     /// Returns the first program of a proxy, or without a known name, at one side of a link.
@@ -245,38 +254,40 @@ impl Judge<'_> {
             None => Some(None),
             Some(name) => Proxy::of_program(name).map(Some),
         };
-        let named = |id: u32| bpf.program(id).map(|of| of.name.as_str());
+        let named = |id: u32| bpf.program(id).map(|program| program.name.as_str());
         let links = bpf.links().unwrap_or_default().iter();
-        let mut of_link = links.filter(|of| of.dev == link && is_at(&of.attach_type, side));
-        let without_qdisc = of_link.find_map(|of| {
-            let name = bpf.called(of.program);
-            let words = format!("program {name} ({}) on {link}", of.attach_type);
-            Some((whose(named(of.program))?, words))
+        let mut of_link =
+            links.filter(|bpf_link| bpf_link.dev == link && is_at(&bpf_link.attach_type, side));
+        let without_qdisc = of_link.find_map(|bpf_link| {
+            let name = bpf.called(bpf_link.program);
+            let words = format!("program {name} ({}) on {link}", bpf_link.attach_type);
+            Some((whose(named(bpf_link.program))?, words))
         });
         let xdp = || {
             let mut links = self.node.links().ok()?.all.iter();
-            let of_link = links.find(|of| of.name == link && side == Side::Ingress)?;
-            of_link.xdp.iter().find_map(|of| {
-                let id = u32::try_from(of.id).ok();
-                let name = of.name.as_deref().or_else(|| named(id?));
+            let of_link =
+                links.find(|node_link| node_link.name == link && side == Side::Ingress)?;
+            of_link.xdp.iter().find_map(|xdp| {
+                let id = u32::try_from(xdp.id).ok();
+                let name = xdp.name.as_deref().or_else(|| named(id?));
                 let words = match name {
-                    Some(name) => format!("XDP program {name} (id {}) on {link}", of.id),
-                    None => format!("XDP program with id {} on {link}", of.id),
+                    Some(name) => format!("XDP program {name} (id {}) on {link}", xdp.id),
+                    None => format!("XDP program with id {} on {link}", xdp.id),
                 };
                 Some((whose(name)?, words))
             })
         };
         let by_qdisc = || {
             let filters = self.node.tc().ok()?.filters.get(link)?.iter();
-            let mut filters = filters.filter(|of| of.side == side && of.kind == "bpf");
-            filters.find_map(|of| {
-                let Does::Other(words) = &of.does else {
+            let mut filters = filters.filter(|filter| filter.side == side && filter.kind == "bpf");
+            filters.find_map(|filter| {
+                let Does::Other(words) = &filter.does else {
                     return None;
                 };
-                let name = of
+                let name = filter
                     .program
                     .as_deref()
-                    .filter(|of| !of.starts_with("with id "));
+                    .filter(|filter| !filter.starts_with("with id "));
                 Some((whose(name)?, format!("{words} on {link}")))
             })
         };
@@ -292,7 +303,7 @@ impl Judge<'_> {
             proto: flow.proto,
             own: self.places.own(flow.destination).is_some(),
             outside: flow.entry == Entry::Outside,
-            client: outcome.map(|of| of.sent_from),
+            client: outcome.map(|outcome| outcome.sent_from),
         }
     }
 
@@ -345,7 +356,10 @@ fn led_by(proxy: Proxy, at: SocketAddr, front: &Frontend, sought: &Sought) -> St
     if front.l7_proxy {
         return format!("{map} leads {at} to an L7 proxy on the node");
     }
-    let backends: Vec<String> = front.active().map(|of| of.addr.to_string()).collect();
+    let backends: Vec<String> = front
+        .active()
+        .map(|backend| backend.addr.to_string())
+        .collect();
     let leads = match backends.as_slice() {
         [] if front.missing > 0 => {
             return format!("{map} leads {at} to backends that it does not have");

@@ -80,9 +80,9 @@ impl Client {
 pub fn client_names(all: &[Client]) -> String {
     let mut words: Vec<_> = Client::ALL
         .into_iter()
-        .filter(|of| all.contains(of))
+        .filter(|client| all.contains(client))
         // They are pods, too.
-        .filter(|of| *of != Client::Single || !all.contains(&Client::Pod))
+        .filter(|client| *client != Client::Single || !all.contains(&Client::Pod))
         .collect();
     words.dedup();
     let words: Vec<_> = words.into_iter().map(Client::name).collect();
@@ -196,7 +196,9 @@ pub fn targets<'p>(node: &NodeSnapshot<'_>, port: &'p Port, family: Family) -> V
     let target = |kind, at| Target { port, kind, at };
     if port.addresses.is_empty() {
         let all = usable(port, family);
-        return all.map(|of| target(Kind::Endpoint, of.addr)).collect();
+        return all
+            .map(|endpoint| target(Kind::Endpoint, endpoint.addr))
+            .collect();
     }
     let ours = port
         .addresses
@@ -255,7 +257,7 @@ impl Judge<'_> {
         port: &Port,
         family: Family,
     ) -> Vec<Cell> {
-        let here = usable(port, family).filter(|of| of.local == Some(true));
+        let here = usable(port, family).filter(|usable| usable.local == Some(true));
         let failing = here.filter_map(|endpoint| {
             let is_pod = self.places.own(endpoint.addr.ip()).is_none();
             let (node, addr) = self.places.client_elsewhere(family, is_pod)?;
@@ -404,7 +406,7 @@ impl Judge<'_> {
     /// all.
     pub fn left_out(&self, target: Target<'_>) -> Option<String> {
         let usual = self.ordinary(target);
-        let outside = usual.iter().find(|of| of.entry == Entry::Outside)?;
+        let outside = usual.iter().find(|source| source.entry == Entry::Outside)?;
         let (_, others) = self.chosen(target, outside.addr)?;
         Some(format!("{others} at {}", target.at))
     }
@@ -448,8 +450,8 @@ impl Judge<'_> {
     fn let_in(&self, target: Target<'_>, addr: Option<IpAddr>) -> Option<IpAddr> {
         let name = &target.port.name;
         let mut services = self.node.services().ok()?.iter();
-        let service = services.find(|of| {
-            *of.metadata.name == *name.name && *of.metadata.namespace == *name.namespace
+        let service = services.find(|service| {
+            *service.metadata.name == *name.name && *service.metadata.namespace == *name.namespace
         })?;
         let ranges = service.spec.load_balancer_source_ranges.iter();
         let ranges: Vec<Cidr> = ranges
@@ -470,7 +472,7 @@ impl Judge<'_> {
         let to = target.at.ip();
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
         // A pod that something tells apart stands for no other.
-        let apart = self.all_single().iter().filter_map(|of| of.addr);
+        let apart = self.all_single().iter().filter_map(|source| source.addr);
         let restricted = self.policed().keys().copied();
         let apart = apart.chain(restricted.filter(|addr| self.is_restricted(*addr)));
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();
@@ -500,9 +502,10 @@ impl Judge<'_> {
 
     /// Returns the first pod of the Service on this node as a client.
     fn itself(&self, target: Target<'_>) -> Option<Source> {
-        let mut local = usable(target.port, target.family()).filter(|of| of.local == Some(true));
-        let endpoint = local.find(|of| {
-            let addr = of.addr.ip();
+        let mut local =
+            usable(target.port, target.family()).filter(|usable| usable.local == Some(true));
+        let endpoint = local.find(|endpoint| {
+            let addr = endpoint.addr.ip();
             self.places.own(addr).is_none() && !self.is_restricted(addr)
         })?;
         let addr = endpoint.addr.ip();

@@ -45,7 +45,7 @@ fn is_way_by_design(
     let is_policy = |hop: &Hop| is_of_policy(&Rule::of(hop, family), maker(hop), node);
     // What kube-proxy does for a Local policy, as far as it knows which endpoints are here.
     let is_local = || service.is_some_and(|service| is_local(service, cell.kind));
-    let is_here = || usable(port, family).any(|of| of.local == Some(true));
+    let is_here = || usable(port, family).any(|usable| usable.local == Some(true));
     let is_known = || unnamed(node, port, family).is_empty();
     match &way.fault {
         Some(Fault::Stopped { hop, .. }) => {
@@ -125,26 +125,28 @@ pub fn unnamed(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> Vec<Stri
     let pods = node.pods().map_or(&[][..], Vec::as_slice);
     let here: Vec<&Pod> = pods
         .iter()
-        .filter(|of| of.spec.node_name.as_deref() == Some(&*name))
+        .filter(|pod| pod.spec.node_name.as_deref() == Some(&*name))
         .collect();
     let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
-    let object = nodes.iter().find(|of| of.metadata.name == *name);
+    let object = nodes.iter().find(|node| node.metadata.name == *name);
     let ranges = object.map_or_else(Vec::new, pod_ranges);
-    let endpoints = usable(port, family).filter(|of| of.node.as_deref() != Some(&*name));
+    let endpoints = usable(port, family).filter(|usable| usable.node.as_deref() != Some(&*name));
     // An endpoint that names no pod either is known by its address.
-    let shown = endpoints.filter_map(|of| {
-        let pod = here.iter().find(|pod| match of.pod.as_deref() {
+    let shown = endpoints.filter_map(|endpoint| {
+        let pod = here.iter().find(|pod| match endpoint.pod.as_deref() {
             Some(name) => {
                 name.split_once('/') == Some((&pod.metadata.namespace, &pod.metadata.name))
             }
-            None => pod.addresses().any(|at| at == of.addr.ip()),
+            None => pod.addresses().any(|at| at == endpoint.addr.ip()),
         });
-        let is_in_range = of.pod.is_none()
-            && of.node.is_none()
-            && ranges.iter().any(|range| range.contains(of.addr.ip()));
+        let is_in_range = endpoint.pod.is_none()
+            && endpoint.node.is_none()
+            && ranges
+                .iter()
+                .any(|range| range.contains(endpoint.addr.ip()));
         match pod {
             Some(pod) => Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
-            None => is_in_range.then(|| of.addr.ip().to_string()),
+            None => is_in_range.then(|| endpoint.addr.ip().to_string()),
         }
     });
     shown.collect()

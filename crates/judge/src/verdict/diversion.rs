@@ -114,7 +114,7 @@ impl Judge<'_> {
     /// Returns the route by which packets to `end` leave, as what diverts them.
     pub fn diverting_route(&self, end: SocketAddr) -> Option<Diversion> {
         let found = self.router.found(Lookup::to(Asked::new(end.ip(), None)));
-        let route = found.ok()?.filter(|of| of.destination.prefix > 0)?;
+        let route = found.ok()?.filter(|route| route.destination.prefix > 0)?;
         Some(Diversion {
             words: format!("the route {route}{}", made_by(route)),
             by: Diverter::Route(Box::new(route.clone())),
@@ -170,16 +170,18 @@ impl<'n> Ways<'n> {
         };
         let plainly = !leaves(&self.router, None, None);
         // Else the packets have a mark, or come in by a link, for which there is a rule.
-        Diversion::all_of(self.node, &[to]).into_iter().find(|of| {
-            let (mark, input) = match &of.by {
-                Diverter::Rule(rule) if !plainly => {
-                    (rule.mark.map(|mark| mark.value), rule.iif.as_deref())
-                }
-                _ => (None, None),
-            };
-            let is_met = plainly || !leaves(&self.router, mark, input);
-            is_met && leaves(&self.without(&of.by), mark, input)
-        })
+        Diversion::all_of(self.node, &[to])
+            .into_iter()
+            .find(|diversion| {
+                let (mark, input) = match &diversion.by {
+                    Diverter::Rule(rule) if !plainly => {
+                        (rule.mark.map(|mark| mark.value), rule.iif.as_deref())
+                    }
+                    _ => (None, None),
+                };
+                let is_met = plainly || !leaves(&self.router, mark, input);
+                is_met && leaves(&self.without(&diversion.by), mark, input)
+            })
     }
 
     fn without(&self, by: &Diverter) -> Rc<Router<'n>> {
@@ -205,7 +207,7 @@ fn policy_rule(node: &NodeSnapshot<'_>, rule: &PolicyRule) -> String {
     let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
     let mut own = routes
         .iter()
-        .filter(|of| of.family == rule.family && of.table == *table);
+        .filter(|route| route.family == rule.family && route.table == *table);
     match (own.next(), own.next()) {
         (Some(only), None) => format!("{words}, whose table {table} has only \"{only}\","),
         _ => words,

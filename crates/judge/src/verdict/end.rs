@@ -38,7 +38,7 @@ impl Judge<'_> {
                 );
                 return Some(Fault::Unknown(Missing::Other(why)));
             }
-            if let Some(endpoint) = port.endpoints.iter().find(|of| of.addr == at) {
+            if let Some(endpoint) = port.endpoints.iter().find(|endpoint| endpoint.addr == at) {
                 return match endpoint.state {
                     Some(EndpointState::Ready | EndpointState::ServingTerminating) => self
                         .at_lost_home(endpoint)
@@ -262,13 +262,18 @@ impl Judge<'_> {
     /// Returns whether the Service of `port` selects `pod`, as `NAMESPACE/NAME`.
     fn is_selected(&self, port: &Port, pod: &str) -> bool {
         let mut services = self.node.services().into_iter().flatten();
-        let service = services.find(|of| {
-            *of.metadata.namespace == *port.name.namespace && *of.metadata.name == *port.name.name
+        let service = services.find(|service| {
+            *service.metadata.namespace == *port.name.namespace
+                && *service.metadata.name == *port.name.name
         });
         let mut pods = self.node.pods().into_iter().flatten();
-        let pod = pods.find(|of| {
+        let pod = pods.find(|listed_pod| {
             let parts = pod.split_once('/');
-            parts == Some((of.metadata.namespace.as_str(), of.metadata.name.as_str()))
+            parts
+                == Some((
+                    listed_pod.metadata.namespace.as_str(),
+                    listed_pod.metadata.name.as_str(),
+                ))
         });
         service
             .zip(pod)
@@ -282,10 +287,15 @@ impl Judge<'_> {
         let first = sharing.first().map(String::as_str);
         let pod = endpoint.pod.as_deref().or(first)?;
         let is_endpoint = |name: &str| {
-            let mut all = port.endpoints.iter().filter(|of| of.addr == endpoint.addr);
-            all.any(|of| of.pod.as_deref() == Some(name))
+            let mut all = port
+                .endpoints
+                .iter()
+                .filter(|port_endpoint| port_endpoint.addr == endpoint.addr);
+            all.any(|port_endpoint| port_endpoint.pod.as_deref() == Some(name))
         };
-        let other = sharing.iter().find(|of| **of != *pod && !is_endpoint(of))?;
+        let other = sharing
+            .iter()
+            .find(|sharing| **sharing != *pod && !is_endpoint(sharing))?;
         let mut pods = [pod.to_owned(), other.clone()];
         pods.sort();
         Some(Fault::Obstacle(Box::new(Obstacle::TwoPods {
@@ -340,10 +350,13 @@ impl Judge<'_> {
         let pod = self.pod_of(endpoint)?;
         let declared = self.places.declared_ports(pod)?;
         let number = endpoint.addr.port();
-        let mut same = port.endpoints.iter().filter(|of| of.addr.port() == number);
+        let mut same = port
+            .endpoints
+            .iter()
+            .filter(|endpoint| endpoint.addr.port() == number);
         if declared.is_empty()
             || declared.contains(&number)
-            || same.any(|of| self.knows_sockets_of(of.addr.ip()))
+            || same.any(|endpoint| self.knows_sockets_of(endpoint.addr.ip()))
         {
             return None;
         }
@@ -488,9 +501,12 @@ impl Judge<'_> {
     /// [deaf](Self::deaf_here) as where the Service is asked for.
     fn is_endpoint_of_old(&self, question: Question<'_>, at: SocketAddr) -> bool {
         let has_it = |slice: &EndpointSlice| {
-            let mut addresses = slice.endpoints.iter().flat_map(|of| &of.addresses);
-            addresses.any(|of| of.parse() == Ok(at.ip()))
-                && slice.ports.iter().any(|of| of.port == Some(at.port()))
+            let mut addresses = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
+            addresses.any(|address| address.parse() == Ok(at.ip()))
+                && slice.ports.iter().any(|port| port.port == Some(at.port()))
         };
         question.port.is_none()
             && self.node.pod_networks().is_err()
@@ -589,7 +605,7 @@ impl Judge<'_> {
                         .load_balancer
                         .ingress
                         .iter()
-                        .filter_map(|of| of.ip.as_deref());
+                        .filter_map(|ingress| ingress.ip.as_deref());
                     ips.any(|ip| ip.parse() == Ok(at.ip()))
                 };
                 let service = all.iter().find(has)?;
@@ -615,7 +631,7 @@ impl Judge<'_> {
                     address: at,
                     holder: Some(holder.clone()),
                 }),
-                None if matches!(holder, Holder::Node(name) if self.places.object().is_some_and(|of| of.metadata.name == *name)) => {
+                None if matches!(holder, Holder::Node(name) if self.places.object().is_some_and(|object| object.metadata.name == *name)) => {
                     Some(Fault::Unknown(Missing::Other(format!(
                         "{} is the address of this Node, but not of a link of this machine, as far as they are read",
                         at.ip()

@@ -314,7 +314,7 @@ impl Judge<'_> {
             all.map(str::to_owned).collect()
         };
         let mut marked = links(reply.mark);
-        let mut marks = rules.iter().filter_map(|of| of.mark);
+        let mut marks = rules.iter().filter_map(|rule| rule.mark);
         if marked.contains(link) || marks.any(|mark| links(mark.value).contains(link)) {
             return None;
         }
@@ -369,7 +369,7 @@ impl Judge<'_> {
     fn hides(&self, route: &Route, pod: IpAddr, home: &str) -> bool {
         let routes = self.node.routes().map_or(&[][..], |all| all.all.as_slice());
         let leads_home = |of: &&Route| of.destination.contains(pod) && of.devices().contains(&home);
-        routes.iter().any(|of| leads_home(&of)) && !route.devices().contains(&home)
+        routes.iter().any(|route| leads_home(&route)) && !route.devices().contains(&home)
     }
 
     fn enters(&self, entry: Entry, source: IpAddr) -> Entered {
@@ -415,8 +415,8 @@ impl Judge<'_> {
     /// Returns the network of the link called `link` that has `pod`; `None` if it has none, as links of single pods.
     fn network_on(&self, link: &str, pod: IpAddr) -> Option<Cidr> {
         let all = &self.node.addresses().ok()?.all;
-        let mut own = all.iter().filter(|of| of.link == link);
-        let own = own.find(|of| !of.addr.is_host() && of.addr.contains(pod))?;
+        let mut own = all.iter().filter(|address| address.link == link);
+        let own = own.find(|address| !address.addr.is_host() && address.addr.contains(pod))?;
         Some(own.addr.normal())
     }
 

@@ -115,7 +115,7 @@ impl Judge<'_> {
         };
         let link = || {
             self.broken_link_of(address)
-                .map(|of| Fault::Obstacle(Box::new(of)))
+                .map(|broken_link| Fault::Obstacle(Box::new(broken_link)))
         };
         if inside.is_of_vm() {
             return link();
@@ -186,9 +186,11 @@ impl Judge<'_> {
         else {
             return None;
         };
-        let mut links = inside.network.links.iter().flat_map(|of| &of.all);
-        let link = links.find(|of| of.name == *name)?;
-        let leads_here = self.far_end(link).is_some_and(|of| of.kind == "veth");
+        let mut links = inside.network.links.iter().flat_map(|link| &link.all);
+        let link = links.find(|link| link.name == *name)?;
+        let leads_here = self
+            .far_end(link)
+            .is_some_and(|far_end| far_end.kind == "veth");
         let is_own = *own.name == *name || inside.network.addresses.contains(&to);
         // What marks packets leads them elsewhere.
         if is_own || leads_here || link.name == "lo" || inside.marks(to) {
@@ -210,7 +212,7 @@ impl Judge<'_> {
         self.places.service(to)?;
         let (next, link) = inside.next_hop(to)?;
         let own = inside.own_link().filter(|own| own.name == link)?;
-        let far = self.far_end(own).filter(|of| of.kind == "veth")?;
+        let far = self.far_end(own).filter(|far_end| far_end.kind == "veth")?;
         if next != to
             || !to.is_ipv4()
             || self.places.own(to).is_some()
@@ -219,15 +221,17 @@ impl Judge<'_> {
             return None;
         }
         let node = NodeSnapshot::new(&inside.network.evidence);
-        let is_seen = node
-            .neighbour_table()
-            .is_ok_and(|table| table.on(to, &link).is_some_and(|of| of.mac.is_some()));
+        let is_seen = node.neighbour_table().is_ok_and(|table| {
+            table
+                .on(to, &link)
+                .is_some_and(|neighbour| neighbour.mac.is_some())
+        });
         let sysctl = self.node.sysctl().ok()?;
         let asked = far.master.as_ref().unwrap_or(&far.name);
         let mut answers = ["all", asked]
             .into_iter()
             .map(|name| sysctl.get(&sysctl_of(name, "proxy_arp")));
-        let is_silent = answers.all(|of| of == Some("0"));
+        let is_silent = answers.all(|answer| answer == Some("0"));
         (is_silent && !is_seen).then(|| {
             Fault::Obstacle(Box::new(Obstacle::Gatewayless {
                 pod: inside.address,
@@ -250,13 +254,14 @@ impl Judge<'_> {
         let to = self.places.any_service(Family::of(pod))?;
         let (gateway, _) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
         let all = &node.addresses().ok()?.all;
-        let range = all.iter().find(|of| of.addr.addr == pod)?.addr;
+        let range = all.iter().find(|address| address.addr.addr == pod)?.addr;
         let is_of_bridge = !range.is_host() && range.contains(gateway) && !is_link_local(gateway);
         let is_gone = is_of_bridge && self.places.own(gateway).is_none();
         // A route by the link itself needs no bridge.
         let routes = self.node.routes().ok()?.all.iter();
-        let mut by_link =
-            routes.filter(|of| of.destination.contains(pod) && of.devices().contains(&&*far.name));
+        let mut by_link = routes.filter(|route| {
+            route.destination.contains(pod) && route.devices().contains(&&*far.name)
+        });
         (is_gone && by_link.next().is_none()).then(|| Obstacle::NoBridge {
             gateway,
             link: far.name.clone(),
@@ -278,7 +283,9 @@ impl Judge<'_> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
         let (gateway, own) = inside.next_hop(to)?;
-        let entry = table.on(gateway, &own).filter(|of| of.permanent)?;
+        let entry = table
+            .on(gateway, &own)
+            .filter(|neighbour| neighbour.permanent)?;
         let (_, link) = self.link_of_pod(inside.address)?;
         let peer = self.far_end(link)?;
         let (used, mac) = (entry.mac.as_ref()?, peer.mac.as_ref()?);
@@ -315,13 +322,16 @@ impl Judge<'_> {
             return None;
         }
         let mut links = inside.network.links.as_ref()?.all.iter();
-        let peer = links.find(|of| of.name == own)?.peer?;
+        let peer = links.find(|link| link.name == own)?.peer?;
         let mut links = self.node.links().ok()?.all.iter();
-        let link = links.find(|of| of.index == peer && of.kind == "veth")?;
+        let link = links.find(|link| link.index == peer && link.kind == "veth")?;
         // Other network plugins set the gateway's neighbour entry themselves.
         let is_known = node.neighbour_table().map_or_else(
             |_| !link.name.starts_with("cali"),
-            |all| all.on(gateway, &own).is_some_and(|of| of.mac.is_some()),
+            |all| {
+                all.on(gateway, &own)
+                    .is_some_and(|neighbour| neighbour.mac.is_some())
+            },
         );
         if is_known {
             return None;
@@ -358,7 +368,9 @@ impl Judge<'_> {
         let table = node.neighbour_table().ok()?;
         let (next, link) = inside.next_hop(to).filter(|(next, _)| *next != to)?;
         // The pod may still be asking for it.
-        let is_seen = table.on(next, &link).is_some_and(|of| of.mac.is_some());
+        let is_seen = table
+            .on(next, &link)
+            .is_some_and(|neighbour| neighbour.mac.is_some());
         // Nodes answer for those of link-local scope.
         let is_open = !is_seen
             && !is_link_local(next)
@@ -371,10 +383,10 @@ impl Judge<'_> {
     /// Returns whether the node answers for `gateway` on the link called `own` of the pod: proxy ARP is on at its end, and a route leads to
     /// that address by another link.
     fn is_proxied(&self, inside: &Inside<'_>, gateway: IpAddr, own: &str) -> bool {
-        let mut links = inside.network.links.iter().flat_map(|of| &of.all);
-        let link = links.find(|of| of.name == own);
+        let mut links = inside.network.links.iter().flat_map(|link| &link.all);
+        let link = links.find(|link| link.name == own);
         let Some(far) = link
-            .and_then(|of| self.far_end(of))
+            .and_then(|link| self.far_end(link))
             .filter(|_| gateway.is_ipv4())
         else {
             return false;
@@ -411,7 +423,7 @@ impl Judge<'_> {
         let (_, own) = self.link_of_pod(inside.address)?;
         let bridge = self.far_end(own)?.master.as_ref()?;
         // Beyond a port to the network of machines, a router may have the address.
-        if self.ports(bridge).any(|of| of.kind != "veth") {
+        if self.ports(bridge).any(|port| port.kind != "veth") {
             return None;
         }
         let node = NodeSnapshot::new(&inside.network.evidence);
@@ -419,11 +431,11 @@ impl Judge<'_> {
         let range = addresses
             .all
             .iter()
-            .find(|of| of.addr.addr == inside.address)?;
+            .find(|address| address.addr.addr == inside.address)?;
         // With another address there, it is the pod whose gateway is wrong.
         let of_node = self.node.addresses().ok()?.all.iter();
-        let mut of_bridge = of_node.filter(|of| of.link == *bridge);
-        if of_bridge.any(|of| range.addr.contains(of.addr.addr)) {
+        let mut of_bridge = of_node.filter(|address| address.link == *bridge);
+        if of_bridge.any(|address| range.addr.contains(address.addr.addr)) {
             return None;
         }
         Some(Obstacle::NoGateway {
@@ -487,7 +499,10 @@ impl Judge<'_> {
     /// Returns whether the networks of the node's pods are read, and none of them has `address`.
     pub(super) fn is_in_no_network(&self, address: IpAddr) -> bool {
         self.node.pod_networks().is_ok_and(|all| {
-            !all.is_empty() && all.iter().all(|of| !of.addresses.contains(&address))
+            !all.is_empty()
+                && all
+                    .iter()
+                    .all(|network| !network.addresses.contains(&address))
         })
     }
 
@@ -495,14 +510,14 @@ impl Judge<'_> {
     pub(super) fn has_service_address(&self, address: IpAddr) -> bool {
         let network = self.network_of(address).ok().flatten();
         let own = network.iter().flat_map(|network| &network.addresses);
-        let mut others = own.filter(|of| **of != address);
-        others.any(|of| self.places.service(*of).is_some())
+        let mut others = own.filter(|own_address| **own_address != address);
+        others.any(|own_address| self.places.service(*own_address).is_some())
     }
 
     /// Returns whether the sockets of the pod with `address` are read.
     pub(super) fn knows_sockets_of(&self, address: IpAddr) -> bool {
         let network = self.network_of(address).ok().flatten();
-        network.is_some_and(|of| NodeSnapshot::new(&of.evidence).sockets().is_ok())
+        network.is_some_and(|network| NodeSnapshot::new(&network.evidence).sockets().is_ok())
     }
 
     /// Returns whether a program in the network of the pod with `address` listens on a TCP port; `None` if unknown.
@@ -519,7 +534,7 @@ impl Judge<'_> {
         let by_address = self.insides.by_address.get_or_init(|| {
             let all = self.node.pod_networks()?.iter();
             let mut by_address = HashMap::default();
-            for network in all.filter(|of| self.has_link_to(of)) {
+            for network in all.filter(|network| self.has_link_to(network)) {
                 for own in &network.addresses {
                     let same = by_address.entry(*own).or_insert(Some(network));
                     // Which of two is the pod is not known.
@@ -585,10 +600,10 @@ impl<'p> Inside<'p> {
     /// (bridge binding of `KubeVirt`), or on that link.
     fn is_of_vm(&self) -> bool {
         let links = self.network.links.as_ref();
-        let links = links.map_or(&[][..], |of| of.all.as_slice());
+        let links = links.map_or(&[][..], |links| links.all.as_slice());
         let is_bridged = |tap: &Link| {
-            let mut beside = links.iter().filter(|of| of.master == tap.master);
-            tap.master.is_some() && is_tap(tap) && beside.any(|of| of.peer.is_some())
+            let mut beside = links.iter().filter(|link| link.master == tap.master);
+            tap.master.is_some() && is_tap(tap) && beside.any(|beside| beside.peer.is_some())
         };
         let is_it = |of: &Link| of.kind == "macvtap" || is_bridged(of);
         links.iter().any(is_it)
@@ -606,7 +621,7 @@ impl<'p> Inside<'p> {
             pod: self.address,
             pid: self.network.pid,
             to,
-            by: diverted.map(|of| (of.words, of.by.removal())),
+            by: diverted.map(|diverted| (diverted.words, diverted.by.removal())),
             reply,
         })))
     }
@@ -627,7 +642,7 @@ impl<'p> Inside<'p> {
     fn marks(&self, to: IpAddr) -> bool {
         let node = NodeSnapshot::new(&self.network.evidence);
         let rules = node.rules();
-        if !rules.is_ok_and(|of| of.all.iter().any(|of| of.mark.is_some())) {
+        if !rules.is_ok_and(|rule| rule.all.iter().any(|rule| rule.mark.is_some())) {
             return false;
         }
         let sent = Flow {
@@ -640,15 +655,15 @@ impl<'p> Inside<'p> {
             established: false,
         };
         let outcomes = walked(&node, &sent);
-        let mut hops = outcomes.iter().flat_map(|of| &of.hops);
+        let mut hops = outcomes.iter().flat_map(|outcome| &outcome.hops);
         hops.any(|hop| matches!(hop.effect, Effect::Mark { .. }))
     }
 
     /// Returns whether the pod asks for neighbours on its link of this name: links without ARP, as those of a VPN, need none.
     fn asks_for_neighbours(&self, name: &str) -> bool {
-        let mut links = self.network.links.iter().flat_map(|of| &of.all);
-        let link = links.find(|of| of.name == name);
-        link.is_none_or(|of| of.flag("NOARP") != Some(true) && !is_of_vpn(&of.kind))
+        let mut links = self.network.links.iter().flat_map(|link| &link.all);
+        let link = links.find(|link| link.name == name);
+        link.is_none_or(|link| link.flag("NOARP") != Some(true) && !is_of_vpn(&link.kind))
     }
 
     /// Returns the next hop of packets to `to`, and its link.
@@ -668,13 +683,15 @@ impl<'p> Inside<'p> {
         let node = NodeSnapshot::new(&self.network.evidence);
         let table = node.neighbour_table().ok()?;
         let (address, link) = self.next_hop(to)?;
-        let mut links = self.network.links.iter().flat_map(|of| &of.all);
-        let own = links.find(|of| of.name == link);
+        let mut links = self.network.links.iter().flat_map(|link| &link.all);
+        let own = links.find(|own_link| own_link.name == link);
         // What no packet leaves by has no answer either: the other end of the link says why.
-        if own.is_some_and(|of| of.flag("NO-CARRIER") == Some(true)) {
+        if own.is_some_and(|own_link| own_link.flag("NO-CARRIER") == Some(true)) {
             return None;
         }
-        let found = table.on(address, &link).filter(|of| of.failed)?;
+        let found = table
+            .on(address, &link)
+            .filter(|neighbour| neighbour.failed)?;
         Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
             address: found.address,
             link,
@@ -777,10 +794,13 @@ impl<'p> Inside<'p> {
         if taking.clone().any(|socket| is_open(&socket)) {
             return hung(sockets, proto, at, end);
         }
-        let others = sockets.listening.iter().filter(|of| of.proto == proto);
-        let mut listens: Vec<SocketAddr> = others.map(|of| of.local).collect();
+        let others = sockets
+            .listening
+            .iter()
+            .filter(|listening| listening.proto == proto);
+        let mut listens: Vec<SocketAddr> = others.map(|socket| socket.local).collect();
         // The same port at another address says most.
-        listens.sort_by_key(|of| (of.port() != end.port(), *of));
+        listens.sort_by_key(|listen| (listen.port() != end.port(), *listen));
         listens.dedup();
         listens.truncate(MOST_NAMED);
         Some(Fault::Obstacle(Box::new(Obstacle::Deaf {

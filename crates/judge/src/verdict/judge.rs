@@ -218,7 +218,7 @@ impl<'n> Judge<'n> {
         &self,
         outcomes: impl IntoIterator<Item = &'o Outcome>,
     ) -> Option<Missing> {
-        let mut when = outcomes.into_iter().flat_map(|of| &of.when);
+        let mut when = outcomes.into_iter().flat_map(|outcome| &outcome.when);
         let gap = self.node.ipset_or_none().err()?;
         when.any(Assumption::is_of_unread_set)
             .then_some(Missing::Gap {
@@ -458,7 +458,7 @@ impl<'n> Judge<'n> {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
-        let is_endpoint = port.endpoints.iter().any(|of| of.addr == at);
+        let is_endpoint = port.endpoints.iter().any(|endpoint| endpoint.addr == at);
         if is_endpoint {
             return None;
         }
@@ -475,7 +475,7 @@ impl<'n> Judge<'n> {
                 && port
                     .endpoints
                     .iter()
-                    .all(|of| of.addr != entry.reply.source)
+                    .all(|endpoint| endpoint.addr != entry.reply.source)
         };
         match trace::tracked(self.node, flow, None, Some(port), is_of_client) {
             Ok(tracked) if tracked.stale.is_empty() => None,
@@ -496,13 +496,17 @@ impl<'n> Judge<'n> {
     /// those of conntrack.
     fn balanced(&self, question: Question<'_>, at: SocketAddr) -> Option<Fault> {
         let port = question.port?;
-        let is_gone = |real: SocketAddr| port.endpoints.iter().all(|of| of.addr != real);
+        let is_gone =
+            |real: SocketAddr| port.endpoints.iter().all(|endpoint| endpoint.addr != real);
         let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
         let is_it = |of: &&VirtualServer| {
             of.key.socket() == Some(at) && of.key.proto() == Some(question.flow.proto)
         };
-        let mut reals = servers.iter().filter(is_it).flat_map(|of| &of.reals);
-        let keeps = reals.any(|of| is_gone(of.socket()));
+        let mut reals = servers
+            .iter()
+            .filter(is_it)
+            .flat_map(|server| &server.reals);
+        let keeps = reals.any(|real| is_gone(real.socket()));
         let ends = self
             .node
             .sysctl()
@@ -520,10 +524,13 @@ impl<'n> Judge<'n> {
                 return Some(Fault::Unknown(Missing::Gap { what, gap }));
             }
         };
-        let stale = entries.filter(|of| {
-            of.proto == Proto::Udp && of.server == at && is_gone(of.real) && of.client.port() != 0
+        let stale = entries.filter(|entry| {
+            entry.proto == Proto::Udp
+                && entry.server == at
+                && is_gone(entry.real)
+                && entry.client.port() != 0
         });
-        let backends: BTreeSet<SocketAddr> = stale.clone().map(|of| of.real).collect();
+        let backends: BTreeSet<SocketAddr> = stale.clone().map(|stale| stale.real).collect();
         (!backends.is_empty()).then(|| Fault::Stale {
             count: stale.count(),
             backends: backends.into_iter().collect(),
@@ -541,13 +548,20 @@ impl<'n> Judge<'n> {
         let at = SocketAddr::new(flow.destination, flow.port);
         let binding = self.binding.get_or_init(|| {
             let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
-            servers.iter().filter(|of| of.timeout != 0).collect()
+            servers
+                .iter()
+                .filter(|server| server.timeout != 0)
+                .collect()
         });
         let mut servers = binding.iter();
-        let server =
-            servers.find(|of| of.key.socket() == Some(at) && of.key.proto() == Some(flow.proto))?;
-        let is_endpoint = |addr| port.endpoints.iter().any(|of| of.addr == addr);
-        let gone = server.reals.iter().filter(|of| !is_endpoint(of.socket()));
+        let server = servers.find(|server| {
+            server.key.socket() == Some(at) && server.key.proto() == Some(flow.proto)
+        })?;
+        let is_endpoint = |addr| port.endpoints.iter().any(|endpoint| endpoint.addr == addr);
+        let gone = server
+            .reals
+            .iter()
+            .filter(|real| !is_endpoint(real.socket()));
         let gone: Vec<_> = gone.collect();
         if gone.is_empty() {
             return None;
@@ -565,18 +579,18 @@ impl<'n> Judge<'n> {
         };
         let binds = |real: SocketAddr| {
             let mut gone = gone.iter();
-            gone.any(|of| of.socket() == real && (of.weight > 0 || !ends))
+            gone.any(|server| server.socket() == real && (server.weight > 0 || !ends))
         };
         let mut entries = match self.node.ipvs_connections() {
             Ok(connections) => connections.all.iter(),
             Err(gap) => return unknown(gap),
         };
-        let entry = entries.find(|of| {
-            of.client.port() == 0
-                && of.proto == flow.proto
-                && of.server == at
-                && self.entry_of(of.client.ip()) == flow.entry
-                && binds(of.real)
+        let entry = entries.find(|entry| {
+            entry.client.port() == 0
+                && entry.proto == flow.proto
+                && entry.server == at
+                && self.entry_of(entry.client.ip()) == flow.entry
+                && binds(entry.real)
         })?;
         Some(Fault::Obstacle(Box::new(Obstacle::Bound {
             client: entry.client.ip(),
@@ -612,7 +626,7 @@ impl<'n> Judge<'n> {
             node.pods().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];
-        gaps.iter().flatten().any(|of| of == gap)
+        gaps.iter().flatten().any(|known_gap| known_gap == gap)
     }
 
     /// Returns whether an item of the links is missing that a bundle may be too old for, or the node has nothing of.
@@ -643,7 +657,10 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
     let is_nobody = port.name.name.is_empty();
     if is_nobody
         || usable(port, family).next().is_some()
-        || port.endpoints.iter().any(|of| is_mapped(&of.addr))
+        || port
+            .endpoints
+            .iter()
+            .any(|endpoint| is_mapped(&endpoint.addr))
     {
         return false;
     }

@@ -37,13 +37,17 @@ impl Limit {
     pub fn of(outcome: &Outcome, family: Family, node: &NodeSnapshot<'_>) -> Option<Self> {
         let is_ended = matches!(outcome.verdict, Verdict::Drop | Verdict::Reject);
         let when = &outcome.when;
-        if !is_ended || when.iter().any(|of| of.is_astray() || !is_decided(of)) {
+        if !is_ended
+            || when
+                .iter()
+                .any(|when| when.is_astray() || !is_decided(when))
+        {
             return None;
         }
         let (limit, pace) = when.iter().find_map(Assumption::exceeded)?;
         let exceeded = beyond(&Rule::of(decisive(outcome)?, family), node);
         let is_met = exceeded.is_some_and(|count| count > 0);
-        let is_shared = pace.is_some_and(|of| of.is_shared);
+        let is_shared = pace.is_some_and(|pace| pace.is_shared);
         let is_low = pace.is_some_and(Pace::is_low);
         (is_met || is_shared && is_low).then(|| Self {
             limit: limit.to_owned(),
@@ -60,7 +64,7 @@ impl Judge<'_> {
     pub(super) fn limited(&self, question: Question<'_>, outcomes: &[Outcome]) -> Option<Fault> {
         let family = Family::of(question.flow.destination);
         outcomes.iter().find_map(|outcome| {
-            let limit = Limit::of(outcome, family, self.node).filter(|of| of.is_usual)?;
+            let limit = Limit::of(outcome, family, self.node).filter(|limit| limit.is_usual)?;
             let by = By::foreign(decisive(outcome)?, family, self.node)?;
             Some(Fault::Obstacle(Box::new(Obstacle::Limited { limit, by })))
         })
@@ -76,13 +80,17 @@ fn beyond(rule: &Rule, node: &NodeSnapshot<'_>) -> Option<u64> {
         let own = chain.rules.get(at)?;
         let before = at.checked_sub(1).and_then(|at| chain.rules.get(at));
         let is_it = own.statements.iter().any(limits)
-            || before.is_some_and(|of| of.statements.iter().any(limits) && same(of, own));
+            || before.is_some_and(|earlier_rule| {
+                earlier_rule.statements.iter().any(limits) && same(earlier_rule, own)
+            });
         return rule.counter(node).filter(|_| is_it);
     }
     let (own, before) = rule.with_those_before(node)?;
     let before = before.last();
     let is_it = own.matches.iter().any(is_limit)
-        || before.is_some_and(|of| of.matches.iter().any(is_limit) && same_saved(of, own));
+        || before.is_some_and(|earlier_rule| {
+            earlier_rule.matches.iter().any(is_limit) && same_saved(earlier_rule, own)
+        });
     rule.counter(node).filter(|_| is_it)
 }
 
@@ -98,7 +106,7 @@ fn is_limit(of: &Match<'_>) -> bool {
 /// Returns whether `before`, without its limit, takes the packets that `own` takes, so that only those beyond the limit get to it.
 fn same_saved(before: &Saved<'_>, own: &Saved<'_>) -> bool {
     let is_end = matches!(before.target, Some(Target::Accept | Target::Return));
-    let others = before.matches.iter().filter(|of| !is_limit(of));
+    let others = before.matches.iter().filter(|matched| !is_limit(matched));
     is_end && others.eq(own.matches.iter())
 }
 

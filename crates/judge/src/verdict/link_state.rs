@@ -34,7 +34,10 @@ impl LinkState {
         if link.flag("NO-CARRIER") == Some(true) {
             return Some(Self::NoCarrier);
         }
-        let blocked = link.port_state.as_ref().filter(|of| *of != "forwarding");
+        let blocked = link
+            .port_state
+            .as_ref()
+            .filter(|port_state| *port_state != "forwarding");
         blocked.cloned().map(Self::Blocked)
     }
 }
@@ -83,7 +86,7 @@ impl Judge<'_> {
     /// Returns the link called `name`, or that of `pod` behind it, if it carries nothing.
     fn broken(&self, name: &str, pod: Option<IpAddr>) -> Option<Obstacle> {
         let links = &self.node.links().ok()?.all;
-        let first = links.iter().find(|of| of.name == name)?;
+        let first = links.iter().find(|link| link.name == name)?;
         let of_node = |link: &Link, state| Obstacle::Link {
             link: link.name.clone(),
             inside: None,
@@ -109,8 +112,8 @@ impl Judge<'_> {
         if let Some(bridge) = port.master.as_ref().filter(|_| is_apart) {
             let all = &self.node.addresses().ok()?.all;
             let of_link = |name: &str| {
-                let mut its = all.iter().filter(|of| of.link == name);
-                its.find(|of| !of.addr.is_host() && of.addr.contains(pod))
+                let mut its = all.iter().filter(|address| address.link == name);
+                its.find(|address| !address.addr.is_host() && address.addr.contains(pod))
             };
             if of_link(bridge).is_some() {
                 if let Some(twin) = of_link(&first.name) {
@@ -138,11 +141,11 @@ impl Judge<'_> {
         let (_, inside) = self.link_of_pod(pod)?;
         let port = self.far_end(inside)?;
         let bridge = port.master.as_ref();
-        let bridge = bridge.and_then(|name| links.iter().find(|of| of.name == *name));
+        let bridge = bridge.and_then(|name| links.iter().find(|link| link.name == *name));
         // The switch of Open vSwitch is always down.
-        let bridge = bridge.filter(|of| of.kind == "bridge");
+        let bridge = bridge.filter(|bridge| bridge.kind == "bridge");
         let mut all = bridge.into_iter().chain([port]);
-        let down = all.find(|of| LinkState::of(of) == Some(LinkState::Down))?;
+        let down = all.find(|link| LinkState::of(link) == Some(LinkState::Down))?;
         Some(Obstacle::Link {
             link: down.name.clone(),
             inside: None,

@@ -144,7 +144,7 @@ impl Judge<'_> {
             let mut taken: HashMap<IpAddr, Taken> = HashMap::default();
             for entry in tracked
                 .iter()
-                .filter(|of| of.proto == Proto::Tcp && has_port(of))
+                .filter(|tracked| tracked.proto == Proto::Tcp && has_port(tracked))
             {
                 let (from, to) = (entry.original.source, entry.original.destination);
                 let of_client = taken.entry(from.ip()).or_default();

@@ -277,12 +277,12 @@ pub const fn is_decided(when: &Assumption) -> bool {
 
 /// Returns what the end of packets depends on, as it follows that end: `, if …`.
 pub fn conditions(when: &[Assumption]) -> String {
-    let all = when.iter().filter_map(|of| match of {
+    let all = when.iter().filter_map(|when| match when {
         Assumption::Answer { question, holds } => {
             let question = question.to_string();
             let is_open = ["what ", "which "]
                 .iter()
-                .any(|of| question.starts_with(of));
+                .any(|when| question.starts_with(when));
             Some(match (is_open, holds) {
                 (true, _) => format!("depending on {question}"),
                 (false, true) => format!("if {question}"),

@@ -30,7 +30,7 @@ impl Judge<'_> {
     pub(super) fn unanswered(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
         let all = self.node.neighbour_table().ok()?;
         let found = self.on_the_way(question, outcome, |address, link| {
-            all.on(address, link).filter(|of| of.failed)
+            all.on(address, link).filter(|neighbour| neighbour.failed)
         })?;
         let next = outcome.gateway.unwrap_or(outcome.destination.0);
         let is_there = found.address == next && outcome.leaves_by() == Some(found.link.as_str());
@@ -46,7 +46,8 @@ impl Judge<'_> {
     fn way_there(&self, question: Question<'_>, outcome: &Outcome) -> Option<Box<WayThere>> {
         let mut endpoints = question.port?.endpoints.iter();
         let to = SocketAddr::from(outcome.destination);
-        let endpoint = endpoints.find(|of| of.addr == to && of.local != Some(true))?;
+        let endpoint =
+            endpoints.find(|endpoint| endpoint.addr == to && endpoint.local != Some(true))?;
         match self.stray(endpoint, outcome)? {
             Fault::Unknown(Missing::PodRoute { there, .. }) => Some(there),
             _ => None,
@@ -131,8 +132,11 @@ impl Judge<'_> {
         let Ok(all) = self.node.neighbour_table() else {
             return false;
         };
-        let mut of = all.all.iter().filter(|of| of.address == address);
-        of.any(|of| of.permanent && self.is_foreign(all, of))
+        let mut of = all
+            .all
+            .iter()
+            .filter(|neighbour| neighbour.address == address);
+        of.any(|neighbour| neighbour.permanent && self.is_foreign(all, neighbour))
     }
 
     /// Returns what `find` finds for the next hop of the packet, else for that of its reply.
@@ -165,11 +169,11 @@ impl Judge<'_> {
     /// Returns whether no network plugin is known to write such an entry: those of bridges and of physical links are learnt.
     fn is_foreign(&self, all: &Neighbours, entry: &Neighbour) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        let Some(link) = links.iter().find(|of| of.name == entry.link) else {
+        let Some(link) = links.iter().find(|link| link.name == entry.link) else {
             return false;
         };
-        let is_written = |name: &str| WRITERS.iter().any(|of| name.starts_with(of));
-        let has_cilium = links.iter().any(|of| of.name == "cilium_host");
+        let is_written = |name: &str| WRITERS.iter().any(|prefix| name.starts_with(prefix));
+        let has_cilium = links.iter().any(|link| link.name == "cilium_host");
         if is_written(&link.name) || has_cilium || link.is_tunnel() || is_link_local(entry.address)
         {
             return false;
@@ -180,10 +184,10 @@ impl Judge<'_> {
             name == link.name || link.kind == "veth" && links.iter().any(of_kind)
         };
         let beside = || {
-            let alike = all.all.iter().filter(|of| is_alike(&of.link));
-            alike.filter(|of| of.address != entry.address && of.mac.is_some())
+            let alike = all.all.iter().filter(|neighbour| is_alike(&neighbour.link));
+            alike.filter(|alike| alike.address != entry.address && alike.mac.is_some())
         };
-        let is_only = beside().all(|of| !of.permanent);
+        let is_only = beside().all(|beside| !beside.permanent);
         link.kind == "bridge" && self.places.is_pod_here(entry.address) == Some(true)
             || is_only && beside().next().is_some()
     }

@@ -621,7 +621,7 @@ impl Pass {
             family,
             packets,
             before: rule.before(node, family, packets),
-            pods: config.and_then(|of| of.cluster_cidr(family)),
+            pods: config.and_then(|config| config.cluster_cidr(family)),
         }
     }
 }
@@ -634,7 +634,8 @@ fn passes(rule: &Rule, family: Family, node: &NodeSnapshot<'_>) -> Vec<Pass> {
         &[Accepted::FromPods]
     };
     let all = packets.iter();
-    all.map(|of| Pass::new(rule, family, *of, node)).collect()
+    all.map(|accepted| Pass::new(rule, family, *accepted, node))
+        .collect()
 }
 
 /// Returns whether `rule` holds back what no NetworkPolicy allows. Those that a network plugin has left behind are no policies, nor are

@@ -65,17 +65,17 @@ impl Peers {
             }
         }
         let routes = node.routes().map_or(&[][..], |all| all.all.as_slice());
-        let defaults = routes.iter().filter(|of| of.destination.prefix == 0);
-        peers.gateways = defaults.filter_map(|of| of.gateway).collect();
+        let defaults = routes.iter().filter(|route| route.destination.prefix == 0);
+        peers.gateways = defaults.filter_map(|default| default.gateway).collect();
         peers.gateways.extend(gateways.keys());
-        for route in routes.iter().filter(|of| of.destination.prefix > 0) {
+        for route in routes.iter().filter(|route| route.destination.prefix > 0) {
             let Some(ranges) = route.gateway.and_then(|gateway| gateways.get(&gateway)) else {
                 continue;
             };
             let to = route.destination.normal();
             let is_its = ranges
                 .as_ref()
-                .is_none_or(|all| all.iter().any(|of| of.normal() == to));
+                .is_none_or(|all| all.iter().any(|range| range.normal() == to));
             if is_its {
                 let at = usize::from(to.family() == Family::V6);
                 peers.lengths[at] = Some(to.prefix);
@@ -92,7 +92,7 @@ impl Peers {
     /// Returns the address in `family` of the Node called `name`.
     pub(super) fn address(&self, name: &str, family: Family) -> Option<IpAddr> {
         let mut all = self.by_name.get(name)?.addrs.iter().copied();
-        all.find(|of| Family::of(*of) == family)
+        all.find(|addr| Family::of(*addr) == family)
     }
 
     /// Returns the name of the Node that has the pod with `addr`, or in whose range of pods it is, and the Node.
@@ -231,7 +231,10 @@ impl Judge<'_> {
         let mut all = ends.into_iter().flatten();
         let node_of = |pod: IpAddr| {
             let mut endpoints = question.port?.endpoints.iter();
-            endpoints.find(|of| of.addr.ip() == pod)?.node.as_deref()
+            endpoints
+                .find(|endpoint| endpoint.addr.ip() == pod)?
+                .node
+                .as_deref()
         };
         let found = all.find_map(|pod| self.hidden_route_to(pod, node_of(pod)))?;
         Some(Fault::Obstacle(Box::new(found)))
@@ -254,7 +257,8 @@ impl Judge<'_> {
         // Not every cluster gives its Nodes ranges of pods.
         let is_of_node = |to: Cidr| {
             let mut ranges = peer.ranges.iter();
-            to.prefix > 0 && (peer.ranges.is_empty() || ranges.any(|of| of.normal() == to.normal()))
+            to.prefix > 0
+                && (peer.ranges.is_empty() || ranges.any(|range| range.normal() == to.normal()))
         };
         let is_hidden = |of: &&Route| {
             let (chosen, other) = (route.destination, of.destination);
@@ -269,7 +273,7 @@ impl Judge<'_> {
         let hidden = self.node.routes().ok()?.all.iter().find(is_hidden)?;
         let by = route.gateway;
         let is_of_other =
-            by.is_some_and(|by| peers.by_name.values().any(|of| of.addrs.contains(&by)));
+            by.is_some_and(|by| peers.by_name.values().any(|peer| peer.addrs.contains(&by)));
         let is_silent = || {
             let table = self.node.neighbour_table().ok()?;
             let found = table.on(by.unwrap_or(pod), route.device.as_deref()?)?;
@@ -368,7 +372,9 @@ impl Judge<'_> {
         let address = question.flow.destination;
         let here = &self.node.addresses().ok()?.all;
         let own = self.places.object()?;
-        let is_here = here.iter().any(|of| of.addr.addr == address);
+        let is_here = here
+            .iter()
+            .any(|own_address| own_address.addr.addr == address);
         if !is_here
             && addresses(own).contains(&address)
             && let Some(link) = self.without_ipv6(address)
@@ -419,7 +425,10 @@ impl Judge<'_> {
     /// Returns whether the network of a pod has `address` and does not use it.
     fn is_duplicate(&self, address: IpAddr) -> bool {
         let networks = self.node.pod_networks();
-        networks.is_ok_and(|all| all.iter().any(|of| of.duplicates.contains(&address)))
+        networks.is_ok_and(|all| {
+            all.iter()
+                .any(|network| network.duplicates.contains(&address))
+        })
     }
 }
 
@@ -434,21 +443,29 @@ pub fn home_gone<'n>(
     announced.retain(|at| Family::of(*at) == family);
     let address = *announced.first()?;
     // A listing may be of the other family alone.
-    if here.iter().all(|of| of.addr.family() != family) {
+    if here
+        .iter()
+        .all(|own_address| own_address.addr.family() != family)
+    {
         return None;
     }
     let is_used = |of: &Address| !of.is_duplicate() && announced.contains(&of.addr.addr);
     if here.iter().any(is_used) {
         return None;
     }
-    let failed = here.iter().find(|of| of.addr.addr == address);
+    let failed = here
+        .iter()
+        .find(|own_address| own_address.addr.addr == address);
     let out = outward(node);
     let is_out = |of: &&Address| of.scope == "global" && out.contains(&*of.link);
     let of_out = here.iter().filter(is_out);
-    let mut of_family = of_out.filter(|of| of.addr.family() == family).peekable();
+    let mut of_family = of_out
+        .filter(|address| address.addr.family() == family)
+        .peekable();
     let has_none = of_family.peek().is_none() && !out.is_empty();
-    let is_certain =
-        has_none || of_family.any(|of| of.addr.prefix > 0 && of.addr.contains(address));
+    let is_certain = has_none
+        || of_family
+            .any(|own_address| own_address.addr.prefix > 0 && own_address.addr.contains(address));
     Some(HomeGone {
         address,
         failed,
@@ -463,8 +480,8 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
         return HashSet::default();
     };
     let networks = node.pod_networks().map_or(&[][..], Vec::as_slice);
-    let ends = networks.iter().filter_map(|of| of.link_of(links));
-    let of_pods: HashSet<u32> = ends.map(|of| of.index).collect();
+    let ends = networks.iter().filter_map(|network| network.link_of(links));
+    let of_pods: HashSet<u32> = ends.map(|end| end.index).collect();
     let is_plain = |of: &Link| {
         let is_inner = matches!(of.kind.as_str(), "dummy" | "ifb" | "tap" | "nlmon");
         // A machine may be a container, whose link is a veth, too.
@@ -476,17 +493,18 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
         let is_port = |of: &Link| of.master.as_ref() == Some(&link.name);
         link.master.is_none()
             && match link.kind.as_str() {
-                "bridge" => ports.any(|of| is_port(of) && is_plain(of)),
+                "bridge" => ports.any(|port| is_port(port) && is_plain(port)),
                 _ => is_plain(link),
             }
     };
     let out = links.all.iter().filter(leads_out);
-    out.map(|of| of.name.as_str()).collect()
+    out.map(|out| out.name.as_str()).collect()
 }
 
 /// Returns the addresses of `node` in the cluster's network.
 pub(super) fn addresses(node: &Node) -> Vec<IpAddr> {
     let all = node.status.addresses.iter();
-    let own = all.filter(|of| of.kind == "InternalIP");
-    own.filter_map(|of| of.address.parse().ok()).collect()
+    let own = all.filter(|address| address.kind == "InternalIP");
+    own.filter_map(|address| address.address.parse().ok())
+        .collect()
 }

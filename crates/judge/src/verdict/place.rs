@@ -116,7 +116,7 @@ impl<'n> Places<'n> {
         let nodes = node.nodes().map_or(&[][..], Vec::as_slice);
         let object = nodes
             .iter()
-            .find(|of| Some(&of.metadata.name) == name.as_ref());
+            .find(|node| Some(&node.metadata.name) == name.as_ref());
         let addresses = node.addresses().map_or(&[][..], |all| all.all.as_slice());
         let own = addresses.iter().filter(|at| at.link != DUMMY);
         let mut services = HashMap::default();
@@ -231,7 +231,7 @@ impl<'n> Places<'n> {
     pub(super) fn client_elsewhere(&self, family: Family, is_pod: bool) -> Option<(&str, IpAddr)> {
         let own = &self.object?.metadata.name;
         let nodes = self.node.nodes().ok()?;
-        let mut others = nodes.iter().filter(|of| of.metadata.name != *own);
+        let mut others = nodes.iter().filter(|node| node.metadata.name != *own);
         others.find_map(|other| {
             let addr = if is_pod {
                 let mut ranges = pod_ranges(other).into_iter();
@@ -243,7 +243,7 @@ impl<'n> Places<'n> {
                 let all = all
                     .by_ref()
                     .filter(internal)
-                    .filter_map(|of| of.address.parse().ok());
+                    .filter_map(|address| address.address.parse().ok());
                 all.into_iter().find(|addr| Family::of(*addr) == family)
             };
             Some((other.metadata.name.as_str(), addr?))
@@ -269,7 +269,10 @@ impl<'n> Places<'n> {
 
     /// Returns the links with an address of this node's Node object: those that lead to other nodes.
     pub(super) fn links_of_node(&self) -> BTreeSet<&'n str> {
-        let all = self.object.iter().flat_map(|of| &of.status.addresses);
+        let all = self
+            .object
+            .iter()
+            .flat_map(|object| &object.status.addresses);
         let all = all.filter_map(|at| self.own(at.address.parse().ok()?));
         all.collect()
     }
@@ -280,9 +283,13 @@ impl<'n> Places<'n> {
             let pods = self.node.pods().into_iter().flatten();
             let of = |pod: &Pod| {
                 let meta = &pod.metadata;
-                let ports = pod.spec.containers.iter().flat_map(|of| &of.ports);
-                let numbers =
-                    ports.filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok());
+                let ports = pod
+                    .spec
+                    .containers
+                    .iter()
+                    .flat_map(|container| &container.ports);
+                let numbers = ports
+                    .filter_map(|port| u16::try_from(port.get("containerPort")?.as_u64()?).ok());
                 (
                     format!("{}/{}", meta.namespace, meta.name),
                     numbers.collect(),
@@ -296,9 +303,11 @@ impl<'n> Places<'n> {
     /// Returns whether the pods of the node are known: it has one with an address of its own.
     pub(super) fn knows_pods(&self) -> bool {
         let holders = self.holders.get_or_init(|| self.all_holders());
-        *self
-            .knows_pods
-            .get_or_init(|| holders.values().any(|of| matches!(of, Holder::Pod(_))))
+        *self.knows_pods.get_or_init(|| {
+            holders
+                .values()
+                .any(|holder| matches!(holder, Holder::Pod(_)))
+        })
     }
 
     /// Returns whether `pod`, as `NAMESPACE/NAME`, is certainly not ready.
@@ -307,7 +316,7 @@ impl<'n> Places<'n> {
             let pods = self.node.pods().into_iter().flatten();
             let unready = pods.filter(|pod| {
                 let mut conditions = pod.status.conditions.iter();
-                conditions.any(|of| of.kind == "Ready" && of.status == "False")
+                conditions.any(|condition| condition.kind == "Ready" && condition.status == "False")
             });
             let name = |pod: &Pod| format!("{}/{}", pod.metadata.namespace, pod.metadata.name);
             unready.map(name).collect()
@@ -336,9 +345,10 @@ impl<'n> Places<'n> {
             let nodes = self.node.nodes().map_or(&[][..], Vec::as_slice).iter();
             let of = |node: &'n Node| {
                 let mut all = node.status.conditions.iter();
-                let unknown = all.find(|of| of.kind == "Ready" && of.status == "Unknown");
-                let reports = unknown.map_or(Reports::Does, |of| {
-                    Reports::Not(of.since.as_deref().unwrap_or_default())
+                let unknown = all
+                    .find(|condition| condition.kind == "Ready" && condition.status == "Unknown");
+                let reports = unknown.map_or(Reports::Does, |condition| {
+                    Reports::Not(condition.since.as_deref().unwrap_or_default())
                 });
                 (node.metadata.name.as_str(), reports)
             };
@@ -404,7 +414,10 @@ impl<'n> Places<'n> {
             let Some((namespace, name)) = slice.service() else {
                 continue;
             };
-            let all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            let all = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
             for addr in all.filter_map(|text| text.parse().ok()) {
                 let endpoint = || Holder::EndpointOf(namespace.to_owned(), name.to_owned());
                 holders.entry(addr).or_insert_with(endpoint);
@@ -441,7 +454,11 @@ fn seen_here(node: &NodeSnapshot<'_>, name: Option<&str>, pods: &[Cidr]) -> Vec<
     let addresses = addresses.filter_map(|text| text.parse().ok());
     let mut all: Vec<Cidr> = direct.map(|route| route.destination).collect();
     if node.links().is_err() {
-        let networks = node.connected().into_iter().flatten().map(|of| of.network);
+        let networks = node
+            .connected()
+            .into_iter()
+            .flatten()
+            .map(|connected| connected.network);
         let is_pods = |of: &Cidr| pods.iter().any(|range| range.contains(of.addr));
         all.extend(networks.filter(is_pods));
     }
@@ -466,7 +483,9 @@ pub(super) fn has_own_address(pod: &Pod) -> bool {
 /// Returns the ranges of pods that the Nodes and kube-proxy's configuration have.
 pub fn ranges_of_all_pods(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
     let config = node.proxy_config().ok();
-    let of_cluster = config.iter().flat_map(|of| of.cluster_cidr.split(','));
+    let of_cluster = config
+        .iter()
+        .flat_map(|config| config.cluster_cidr.split(','));
     let of_cluster = of_cluster.filter_map(|text| text.trim().parse().ok());
     let nodes = node.nodes().into_iter().flatten();
     nodes.flat_map(pod_ranges).chain(of_cluster).collect()

@@ -22,7 +22,10 @@ impl Judge<'_> {
         }
         let bridge = outcome.leaves_by()?;
         // The port of the bridge to the network of machines is none of a pod.
-        let ports: Vec<&Link> = self.ports(bridge).filter(|of| of.kind == "veth").collect();
+        let ports: Vec<&Link> = self
+            .ports(bridge)
+            .filter(|port| port.kind == "veth")
+            .collect();
         let isolated = ports.iter().filter(|port| port.isolated == Some(true));
         let isolated: Vec<&str> = isolated.map(|port| port.name.as_str()).collect();
         if isolated.len() < 2 {
@@ -38,7 +41,7 @@ impl Judge<'_> {
         if let [Some(one), Some(other)] = both {
             return [one, other]
                 .iter()
-                .all(|of| of.isolated == Some(true))
+                .all(|port| port.isolated == Some(true))
                 .then(|| {
                     Fault::Obstacle(Box::new(Obstacle::Isolated {
                         bridge: bridge.to_owned(),
@@ -115,7 +118,7 @@ impl Judge<'_> {
     /// Returns the link of the node that is the other end of `inside`, a link of a pod.
     pub(super) fn far_end(&self, inside: &Link) -> Option<&Link> {
         let mut links = self.node.links().ok()?.all.iter();
-        links.find(|of| Some(of.index) == inside.peer)
+        links.find(|link| Some(link.index) == inside.peer)
     }
 
     /// Returns the network of `pod` and the link there that has its other end elsewhere, if the network is read: the one with the
@@ -186,7 +189,7 @@ impl Judge<'_> {
             .ok()?
             .all
             .iter()
-            .find(|of| of.name == out)?;
+            .find(|link| link.name == out)?;
         (bridge.default_vlan == Some(0)).then(|| {
             Fault::Unknown(Missing::Unmodelled(format!(
                 "whether bridge {out} carries packets to its ports is unknown: it filters VLANs, and a port is in none unless one is set \

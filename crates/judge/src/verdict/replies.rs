@@ -44,12 +44,14 @@ impl<'n> Judge<'n> {
 
     /// Returns the packets after the first one of a connection with `outcomes` that rules of the node may stop.
     pub fn further(&self, question: Question<'_>, outcomes: &[Outcome]) -> Vec<Further> {
-        let replies = outcomes.iter().filter_map(|of| self.reply_to(question, of));
+        let replies = outcomes
+            .iter()
+            .filter_map(|outcome| self.reply_to(question, outcome));
         let mut all: Vec<Further> = replies.map(Further::Reply).collect();
         if let Some(sent) = self.sent_later(question) {
             let later: Vec<_> = all
                 .iter()
-                .filter_map(|of| match of {
+                .filter_map(|further| match further {
                     Further::Reply(reply) => Some(Further::Reply(Reply {
                         later: true,
                         ..reply.clone()
@@ -134,7 +136,7 @@ impl<'n> Judge<'n> {
         let is_pod = matches!(self.places.holder(outcome.sent_from), Some(Holder::Pod(_)));
         let is_carried = self.is_on_its_bridge(outcome);
         if question.flow.entry == Entry::Pod && (!is_pod || is_carried) {
-            lost.retain(|of| of.hops.last().is_none_or(|of| !is_routing(of)));
+            lost.retain(|lost_outcome| lost_outcome.hops.last().is_none_or(|hop| !is_routing(hop)));
         }
         if let Some(sent) = sent.filter(|_| !lost.iter().any(ends)) {
             which = Which::Sent;
@@ -219,8 +221,8 @@ impl<'n> Judge<'n> {
     /// Returns why packets with these outcomes do not arrive, if they certainly do not; or why that is unknown. `to` is the client.
     pub(super) fn stopped(&self, packets: &[Outcome], which: Which, to: IpAddr) -> Option<Fault> {
         let is_diverted = || !Diversion::all_of(self.node, &[SocketAddr::new(to, 0)]).is_empty();
-        let mut possible = packets.iter().filter(|of| is_likely(of));
-        let first = possible.clone().find(|of| ends(of))?;
+        let mut possible = packets.iter().filter(|packet| is_likely(packet));
+        let first = possible.clone().find(|packet| ends(packet))?;
         let reason = trace::why(first, None);
         if !possible.all(is_stopped) {
             if let Some(missing) = self.unread_sets(packets) {
@@ -238,7 +240,7 @@ impl<'n> Judge<'n> {
         let missing = first
             .hops
             .last()
-            .filter(|of| is_routing(of) && decisive(first).is_none());
+            .filter(|hop| is_routing(hop) && decisive(first).is_none());
         let to = match which {
             Which::Reply | Which::LaterReply => to,
             Which::Sent => first.destination.0,

@@ -81,10 +81,10 @@ impl Judge<'_> {
         let (addr, number) = outcome.destination;
         let at = SocketAddr::new(addr, number);
         let endpoints = question.port.iter().flat_map(|port| &port.endpoints);
-        let endpoint = endpoints.into_iter().find(|of| of.addr == at);
+        let endpoint = endpoints.into_iter().find(|endpoint| endpoint.addr == at);
         let by_api = endpoint
-            .filter(|of| of.node.is_some())
-            .and_then(|of| of.local);
+            .filter(|endpoint| endpoint.node.is_some())
+            .and_then(|endpoint| endpoint.local);
         by_api
             .or_else(|| self.places.is_pod_here(addr))
             .or_else(|| {
@@ -162,10 +162,13 @@ impl Judge<'_> {
         if all.any(|link| link.name == bridge && link.flag("PROMISC") == Some(true)) {
             return None;
         }
-        let ports: Vec<_> = self.ports(bridge).filter(|of| of.kind == "veth").collect();
+        let ports: Vec<_> = self
+            .ports(bridge)
+            .filter(|port| port.kind == "veth")
+            .collect();
         let modes: Vec<Option<bool>> = match self.port_of(outcome.sent_from, &ports) {
             Some(own) => vec![own.hairpin],
-            None => ports.iter().map(|of| of.hairpin).collect(),
+            None => ports.iter().map(|port| port.hairpin).collect(),
         };
         if modes.iter().all(|mode| *mode == Some(true)) {
             return None;

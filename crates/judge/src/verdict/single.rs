@@ -35,12 +35,16 @@ impl Judge<'_> {
         typical: Option<IpAddr>,
     ) -> impl Iterator<Item = Source> {
         let all = self.all_single();
-        let is_typical = all.iter().any(|of| of.addr == typical);
+        let is_typical = all.iter().any(|source| source.addr == typical);
         let is_other = move |source: &&Source| {
             source.addr.is_some_and(|addr| {
                 Some(addr) != typical
                     && Family::of(addr) == target.family()
-                    && target.port.endpoints.iter().all(|of| of.addr.ip() != addr)
+                    && target
+                        .port
+                        .endpoints
+                        .iter()
+                        .all(|endpoint| endpoint.addr.ip() != addr)
             })
         };
         let services = self.node.services().map_or(0, Vec::len);
@@ -270,9 +274,9 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
 fn members<'n>(node: &'n NodeSnapshot<'_>, name: &str) -> impl Iterator<Item = Cidr> + 'n {
     let sets = node.ipset().ok();
     let mut sets = sets.into_iter().flat_map(|sets| &sets.sets);
-    let set = sets.find(|of| of.name == name);
+    let set = sets.find(|set| set.name == name);
     let members = set.into_iter().flat_map(|set| &set.members);
-    members.filter_map(|of| of.element.split(',').next()?.parse().ok())
+    members.filter_map(|member| member.element.split(',').next()?.parse().ok())
 }
 
 fn is_foreign(chain: &str) -> bool {

@@ -126,7 +126,7 @@ impl Judge<'_> {
         let name = &service.metadata.name;
         let is_called = |pod: &&Pod| {
             let mut names = NAMES.iter().filter_map(|key| pod.metadata.labels.get(*key));
-            names.any(|of| of == name)
+            names.any(|label| label == name)
         };
         if workload.name == *name || pods.iter().any(is_called) {
             return true;
@@ -135,8 +135,8 @@ impl Judge<'_> {
         !others.any(|other| {
             let mut ports = other.spec.ports.iter();
             pods.iter().any(|pod| other.selects(pod))
-                && ports.any(|of| match &of.target_port {
-                    None => of.port == port,
+                && ports.any(|service_port| match &service_port.target_port {
+                    None => service_port.port == port,
                     Some(target) => target
                         .as_u64()
                         .is_none_or(|target| target == u64::from(port)),
@@ -153,7 +153,12 @@ fn label_of(pods: &[&Pod], others: &[&Pod]) -> Option<String> {
         !GENERATED.contains(&key.as_str()) && rest.iter().all(has) && !others.iter().any(has)
     };
     let mut labels: Vec<_> = first.metadata.labels.iter().filter(tells).collect();
-    labels.sort_by_key(|(key, _)| NAMES.iter().position(|of| of == key).unwrap_or(NAMES.len()));
+    labels.sort_by_key(|(key, _)| {
+        NAMES
+            .iter()
+            .position(|name| name == key)
+            .unwrap_or(NAMES.len())
+    });
     let (key, value) = labels.first()?;
     Some(format!("{key}={value}"))
 }

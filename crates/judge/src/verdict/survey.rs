@@ -204,7 +204,9 @@ fn one(
                 .map(|cell| brief(service, port, walks, cell)),
         );
     }
-    let balancer = service.map(hidden_balancer).filter(|of| !of.is_empty());
+    let balancer = service
+        .map(hidden_balancer)
+        .filter(|hidden_balancer| !hidden_balancer.is_empty());
     let has_hidden_balancer = balancer.is_some();
     let beyond = balancer.map(|names| hidden_balancer_words(&names));
     let clients = cells.iter().map(|cell| cell.client);
@@ -291,7 +293,7 @@ pub fn unasked(
 ) -> Option<String> {
     let mut clients = clients.into_iter().peekable();
     clients.peek()?;
-    if clients.any(|of| matches!(of, Client::Pod | Client::Single | Client::Itself)) {
+    if clients.any(|client| matches!(client, Client::Pod | Client::Single | Client::Itself)) {
         return None;
     }
     let part = node.evidence().part(Item::Pods);
@@ -367,7 +369,8 @@ impl Tally {
     fn failing_clients(&self) -> String {
         let count = |client: &Client| {
             let all = self.failing.iter();
-            all.filter(|of| of.clients.contains(client)).count()
+            all.filter(|failure| failure.clients.contains(client))
+                .count()
         };
         let (always, at_times): (Vec<Client>, Vec<Client>) = Client::ALL
             .into_iter()
@@ -391,7 +394,11 @@ impl Tally {
             format!("{count} {}", if count == 1 { one } else { many })
         };
         if !self.failing.is_empty() {
-            let names: Vec<String> = self.failing.iter().map(|of| of.service.clone()).collect();
+            let names: Vec<String> = self
+                .failing
+                .iter()
+                .map(|failure| failure.service.clone())
+                .collect();
             parts.push(format!(
                 "{}{} ({})",
                 verb(self.failing.len(), "fails", "fail"),

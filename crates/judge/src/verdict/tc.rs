@@ -89,7 +89,7 @@ impl Judge<'_> {
                 met => {
                     unsure = unsure
                         .or(first)
-                        .or(met.filter(|of| matches!(of, Met::Unsure(_))));
+                        .or(met.filter(|doubt| matches!(doubt, Met::Unsure(_))));
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Judge<'_> {
         let mut unsure = None;
         let mut may_pass = false;
         let all = tc.filters.get(link).map_or(&[][..], Vec::as_slice);
-        for filter in all.iter().filter(|of| of.side == passage.side) {
+        for filter in all.iter().filter(|filter| filter.side == passage.side) {
             let Some(matched) = matches(filter, passage) else {
                 continue;
             };
@@ -232,7 +232,7 @@ impl Judge<'_> {
     /// Returns the links that carry the packets of a tunnel to other nodes.
     fn carriers(&self, tunnel: &str) -> BTreeSet<&str> {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        let mut links = links.iter().filter(|of| of.name == tunnel);
+        let mut links = links.iter().filter(|link| link.name == tunnel);
         if links.any(links::Link::is_tunnel) {
             self.places.links_of_node()
         } else {
@@ -242,14 +242,18 @@ impl Judge<'_> {
 
     fn is_ifb(&self, name: &str) -> bool {
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
-        links.iter().any(|of| of.name == name && of.kind == "ifb")
+        links
+            .iter()
+            .any(|link| link.name == name && link.kind == "ifb")
     }
 }
 
 /// Returns the doubt about a packet that meets a program attached without a qdisc.
 fn program_at(bpf: &Bpf, passage: Passage<'_>) -> Option<Met> {
     let mut all = bpf.links().unwrap_or_default().iter();
-    let found = all.find(|of| of.dev == passage.link && is_at(&of.attach_type, passage.side))?;
+    let found = all.find(|bpf_link| {
+        bpf_link.dev == passage.link && is_at(&bpf_link.attach_type, passage.side)
+    })?;
     Some(Met::Unsure(format!(
         "program {} ({}) on {} may drop or redirect packets: kpx does not read its code",
         bpf.called(found.program),
@@ -296,12 +300,15 @@ fn matches(filter: &Filter, passage: Passage<'_>) -> Option<bool> {
         (Some(_), None) => None,
     };
     let parts = [
-        Some(keys.source.is_none_or(|of| of.contains(passage.source.0))),
+        Some(
+            keys.source
+                .is_none_or(|source| source.contains(passage.source.0)),
+        ),
         Some(
             keys.destination
-                .is_none_or(|of| of.contains(passage.destination.0)),
+                .is_none_or(|destination| destination.contains(passage.destination.0)),
         ),
-        Some(keys.proto.is_none_or(|of| of == passage.proto)),
+        Some(keys.proto.is_none_or(|proto| proto == passage.proto)),
         port(keys.source_port, passage.source.1),
         port(keys.destination_port, passage.destination.1),
         (!keys.others).then_some(true),

@@ -28,7 +28,7 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
     is_in_parts
         || stores
             .iter()
-            .any(|of| node.saved(*of, family).is_ok_and(others))
+            .any(|store| node.saved(*store, family).is_ok_and(others))
         || tables.any(|table| {
             let rules = table.chains.iter().flat_map(|chain| &chain.rules);
             rules.flat_map(|rule| &rule.statements).any(asks_which)
@@ -60,7 +60,11 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
         Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
         _ => true,
     };
-    let all = |state, flags| rule.matches.iter().all(|of| holds(of, state, flags));
+    let all = |state, flags| {
+        rule.matches
+            .iter()
+            .all(|matched| holds(matched, state, flags))
+    };
     let first = all(States::NEW, tcp_flags(true, false));
     let later = all(States::ESTABLISHED, tcp_flags(false, false));
     let Some(target) = &rule.target else {

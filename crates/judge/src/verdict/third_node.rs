@@ -42,7 +42,7 @@ impl Judge<'_> {
         outcome: &Outcome,
         from: &str,
     ) -> Option<Fault> {
-        let client = back_to(question, outcome).filter(|of| self.places.is_pod(*of))?;
+        let client = back_to(question, outcome).filter(|client| self.places.is_pod(*client))?;
         if question.flow.proto == Proto::Udp {
             return None;
         }
@@ -133,8 +133,8 @@ impl Judge<'_> {
         }
         let addresses = self.node.addresses().map_or(&[][..], |all| &all.all);
         let has_it = |of: &Address| !of.addr.is_host() && of.addr.contains(node);
-        let mut its = addresses.iter().filter(|of| has_it(of));
-        its.any(|of| !self.is_tunnel(&of.link))
+        let mut its = addresses.iter().filter(|address| has_it(address));
+        its.any(|address| !self.is_tunnel(&address.link))
     }
 
     /// Returns whether kube-proxy of a node with the same configuration drops forwarded packets that conntrack calls invalid.

@@ -114,7 +114,7 @@ impl Judge<'_> {
             let family = Family::of(flow.destination);
             let mut outcomes = self.back(family).brief(&flow);
             outcomes.retain(is_likely);
-            let first = outcomes.iter().find(|of| ends(of))?;
+            let first = outcomes.iter().find(|outcome| ends(outcome))?;
             let reason = trace::why(first, None);
             if !outcomes.iter().all(is_stopped) {
                 let way = if incoming { "from" } else { "to" };
@@ -163,7 +163,7 @@ impl Judge<'_> {
             .then(link_back)
             .flatten();
         let links = self.node.links().ok()?.all.iter();
-        let of_name = |name: &str| links.clone().find(|of| of.name == name);
+        let of_name = |name: &str| links.clone().find(|link| link.name == name);
         let is_vxlan = |of: &&Link| of.kind == "vxlan" && of.name.starts_with("flannel");
         let leaves = out.and_then(of_name).filter(is_vxlan);
         let comes = came.as_deref().and_then(of_name).filter(is_vxlan);
@@ -212,9 +212,9 @@ impl Judge<'_> {
         // Two networks have a link each; of one that is not listed, the VNI is not known.
         let mut vnis = links
             .iter()
-            .filter(|of| of.kind == "vxlan")
-            .map(|of| of.vni);
-        if vnis.any(|of| of.is_none_or(|of| of == announced)) {
+            .filter(|link| link.kind == "vxlan")
+            .map(|link| link.vni);
+        if vnis.any(|vnis| vnis.is_none_or(|vnis| vnis == announced)) {
             return None;
         }
         let labels = &other.metadata.labels;
@@ -259,7 +259,7 @@ impl Judge<'_> {
                 .status
                 .addresses
                 .iter()
-                .any(|of| of.address.parse() == Ok(address));
+                .any(|node_address| node_address.address.parse() == Ok(address));
             let is_next = |address| self.is_next(address);
             let lives_next = addresses(other).into_iter().any(is_next);
             // Its administrator may have set it, and this node may have a network of its own for tunnels.
@@ -269,7 +269,7 @@ impl Judge<'_> {
             let lookup = Lookup::to(Asked::new(address, None));
             let route = self.router.found(lookup).ok().flatten();
             let is_routed =
-                route.is_some_and(|of| of.destination.prefix > 0 && of.gateway.is_some());
+                route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some());
             let is_known = is_its || is_set || is_apart || is_routed;
             (!is_known && lives_next && !is_next(address)).then(|| {
                 Fault::Obstacle(Box::new(Obstacle::ForeignTunnelEnd {
@@ -292,7 +292,7 @@ impl Judge<'_> {
         let nodes = self.node.nodes().ok()?;
         ANNOTATIONS.iter().find_map(|annotation| {
             let address = announced(own, annotation)?;
-            let of = held.iter().find(|of| of.addr.addr == address)?;
+            let of = held.iter().find(|held| held.addr.addr == address)?;
             let mut bridges = links.iter().filter(|link| link.kind == "bridge");
             let is_inner = bridges.any(|link| link.name == of.link)
                 && !addresses(own).contains(&address)
@@ -332,7 +332,7 @@ impl Judge<'_> {
         };
         let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
         // Bridges of containers have networks that are the same on every machine.
-        let mut it = links.iter().filter(|of| of.name == *device);
+        let mut it = links.iter().filter(|link| link.name == *device);
         it.all(|link| link.kind != "bridge" || self.has_own_address_of_node(&link.name))
     }
 
@@ -343,7 +343,7 @@ impl Judge<'_> {
         };
         addresses(own)
             .into_iter()
-            .any(|of| self.places.own(of) == Some(name))
+            .any(|address| self.places.own(address) == Some(name))
     }
 
     /// Returns the fault of a packet to a pod of another Node that does not enter the tunnel which leads there, although the Nodes
@@ -369,7 +369,7 @@ impl Judge<'_> {
             link.kind == "vxlan"
                 && ["flannel.", "vxlan.calico"]
                     .iter()
-                    .any(|of| link.name.starts_with(of))
+                    .any(|prefix| link.name.starts_with(prefix))
         };
         let made = || {
             let is_other = own.metadata.annotations.contains_key(BACKEND_TYPE);
@@ -387,7 +387,7 @@ impl Judge<'_> {
         };
         let (link, state) = match tunnel_to(own, other, family).or_else(made) {
             None => (out.to_owned(), TunnelState::NoGateway(direct()?)),
-            Some(link) => match links.iter().find(|of| of.name == link) {
+            Some(link) => match links.iter().find(|own_link| own_link.name == link) {
                 None => (link, TunnelState::Missing),
                 Some(of) if of.flag("UP") == Some(false) => (link, TunnelState::Down),
                 Some(_) => (link, TunnelState::NoRoute),
@@ -432,7 +432,7 @@ impl Judge<'_> {
         let is_own = |at| self.places.own(at).is_some();
         if ANNOTATIONS
             .iter()
-            .filter_map(|of| announced(own, of))
+            .filter_map(|annotation| announced(own, annotation))
             .any(is_own)
         {
             return None;
@@ -447,7 +447,7 @@ impl Judge<'_> {
         let is_agent = |pod: &&Pod| {
             let mut all = AGENTS.iter();
             pod.spec.node_name.as_deref() == Some(&*name)
-                && all.any(|of| pod.metadata.name.starts_with(of))
+                && all.any(|agent| pod.metadata.name.starts_with(agent))
         };
         let pod = pods.find(is_agent)?;
         Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name))
@@ -456,7 +456,7 @@ impl Judge<'_> {
 
 /// Returns the tunnel that takes packets which leave by link `out`: itself, or the only one of the switch that it belongs to.
 fn carrier<'l>(out: &str, links: &'l [Link]) -> Option<&'l Link> {
-    let link = links.iter().find(|of| of.name == out)?;
+    let link = links.iter().find(|link| link.name == out)?;
     if link.kind != "openvswitch" {
         return Some(link);
     }
@@ -543,7 +543,7 @@ fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
 /// Returns the address that `node` announces with `annotation`.
 fn announced(node: &Node, annotation: &str) -> Option<IpAddr> {
     let text = node.metadata.annotations.get(annotation)?;
-    text.parse::<Cidr>().ok().map(|of| of.addr)
+    text.parse::<Cidr>().ok().map(|parsed| parsed.addr)
 }
 
 /// Returns the IPv4 address of `node` for tunnels: the one that it announces, else its own.

@@ -36,8 +36,8 @@ impl Judge<'_> {
     fn down_of_node(&self) -> Option<String> {
         let links = &self.node.links().ok()?.all;
         let own = self.places.links_of_node();
-        let mut own = links.iter().filter(|of| own.contains(of.name.as_str()));
-        let down = own.find(|of| of.flag("UP") == Some(false))?;
+        let mut own = links.iter().filter(|link| own.contains(link.name.as_str()));
+        let down = own.find(|link| link.flag("UP") == Some(false))?;
         Some(down.name.clone())
     }
 
@@ -115,7 +115,10 @@ impl Judge<'_> {
             let has_address = |of: &Address| of.link == **link && of.addr.addr.is_ipv6();
             sysctl.get(&disable_ipv6_of(link)) == Some("1") && !all.iter().any(has_address)
         };
-        let mut links = all.iter().filter(leads).map(|of| of.link.as_str());
+        let mut links = all
+            .iter()
+            .filter(leads)
+            .map(|address| address.link.as_str());
         links.find(is_off).map(str::to_owned)
     }
 
@@ -136,20 +139,20 @@ impl Judge<'_> {
         let Ok(rules) = self.node.rules() else {
             return Some(false);
         };
-        let ours = rules.all.iter().filter(|of| of.family == family);
+        let ours = rules.all.iter().filter(|rule| rule.family == family);
         let ours: Vec<&PolicyRule> = ours.collect();
         if ours.is_empty() {
             return Some(false);
         }
-        if ours.iter().any(|of| of.table.is_none()) {
+        if ours.iter().any(|rule| rule.table.is_none()) {
             return None;
         }
-        let has_route = routes.iter().filter(leads).any(|of| {
-            matches!(of.table.as_str(), "main" | "254")
-                && matches!(of.kind.as_str(), "unicast" | "")
-                && !of.flags.iter().any(|flag| flag == "dead")
+        let has_route = routes.iter().filter(leads).any(|route| {
+            matches!(route.table.as_str(), "main" | "254")
+                && matches!(route.kind.as_str(), "unicast" | "")
+                && !route.flags.iter().any(|flag| flag == "dead")
         });
-        Some(has_route && !ours.iter().any(|of| looks_up_main(of)))
+        Some(has_route && !ours.iter().any(|rule| looks_up_main(rule)))
     }
 
     /// Returns the link to other nodes whose router advertisements the kernel ignores because it forwards, if `to` needs a default
@@ -174,8 +177,8 @@ impl Judge<'_> {
             sysctl.get(&key) == Some("1")
         };
         let has_global = |link: &str| {
-            let mut own = addresses.iter().filter(|of| of.link == link);
-            own.any(|of| of.addr.addr.is_ipv6() && of.scope == "global")
+            let mut own = addresses.iter().filter(|address| address.link == link);
+            own.any(|address| address.addr.addr.is_ipv6() && address.scope == "global")
         };
         let mut links = self.places.links_of_node().into_iter();
         links.find(|link| has_global(link) && is_on(link, "accept_ra") && is_on(link, "forwarding"))

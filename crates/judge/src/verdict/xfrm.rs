@@ -158,7 +158,10 @@ impl Judge<'_> {
         }
         let all = self.node.xfrm().map_or(&[][..], |all| all.all.as_slice());
         let mut may_pass = false;
-        for policy in all.iter().filter(|of| of.direction == asks.direction) {
+        for policy in all
+            .iter()
+            .filter(|policy| policy.direction == asks.direction)
+        {
             let passes = policy.templates == 0 && !policy.blocks;
             match matches(policy, proto, asks) {
                 Some(false) => {}
@@ -219,7 +222,11 @@ fn matches(policy: &Policy, proto: Proto, asks: Asks<'_>) -> Option<bool> {
         Some(policy.if_id == 0),
         Some(policy.source.contains(asks.source.0)),
         Some(policy.destination.contains(asks.destination.0)),
-        Some(policy.proto.is_none_or(|of| of == proto)),
+        Some(
+            policy
+                .proto
+                .is_none_or(|policy_proto| policy_proto == proto),
+        ),
         known(policy.source_port, asks.source.1),
         known(policy.destination_port, asks.destination.1),
         link,

@@ -74,7 +74,7 @@ pub fn lacking(node: &NodeSnapshot<'_>) -> Vec<&'static str> {
 /// Returns the load balancers that the evidence of `node` cannot show, if Services have any.
 pub fn unseen_balancers(node: &NodeSnapshot<'_>) -> Option<&'static str> {
     let mut services = node.services().into_iter().flatten();
-    let any = services.any(|of| balancer::unseen(of).is_some());
+    let any = services.any(|service| balancer::unseen(service).is_some());
     any.then_some("load balancers outside the node")
 }
 
@@ -98,7 +98,8 @@ fn knows_forwarding(node: &NodeSnapshot<'_>) -> bool {
 /// Returns the connections of `paths` that exceed a limit, as what is not followed: one connection exceeds none.
 pub(super) fn beyond_limits(paths: &[Path]) -> BTreeSet<String> {
     let outcomes = paths.iter().flat_map(|path| &path.cell.outcomes);
-    let exceeded = outcomes.flat_map(|of| of.when.iter().filter_map(Assumption::exceeded));
+    let exceeded =
+        outcomes.flat_map(|outcome| outcome.when.iter().filter_map(Assumption::exceeded));
     let words = exceeded.map(|(limit, pace)| match pace {
         Some(pace) => format!("more than {pace} ({limit})"),
         None => format!("more connections than {limit} allows"),
@@ -203,8 +204,11 @@ impl Answer {
     /// Returns every fix.
     pub fn fixes_mut(&mut self) -> impl Iterator<Item = &mut Fix> {
         let broken = self.causes.iter_mut();
-        let broken = broken.flat_map(|of| of.fix.iter_mut().chain(&mut of.meanwhile));
-        let related = self.findings.iter_mut().filter_map(|of| of.fix.as_mut());
+        let broken = broken.flat_map(|cause| cause.fix.iter_mut().chain(&mut cause.meanwhile));
+        let related = self
+            .findings
+            .iter_mut()
+            .filter_map(|finding| finding.fix.as_mut());
         self.fix.iter_mut().chain(broken).chain(related)
     }
 }
@@ -280,13 +284,13 @@ impl Answer {
     /// Derives the fate, the sentence and the fix from the connections and the causes.
     pub(super) fn settle_as(&mut self, subject: &str) {
         self.nodes = beside(&self.paths);
-        if !self.nodes.is_empty() && self.nodes.iter().all(|of| of.unread.is_none()) {
-            self.unseen.retain(|of| of != OTHER_NODES);
+        if !self.nodes.is_empty() && self.nodes.iter().all(|node| node.unread.is_none()) {
+            self.unseen.retain(|unseen| unseen != OTHER_NODES);
         }
         self.causes.sort_by_key(Broken::rank);
         let first = self.causes.first();
         self.fate = if self.paths.is_empty() {
-            match first.map(|of| of.degree) {
+            match first.map(|cause| cause.degree) {
                 Some(Degree::Breaks) => Fate::Refused,
                 Some(Degree::NotServed | Degree::Suspect) | None => Fate::Unknown,
             }
@@ -304,7 +308,7 @@ impl Answer {
             self.unknown.insert(0, reason);
         }
         let told = self.causes.first().filter(|_| self.fate != Fate::Works);
-        self.fix = told.and_then(|of| of.fix.clone());
+        self.fix = told.and_then(|cause| cause.fix.clone());
         self.sentence = match told {
             Some(first) => format!("{}{}", first.sentence, self.others_than(first)),
             None => self.without_cause(subject),
@@ -320,11 +324,10 @@ impl Answer {
             let is_pod = *of == Client::Single && first.from.contains(&Client::Pod);
             !is_pod && !first.from.contains(of)
         };
-        let causes = self
-            .causes
-            .iter()
-            .filter(|of| of.degree == Degree::Breaks && !of.by_design && of.fix != first.fix);
-        let from = causes.flat_map(|of| of.from.iter().copied());
+        let causes = self.causes.iter().filter(|cause| {
+            cause.degree == Degree::Breaks && !cause.by_design && cause.fix != first.fix
+        });
+        let from = causes.flat_map(|cause| cause.from.iter().copied());
         let others: Vec<Client> = from.filter(is_other).collect();
         match others.as_slice() {
             [] => String::new(),
@@ -345,13 +348,13 @@ impl Answer {
                 .map_or("there is nothing to judge", String::as_str);
             return format!("kpx cannot tell whether {subject} works on {node}: {reason}");
         }
-        let ready = self.endpoints.iter().filter(|of| {
+        let ready = self.endpoints.iter().filter(|endpoint| {
             matches!(
-                of.state,
+                endpoint.state,
                 Some(EndpointState::Ready | EndpointState::ServingTerminating)
             )
         });
-        let ready: BTreeSet<SocketAddr> = ready.map(|of| of.address).collect();
+        let ready: BTreeSet<SocketAddr> = ready.map(|endpoint| endpoint.address).collect();
         // What is sent to an endpoint itself shows nothing of the Service's rules, unless that is asked.
         let is_through = |path: &&Path| path.kind != Kind::Endpoint;
         let is_asked = !self.paths.iter().any(|path| is_through(&path));
@@ -360,14 +363,14 @@ impl Answer {
             .iter()
             .filter(|path| is_asked || is_through(path));
         let outcomes = through.flat_map(|path| &path.cell.outcomes);
-        let ends = outcomes.map(|of| SocketAddr::from(of.destination));
-        let reached: BTreeSet<SocketAddr> = ends.filter(|of| ready.contains(of)).collect();
+        let ends = outcomes.map(|outcome| SocketAddr::from(outcome.destination));
+        let reached: BTreeSet<SocketAddr> = ends.filter(|end| ready.contains(end)).collect();
         let from: Vec<Client> = self.paths.iter().map(|path| path.client).collect();
         let endpoints = match (reached.len(), &self.service) {
             (0, None) => {
                 let outcomes = self.paths.iter().flat_map(|path| &path.cell.outcomes);
                 let ends: BTreeSet<_> = outcomes
-                    .map(|of| SocketAddr::from(of.destination))
+                    .map(|outcome| SocketAddr::from(outcome.destination))
                     .collect();
                 let ends: Vec<_> = ends.iter().take(3).map(ToString::to_string).collect();
                 format!("{}, which no Service has", listed(&ends))

@@ -132,14 +132,14 @@ pub(super) fn find<'s>(
         } => {
             let is_named = |of: &&Service| of.metadata.name == *name;
             let mut named = services.iter().filter(is_named);
-            let service = named.find(|of| of.metadata.namespace == *namespace);
+            let service = named.find(|service| service.metadata.namespace == *namespace);
             let service = service.ok_or_else(|| Cause::NoService {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 elsewhere: services
                     .iter()
                     .filter(is_named)
-                    .map(|of| of.metadata.namespace.clone())
+                    .map(|service| service.metadata.namespace.clone())
                     .collect(),
                 unread: None,
             })?;
@@ -219,7 +219,10 @@ fn by_endpoint<'s>(
     port: Option<u16>,
 ) -> Option<Found<'s>> {
     let is_at = |slice: &&EndpointSlice| {
-        let mut addresses = slice.endpoints.iter().flat_map(|of| &of.addresses);
+        let mut addresses = slice
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| &endpoint.addresses);
         let fits = |number: Option<u16>| port.is_none_or(|want| number == Some(want));
         addresses.any(|text| text.parse() == Ok(addr)) && slice.ports.iter().any(|p| fits(p.port))
     };

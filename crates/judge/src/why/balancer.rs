@@ -66,7 +66,7 @@ pub(super) fn unannounced(
     node: &NodeSnapshot<'_>,
     name: &str,
 ) -> Option<String> {
-    let is_one = |name: &str| ANNOUNCERS.iter().any(|of| name.contains(of));
+    let is_one = |name: &str| ANNOUNCERS.iter().any(|announcer| name.contains(announcer));
     let is_set = |set: &DaemonSet| is_one(&set.metadata.name);
     let is_pod = |pod: &Pod| is_one(&pod.metadata.name);
     if node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod) {
@@ -83,8 +83,8 @@ pub(super) fn unannounced(
         own().any(|at| at.addr.prefix < at.addr.family().bits() && at.addr.contains(*ip))
     };
     let ingress = service.status.load_balancer.ingress.iter();
-    let ingress = ingress.filter(|of| of.ip_mode.as_deref() != Some("Proxy"));
-    let addresses = ingress.filter_map(|of| of.ip.as_deref()?.parse().ok());
+    let ingress = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
+    let addresses = ingress.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok());
     let addresses: Vec<IpAddr> = addresses.filter(|ip| !is_here(ip) && is_near(ip)).collect();
     let first = addresses.first()?;
     let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -106,10 +106,10 @@ pub(super) fn unseen(service: &Service) -> Option<Cause> {
     let has_pods =
         annotation(TARGET_TYPE) == Some("ip") || annotation(AWS_TYPE.0) == Some("nlb-ip");
     let class = spec.load_balancer_class.as_deref();
-    let is_nlb = annotation(AWS_TYPE.0).is_some_and(|of| AWS_TYPE.1.contains(&of))
-        || class.is_some_and(|of| NLB_CLASSES.contains(&of));
+    let is_nlb = annotation(AWS_TYPE.0).is_some_and(|annotation| AWS_TYPE.1.contains(&annotation))
+        || class.is_some_and(|class| NLB_CLASSES.contains(&class));
     let is_off = annotation(TARGET_ATTRIBUTES)
-        .is_some_and(|of| of.contains("preserve_client_ip.enabled=false"));
+        .is_some_and(|annotation| annotation.contains("preserve_client_ip.enabled=false"));
     let ports = spec.ports.iter().filter_map(|port| port.node_port);
     Some(Cause::Balancer {
         names,

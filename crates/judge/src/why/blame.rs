@@ -106,7 +106,7 @@ impl Look<'_> {
         }
         let repairs = sets
             .iter()
-            .map(|set| set.iter().flat_map(|of| of.repairs.clone()).collect());
+            .map(|set| set.iter().flat_map(|set| set.repairs.clone()).collect());
         let repairs = repairs.collect();
         let mut blames = Vec::new();
         for set in &sets {
@@ -160,7 +160,7 @@ impl Look<'_> {
             &guessed
         };
         let drift = Self::drift(port, known, family);
-        let changes = drift.iter().flat_map(|of| &of.repairs);
+        let changes = drift.iter().flat_map(|drift| &drift.repairs);
         let changes: Vec<&Change> = changes
             .filter_map(|repair| match repair {
                 Repair::Program(change) => Some(change.as_ref()),
@@ -178,7 +178,7 @@ impl Look<'_> {
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
         let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
-        if faults.first().is_some_and(|of| is_unserved(of))
+        if faults.first().is_some_and(|fault| is_unserved(fault))
             && let Some(idle) = self.idle(Family::of(cell.flow.destination))
         {
             return Cause::Idle(idle);
@@ -202,7 +202,7 @@ impl Look<'_> {
                 let mut ports = self
                     .services
                     .iter()
-                    .flat_map(|of| owner::ports_of(of, &[], None));
+                    .flat_map(|service| owner::ports_of(service, &[], None));
                 let serves = |of: &Port| {
                     let mut addresses = of.addresses.iter();
                     of.proto == port.proto
@@ -235,7 +235,9 @@ impl Look<'_> {
             .outcomes
             .iter()
             .filter_map(|(check, outcome)| match outcome {
-                CheckOutcome::Fail(findings) => Some(findings.iter().map(|of| (*check, of))),
+                CheckOutcome::Fail(findings) => {
+                    Some(findings.iter().map(|finding| (*check, finding)))
+                }
                 _ => None,
             });
         let mut errors = all
@@ -244,7 +246,8 @@ impl Look<'_> {
         let (check, finding) = errors.find(|(check, of)| {
             let mut services = of.services.iter();
             of.about.address() == Some(at)
-                || check.group() == "bugs" && services.any(|of| of.is_same_service(&of_service))
+                || check.group() == "bugs"
+                    && services.any(|service| service.is_same_service(&of_service))
         })?;
         Some(Cause::Finding {
             check: check.id,
@@ -260,8 +263,11 @@ impl Look<'_> {
         let address = endpoint.ip().to_string();
         let mut slices = slices_of(service, self.slices);
         let slice = slices.find(|slice| {
-            let mut all = slice.endpoints.iter().flat_map(|of| &of.addresses);
-            all.any(|of| *of == address)
+            let mut all = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
+            all.any(|own_address| *own_address == address)
         })?;
         Some((
             slice.metadata.name.clone(),
@@ -279,15 +285,15 @@ impl Look<'_> {
             of.metadata.name != meta.name || of.metadata.namespace != meta.namespace
         };
         let others = self.services.iter().filter(is_other);
-        let mut ports = others.flat_map(|of| owner::ports_of(of, &[], None));
-        ports.find_map(|of| {
-            let has_port = of.port == Some(target.at.port()) && of.proto == target.port.proto;
-            let mut addresses = of.addresses.iter().filter(|_| has_port);
+        let mut ports = others.flat_map(|service| owner::ports_of(service, &[], None));
+        ports.find_map(|port| {
+            let has_port = port.port == Some(target.at.port()) && port.proto == target.port.proto;
+            let mut addresses = port.addresses.iter().filter(|_| has_port);
             let (role, _) = addresses.find(|(_, at)| *at == target.at.ip())?;
             Some(Cause::SharedAddress {
                 address: target.at,
                 role: own,
-                other: format!("{}/{}", of.name.namespace, of.name.name),
+                other: format!("{}/{}", port.name.namespace, port.name.name),
                 other_role: *role,
             })
         })
@@ -340,8 +346,8 @@ impl Look<'_> {
         let mut blames = Vec::new();
         let changes: Vec<&Change> = set
             .iter()
-            .filter(|of| of.what == What::Rules)
-            .flat_map(|of| &of.repairs)
+            .filter(|set| set.what == What::Rules)
+            .flat_map(|set| &set.repairs)
             .filter_map(|repair| match repair {
                 Repair::Program(change) => Some(change.as_ref()),
                 _ => None,
@@ -473,7 +479,7 @@ impl Look<'_> {
     pub(super) fn plain_causes(&self, path: &Path) -> Vec<Blame> {
         let port = Port::nobody(path.to.port(), path.protocol);
         let sets = self.search(&Service::default(), &port, &path.cell, &[]);
-        let foreign = sets.iter().flatten().filter_map(|of| match &of.what {
+        let foreign = sets.iter().flatten().filter_map(|set| match &set.what {
             What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
             What::Obstacle(what) => Some(Blame::breaks(obstacle_cause(what))),
             _ => None,
@@ -484,7 +490,7 @@ impl Look<'_> {
             .cell
             .outcomes
             .iter()
-            .flat_map(|of| &of.hops)
+            .flat_map(|outcome| &outcome.hops)
             .find(|hop| {
                 matches!(hop.effect, Effect::Dnat { .. })
                     && matches!(why::maker(hop), Maker::Other(_) | Maker::Unknown)
@@ -498,7 +504,7 @@ impl Look<'_> {
 
     fn not_local(&self, service: &Service, target: Target<'_>, cell: &Cell) -> Blame {
         let family = target.family();
-        let here = usable(target.port, family).any(|of| of.local == Some(true));
+        let here = usable(target.port, family).any(|usable| usable.local == Some(true));
         if let Some(misnamed) = here.then(|| self.misnamed()).flatten() {
             return Blame::breaks(Cause::Idle(misnamed));
         }
@@ -526,7 +532,7 @@ impl Look<'_> {
             "externalTrafficPolicy"
         };
         let nodes: BTreeSet<String> = usable(target.port, family)
-            .filter_map(|of| of.node.as_deref().map(str::to_owned))
+            .filter_map(|usable| usable.node.as_deref().map(str::to_owned))
             .collect();
         Blame {
             since: since.map(|(service, moved)| service.max(moved)),
@@ -543,7 +549,7 @@ impl Look<'_> {
                             .iter()
                             .any(|endpoint| endpoint.node_name != own)
                     })
-                    .map(|of| Writer::of(of, Some(service))),
+                    .map(|slice| Writer::of(slice, Some(service))),
                 ending: ending(target),
             })
         }
@@ -611,7 +617,7 @@ impl Look<'_> {
     /// Returns the same if `change` follows from it: what kube-proxy writes for local endpoints alone.
     fn misnamed_for(&self, change: &Change) -> Option<Idle> {
         let services = &self.failed("KP11")?.services;
-        let is_of = |name: &str| services.iter().any(|of| of.to_string() == name);
+        let is_of = |name: &str| services.iter().any(|service| service.to_string() == name);
         let follows =
             change.object.hairpin().is_some() || change.service.as_deref().is_some_and(is_of);
         let idle = follows.then(|| self.misnamed()).flatten()?;
@@ -629,14 +635,14 @@ impl Look<'_> {
             let kinds = ["blackhole", "unreachable", "prohibit"];
             of.destination.normal() == range.normal() && kinds.contains(&of.kind.as_str())
         };
-        routes.iter().find(ends).map(|of| of.kind.as_str())
+        routes.iter().find(ends).map(|route| route.kind.as_str())
     }
 
     /// Returns why `port` has no usable endpoint of `family`.
     pub(super) fn lacking(&self, service: &Service, port: &Port, family: Family) -> Blame {
         let mut ports = service.spec.ports.iter();
-        let of_service = ports.find(|of| of.name == *port.name.port);
-        let target = of_service.and_then(|of| of.target_port.as_ref());
+        let of_service = ports.find(|service_port| service_port.name == *port.name.port);
+        let target = of_service.and_then(|object| object.target_port.as_ref());
         let objects = Objects {
             services: self.services,
             slices: self.slices,
@@ -659,10 +665,12 @@ impl Look<'_> {
             },
             known => known,
         };
-        let others = Family::BOTH.into_iter().filter(|of| *of != family);
+        let others = Family::BOTH
+            .into_iter()
+            .filter(|other_family| *other_family != family);
         let has_others = others
             .into_iter()
-            .any(|of| usable(port, of).next().is_some());
+            .any(|other_family| usable(port, other_family).next().is_some());
         Blame {
             since,
             ..Blame::breaks(Cause::NoEndpoints {
@@ -741,9 +749,14 @@ impl Look<'_> {
                 Subject::ServiceAddress { port, .. } => *port,
                 _ => None,
             };
-            let is_of = of.ties.family.is_none_or(|of| of == family);
+            let is_of = of.ties.family.is_none_or(|own_family| own_family == family);
             let is_port = number.is_some_and(|number| want.contains(&number.to_string()));
-            is_of && is_port && of.services.iter().any(|of| of.to_string() == *name)
+            is_of
+                && is_port
+                && of
+                    .services
+                    .iter()
+                    .any(|service| service.to_string() == *name)
         };
         let mut logs = self.outcomes.iter().filter(|(check, _)| check.id == "KP21");
         let (check, finding) = logs.find_map(|(check, outcome)| match outcome {
@@ -779,7 +792,11 @@ impl Look<'_> {
             return Some((Some(flushed.message.clone()), flushed.fix.clone()));
         }
         let name = change.service.as_ref()?;
-        let is_it = |of: &&Finding| of.services.iter().any(|of| of.to_string() == **name);
+        let is_it = |of: &&Finding| {
+            of.services
+                .iter()
+                .any(|service| service.to_string() == **name)
+        };
         drifted(&self.outcomes).into_iter().find_map(|check| {
             let (_, outcome) = self.outcomes.iter().find(|(of, _)| of.id == check.id)?;
             let CheckOutcome::Fail(findings) = outcome else {
@@ -842,7 +859,7 @@ impl Look<'_> {
         };
         let rule = mismatch::short(&hop.rule);
         let is_on = |of: &Outcome| of.hops.iter().any(|other| **other == *hop);
-        let there = cell.arrival.iter().flat_map(|of| &of.replies);
+        let there = cell.arrival.iter().flat_map(|arrival| &arrival.replies);
         let here = cell
             .verdict
             .ways
@@ -866,7 +883,7 @@ impl Look<'_> {
         };
         let by = By::new(rule_of, why::maker(hop), self.node);
         let mut by = by.of_families([family], self.node);
-        let first = cell.outcomes.iter().find(|of| is_on(of));
+        let first = cell.outcomes.iter().find(|outcome| is_on(outcome));
         if let Some(first) = first {
             by = match cell.flow.entry {
                 Entry::Outside => {
@@ -894,15 +911,16 @@ impl Look<'_> {
 /// Returns the endpoints of `target` on this node that are terminating and no longer serve.
 fn ending(target: Target<'_>) -> Vec<String> {
     let all = target.port.endpoints.iter();
-    let ours = all.filter(|of| {
-        of.local == Some(true)
-            && of.state == Some(EndpointState::Terminating)
-            && Family::of(of.addr.ip()) == target.family()
+    let ours = all.filter(|endpoint| {
+        endpoint.local == Some(true)
+            && endpoint.state == Some(EndpointState::Terminating)
+            && Family::of(endpoint.addr.ip()) == target.family()
     });
-    ours.map(|of| {
-        of.pod
+    ours.map(|endpoint| {
+        endpoint
+            .pod
             .as_deref()
-            .map_or_else(|| of.addr.to_string(), str::to_owned)
+            .map_or_else(|| endpoint.addr.to_string(), str::to_owned)
     })
     .collect()
 }
@@ -1038,7 +1056,9 @@ fn unexplained(cell: &Cell) -> Cause {
             backend: SocketAddr::from(
                 cell.outcomes
                     .first()
-                    .map_or((cell.flow.destination, cell.flow.port), |of| of.destination),
+                    .map_or((cell.flow.destination, cell.flow.port), |outcome| {
+                        outcome.destination
+                    }),
             ),
         },
     }
@@ -1072,7 +1092,7 @@ fn same(a: &Sets, b: &Sets) -> bool {
     let repairs = |sets: &Sets| -> Vec<Repair> {
         sets.iter()
             .flatten()
-            .flat_map(|of| of.repairs.clone())
+            .flat_map(|set| set.repairs.clone())
             .collect()
     };
     a.len() == b.len() && repairs(a) == repairs(b)

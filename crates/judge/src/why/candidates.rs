@@ -102,7 +102,11 @@ impl Look<'_> {
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
         let is_known = |of: &Candidate| settings.iter().any(|known| known.turns_on_as(of));
-        all.extend(programmed.into_iter().filter(|of| !is_known(of)));
+        all.extend(
+            programmed
+                .into_iter()
+                .filter(|programmed| !is_known(programmed)),
+        );
         all.extend(self.left_addresses(&faults));
         all.extend(self.routes(&failing, &faults));
         all.extend(settings);
@@ -112,8 +116,10 @@ impl Look<'_> {
     /// Returns the dormant tables of iptables: kube-proxy's own table is compared with what it should be.
     fn dormant(&self, family: Family) -> Vec<Candidate> {
         let tables = self.node.nft().map_or(&[][..], |rules| &rules.tables);
-        let of = tables.iter().filter(|of| {
-            of.dormant && of.family == family.nft_name() && of.name != nftables::expect::TABLE
+        let of = tables.iter().filter(|table| {
+            table.dormant
+                && table.family == family.nft_name()
+                && table.name != nftables::expect::TABLE
         });
         let candidate = |of: &nftables::model::Table| Candidate {
             what: What::Dormant(format!("{} {}", of.family, of.name)),
@@ -159,7 +165,7 @@ impl Look<'_> {
                 number: hop.number,
             };
             let repair = Repair::Pass(place);
-            if found.iter().all(|of| of.repairs[0] != repair) {
+            if found.iter().all(|candidate| candidate.repairs[0] != repair) {
                 found.push(Candidate {
                     what: match left {
                         Some(mode) => What::Leftover(Box::new(hop.as_ref().clone()), mode),
@@ -198,7 +204,7 @@ impl Look<'_> {
         let name = port.name.to_string();
         let concerns = |change: &&Change| {
             let is_own = |of: &str| of == name || mismatch::is_service_of(of, &port.name);
-            change.family.is_none_or(|of| of == family)
+            change.family.is_none_or(|own_family| own_family == family)
                 && change.service.as_deref().is_none_or(is_own)
         };
         let (own, common): (Vec<&Change>, Vec<&Change>) = all
@@ -209,7 +215,7 @@ impl Look<'_> {
             what: What::Rules,
             repairs: changes
                 .iter()
-                .map(|of| Repair::Program(Box::new((*of).clone())))
+                .map(|change| Repair::Program(Box::new((*change).clone())))
                 .collect(),
         };
         let mut found = Vec::new();
@@ -265,7 +271,8 @@ impl Look<'_> {
         let mut edits = Vec::new();
         if self.lacks_endpoints(port, family) {
             edits.push(Edit::Endpoint);
-        } else if is_local(service, cell.kind) && faults.iter().any(|of| may_be_of_policy(of)) {
+        } else if is_local(service, cell.kind) && faults.iter().any(|fault| may_be_of_policy(fault))
+        {
             edits.push(Edit::Policies);
         }
         let is_balancer = matches!(
@@ -316,10 +323,9 @@ impl Look<'_> {
         let is_whole = what == Edit::ClusterCidr;
         changes.retain(|change| {
             is_whole
-                || change
-                    .service
-                    .as_deref()
-                    .is_none_or(|of| of == name || mismatch::is_service_of(of, &port.name))
+                || change.service.as_deref().is_none_or(|service| {
+                    service == name || mismatch::is_service_of(service, &port.name)
+                })
         });
         Some(changes)
     }
@@ -542,8 +548,8 @@ pub(super) fn failing(cell: &Cell) -> Vec<&Outcome> {
     });
     let failing =
         failing.flat_map(|(outcome, way)| std::iter::once(outcome).chain(way.lost.as_deref()));
-    let replies = cell.arrival.iter().flat_map(|of| &of.replies);
-    let lost = replies.filter(|of| matches!(of.verdict, Verdict::Drop | Verdict::Reject));
+    let replies = cell.arrival.iter().flat_map(|arrival| &arrival.replies);
+    let lost = replies.filter(|reply| matches!(reply.verdict, Verdict::Drop | Verdict::Reject));
     failing.chain(lost).collect()
 }
 

@@ -138,7 +138,11 @@ impl Waits {
     /// with an address listens on a port.
     fn of(pod: &Pod, listens: &dyn Fn(IpAddr, u16) -> Option<bool>) -> Option<Self> {
         let why = pod.unready()?;
-        let address = pod.status.pod_ip.as_deref().and_then(|of| of.parse().ok());
+        let address = pod
+            .status
+            .pod_ip
+            .as_deref()
+            .and_then(|pod_ip| pod_ip.parse().ok());
         let silent = match why {
             Unready::Probe {
                 port: Some(port), ..
@@ -179,7 +183,7 @@ impl ButFor {
     fn of(service: &Service, labels: &Labels, pods: &[Pod]) -> Option<Self> {
         let ready = pods
             .iter()
-            .filter(|of| of.is_ready() && of.metadata.namespace == service.metadata.namespace);
+            .filter(|pod| pod.is_ready() && pod.metadata.namespace == service.metadata.namespace);
         labels
             .iter()
             .filter(|_| labels.len() > 1)
@@ -246,12 +250,12 @@ pub struct EndpointRow {
 impl EndpointRow {
     /// Returns the endpoints of `port`.
     pub fn all(port: &Port) -> impl Iterator<Item = Self> {
-        port.endpoints.iter().map(|of| Self {
+        port.endpoints.iter().map(|endpoint| Self {
             service: port.name.to_string(),
-            address: of.addr,
-            pod: of.pod.as_deref().map(str::to_owned),
-            node: of.node.as_deref().map(str::to_owned),
-            state: of.state,
+            address: endpoint.addr,
+            pod: endpoint.pod.as_deref().map(str::to_owned),
+            node: endpoint.node.as_deref().map(str::to_owned),
+            state: endpoint.state,
         })
     }
 }
@@ -339,7 +343,10 @@ pub(super) fn lack(
         };
         return (lack, edited);
     }
-    if all.iter().any(|of| of.conditions.ready.unwrap_or(true)) {
+    if all
+        .iter()
+        .any(|endpoint| endpoint.conditions.ready.unwrap_or(true))
+    {
         let lack = match target {
             // The number of the port is no matter of the containers.
             Some(Value::String(name)) if name.parse::<u16>().is_err() => Lack::TargetPort {
@@ -349,18 +356,21 @@ pub(super) fn lack(
         };
         return (lack, edited);
     }
-    let names: BTreeSet<String> = all.iter().filter_map(|of| name(of)).collect();
+    let names: BTreeSet<String> = all.iter().filter_map(|endpoint| name(endpoint)).collect();
     // The last one that was ready decides.
-    let unready: Option<Vec<Time>> = all.iter().map(|of| unready_since(of, pods)).collect();
+    let unready: Option<Vec<Time>> = all
+        .iter()
+        .map(|endpoint| unready_since(endpoint, pods))
+        .collect();
     let since = unready.and_then(|times| times.into_iter().max());
     let endpoints = names.into_iter().collect();
     let is_ending = |of: &&Endpoint| of.conditions.terminating.unwrap_or(false);
     let lack = if all.iter().all(is_ending) {
         Lack::Terminating { endpoints }
     } else {
-        let pods = all.iter().filter_map(|of| pod_of(of, pods));
+        let pods = all.iter().filter_map(|endpoint| pod_of(endpoint, pods));
         let pods = pods
-            .filter_map(|of| Waits::of(of, objects.listens))
+            .filter_map(|pod| Waits::of(pod, objects.listens))
             .collect();
         Lack::NotReady { endpoints, pods }
     };
@@ -419,7 +429,7 @@ fn none_listed(service: &Service, labels: &Labels, family: Family, objects: Obje
     let all = objects.pods.unwrap_or_default();
     let selected = all.iter().filter(|pod| service.selects(pod));
     let pods: Vec<Waits> = selected
-        .filter_map(|of| Waits::of(of, objects.listens))
+        .filter_map(|selected| Waits::of(selected, objects.listens))
         .collect();
     if !pods.is_empty() {
         return Lack::NotStarted { pods };
@@ -447,7 +457,7 @@ pub(super) fn unready(namespace: &str, pods: &[Pod]) -> Vec<Waits> {
 
 /// Returns the names of `slices` that are shown.
 fn names_of(slices: &[&EndpointSlice]) -> Vec<String> {
-    let names = slices.iter().map(|of| of.metadata.name.clone());
+    let names = slices.iter().map(|slice| slice.metadata.name.clone());
     names.filter(|name| !name.is_empty()).collect()
 }
 
@@ -459,14 +469,14 @@ fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSl
         format!("{name} ({protocol})")
     };
     let all = || ours.iter().flat_map(|slice| &slice.ports);
-    let is_same = all().any(|of| of.name.as_deref().unwrap_or_default() == port);
+    let is_same = all().any(|slice_port| slice_port.name.as_deref().unwrap_or_default() == port);
     let mut ports = service.spec.ports.iter();
-    let own = ports.find(|of| of.name == port);
+    let own = ports.find(|service_port| service_port.name == port);
     let names: BTreeSet<String> = all()
-        .map(|of| {
-            let name = of.name.as_deref().unwrap_or_default();
+        .map(|slice_port| {
+            let name = slice_port.name.as_deref().unwrap_or_default();
             if name == port {
-                with(name, of.protocol.as_deref())
+                with(name, slice_port.protocol.as_deref())
             } else {
                 name.to_owned()
             }
@@ -474,7 +484,7 @@ fn port_name(service: &Service, port: &str, family: Family, slices: &[EndpointSl
         .collect();
     Lack::PortName {
         wanted: if is_same {
-            with(port, own.map(|of| of.protocol.as_str()))
+            with(port, own.map(|service_port| service_port.protocol.as_str()))
         } else {
             port.to_owned()
         },
@@ -503,12 +513,15 @@ pub(super) fn last_change(
     slices: &[EndpointSlice],
 ) -> Option<Time> {
     let ours = of_family(service, family, slices);
-    let times: Option<Vec<Time>> = ours.map(|of| of.metadata.last_write()).collect();
+    let times: Option<Vec<Time>> = ours.map(|slice| slice.metadata.last_write()).collect();
     times?.into_iter().max()
 }
 
 fn name(endpoint: &Endpoint) -> Option<String> {
-    let pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+    let pod = endpoint
+        .target_ref
+        .as_ref()
+        .filter(|target_ref| target_ref.kind == "Pod");
     pod.map(|pod| format!("{}/{}", pod.namespace, pod.name))
         .or_else(|| endpoint.addresses.first().cloned())
 }
@@ -524,7 +537,8 @@ fn pod_of<'p>(endpoint: &Endpoint, pods: &'p [Pod]) -> Option<&'p Pod> {
 fn unready_since(endpoint: &Endpoint, pods: &[Pod]) -> Option<Time> {
     let pod = pod_of(endpoint, pods)?;
     let mut conditions = pod.status.conditions.iter();
-    let ready = conditions.find(|of| of.kind == "Ready" && of.status != "True")?;
+    let ready =
+        conditions.find(|condition| condition.kind == "Ready" && condition.status != "True")?;
     ready.since.as_deref()?.parse().ok()
 }
 

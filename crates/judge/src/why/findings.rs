@@ -52,12 +52,12 @@ pub(super) fn related(outcomes: &[(&'static Check, Outcome)], service: &Service)
             })
         }));
     }
-    found.sort_by_key(|of| {
+    found.sort_by_key(|finding| {
         (
-            std::cmp::Reverse(of.severity),
-            of.because.is_some(),
-            !of.by_name,
-            of.id,
+            std::cmp::Reverse(finding.severity),
+            finding.because.is_some(),
+            !finding.by_name,
+            finding.id,
         )
     });
     found
@@ -68,7 +68,7 @@ pub(super) fn temper(found: &mut [Related], outcomes: &[(&'static Check, Outcome
     let drifted = drifted(outcomes);
     let of_drift = found
         .iter_mut()
-        .filter(|of| of.by_name && drifted.iter().any(|check| check.id == of.id));
+        .filter(|finding| finding.by_name && drifted.iter().any(|check| check.id == finding.id));
     for of in of_drift {
         of.severity = of.severity.min(Severity::Warning);
     }
@@ -80,5 +80,7 @@ fn concerns(finding: &Finding, ours: &ServiceRef) -> Option<bool> {
         return (finding.severity == Severity::Error).then_some(false);
     }
     let mut services = finding.services.iter();
-    services.any(|of| of.is_same_service(ours)).then_some(true)
+    services
+        .any(|service| service.is_same_service(ours))
+        .then_some(true)
 }

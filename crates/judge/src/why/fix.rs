@@ -159,7 +159,7 @@ impl Cause {
                             waits), and start its successor on this node first.";
                 with(
                     text,
-                    match ending.iter().find_map(|of| of.split_once('/')) {
+                    match ending.iter().find_map(|ending| ending.split_once('/')) {
                         Some((namespace, pod)) => {
                             format!("kubectl -n {namespace} describe pod {pod}")
                         }
@@ -345,7 +345,9 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             return edit(text, service);
         }
         Lack::NotReady { endpoints, .. } | Lack::Terminating { endpoints } => {
-            let first = endpoints.first().and_then(|of| of.split_once('/'));
+            let first = endpoints
+                .first()
+                .and_then(|endpoint| endpoint.split_once('/'));
             let command = match first {
                 Some((_, pod)) => pods(&format!("describe pod {pod}")),
                 None => pods(&get_slices(name)),
@@ -376,7 +378,9 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
 
 /// Returns how to see why pods do not start, or are not ready.
 fn start_fix(pods: &[Waits], namespace: &str) -> Fix {
-    let crashed = pods.iter().find_map(|of| Some((of, of.crashed.as_ref()?)));
+    let crashed = pods
+        .iter()
+        .find_map(|pod| Some((pod, pod.crashed.as_ref()?)));
     let name = |of: &Waits| {
         of.pod
             .split_once('/')

@@ -36,7 +36,10 @@ pub fn merge(answers: &[Answer]) -> Merged {
     for answer in answers {
         let node = answer.node.clone().unwrap_or_default();
         for broken in &answer.causes {
-            match causes.iter_mut().find(|of| of.broken.cause == broken.cause) {
+            match causes
+                .iter_mut()
+                .find(|cause| cause.broken.cause == broken.cause)
+            {
                 Some(known) => known.nodes.push(node.clone()),
                 None => causes.push(OnNodes {
                     broken: broken.clone(),
@@ -45,9 +48,9 @@ pub fn merge(answers: &[Answer]) -> Merged {
             }
         }
     }
-    causes.sort_by_key(|of| of.broken.rank());
-    let worst = answers.iter().max_by_key(|of| of.fate);
-    let works = answers.iter().filter(|of| of.fate == Fate::Works);
+    causes.sort_by_key(|cause| cause.broken.rank());
+    let worst = answers.iter().max_by_key(|answer| answer.fate);
+    let works = answers.iter().filter(|answer| answer.fate == Fate::Works);
     let sentence = match (causes.first(), worst) {
         (Some(first), _) => match first.nodes.as_slice() {
             [_] | [] => first.broken.sentence.clone(),
@@ -61,7 +64,7 @@ pub fn merge(answers: &[Answer]) -> Merged {
         (None, None) => "no node answered".to_owned(),
     };
     Merged {
-        fate: Fate::of_all(answers.iter().map(|of| of.fate)),
+        fate: Fate::of_all(answers.iter().map(|answer| answer.fate)),
         sentence,
         works: works.count(),
         causes,

@@ -110,7 +110,7 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     let Ok(found) = found else {
         return touched;
     };
-    for endpoint in endpoints::slices_of(found.service, slices).flat_map(|of| &of.endpoints) {
+    for endpoint in endpoints::slices_of(found.service, slices).flat_map(|slice| &slice.endpoints) {
         if let Some(name) = &endpoint.node_name {
             touched.insert(name.clone());
         } else {
@@ -227,7 +227,7 @@ impl<'n> Look<'n> {
         let mut services = self.services.iter();
         let node_port = services.find(|service| {
             let mut ports = service.spec.ports.iter();
-            ports.any(|of| of.node_port == Some(at.port()))
+            ports.any(|port| port.node_port == Some(at.port()))
                 && service.has_family(Family::of(at.ip()))
         });
         let mut pods = self.node.pods().into_iter().flatten();
@@ -286,9 +286,9 @@ impl<'n> Look<'n> {
         let degree = match cause {
             Cause::NoService {
                 unread: Some(_), ..
-            } => Degree::Suspect,
+            }
+            | Cause::OfNode { .. } => Degree::Suspect,
             Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
-            Cause::OfNode { .. } => Degree::Suspect,
             _ => Degree::Breaks,
         };
         match cause {
@@ -316,8 +316,9 @@ impl<'n> Look<'n> {
                 port,
             } => {
                 let mut services = self.services.iter();
-                let service = services
-                    .find(|of| of.metadata.namespace == *namespace && of.metadata.name == *name)?;
+                let service = services.find(|service| {
+                    service.metadata.namespace == *namespace && service.metadata.name == *name
+                })?;
                 let all = owner::addresses(service);
                 let mut ours = all.iter().map(|(_, addr)| *addr);
                 let addr = ours.find(|addr| self.families.contains(&Family::of(*addr)))?;
@@ -626,7 +627,7 @@ impl<'n> Look<'n> {
         ports.retain(|port| {
             found.only.as_ref().is_none_or(|only| {
                 let number = port.port.unwrap_or_default();
-                let endpoints = port.endpoints.iter().map(|of| of.addr);
+                let endpoints = port.endpoints.iter().map(|endpoint| endpoint.addr);
                 only.selects(&port.name.port, number, port.node_port, endpoints)
             })
         });
@@ -639,7 +640,7 @@ impl<'n> Look<'n> {
         let name = port.name.to_string();
         families.iter().find_map(|family| {
             let mut all = desired.family(*family)?.ports.iter();
-            let of = all.find(|of| of.spn == name && of.proto == port.proto)?;
+            let of = all.find(|desired_port| desired_port.spn == name && desired_port.proto == port.proto)?;
             let used: BTreeSet<usize> = of.cluster_at().iter().map(|at| *at as usize).collect();
             let ready = of.endpoints.iter().enumerate().filter(|(_, of)| of.ready);
             let (kept, left): (Vec<_>, Vec<_>) = ready.partition(|(at, _)| used.contains(at));
@@ -690,24 +691,24 @@ impl<'n> Look<'n> {
         match found.at {
             AskedAt::All => {}
             AskedAt::Address(addr) => {
-                all.retain(|of| of.at.ip() == addr && of.kind != Kind::NodePort);
+                all.retain(|target| target.at.ip() == addr && target.kind != Kind::NodePort);
             }
             AskedAt::NodePort(addr) => {
-                all.retain(|of| of.kind == Kind::NodePort);
+                all.retain(|target| target.kind == Kind::NodePort);
                 if let Some(addr) = addr {
                     for of in &mut all {
                         of.at.set_ip(addr);
                     }
                 }
-                all.retain(|of| Family::of(of.at.ip()) == family);
+                all.retain(|target| Family::of(target.at.ip()) == family);
             }
             AskedAt::Endpoint(addr) => {
-                let its = endpoints::usable(port, family).filter(|of| of.addr.ip() == addr);
+                let its = endpoints::usable(port, family).filter(|usable| usable.addr.ip() == addr);
                 all = its
-                    .map(|of| Target {
+                    .map(|endpoint| Target {
                         port,
                         kind: Kind::Endpoint,
-                        at: of.addr,
+                        at: endpoint.addr,
                     })
                     .collect();
             }
@@ -728,7 +729,7 @@ impl<'n> Look<'n> {
         }));
         if found.is_empty() {
             let slices = endpoints::slices_of(service, self.slices);
-            let kinds: Vec<_> = slices.map(|of| of.address_type.clone()).collect();
+            let kinds: Vec<_> = slices.map(|slice| slice.address_type.clone()).collect();
             let both = Family::BOTH.into_iter();
             found = both
                 .filter(|family| kinds.contains(&family.to_string()))
@@ -790,7 +791,7 @@ impl<'n> Look<'n> {
             let faults = path.cell.verdict.faults();
             let mut faults = faults.iter();
             path.service == name
-                && faults.any(|of| matches!(of, Fault::Unknown(Missing::Undeclared { .. })))
+                && faults.any(|fault| matches!(fault, Fault::Unknown(Missing::Undeclared { .. })))
         };
         if answer.paths.iter().any(is_doubt)
             && let Some((port, declared)) = endpoints::undeclared(port, family, pods)
@@ -807,7 +808,7 @@ impl<'n> Look<'n> {
         match &self.diff {
             Ok(diff) => {
                 let gaps = diff.unknown.iter();
-                let gaps = gaps.map(|of| format!("{} were not compared: {}", of.what, of.gap));
+                let gaps = gaps.map(|gap| format!("{} were not compared: {}", gap.what, gap.gap));
                 answer.unknown.extend(gaps);
             }
             Err(gap) => answer.unknown.push(format!(
@@ -824,7 +825,7 @@ impl<'n> Look<'n> {
             let unread = self.judge.unread(*family).map(ToString::to_string);
             let lacking = unread.filter(|unread| {
                 let mut named = answer.unknown.iter();
-                !named.any(|of| of.ends_with(unread.as_str()))
+                !named.any(|reason| reason.ends_with(unread.as_str()))
             });
             answer.unknown.extend(lacking);
         }
@@ -856,7 +857,7 @@ impl<'n> Look<'n> {
                     && port
                         .endpoints
                         .iter()
-                        .all(|of| of.addr != entry.reply.source)
+                        .all(|endpoint| endpoint.addr != entry.reply.source)
             };
             let Ok(tracked) = trace::tracked(self.node, &flow, None, Some(port), is_open) else {
                 return blames;
@@ -892,7 +893,7 @@ fn open(path: &Path) -> Option<String> {
     if beyond.is_some() {
         return beyond;
     }
-    let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+    let whens = path.cell.outcomes.iter().flat_map(|outcome| &outcome.when);
     let mut orders = whens.filter_map(|when| match when {
         trace::Assumption::Answer {
             question: trace::Question::Order(text),
@@ -926,7 +927,7 @@ fn unknown_ends(answer: &mut Answer) {
         .filter(|path| path.fate == Fate::Unknown);
     let mut reasons: Vec<(String, Vec<(Client, String)>)> = Vec::new();
     for path in unknown {
-        let whens = path.cell.outcomes.iter().flat_map(|of| &of.when);
+        let whens = path.cell.outcomes.iter().flat_map(|outcome| &outcome.when);
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
             trace::Assumption::Address { .. } | trace::Assumption::Port { .. } => when.to_string(),
@@ -1003,8 +1004,8 @@ fn headless_port(found: &Found<'_>, ports: &[Port]) -> Option<Cause> {
     if found.service.spec.cluster_ip != "None" {
         return None;
     }
-    let endpoints = ports.iter().flat_map(|of| &of.endpoints);
-    let targets: BTreeSet<u16> = endpoints.map(|of| of.addr.port()).collect();
+    let endpoints = ports.iter().flat_map(|port| &port.endpoints);
+    let targets: BTreeSet<u16> = endpoints.map(|endpoint| endpoint.addr.port()).collect();
     let is_other = !targets.is_empty() && !targets.contains(&port);
     is_other.then(|| Cause::HeadlessPort {
         port,

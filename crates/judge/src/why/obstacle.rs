@@ -38,7 +38,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             .collect(),
         Obstacle::Xfrm { policies, .. } => policies
             .iter()
-            .map(|of| Repair::RemoveXfrm(Box::new(of.clone())))
+            .map(|policy| Repair::RemoveXfrm(Box::new(policy.clone())))
             .collect(),
         Obstacle::Tc { link, filter, .. } => {
             vec![Repair::RemoveFilter(link.clone(), filter.clone())]

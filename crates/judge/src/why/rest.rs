@@ -33,12 +33,12 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
     });
     // A warning does not stand for Services that fail.
     let errors: Vec<&Finding> = findings
-        .filter(|of| of.severity == Severity::Error)
+        .filter(|finding| finding.severity == Severity::Error)
         .collect();
     let mut open = failing(facts, said)?;
     open.retain(|service| {
-        let mut named = errors.iter().flat_map(|of| &of.services);
-        !named.any(|of| of.is_same_service(service))
+        let mut named = errors.iter().flat_map(|error| &error.services);
+        !named.any(|affected| affected.is_same_service(service))
     });
     if open.is_empty() {
         return Ok(Vec::new());
@@ -56,14 +56,16 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
             port: None,
         };
         let answer = all.read(look.why(&asked, None).map_err(gap_of));
-        let mut causes = answer.map_or_else(Vec::new, |of| of.causes);
+        let mut causes = answer.map_or_else(Vec::new, |answer| answer.causes);
         // What a setting asks for is meant, also where the rules that do it are missing.
         let is_setting = |cause: &Cause| match cause {
             Cause::SourceRanges { .. } => true,
             Cause::NoLocalEndpoints { here, unnamed, .. } => !here && unnamed.is_empty(),
             _ => false,
         };
-        causes.retain(|of| of.degree == Degree::Breaks && !of.by_design && !is_setting(&of.cause));
+        causes.retain(|cause| {
+            cause.degree == Degree::Breaks && !cause.by_design && !is_setting(&cause.cause)
+        });
         let is_alone = causes.len() == 1;
         for broken in causes {
             // The checks of drift name the rules that differ.
@@ -97,8 +99,11 @@ fn failing(
         is_served[at] && cell.fate.fails() && !cell.by_design
     };
     let ports = facts.surveyed()?.iter();
-    let ports = ports.filter(|of| of.standing() == Standing::Fails && of.cells.iter().any(fails));
-    Ok(ports.map(|of| ServiceRef::from(&of.name).whole()).collect())
+    let ports =
+        ports.filter(|port| port.standing() == Standing::Fails && port.cells.iter().any(fails));
+    Ok(ports
+        .map(|port| ServiceRef::from(&port.name).whole())
+        .collect())
 }
 
 fn gap_of(unanswered: Unanswered) -> Gap {
@@ -129,7 +134,7 @@ fn is_said(broken: &Broken, errors: &[&Finding]) -> bool {
         broken.cause,
         Cause::Idle(_) | Cause::Finding { .. } | Cause::Rules { proxy: Some(_), .. }
     );
-    by_proxy || errors.iter().any(|of| says(of))
+    by_proxy || errors.iter().any(|error| says(error))
 }
 
 impl Found {
@@ -146,7 +151,7 @@ impl Found {
         ));
         let is_same = |of: &&mut Self| {
             let both = [&of.broken, &broken];
-            let rules = both.map(|of| rule_of(&of.cause).map(place));
+            let rules = both.map(|broken| rule_of(&broken.cause).map(place));
             of.broken.reason == broken.reason
                 || both.into_iter().all(is_unexplained)
                 || rules[0].is_some() && rules[0] == rules[1]

@@ -59,14 +59,14 @@ impl Look<'_> {
         let works = |set: &[Candidate]| self.repaired(port, cell, set);
         let singles: Sets = all
             .iter()
-            .map(|of| vec![of.clone()])
+            .map(|candidate| vec![candidate.clone()])
             .filter(|set| works(set))
             .map(|set| self.smallest(port, cell, set))
             .collect();
         // With an edit, kube-proxy would write what differs already, too; with another name, it writes other rules than these.
         let is_rightly_named = self.misnamed().is_none();
         if is_rightly_named && singles.iter().all(|set| set.iter().all(is_edit)) {
-            let rules = all.iter().filter(|of| of.what == What::Rules);
+            let rules = all.iter().filter(|candidate| candidate.what == What::Rules);
             let rules: Vec<Candidate> = rules.cloned().collect();
             if !singles.is_empty() && !rules.is_empty() && works(&rules) {
                 return vec![self.smallest(port, cell, fewest(rules, works))];
@@ -84,7 +84,7 @@ impl Look<'_> {
                 return first.map(|set| self.smallest(port, cell, set)).collect();
             }
         }
-        let alone = all.iter().map(|of| vec![of.clone()]);
+        let alone = all.iter().map(|candidate| vec![candidate.clone()]);
         let mut starts = alone.chain(std::iter::once(all.to_vec()));
         if let Some(set) = starts.find_map(|some| self.deeper(port, cell, some)) {
             return vec![self.smallest(port, cell, fewest(set, works))];
@@ -92,20 +92,26 @@ impl Look<'_> {
         // A rule that leads to the chains of other software is a cause if no rule in them is.
         let is_jump = |effect: &Effect| matches!(effect, Effect::Jump { .. });
         let jumps = self.foreign_rules(cell, &failing(cell), is_jump);
-        let helpful = jumps.into_iter().map(|of| vec![of]).find(|set| works(set));
+        let helpful = jumps
+            .into_iter()
+            .map(|jump| vec![jump])
+            .find(|set| works(set));
         helpful.into_iter().collect()
     }
 
     /// Returns `all` with what a packet meets behind these repairs, if the connections of `cell` work with all of them.
     fn deeper(&self, port: &Port, cell: &Cell, mut all: Vec<Candidate>) -> Option<Vec<Candidate>> {
         for _ in 0..MOST_ROUNDS {
-            let repairs: Vec<&Repair> = all.iter().flat_map(|of| &of.repairs).collect();
+            let repairs: Vec<&Repair> = all
+                .iter()
+                .flat_map(|candidate| &candidate.repairs)
+                .collect();
             let repaired = self.judged(port, cell, &repairs);
             if self.no_longer_fails(&repaired) {
                 return Some(all);
             }
             let mut more = self.on_the_way(&repaired, Vec::new());
-            more.retain(|of| all.iter().all(|known| known.repairs != of.repairs));
+            more.retain(|candidate| all.iter().all(|known| known.repairs != candidate.repairs));
             if more.is_empty() {
                 return None;
             }
@@ -146,7 +152,7 @@ impl Look<'_> {
     }
 
     fn repaired(&self, port: &Port, cell: &Cell, set: &[Candidate]) -> bool {
-        let repairs: Vec<&Repair> = set.iter().flat_map(|of| &of.repairs).collect();
+        let repairs: Vec<&Repair> = set.iter().flat_map(|set| &set.repairs).collect();
         self.works(port, cell, &repairs)
     }
 
@@ -176,7 +182,7 @@ impl Look<'_> {
         let edits = |edit| {
             repairs
                 .iter()
-                .any(|of| matches!(of, Repair::Edit(edited) if edited.what == edit))
+                .any(|repair| matches!(repair, Repair::Edit(edited) if edited.what == edit))
         };
         let port = if edits(Edit::Endpoint) {
             self.with_endpoint(port, family)
@@ -246,7 +252,7 @@ const fn is_edit(candidate: &Candidate) -> bool {
 /// as they should be, the connections work with the settings as they are.
 fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     let mut distinct: Sets = Vec::new();
-    let is_rules = |set: &[Candidate]| set.iter().all(|of| of.what == What::Rules);
+    let is_rules = |set: &[Candidate]| set.iter().all(|set| set.what == What::Rules);
     if are_its && sets.iter().any(|set| is_rules(set)) {
         sets.retain(|set| !set.iter().all(is_edit));
     }

@@ -75,7 +75,10 @@ impl Cause {
                 elsewhere,
                 ..
             } => {
-                let other: Vec<_> = elsewhere.iter().map(|of| format!("{of}/{name}")).collect();
+                let other: Vec<_> = elsewhere
+                    .iter()
+                    .map(|elsewhere| format!("{elsewhere}/{name}"))
+                    .collect();
                 let other = match other.as_slice() {
                     [] => String::new(),
                     names => format!("; existing: {}", listed(names)),
@@ -137,7 +140,7 @@ impl Cause {
                 protocol,
                 backends,
                 ..
-            } if backends.iter().all(|of| of == address) => format!(
+            } if backends.iter().all(|backend| backend == address) => format!(
                 "{} to {address} on {node} {} not translated, so the packets leave for that address itself: the clients get no answer until \
                  the entries end",
                 number_of(*count, &format!("tracked {protocol} connection")),
@@ -164,7 +167,7 @@ impl Cause {
             } => {
                 let mostly = mostly
                     .as_ref()
-                    .map_or_else(String::new, |of| format!("; {of}"));
+                    .map_or_else(String::new, |crowd| format!("; {crowd}"));
                 format!(
                     "the table of tracked connections is full ({count} of {most}), so {node} drops new ones{mostly}"
                 )
@@ -454,7 +457,7 @@ fn fails(at: &At) -> String {
         .as_ref()
         .map_or_else(String::new, |there| format!(", because of node {there}"));
     let (partly, wholly): (Vec<&Failed>, Vec<&Failed>) =
-        at.failed.iter().partition(|of| of.share.is_some());
+        at.failed.iter().partition(|failed| failed.share.is_some());
     let subject = &at.subject;
     if at.open.is_none() && !partly.is_empty() && !wholly.is_empty() {
         return format!(
@@ -479,8 +482,8 @@ fn fails(at: &At) -> String {
 
 /// Returns from which clients, and to which addresses: ` from pods (10.96.0.10:53/udp)`.
 fn where_from(failed: &[&Failed]) -> String {
-    let from: Vec<Client> = failed.iter().map(|of| of.client).collect();
-    let mut to: Vec<String> = failed.iter().map(|of| of.to.clone()).collect();
+    let from: Vec<Client> = failed.iter().map(|failed| failed.client).collect();
+    let mut to: Vec<String> = failed.iter().map(|failed| failed.to.clone()).collect();
     to.sort_unstable();
     to.dedup();
     format!("{} ({})", client_names(&from), listed(&to))
@@ -489,7 +492,7 @@ fn where_from(failed: &[&Failed]) -> String {
 impl At {
     /// Returns whether only some connections fail, from each client to each address.
     fn is_partly(&self) -> bool {
-        !self.failed.is_empty() && self.failed.iter().all(|of| of.share.is_some())
+        !self.failed.is_empty() && self.failed.iter().all(|failed| failed.share.is_some())
     }
 
     /// Returns how many connections fail: `25% of connections`.
@@ -499,11 +502,15 @@ impl At {
         } else {
             "connections"
         };
-        let percents = failed.iter().filter_map(|of| of.share);
-        let percents: Vec<String> = percents.map(|of| format!("{:.0}", of * 100.0)).collect();
+        let percents = failed.iter().filter_map(|failed| failed.share);
+        let percents: Vec<String> = percents
+            .map(|percent| format!("{:.0}", percent * 100.0))
+            .collect();
         match percents.as_slice() {
             [first, rest @ ..]
-                if first != "0" && first != "100" && rest.iter().all(|of| of == first) =>
+                if first != "0"
+                    && first != "100"
+                    && rest.iter().all(|percent| percent == first) =>
             {
                 format!("{first}% of {what}")
             }
@@ -544,7 +551,7 @@ fn balancer(
 /// Returns why the Service has no endpoints, or none of `family`.
 fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> String {
     let subject = &at.subject;
-    let of_family = family.map_or_else(String::new, |of| format!("{of} "));
+    let of_family = family.map_or_else(String::new, |family| format!("{family} "));
     let at_all = match (family, at.to.as_slice()) {
         (Some(family), to @ [_, ..]) => {
             format!("; the {family} addresses do not work: {}", listed(to))
@@ -568,14 +575,14 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             compared,
             but_for,
         } => {
-            let but_for = but_for.as_ref().map_or_else(String::new, |of| {
-                let has = match &of.has {
+            let but_for = but_for.as_ref().map_or_else(String::new, |label| {
+                let has = match &label.has {
                     Some(value) => format!("has the value {value} there"),
                     None => "lacks it".to_owned(),
                 };
                 format!(
                     "; without {} it would match {}, which {has}",
-                    of.label, of.pod
+                    label.label, label.pod
                 )
             });
             let no_pod =

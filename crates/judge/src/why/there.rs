@@ -59,8 +59,8 @@ impl<'s> There<'s> {
         let port = far.port.as_ref().unwrap_or(&nobody);
         let name = &port.name;
         let mut services = look.services.iter();
-        let service = services.find(|of| {
-            *of.metadata.name == *name.name && *of.metadata.namespace == *name.namespace
+        let service = services.find(|service| {
+            *service.metadata.name == *name.name && *service.metadata.namespace == *name.namespace
         });
         let none = Service::default();
         let target = Target {

@@ -279,7 +279,7 @@ impl<N: GuardedNode> Guard<'_, N> {
         let node = NodeSnapshot::new(&signs);
         let synced = |family| {
             let metrics = node.metrics();
-            metrics.is_ok_and(|of| of.has_synced(&[family]) == Some(true))
+            metrics.is_ok_and(|metric| metric.has_synced(&[family]) == Some(true))
         };
         node.reported_mode().is_ok() && Family::BOTH.into_iter().any(synced)
     }
@@ -328,7 +328,11 @@ fn unwritten(
     families: &[Family],
 ) -> Result<Option<String>, Gap> {
     let desired = node.desired(mode)?;
-    let served: Vec<_> = desired.families.iter().map(|of| of.family).collect();
+    let served: Vec<_> = desired
+        .families
+        .iter()
+        .map(|family| family.family)
+        .collect();
     match node.metrics()?.has_synced(&served) {
         Some(true) => {}
         Some(false) => {

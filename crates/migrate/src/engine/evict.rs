@@ -56,7 +56,7 @@ impl<N: MigrationNode> Engine<'_, N> {
         let pods = node.pods()?;
         let there = plan.steps.iter().filter_map(|step| {
             let (pod, uid) = evicted(step)?;
-            let found = pods.iter().find(|of| of.metadata.uid == *uid)?;
+            let found = pods.iter().find(|pod| pod.metadata.uid == *uid)?;
             Some((pod, found.metadata.deletion_timestamp.is_some()))
         });
         Ok(there.collect())

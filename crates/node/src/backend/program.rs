@@ -154,8 +154,10 @@ pub fn sysctls(desired: &DesiredState) -> Vec<(&'static str, String)> {
         }),
         Mode::Nftables | Mode::Userspace => Vec::new(),
     };
-    let written = own.into_iter().filter(|of| of.by == By::KubeProxy);
-    let mut all: Vec<_> = written.map(|of| (of.key, of.want.to_string())).collect();
+    let written = own.into_iter().filter(|sysctl| sysctl.by == By::KubeProxy);
+    let mut all: Vec<_> = written
+        .map(|written| (written.key, written.want.to_string()))
+        .collect();
     all.sort_unstable();
     all
 }

@@ -207,8 +207,8 @@ pub fn modules(mode: Mode) -> impl Iterator<Item = &'static Module> {
 ///
 /// kube-proxy writes IPv4 rules on every node, so the modules of IPv4 are among them.
 pub fn modules_always(mode: Mode, scheduler: &str) -> Vec<Cow<'static, str>> {
-    let always = modules(mode).filter(|of| matches!(of.when, None | Some(Condition::Ipv4)));
-    let mut names: Vec<_> = always.map(|of| of.name(scheduler)).collect();
+    let always = modules(mode).filter(|module| matches!(module.when, None | Some(Condition::Ipv4)));
+    let mut names: Vec<_> = always.map(|needed| needed.name(scheduler)).collect();
     names.sort_unstable();
     names
 }
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_mode_names_each_module_once() {
         for mode in Mode::ALL {
-            let names: Vec<_> = modules(mode).map(|of| of.name("rr")).collect();
+            let names: Vec<_> = modules(mode).map(|module| module.name("rr")).collect();
             let unique: BTreeSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{mode}: {names:?}");
         }
@@ -417,7 +417,7 @@ mod tests {
     fn kube_proxy_writes_connection_reuse_on_old_kernels_only() {
         let reuse = |kernel| {
             let found = ipvs::requirements::conn_reuse_mode(kernel);
-            found.map(|of| (of.want, of.by))
+            found.map(|sysctl| (sysctl.want, sysctl.by))
         };
         assert_eq!(reuse(Kernel(4, 0)), None);
         assert_eq!(reuse(Kernel(4, 1)), Some((Want::Is(0), By::KubeProxy)));

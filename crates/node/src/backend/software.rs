@@ -293,7 +293,7 @@ pub const SOFTWARE: &[Software] = &[
 impl Software {
     /// Returns whether `link` is one of its links.
     pub fn has_link(&self, link: &str) -> bool {
-        self.links.iter().any(|of| fits(of, link))
+        self.links.iter().any(|pattern| fits(pattern, link))
     }
 
     /// Returns whether `name` is one of its chains or IP sets.
@@ -325,7 +325,7 @@ impl Software {
 
     /// Returns whether `name`, of a container, an image or a process, is that of its agent.
     pub fn is_agent(&self, name: &str) -> bool {
-        self.agents.iter().any(|of| name.contains(of))
+        self.agents.iter().any(|agent| name.contains(agent))
     }
 }
 
@@ -414,7 +414,7 @@ pub fn maker_of_table(name: &str) -> Maker {
         return Maker::KubeProxy;
     }
     let mut all = SOFTWARE.iter();
-    match all.find(|of| of.tables.iter().any(|table| fits(table, name))) {
+    match all.find(|software| software.tables.iter().any(|table| fits(table, name))) {
         Some(of) => Maker::Other(of.name),
         // iptables-nft keeps its rules here; the chains show their owner.
         None => other(name),
@@ -424,27 +424,27 @@ pub fn maker_of_table(name: &str) -> Maker {
 /// Returns who made the link `name`; unknown if it is of no software that kpx knows.
 pub fn maker_of_link(name: &str) -> Maker {
     let mut all = SOFTWARE.iter();
-    let found = all.find(|of| of.has_link(name));
-    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
+    let found = all.find(|software| software.has_link(name));
+    found.map_or(Maker::Unknown, |software| Maker::Other(software.name))
 }
 
 /// Returns who made `rule`, by its comment and its marks.
 pub fn maker_of_rule(rule: &str, comment: Option<&str>) -> Maker {
     let mut all = SOFTWARE.iter();
-    let found = all.find(|of| of.has_rule(rule, comment));
-    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
+    let found = all.find(|software| software.has_rule(rule, comment));
+    found.map_or(Maker::Unknown, |software| Maker::Other(software.name))
 }
 
 /// Returns the beginning of `name` that shows other software as its maker.
 pub fn prefix_of(name: &str) -> Option<&'static str> {
-    let mut prefixes = SOFTWARE.iter().flat_map(|of| of.names);
+    let mut prefixes = SOFTWARE.iter().flat_map(|software| software.names);
     prefixes.find(|prefix| name.starts_with(**prefix)).copied()
 }
 
 fn other(name: &str) -> Maker {
     let mut all = SOFTWARE.iter();
-    let found = all.find(|of| of.names.iter().any(|prefix| name.starts_with(prefix)));
-    found.map_or(Maker::Unknown, |of| Maker::Other(of.name))
+    let found = all.find(|software| software.names.iter().any(|prefix| name.starts_with(prefix)));
+    found.map_or(Maker::Unknown, |software| Maker::Other(software.name))
 }
 
 /// Returns what kube-proxy's ipvs mode uses the IP set `name` for; `None` if the set is not kube-proxy's.

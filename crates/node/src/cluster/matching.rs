@@ -55,7 +55,7 @@ impl Service {
     /// Returns whether kube-proxy serves it in `family`, as far as it says so: one without `ipFamilies` may be of either.
     pub fn has_family(&self, family: Family) -> bool {
         let all = &self.spec.ip_families;
-        all.is_empty() || all.iter().any(|of| of.parse() == Ok(family))
+        all.is_empty() || all.iter().any(|text| text.parse() == Ok(family))
     }
 
     /// Returns whether its selector matches `pod`.
@@ -71,7 +71,7 @@ impl Pod {
     pub fn is_ready(&self) -> bool {
         let mut conditions = self.status.conditions.iter();
         self.metadata.deletion_timestamp.is_none()
-            && conditions.any(|of| of.kind == "Ready" && of.status == "True")
+            && conditions.any(|condition| condition.kind == "Ready" && condition.status == "True")
     }
 
     /// Returns whether it has an address, of `family` if one is given.
@@ -84,7 +84,9 @@ impl Pod {
 /// Returns whether `services` have selectors, several of them, and none of these has an EndpointSlice: nothing makes slices.
 pub fn makes_none(services: &[Service], slices: &[EndpointSlice]) -> bool {
     let slices = EndpointSlice::by_service(slices);
-    let mut selecting = services.iter().filter(|of| of.selector().is_some());
+    let mut selecting = services
+        .iter()
+        .filter(|service| service.selector().is_some());
     let has_none = |of: &Service| {
         let meta = &of.metadata;
         !slices.contains_key(&(meta.namespace.as_str(), meta.name.as_str()))

@@ -78,7 +78,10 @@ pub struct Metadata {
 impl Metadata {
     /// Returns the time of the last recorded write.
     pub fn last_edit(&self) -> Option<Time> {
-        let edits = self.managed_fields.iter().map(|of| of.time.as_deref());
+        let edits = self
+            .managed_fields
+            .iter()
+            .map(|managed_field| managed_field.time.as_deref());
         let times = edits.chain([self.creation_timestamp.as_deref()]);
         times.filter_map(|time| time?.parse().ok()).max()
     }
@@ -102,7 +105,9 @@ impl Metadata {
     pub fn last_write(&self) -> Option<Time> {
         let of_object = |of: &&ManagedFields| of.subresource.is_empty();
         let edits = self.managed_fields.iter().filter(of_object);
-        let times: Option<Vec<Time>> = edits.map(|of| of.time.as_deref()?.parse().ok()).collect();
+        let times: Option<Vec<Time>> = edits
+            .map(|edit| edit.time.as_deref()?.parse().ok())
+            .collect();
         times?.into_iter().max()
     }
 }

@@ -42,7 +42,7 @@ impl DaemonSet {
         );
         let terms = terms.and_then(Value::as_array);
         // A term with fields is about the name of a node.
-        if terms.is_some_and(|all| all.iter().all(|of| matches(of, labels) == Some(false))) {
+        if terms.is_some_and(|all| all.iter().all(|term| matches(term, labels) == Some(false))) {
             return Some(Misplaced::Affinity);
         }
         let is_kept = |of: &&Taint| {
@@ -79,10 +79,10 @@ impl Pod {
         let names = |term: &Value| {
             let fields = term.get("matchFields").and_then(Value::as_array);
             let mut fields = fields.into_iter().flatten();
-            fields.any(|of| {
-                let values = of.get("values").and_then(Value::as_array);
-                of.get("key").and_then(Value::as_str) == Some("metadata.name")
-                    && values.is_some_and(|all| all.iter().any(|of| of == node))
+            fields.any(|field| {
+                let values = field.get("values").and_then(Value::as_array);
+                field.get("key").and_then(Value::as_str) == Some("metadata.name")
+                    && values.is_some_and(|all| all.iter().any(|field| field == node))
             })
         };
         match &self.spec.node_name {
@@ -115,8 +115,14 @@ fn matches(term: &Value, labels: &Labels) -> Option<bool> {
     let holds = |of: &Value| {
         let has = labels.get(of.get("key")?.as_str()?);
         let values = of.get("values").and_then(Value::as_array);
-        let is_in =
-            || has.is_some_and(|has| values.into_iter().flatten().any(|of| of == has.as_str()));
+        let is_in = || {
+            has.is_some_and(|has| {
+                values
+                    .into_iter()
+                    .flatten()
+                    .any(|value| value == has.as_str())
+            })
+        };
         Some(match of.get("operator")?.as_str()? {
             "In" => is_in(),
             "NotIn" => !is_in(),
@@ -126,7 +132,7 @@ fn matches(term: &Value, labels: &Labels) -> Option<bool> {
         })
     };
     let all: Option<Vec<bool>> = asked.iter().map(holds).collect();
-    Some(all?.into_iter().all(|of| of))
+    Some(all?.into_iter().all(|holds| holds))
 }
 
 #[cfg(test)]

@@ -83,14 +83,15 @@ impl Restarts {
                 let ends = [&container.state, &container.last_state];
                 let ended = ends.iter().find_map(|state| state.terminated.as_ref());
                 let waiting = container.state.waiting.as_ref();
-                let waits = waiting.is_some_and(|of| of.reason.as_deref() == Some(BACK_OFF));
+                let waits =
+                    waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some(BACK_OFF));
                 // A container that has ended but is not restarted yet counts as one more end.
                 let ended_now = u32::from(container.state.terminated.is_some());
                 if waits || ended.is_some() && restarts + ended_now >= ENDS {
                     found = found.or(Some(CrashLoop {
                         pod: pod.metadata.name.clone(),
                         container: container.name.clone(),
-                        exit: ended.map(|of| of.exit_code),
+                        exit: ended.map(|ended| ended.exit_code),
                         restarts,
                         backs_off: waits,
                         last_line: None,

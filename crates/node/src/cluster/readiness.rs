@@ -98,13 +98,13 @@ impl Pod {
         }
         if self.has_ended() {
             let said = [&status.phase, &status.reason, &status.message];
-            let said = said.map(|of| of.trim_end_matches('.'));
-            let said: Vec<&str> = said.into_iter().filter(|of| !of.is_empty()).collect();
+            let said = said.map(|text| text.trim_end_matches('.'));
+            let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
             return Some(Unready::Ended(said.join(": ")));
         }
         if let Some(scheduled) = self
             .condition("PodScheduled")
-            .filter(|of| of.status == "False")
+            .filter(|condition| condition.status == "False")
         {
             return Some(Unready::Unscheduled(scheduled.message.clone()));
         }
@@ -112,10 +112,11 @@ impl Pod {
         if let Some(stopped) = initial.iter().chain(all).find_map(stopped) {
             return Some(stopped);
         }
-        if let Some(of) = all.iter().find(|of| of.ready == Some(false)) {
+        if let Some(of) = all.iter().find(|container| container.ready == Some(false)) {
             let mut containers = self.spec.containers.iter();
             let container = containers.find(|container| container.name == of.name);
-            let probe = container.and_then(|of| Some((of, of.readiness_probe.as_ref()?)));
+            let probe = container
+                .and_then(|container| Some((container, container.readiness_probe.as_ref()?)));
             return Some(Unready::Probe {
                 name: of.name.clone(),
                 asks: probe.and_then(|(_, probe)| asks(probe)),
@@ -123,9 +124,15 @@ impl Pod {
             });
         }
         let gates = self.spec.readiness_gates.iter();
-        let gates = gates.filter_map(|of| of.get("conditionType")?.as_str());
-        let is_met = |gate: &&str| self.condition(gate).is_some_and(|of| of.status == "True");
-        let unmet: Vec<String> = gates.filter(|of| !is_met(of)).map(str::to_owned).collect();
+        let gates = gates.filter_map(|gate| gate.get("conditionType")?.as_str());
+        let is_met = |gate: &&str| {
+            self.condition(gate)
+                .is_some_and(|condition| condition.status == "True")
+        };
+        let unmet: Vec<String> = gates
+            .filter(|gate| !is_met(gate))
+            .map(str::to_owned)
+            .collect();
         if !unmet.is_empty() {
             return Some(Unready::Gates(unmet));
         }
@@ -139,7 +146,10 @@ impl Pod {
     }
 
     fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|of| of.kind == kind)
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
     }
 }
 
@@ -147,9 +157,9 @@ impl Pod {
 fn stopped(of: &ContainerStatus) -> Option<Unready> {
     let ended = |code: i32, reason: Option<&str>, message: Option<&str>| {
         let reason = reason
-            .filter(|of| *of != "Error")
-            .map_or_else(String::new, |of| format!(" ({of})"));
-        let message = message.map_or_else(String::new, |of| format!(": {}", one_line(of)));
+            .filter(|reason| *reason != "Error")
+            .map_or_else(String::new, |text| format!(" ({text})"));
+        let message = message.map_or_else(String::new, |text| format!(": {}", one_line(text)));
         format!("ended with exit status {code}{reason}{message}")
     };
     let state = match (&of.state.waiting, &of.state.terminated) {
@@ -160,7 +170,8 @@ fn stopped(of: &ContainerStatus) -> Option<Unready> {
                 .message
                 .as_deref()
                 .filter(|_| reason != "CrashLoopBackOff");
-            let message = message.map_or_else(String::new, |of| format!(": {}", one_line(of)));
+            let message =
+                message.map_or_else(String::new, |message| format!(": {}", one_line(message)));
             format!("is waiting ({reason}{message})")
         }
         (None, Some(terminated)) if terminated.exit_code != 0 || of.ready == Some(false) => ended(
@@ -175,7 +186,13 @@ fn stopped(of: &ContainerStatus) -> Option<Unready> {
         name: of.name.clone(),
         restarts: of.restart_count,
         state,
-        last: last.map(|of| ended(of.exit_code, of.reason.as_deref(), of.message.as_deref())),
+        last: last.map(|exit| {
+            ended(
+                exit.exit_code,
+                exit.reason.as_deref(),
+                exit.message.as_deref(),
+            )
+        }),
     })
 }
 
@@ -209,7 +226,8 @@ fn port(container: &Container, probe: &Value) -> Option<u16> {
     let number = match asked {
         Value::String(name) if name.parse::<u16>().is_err() => {
             let mut ports = container.ports.iter();
-            let named = ports.find(|of| of.get("name").and_then(Value::as_str) == Some(name))?;
+            let named =
+                ports.find(|port| port.get("name").and_then(Value::as_str) == Some(name))?;
             return u16::try_from(named.get("containerPort")?.as_u64()?).ok();
         }
         Value::String(number) => return number.parse().ok(),
@@ -228,7 +246,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "web-1", "namespace": "demo"}, "spec": spec, "status": status});
         let pod: Pod = serde_json::from_value(pod).unwrap();
         pod.unready()
-            .map_or_else(|| "ready".to_owned(), |of| of.to_string())
+            .map_or_else(|| "ready".to_owned(), |unready| unready.to_string())
     }
 
     #[test]

@@ -370,7 +370,11 @@ mod tests {
     fn changes_are_listed_by_release_within_the_known_ones() {
         let releases: Vec<_> = CHANGES.iter().map(|change| change.release()).collect();
         assert!(releases.is_sorted(), "{releases:?}");
-        assert!(releases.iter().all(|&of| OLDEST < of && of <= NEWEST));
+        assert!(
+            releases
+                .iter()
+                .all(|&release| OLDEST < release && release <= NEWEST)
+        );
         assert_eq!(releases.last(), Some(&NEWEST), "what changed in {NEWEST}?");
         assert!(RECORDED <= NEWEST && NEWEST < planned::LAST);
     }

@@ -48,9 +48,11 @@ impl Selector {
     /// Returns whether an object with `labels` is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => labels.get(key).is_some_and(|of| values.contains(of)),
+            Requirement::In(key, values) => {
+                labels.get(key).is_some_and(|label| values.contains(label))
+            }
             Requirement::NotIn(key, values) => {
-                labels.get(key).is_none_or(|of| !values.contains(of))
+                labels.get(key).is_none_or(|label| !values.contains(label))
             }
             Requirement::Exists(key) => labels.contains_key(key),
             Requirement::Absent(key) => !labels.contains_key(key),

@@ -85,7 +85,10 @@ pub fn of_service(service: &Service) -> Vec<Refused> {
         &spec.load_balancer_source_ranges,
         prefix,
     );
-    let ingress = status.ingress.iter().filter_map(|of| of.ip.as_ref());
+    let ingress = status
+        .ingress
+        .iter()
+        .filter_map(|ingress| ingress.ip.as_ref());
     fields.all("status.loadBalancer.ingress", ingress, address);
     fields.0
 }
@@ -93,7 +96,10 @@ pub fn of_service(service: &Service) -> Vec<Refused> {
 /// Returns the addresses of `slice` that are refused.
 pub fn of_slice(slice: &EndpointSlice) -> Vec<Refused> {
     let mut fields = Fields(Vec::new());
-    let addresses = slice.endpoints.iter().flat_map(|of| &of.addresses);
+    let addresses = slice
+        .endpoints
+        .iter()
+        .flat_map(|endpoint| &endpoint.addresses);
     fields.all("endpoints.addresses", addresses, address);
     fields.0
 }
@@ -103,11 +109,15 @@ pub fn of_pod(pod: &Pod) -> Vec<Refused> {
     let mut fields = Fields(Vec::new());
     let servers = &pod.spec.dns_config.nameservers;
     fields.all("dnsConfig.nameservers", servers, address);
-    let aliases = pod.spec.host_aliases.iter().map(|of| &of.ip);
+    let aliases = pod
+        .spec
+        .host_aliases
+        .iter()
+        .map(|host_alias| &host_alias.ip);
     fields.all("hostAliases", aliases, address);
     fields.all(
         "status.podIPs",
-        pod.status.pod_ips.iter().map(|of| &of.ip),
+        pod.status.pod_ips.iter().map(|pod_ip| &pod_ip.ip),
         address,
     );
     fields.0

@@ -67,8 +67,8 @@ pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<R
         found: Vec::new(),
     };
     validator.word("kind", KIND, |kind| kind == "KubeProxyConfiguration");
-    validator.word("apiVersion", API_VERSION, |of| {
-        of == "kubeproxy.config.k8s.io/v1alpha1"
+    validator.word("apiVersion", API_VERSION, |version| {
+        version == "kubeproxy.config.k8s.io/v1alpha1"
     });
     if let Some(version) = version {
         validator.gates(mode, version);
@@ -81,7 +81,7 @@ pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<R
                 validator.duration(&format!("ipvs.{field}"));
             }
             validator.list("ipvs.excludeCIDRs", CIDR, |all| {
-                all.iter().all(|of| is_cidr(of))
+                all.iter().all(|range| is_cidr(range))
             });
         }
         Mode::Nftables => validator.number("nftables.masqueradeBit", 0, 31, BIT),
@@ -108,7 +108,7 @@ pub fn refused(text: &str, mode: Mode, version: Option<Version>) -> Result<Vec<R
     validator.word("metricsBindAddress", ENDPOINT, is_endpoint);
     validator.list("nodePortAddresses", NODE_PORTS, |all| {
         let is_word = |of: &str| matches!(of, "primary" | "localhost" | "all");
-        all.iter().all(|of| is_word(of) || is_cidr(of))
+        all.iter().all(|word| is_word(word) || is_cidr(word))
     });
     validator.local(version);
     Ok(validator.found)
@@ -177,7 +177,8 @@ impl<'c> Validator<'c> {
     /// Validates the sync periods of `mode`. The defaults are 30 s, and a minimum of 1 s, or 0 for ipvs.
     fn periods(&mut self, mode: Mode) {
         let section = mode.section();
-        let [long, short] = ["syncPeriod", "minSyncPeriod"].map(|of| format!("{section}.{of}"));
+        let [long, short] =
+            ["syncPeriod", "minSyncPeriod"].map(|field| format!("{section}.{field}"));
         self.duration(&long);
         self.duration(&short);
         let seconds = |field: &str, default: f64| {
@@ -220,7 +221,7 @@ impl<'c> Validator<'c> {
     fn local(&mut self, version: Option<Version>) {
         let mode = self.at("detectLocalMode").and_then(Value::as_str);
         let mode = mode.unwrap_or_default();
-        let always = version.is_some_and(|of| !of.has(Change::ClusterCidrOfLocalMode));
+        let always = version.is_some_and(|version| !version.has(Change::ClusterCidrOfLocalMode));
         if always || matches!(mode, "" | "ClusterCIDR") {
             self.word("clusterCIDR", CLUSTER, is_cluster_cidr);
         }
@@ -265,7 +266,10 @@ fn is_cidr(text: &str) -> bool {
 }
 
 fn is_cluster_cidr(text: &str) -> bool {
-    let families: Vec<_> = text.split(',').map(|of| cidr_family(of.trim())).collect();
+    let families: Vec<_> = text
+        .split(',')
+        .map(|word| cidr_family(word.trim()))
+        .collect();
     match families.as_slice() {
         [one] => one.is_some(),
         [Some(one), Some(other)] => one != other,
@@ -347,7 +351,10 @@ mod tests {
         let said = |text: &str, mode: Mode, minor: u16| {
             let text = format!("kind: KubeProxyConfiguration\n{text}\n");
             let refused = refused(&text, mode, Some(Version::new(1, minor, 0))).unwrap();
-            refused.into_iter().map(|of| of.field).collect::<Vec<_>>()
+            refused
+                .into_iter()
+                .map(|refused| refused.field)
+                .collect::<Vec<_>>()
         };
         for (gate, value, minor, is_refused) in [
             ("SupportIPVSProxyMode", "true", 20, false),

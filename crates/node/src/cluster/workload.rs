@@ -34,7 +34,7 @@ impl Pod {
 
     /// Returns its addresses; none once it has ended.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let all = self.status.pod_ips.iter().map(|of| of.ip.as_str());
+        let all = self.status.pod_ips.iter().map(|pod_ip| pod_ip.ip.as_str());
         let all = all.chain(self.status.pod_ip.as_deref());
         let all = all.filter(|_| !self.has_ended());
         all.filter_map(|text| text.parse().ok())
@@ -42,26 +42,34 @@ impl Pod {
 
     /// Returns whether the address is its own, and not its node's.
     pub fn has_ip(&self, address: IpAddr) -> bool {
-        !self.spec.host_network && self.addresses().any(|of| of == address)
+        !self.spec.host_network && self.addresses().any(|own_address| own_address == address)
     }
 
     /// Returns the ports that its containers declare.
     pub fn declared_ports(&self) -> BTreeSet<u16> {
-        let ports = self.spec.containers.iter().flat_map(|of| &of.ports);
+        let ports = self
+            .spec
+            .containers
+            .iter()
+            .flat_map(|container| &container.ports);
         ports
-            .filter_map(|of| u16::try_from(of.get("containerPort")?.as_u64()?).ok())
+            .filter_map(|port| u16::try_from(port.get("containerPort")?.as_u64()?).ok())
             .collect()
     }
 
     /// Returns whether a container of it has this hostPort.
     pub fn has_host_port(&self, port: u16) -> bool {
-        let mut ports = self.spec.containers.iter().flat_map(|of| &of.ports);
+        let mut ports = self
+            .spec
+            .containers
+            .iter()
+            .flat_map(|container| &container.ports);
         ports.any(|of| of.get("hostPort").and_then(serde_json::Value::as_u64) == Some(port.into()))
     }
 
     /// Returns what creates it; `None` if it has no controller, or none is shown.
     pub fn workload(&self) -> Option<Workload> {
-        let owner = self.metadata.owners.iter().find(|of| of.controller)?;
+        let owner = self.metadata.owners.iter().find(|owner| owner.controller)?;
         // A Deployment makes one ReplicaSet for each template.
         let hash = self.metadata.labels.get("pod-template-hash");
         let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-'));

@@ -252,9 +252,9 @@ mod tests {
             assert_eq!(rejected(words, "", 38, v4), 3, "{words}");
         }
         let one = "['0.0.0.0/0', 127.0.0.1/32]";
-        assert_eq!([v4, v6].map(|of| rejected(one, "", 38, of)), [2, 3]);
+        assert_eq!([v4, v6].map(|family| rejected(one, "", 38, family)), [2, 3]);
         let six = "['::1/128']";
-        assert_eq!([v4, v6].map(|of| rejected(six, "", 38, of)), [3, 2]);
+        assert_eq!([v4, v6].map(|family| rejected(six, "", 38, family)), [3, 2]);
     }
 
     #[test]

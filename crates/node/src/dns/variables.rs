@@ -77,7 +77,7 @@ mod tests {
         .unwrap();
         let lines: Vec<String> = variables(&service)
             .into_iter()
-            .map(|of| format!("{}={}", of.name, of.value))
+            .map(|variable| format!("{}={}", variable.name, variable.value))
             .collect();
         assert_eq!(
             lines,
@@ -105,7 +105,12 @@ mod tests {
         assert_eq!(variables(&service("None")), []);
         assert_eq!(variables(&service("")), []);
         let all = variables(&service("fd00::1"));
-        let value = |name: &str| &all.iter().find(|of| of.name == name).unwrap().value;
+        let value = |name: &str| {
+            &all.iter()
+                .find(|variable| variable.name == name)
+                .unwrap()
+                .value
+        };
         assert_eq!(value("D_SERVICE_PORT_DNS_TCP"), "53");
         assert_eq!(value("D_PORT_53_UDP"), "udp://[fd00::1]:53");
         assert_eq!(value("D_PORT"), "tcp://[fd00::1]:53");

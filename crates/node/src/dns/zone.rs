@@ -62,7 +62,7 @@ impl<'c> Zone<'c> {
 
     fn find(&self, namespace: &str, name: &str) -> Option<&'c Service> {
         let mut all = self.services.iter();
-        all.find(|of| of.metadata.namespace == namespace && of.metadata.name == name)
+        all.find(|service| service.metadata.namespace == namespace && service.metadata.name == name)
     }
 
     fn service(&self, namespace: &str, name: &str) -> Option<Records> {
@@ -85,7 +85,8 @@ impl<'c> Zone<'c> {
     fn host(&self, namespace: &str, name: &str, host: &str) -> Option<Records> {
         let service = self.find(namespace, name)?;
         let endpoints = self.endpoints(service).map(|(_, endpoint)| endpoint);
-        let named = endpoints.filter(|of| host_name(of).is_some_and(|of| of == host));
+        let named = endpoints
+            .filter(|endpoint| host_name(endpoint).is_some_and(|endpoint| endpoint == host));
         Some(Records {
             addresses: named.filter_map(address).collect(),
             ..Records::default()
@@ -98,15 +99,15 @@ impl<'c> Zone<'c> {
         let mut records = Records::default();
         if is_headless(service) {
             for (slice, endpoint) in self.endpoints(service) {
-                let ports = slice.ports.iter().filter(|of| {
-                    let same = of
+                let ports = slice.ports.iter().filter(|slice_port| {
+                    let same = slice_port
                         .protocol
                         .as_deref()
                         .unwrap_or("TCP")
                         .eq_ignore_ascii_case(proto);
-                    same && of.name.as_deref() == Some(port)
+                    same && slice_port.name.as_deref() == Some(port)
                 });
-                for number in ports.filter_map(|of| of.port) {
+                for number in ports.filter_map(|port| port.port) {
                     let Some(host) = host_name(endpoint) else {
                         continue;
                     };
@@ -117,18 +118,18 @@ impl<'c> Zone<'c> {
                 }
             }
         } else if cluster_ips(service).next().is_some() {
-            let ports = service.spec.ports.iter().filter(|of| {
-                let of_proto = if of.protocol.is_empty() {
+            let ports = service.spec.ports.iter().filter(|service_port| {
+                let of_proto = if service_port.protocol.is_empty() {
                     "TCP"
                 } else {
-                    &of.protocol
+                    &service_port.protocol
                 };
-                of.name == port && of_proto.eq_ignore_ascii_case(proto)
+                service_port.name == port && of_proto.eq_ignore_ascii_case(proto)
             });
             records.servers = ports
-                .map(|of| Server {
+                .map(|port| Server {
                     host: whole.clone(),
-                    port: of.port,
+                    port: port.port,
                 })
                 .collect();
         }
@@ -144,7 +145,12 @@ impl<'c> Zone<'c> {
             let meta = &service.metadata;
             slice.service() == Some((&meta.namespace, &meta.name))
         });
-        let all = slices.flat_map(|slice| slice.endpoints.iter().map(move |of| (slice, of)));
+        let all = slices.flat_map(|slice| {
+            slice
+                .endpoints
+                .iter()
+                .map(move |endpoint| (slice, endpoint))
+        });
         all.filter(|(_, endpoint)| endpoint.conditions.ready.unwrap_or(true))
     }
 }
@@ -209,7 +215,7 @@ mod tests {
                 let servers = records
                     .servers
                     .iter()
-                    .map(|of| format!("{}:{}", of.host, of.port));
+                    .map(|server| format!("{}:{}", server.host, server.port));
                 let all = addresses.chain(records.alias.clone()).chain(servers);
                 all.collect::<Vec<_>>().join(" ")
             }

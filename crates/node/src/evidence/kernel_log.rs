@@ -35,7 +35,7 @@ fn entry(line: &str) -> Entry<'_> {
         Some((priority, rest)) if priority.starts_with('<') => rest,
         _ => line,
     };
-    let (at, mut message) = match rest.strip_prefix('[').and_then(|of| of.split_once(']')) {
+    let (at, mut message) = match rest.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((at, message)) => (at.trim(), message),
         None => of_journal(rest).unwrap_or(("", rest)),
     };
@@ -43,7 +43,7 @@ fn entry(line: &str) -> Entry<'_> {
     while let Some((_, rest)) = message
         .trim_start()
         .strip_prefix('[')
-        .and_then(|of| of.split_once(']'))
+        .and_then(|text| text.split_once(']'))
     {
         message = rest;
     }
@@ -78,12 +78,12 @@ fn seconds(at: &str) -> Option<f64> {
         return of(at.parse().ok()?);
     }
     let words: Vec<&str> = at.split_ascii_whitespace().collect();
-    let month = words.iter().position(|of| MONTHS.contains(of))?;
-    let number = MONTHS.iter().position(|of| *of == words[month])? + 1;
+    let month = words.iter().position(|word| MONTHS.contains(word))?;
+    let number = MONTHS.iter().position(|name| *name == words[month])? + 1;
     let (day, clock) = (words.get(month + 1)?, words.get(month + 2)?);
     let year = words
         .get(month + 3)
-        .filter(|of| of.len() == 4)
+        .filter(|word| word.len() == 4)
         .unwrap_or(&"1972");
     of(format!("{year}-{number:02}-{day:0>2}T{clock}Z")
         .parse()
@@ -117,7 +117,7 @@ mod tests {
             let text = format!("{first}\n{second}\n");
             let entries = parse(&text);
             assert_eq!((entries[1].at, entries[1].text), (at, "b"), "{second}");
-            let [a, b] = [0, 1].map(|of| entries[of].seconds.unwrap());
+            let [a, b] = [0, 1].map(|index| entries[index].seconds.unwrap());
             assert!((b - a - 10.0).abs() < 0.001, "{first}: {a} {b}");
         }
         assert_eq!(parse("no time").first().unwrap().seconds, None);
@@ -128,7 +128,7 @@ mod tests {
         let text = "Nov 28 04:01:02 w1 kernel: old\nNov 28 05:00:00 w1 kernel: Linux version 6.1.0\nNov 28 05:00:01 w1 kernel: new";
         let all: Vec<_> = parse(text)
             .into_iter()
-            .map(|of| of.text.to_owned())
+            .map(|parsed| parsed.text.to_owned())
             .collect();
         assert_eq!(all, ["Linux version 6.1.0", "new"]);
     }

@@ -187,7 +187,10 @@ impl Evidence {
 
     /// Returns the items that the API server added to the bundle, sorted.
     pub fn added(&self) -> Vec<Item> {
-        let before = self.manifest.iter().flat_map(|of| of.added.iter().copied());
+        let before = self
+            .manifest
+            .iter()
+            .flat_map(|manifest| manifest.added.iter().copied());
         let before = before.filter(|item| self.text(*item).is_ok());
         let all: BTreeSet<Item> = self.added.iter().copied().chain(before).collect();
         all.into_iter().collect()

@@ -36,7 +36,7 @@ pub fn parse(item: Item, text: &str) -> Result<Vec<PodNetwork>, Gap> {
             all.push(PodNetwork { pid, evidence });
         } else if let Some(file) = line.strip_prefix(PART).filter(|_| !all.is_empty()) {
             end(&mut all, &mut part);
-            let of = Item::of_file(file).filter(|of| *of != item);
+            let of = Item::of_file(file).filter(|known| *known != item);
             let of = of.ok_or_else(|| wrong("it names no item"))?;
             part = Some((of, String::new()));
         } else {

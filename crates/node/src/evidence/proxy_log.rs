@@ -144,7 +144,7 @@ const SIGNS: &[(&str, Kind)] = &[
 pub fn sought(text: &str) -> Vec<&str> {
     let mut is_kept = false;
     let kept = text.lines().filter(|line| {
-        let head = header(line).map(|of| of.severity);
+        let head = header(line).map(|header| header.severity);
         if head.is_some() {
             is_kept = false;
         }
@@ -242,17 +242,17 @@ fn troubles(text: &str) -> Result<Vec<Trouble>, Gap> {
             None if lowercase.contains("syncproxyrules complete") => {
                 let family = family_in(&entry.text);
                 let is_of = |of: Option<Family>| of.is_none() || family.is_none() || of == family;
-                troubles.retain(|of| of.kind != Kind::Sync || !is_of(of.family));
+                troubles.retain(|trouble| trouble.kind != Kind::Sync || !is_of(trouble.family));
             }
             None if lowercase.contains(SYNCED) => {
                 let is_of = |of: &Trouble| {
                     let mut kinds = LISTED.iter().filter(|(name, _)| entry.text.contains(name));
                     kinds.any(|(_, kind)| of.line.contains(&format!("v1.{kind}")))
                 };
-                troubles.retain(|of| of.kind != Kind::Watch || !is_of(of));
+                troubles.retain(|trouble| trouble.kind != Kind::Watch || !is_of(trouble));
             }
             None if lowercase.contains(NODE_FOUND) => {
-                troubles.retain(|of| of.kind != Kind::Node);
+                troubles.retain(|trouble| trouble.kind != Kind::Node);
             }
             None => {}
         }
@@ -320,17 +320,19 @@ impl ProxyLog {
     /// whoever holds the lock.
     pub fn refuses_all(&self) -> bool {
         let mut troubles = self.troubles.iter().flatten();
-        troubles.any(|of| {
-            let error = of.error.to_lowercase();
+        troubles.any(|trouble| {
+            let error = trouble.error.to_lowercase();
             let mut signs = REFUSALS.iter();
-            of.kind == Kind::Sync && signs.any(|sign| error.contains(sign))
+            trouble.kind == Kind::Sync && signs.any(|sign| error.contains(sign))
         })
     }
 
     /// Returns whether its last run reports trouble of one of `kinds`.
     pub fn has(&self, kinds: &[Kind]) -> bool {
         let troubles = self.troubles.iter().flatten();
-        troubles.into_iter().any(|of| kinds.contains(&of.kind))
+        troubles
+            .into_iter()
+            .any(|trouble| kinds.contains(&trouble.kind))
     }
 }
 
@@ -421,7 +423,7 @@ fn object(line: &str) -> Option<Entry<'static>> {
     let (message, error) = (text("msg")?, text("err"));
     let values = ["ipFamily", "type"].into_iter();
     let values = values.filter_map(|key| Some(format!(" {key}={:?}", text(key)?)));
-    let error = error.map(|of| format!(" err={of:?}"));
+    let error = error.map(|error| format!(" err={error:?}"));
     let text_of: String = error.clone().into_iter().chain(values).collect();
     Some(Entry {
         severity: if error.is_some() { b'E' } else { b'I' },
@@ -454,7 +456,7 @@ const LAST_WORDS: &[&str] = &[
 fn crash(line: &str) -> Option<Entry<'_>> {
     LAST_WORDS
         .iter()
-        .any(|of| line.starts_with(of))
+        .any(|words| line.starts_with(words))
         .then(|| Entry {
             severity: b'F',
             time: "the end".into(),
@@ -571,7 +573,7 @@ mod tests {
 
     fn troubles(text: &str) -> Vec<(Kind, Option<Family>, String, usize)> {
         let all = super::troubles(text).unwrap().into_iter();
-        all.map(|of| (of.kind, of.family, of.error, of.count))
+        all.map(|trouble| (trouble.kind, trouble.family, trouble.error, trouble.count))
             .collect()
     }
 
@@ -627,7 +629,7 @@ mod tests {
             Some(Claim {
                 service: "shop/web:http".to_owned(),
                 family,
-                address: address.map(|of| of.parse().unwrap()),
+                address: address.map(|address| address.parse().unwrap()),
                 port,
             })
         };

@@ -72,7 +72,10 @@ fn target_of_kubectl(words: &[&str]) -> (bool, Option<String>) {
         return (false, Some(node.to_owned()));
     }
     let pod = target.rsplit('/').next().unwrap_or(target);
-    (!HOST_PODS.iter().any(|of| pod.starts_with(of)), None)
+    (
+        !HOST_PODS.iter().any(|prefix| pod.starts_with(prefix)),
+        None,
+    )
 }
 
 /// What a command of iptables lists.
@@ -226,8 +229,8 @@ impl Command {
                     // The nodes of kind and minikube are containers; those of crictl have numbers.
                     let of = words.get(at).filter(|_| first != "crictl");
                     host = of
-                        .filter(|of| is_host(of))
-                        .map(|of| (*of).to_owned())
+                        .filter(|name| is_host(name))
+                        .map(|name| (*name).to_owned())
                         .or(host);
                     at + 1
                 }
@@ -388,7 +391,7 @@ impl Command {
         ["kubectl", "oc"].contains(&self.program.as_str())
             && ["jsonpath", "go-template"]
                 .iter()
-                .any(|of| output.starts_with(of))
+                .any(|template| output.starts_with(template))
     }
 
     /// Returns whether one of the bundled short options, such as `-nvL`, is `letter`, or an argument is `long`.
@@ -409,7 +412,7 @@ impl Command {
         }
         let backend = ["legacy", "nft"]
             .into_iter()
-            .find(|of| self.program.contains(of));
+            .find(|backend| self.program.contains(backend));
         let saves = self.program.ends_with("-save");
         let table = self.option("-t", "--table").map(str::to_owned);
         let mut chain = None;

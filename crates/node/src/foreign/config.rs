@@ -132,10 +132,16 @@ pub(super) fn infer(evidence: &mut Evidence) {
 fn shown_mode(node: &NodeSnapshot<'_>) -> Option<Mode> {
     let modes = node.modes();
     let is_of_ipvs = || {
-        let mut all = modes.observed.iter().flat_map(|of| &of.present);
+        let mut all = modes
+            .observed
+            .iter()
+            .flat_map(|observation| &observation.present);
         all.clone().any(|mode| *mode == Mode::Ipvs) && all.all(|mode| *mode == Mode::Ipvs)
     };
-    let serving = modes.observed.iter().any(|of| !of.serving.is_empty());
+    let serving = modes
+        .observed
+        .iter()
+        .any(|observation| !observation.serving.is_empty());
     let other = || (!serving && is_of_ipvs()).then_some(Mode::Ipvs);
     modes.observed().or_else(other)
 }
@@ -213,7 +219,8 @@ impl Seen {
             in_set = line.contains("set nodeport-ips {") || in_set && line.trim() != "}";
             if in_set && let Some((_, elements)) = line.split_once("elements = {") {
                 let elements = elements.trim_end().trim_end_matches('}').split(',');
-                let addresses = elements.filter_map(|of| of.trim().parse::<IpAddr>().ok());
+                let addresses =
+                    elements.filter_map(|element| element.trim().parse::<IpAddr>().ok());
                 seen.node_ports
                     .extend(addresses.map(|addr| Cidr::host(addr).to_string()));
             } else if is_own

@@ -231,7 +231,11 @@ impl Servers {
             return;
         }
         for server in found {
-            match self.all.iter_mut().find(|of| of.key == server.key) {
+            match self
+                .all
+                .iter_mut()
+                .find(|known_server| known_server.key == server.key)
+            {
                 Some(of) => *of = server,
                 None => self.all.push(server),
             }

@@ -410,7 +410,7 @@ pub(super) fn routes(lines: &[String]) -> ([Vec<Value>; 2], usize) {
         let words: Vec<&str> = line.split_whitespace().collect();
         if words[0] == "nexthop" {
             let of = |word: &str| {
-                let at = words.iter().position(|of| *of == word)?;
+                let at = words.iter().position(|own_word| *own_word == word)?;
                 words
                     .get(at + 1)
                     .filter(|next| **next != "inet6")

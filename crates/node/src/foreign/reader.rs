@@ -41,7 +41,7 @@ impl Reader {
             self.minikube(text);
             return;
         }
-        if TOOLS_OF_WINDOWS.iter().any(|of| text.contains(of)) {
+        if TOOLS_OF_WINDOWS.iter().any(|tool| text.contains(tool)) {
             self.of_windows("outputs of tools of Windows");
         }
         for section in split::sections(text) {
@@ -62,9 +62,9 @@ impl Reader {
         let named = command.as_ref().and_then(|command| command.host.clone());
         let host = named.or(host).unwrap_or_default();
         let command = command.as_ref();
-        if let Some(of) =
-            command.filter(|of| ["kubectl", "oc"].contains(&of.program.as_str()) && of.has("logs"))
-        {
+        if let Some(of) = command.filter(|command| {
+            ["kubectl", "oc"].contains(&command.program.as_str()) && command.has("logs")
+        }) {
             if let Some(pod) = of.args.iter().find(|arg| arg.contains("kube-proxy")) {
                 let is_cut = lines.iter().any(|line| rules::is_cut(line)) || of.fragment.is_some();
                 let lines: Vec<&str> = lines
@@ -84,12 +84,12 @@ impl Reader {
         if command.is_some_and(Command::is_of_kernel_log)
             || command.is_none() && is_kernel_log(&lines)
         {
-            let part = command.and_then(|of| of.fragment.clone());
+            let part = command.and_then(|command| command.fragment.clone());
             let draft = self.nodes.entry(host).or_default();
             draft.put(Item::KernelLog, (lines.join("\n") + "\n", part));
             return;
         }
-        if let Some(of) = command.filter(|of| of.is_of_journal())
+        if let Some(of) = command.filter(|command| command.is_of_journal())
             && let Some(lines) = journal(of, &lines)
         {
             let is_short = |line: &&str| rules::is_cut(line) || line.contains(ELLIPSIZED);
@@ -194,7 +194,7 @@ impl Reader {
                 && !lines[at].trim().is_empty()
                 && lines[at].split_whitespace().count() > 2
                 && begins(&lines[at..]).is_none()
-                && command.is_none_or(|of| of.iptables().is_some())
+                && command.is_none_or(|command| command.iptables().is_some())
                 && lines[at]
                     .trim_start()
                     .starts_with(|c: char| c.is_ascii_digit())
@@ -212,9 +212,9 @@ impl Reader {
     /// Adds a log of kube-proxy, unless it ran on Windows: nothing else of such a node is read.
     fn log(&mut self, log: ProxyLog) {
         let mut lines = log.text.lines();
-        if lines
-            .any(|line| source_of(line).is_some() && OF_WINDOWS.iter().any(|of| line.contains(of)))
-        {
+        if lines.any(|line| {
+            source_of(line).is_some() && OF_WINDOWS.iter().any(|source| line.contains(source))
+        }) {
             let of = match log.pod.as_str() {
                 "" => String::new(),
                 pod => format!(" ({pod})"),
@@ -249,7 +249,10 @@ impl Reader {
             taken = lengths.count() + 1;
         }
         if end == 0 {
-            let what = command.map_or_else(|| "JSON".to_owned(), |of| format!("JSON of `{of}`"));
+            let what = command.map_or_else(
+                || "JSON".to_owned(),
+                |command| format!("JSON of `{command}`"),
+            );
             self.unread
                 .push(format!("{what} (it is cut, or not as it was printed)"));
             // Its lines are none of another output.
@@ -675,9 +678,9 @@ fn source_of(line: &str) -> Option<&str> {
     let words: Vec<&str> = line.split_whitespace().take(16).collect();
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     let mut heads = words.windows(4);
-    let head = heads.find(|of| {
-        let date = of[0].strip_prefix(['I', 'W', 'E', 'F']);
-        date.is_some_and(|date| date.len() == 4 && is_digits(date)) && is_digits(of[2])
+    let head = heads.find(|head| {
+        let date = head[0].strip_prefix(['I', 'W', 'E', 'F']);
+        date.is_some_and(|date| date.len() == 4 && is_digits(date)) && is_digits(head[2])
     })?;
     head[3].split_once(".go:").map(|(file, _)| file)
 }
@@ -736,7 +739,7 @@ fn is_log(lines: &[String]) -> bool {
     }
     let mut filled = lines.iter().filter(|line| !line.trim().is_empty());
     let count = filled.clone().count();
-    let is_own = |line: &&String| source_of(line).is_some_and(|of| SOURCES.contains(&of));
+    let is_own = |line: &&String| source_of(line).is_some_and(|source| SOURCES.contains(&source));
     let own = filled.clone().filter(is_own).count();
     let others = filled
         .clone()
@@ -766,7 +769,7 @@ fn journal<'l>(command: &Command, lines: &'l [String]) -> Option<Vec<&'l str>> {
     let is_proxys = |line: &&str| {
         // A message may have several lines.
         if !is_own && begins_message(line) {
-            let is_by_source = source_of(line).is_some_and(|of| SOURCES.contains(&of));
+            let is_by_source = source_of(line).is_some_and(|source| SOURCES.contains(&source));
             is_kept = is_by_source || line.to_ascii_lowercase().contains("prox");
         }
         is_kept
@@ -780,7 +783,7 @@ fn begins_message(line: &str) -> bool {
     source_of(line).is_some()
         || ["time=", "{", "level="]
             .iter()
-            .any(|of| text.starts_with(of))
+            .any(|prefix| text.starts_with(prefix))
 }
 
 /// Returns why a command has no output, if it reports an error.

@@ -88,7 +88,7 @@ impl Sets {
                 Some(members) if counted.is_some_and(|count| count != members.len()) => {
                     sets.lost.push(format!("set {name} is cut"));
                 }
-                Some(_) if sets.names.iter().any(|of| of == name) => {}
+                Some(_) if sets.names.iter().any(|known_name| known_name == name) => {}
                 Some(members) => {
                     let _ = writeln!(sets.text, "create {name} {kind} {header}");
                     for member in members {
@@ -115,7 +115,7 @@ impl Sets {
                 members = Some(Vec::new());
             } else if is_saved(text) {
                 let words: Vec<&str> = text.split_whitespace().collect();
-                if words[0] == "create" && !self.names.iter().any(|of| of == words[1]) {
+                if words[0] == "create" && !self.names.iter().any(|name| name == words[1]) {
                     self.names.push(words[1].to_owned());
                 }
                 saved.push_str(text);

@@ -225,7 +225,7 @@ fn without_pager(lines: Vec<String>) -> Vec<String> {
                 let ends = text.split_once('-');
                 ends.is_some_and(|(from, to)| number(from) && to.split('/').all(number))
             };
-            words.first() == Some(&"lines") && words.get(1).is_some_and(|of| range(of))
+            words.first() == Some(&"lines") && words.get(1).is_some_and(|word| range(word))
         };
         if text.ends_with("(END)") && (text == "(END)" || is_page()) || text == "~" {
             is_open = false;

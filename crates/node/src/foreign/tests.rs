@@ -301,7 +301,7 @@ fn virtual_servers_are_those_of_the_save() {
         "-A -u 10.97.54.253:5060 -s mh -b mh-fallback,mh-port -p 300 --pe sip",
         "-a -t 10.97.54.250:443 -r 10.244.1.31:8443 -i -w 1",
     ] {
-        assert!(forms.lines().any(|of| of == line), "{line}\n{forms}");
+        assert!(forms.lines().any(|form| form == line), "{line}\n{forms}");
     }
     // Of one service, the others are unknown.
     assert!(
@@ -624,10 +624,14 @@ fn commands_that_run_elsewhere_name_their_machine() {
         ],
     ] {
         let all = read(&format!("$ {one}\n{SAVE}$ {two}\n{other}"));
-        let names: Vec<&str> = all.nodes.iter().map(|of| of.name.as_str()).collect();
+        let names: Vec<&str> = all.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names.len(), 2, "{one}: {names:?}");
         for (node, verdict) in [("w1", "-j DROP"), ("w2", "-j ACCEPT")] {
-            let of = all.nodes.iter().find(|of| of.name == node).unwrap();
+            let of = all
+                .nodes
+                .iter()
+                .find(|machine| machine.name == node)
+                .unwrap();
             let rules = text(&of.evidence.with_all_parts(), Item::Iptables4);
             assert!(rules.contains(verdict), "{one}: {rules}");
         }

@@ -36,7 +36,7 @@ impl NodeSnapshot<'_> {
             (Err(gap), Err(_)) => return Err(gap),
         };
         let mut processes = processes.iter();
-        if processes.any(|of| plugin.is_agent(&of.name)) || self.is_in_k3s(plugin) {
+        if processes.any(|process| plugin.is_agent(&process.name)) || self.is_in_k3s(plugin) {
             return Ok(Agent::Runs);
         }
         Ok(if self.carries_pods(plugin) {
@@ -51,15 +51,15 @@ impl NodeSnapshot<'_> {
         let Maker::Other(name) = maker else {
             return None;
         };
-        let mut plugins = SOFTWARE.iter().filter(|of| !of.agents.is_empty());
-        self.agent(plugins.find(|of| of.name == name)?).ok()
+        let mut plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
+        self.agent(plugins.find(|plugin| plugin.name == name)?).ok()
     }
 
     /// Returns whether a process that is in no pod may be the agent: k3s contains flannel, and the policies of kube-router.
     fn is_in_k3s(&self, plugin: &Software) -> bool {
         let name = self.object_name().ok();
         let mut nodes = self.nodes().into_iter().flatten();
-        let Some(node) = nodes.find(|of| Some(&of.metadata.name) == name.as_ref()) else {
+        let Some(node) = nodes.find(|node| Some(&node.metadata.name) == name.as_ref()) else {
             // A node that is not known may be one of k3s.
             return matches!(plugin.name, "flannel" | "kube-router");
         };
@@ -69,7 +69,11 @@ impl NodeSnapshot<'_> {
         let processes = self
             .processes()
             .map_or(&[][..], |all| all.processes.as_slice());
-        let runs = || processes.iter().any(|of| of.name.starts_with("k3s"));
+        let runs = || {
+            processes
+                .iter()
+                .any(|process| process.name.starts_with("k3s"))
+        };
         (version.contains("+k3s") || runs())
             && match plugin.name {
                 "flannel" => !args.contains("none"),
@@ -82,7 +86,7 @@ impl NodeSnapshot<'_> {
     fn carries_pods(&self, plugin: &Software) -> bool {
         let links = self.links();
         let networks = self.pod_networks().into_iter().flatten();
-        let mut ends = networks.filter_map(|of| of.link_of(links.as_ref().ok()?));
+        let mut ends = networks.filter_map(|network| network.link_of(links.as_ref().ok()?));
         if ends.any(|link| plugin.has_link(&link.name)) {
             return true;
         }
@@ -91,9 +95,9 @@ impl NodeSnapshot<'_> {
         let mut addresses = running.filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok());
         let routes = self.routes().map_or(&[][..], |all| &all.all);
         addresses.any(|address: IpAddr| {
-            routes.iter().any(|of| {
-                let mut devices = of.devices().into_iter();
-                let is_own = of.destination.is_host() && of.destination.addr == address;
+            routes.iter().any(|route| {
+                let mut devices = route.devices().into_iter();
+                let is_own = route.destination.is_host() && route.destination.addr == address;
                 is_own && devices.any(|device| plugin.has_link(device))
             })
         })
@@ -107,6 +111,6 @@ impl Software {
         self.is_agent(&pod.metadata.name)
             || containers
                 .iter()
-                .any(|of| self.is_agent(&of.name) || self.is_agent(&of.image))
+                .any(|container| self.is_agent(&container.name) || self.is_agent(&container.image))
     }
 }

@@ -38,7 +38,7 @@ impl Proxy {
 
     /// Returns the proxy to which a program belongs, by its name; `None` for other software.
     pub fn of_program(name: &str) -> Option<Self> {
-        let has = |prefixes: &[&str]| prefixes.iter().any(|of| name.starts_with(of));
+        let has = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
         // The names of the C functions in both projects.
         if has(&["cil_"]) {
             Some(Self::Cilium)
@@ -191,7 +191,7 @@ pub struct Backend {
 impl Frontend {
     /// Returns the backends that get new connections.
     pub fn active(&self) -> impl Iterator<Item = &Backend> {
-        self.backends.iter().filter(|of| of.active)
+        self.backends.iter().filter(|backend| backend.active)
     }
 
     /// Returns whether it serves `proto`.
@@ -215,7 +215,7 @@ impl Frontend {
             return Some(true);
         };
         let (client, sources) = (client?, ranges.sources.as_ref()?);
-        let is_in = sources.iter().any(|of| of.contains(client));
+        let is_in = sources.iter().any(|source| source.contains(client));
         Some(is_in != ranges.deny)
     }
 }
@@ -253,7 +253,12 @@ impl Table {
                 && front.source.is_none_or(is_from)
         });
         // The exact protocol is looked up first; of sources, the longest prefix counts.
-        all.max_by_key(|front| (front.proto == of.proto, front.source.map(|of| of.prefix)))
+        all.max_by_key(|front| {
+            (
+                front.proto == of.proto,
+                front.source.map(|source| source.prefix),
+            )
+        })
     }
 }
 
@@ -286,7 +291,7 @@ impl Bpf {
     /// Returns the program with this ID.
     pub fn program(&self, id: u32) -> Option<&Program> {
         let mut all = self.programs().unwrap_or_default().iter();
-        all.find(|of| of.id == id)
+        all.find(|program| program.id == id)
     }
 
     /// Returns the name of a program for texts: `NAME (id ID)`, or its ID alone.
@@ -299,8 +304,9 @@ impl Bpf {
     /// order.
     pub fn at_root(&self, hook: &str) -> Result<Vec<u32>, Gap> {
         let all = self.cgroups()?.iter();
-        let of_hook = all.filter(|of| of.attach_type == hook && of.cgroup == "/");
-        Ok(of_hook.map(|of| of.program).collect())
+        let of_hook =
+            all.filter(|attachment| attachment.attach_type == hook && attachment.cgroup == "/");
+        Ok(of_hook.map(|attachment| attachment.program).collect())
     }
 
     /// Returns the Services in the maps, one table for each proxy and family that has any map of them; a gap if one was not read.
@@ -313,7 +319,7 @@ impl Bpf {
     /// Returns the Services of `family` in the maps of `proxy`.
     pub fn table(&self, proxy: Proxy, family: Family) -> Result<Option<&Table>, Gap> {
         let mut all = self.tables.as_ref().map_err(Clone::clone)?.iter();
-        let found = all.find(|of| (of.0, of.1) == (proxy, family));
+        let found = all.find(|table| (table.0, table.1) == (proxy, family));
         found
             .map(|(.., table)| table.as_ref().map_err(Clone::clone))
             .transpose()
@@ -364,8 +370,12 @@ fn joined(
     proxy: Proxy,
 ) -> Result<Vec<Frontend>, Gap> {
     let has_backends = match fronts {
-        Content::CiliumServices(all) => all.iter().any(|of| of.slot == 0 && of.count > 0),
-        Content::CalicoFrontends(all) => all.iter().any(|of| of.count > 0 && of.count < u32::MAX),
+        Content::CiliumServices(all) => all
+            .iter()
+            .any(|service| service.slot == 0 && service.count > 0),
+        Content::CalicoFrontends(all) => all
+            .iter()
+            .any(|frontend| frontend.count > 0 && frontend.count < u32::MAX),
         _ => false,
     };
     let backends = match backends {
@@ -382,7 +392,7 @@ fn joined(
                 Some(Content::CiliumBackends(all)) => all.as_slice(),
                 _ => &[],
             };
-            let ranges = match ranges.and_then(|of| of.content.as_ref()) {
+            let ranges = match ranges.and_then(|range| range.content.as_ref()) {
                 Some(Content::CiliumSourceRanges(all)) => Some(all.as_slice()),
                 _ => None,
             };
@@ -460,17 +470,19 @@ fn in_use<'d>(
     let attached: BTreeSet<u32> = {
         let cgroups = dump.cgroups.get().unwrap_or_default().iter();
         let links = dump.links.get().unwrap_or_default().iter();
-        let cgroups = cgroups.map(|of| of.program);
-        cgroups.chain(links.map(|of| of.program)).collect()
+        let cgroups = cgroups.map(|cgroup| cgroup.program);
+        cgroups.chain(links.map(|link| link.program)).collect()
     };
     maps.max_by_key(|map| {
-        let mut users = programs.iter().filter(|of| of.maps.contains(&map.id));
-        let together = beside.is_some_and(|id| users.clone().any(|of| of.maps.contains(&id)));
+        let mut users = programs
+            .iter()
+            .filter(|program| program.maps.contains(&map.id));
+        let together = beside.is_some_and(|id| users.clone().any(|user| user.maps.contains(&id)));
         // The newest program, if several are attached.
         let newest = users
             .by_ref()
-            .filter(|of| attached.contains(&of.id))
-            .map(|of| of.id)
+            .filter(|user| attached.contains(&user.id))
+            .map(|user| user.id)
             .max();
         (together, newest, map.content.is_some(), map.id)
     })
@@ -496,13 +508,16 @@ fn cilium(
     backends: &[CiliumBackend],
     ranges: Option<&[CiliumSourceRange]>,
 ) -> Vec<Frontend> {
-    let by_id: BTreeMap<u32, &CiliumBackend> = backends.iter().map(|of| (of.id, of)).collect();
+    let by_id: BTreeMap<u32, &CiliumBackend> = backends
+        .iter()
+        .map(|backend| (backend.id, backend))
+        .collect();
     let key = |of: &CiliumService| (of.address, of.port, of.protocol.number(), of.internal);
     let mut slots: BTreeMap<_, Vec<&CiliumService>> = BTreeMap::new();
-    for entry in entries.iter().filter(|of| of.slot > 0) {
+    for entry in entries.iter().filter(|entry| entry.slot > 0) {
         slots.entry(key(entry)).or_default().push(entry);
     }
-    let fronts = entries.iter().filter(|of| of.slot == 0);
+    let fronts = entries.iter().filter(|entry| entry.slot == 0);
     let all = fronts.map(|front| {
         let has = |flag: u16| front.flags & flag != 0;
         let own = slots.get(&key(front)).map_or(&[][..], Vec::as_slice);
@@ -510,12 +525,12 @@ fn cilium(
         // Behind the active ones are those that are quarantined; any other slot is not used.
         let count = usize::from(front.count) + usize::from(front.quarantined);
         for slot in 1..=count {
-            let entry = own.iter().find(|of| usize::from(of.slot) == slot);
-            let Some(backend) = entry.and_then(|of| by_id.get(&of.value)) else {
+            let entry = own.iter().find(|entry| usize::from(entry.slot) == slot);
+            let Some(backend) = entry.and_then(|entry| by_id.get(&entry.value)) else {
                 missing += 1;
                 continue;
             };
-            let is_quarantined = entry.is_some_and(|of| of.flags & flag::QUARANTINED != 0);
+            let is_quarantined = entry.is_some_and(|entry| entry.flags & flag::QUARANTINED != 0);
             found.push(Backend {
                 addr: SocketAddr::new(backend.address, backend.port),
                 // Programs choose among the first ones, whatever the backend's state is.
@@ -525,8 +540,10 @@ fn cilium(
         }
         let is_any = front.address.is_unspecified();
         let sources = ranges.map(|all| {
-            let own = all.iter().filter(|of| of.reverse_nat == front.reverse_nat);
-            own.map(|of| of.source).collect()
+            let own = all
+                .iter()
+                .filter(|range| range.reverse_nat == front.reverse_nat);
+            own.map(|range| range.source).collect()
         });
         Frontend {
             at: if is_any {
@@ -566,7 +583,14 @@ fn cilium(
         }
     });
     let mut all: Vec<Frontend> = all.collect();
-    all.sort_by_key(|of| (of.at, of.port, of.proto.number(), of.clients));
+    all.sort_by_key(|frontend| {
+        (
+            frontend.at,
+            frontend.port,
+            frontend.proto.number(),
+            frontend.clients,
+        )
+    });
     all
 }
 
@@ -579,13 +603,13 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
         let drops = front.count == u32::MAX;
         let count = if drops { 0 } else { front.count };
         let own = by_id.get(&front.id).map_or(&[][..], Vec::as_slice);
-        let used = own.iter().filter(|of| of.ordinal < count);
+        let used = own.iter().filter(|backend| backend.ordinal < count);
         let found: Vec<Backend> = used
-            .map(|of| Backend {
-                addr: SocketAddr::new(of.address, of.port),
+            .map(|backend| Backend {
+                addr: SocketAddr::new(backend.address, backend.port),
                 active: true,
                 // Those on the node come first.
-                remote_only: front.flags & 0b10 != 0 && of.ordinal >= front.local,
+                remote_only: front.flags & 0b10 != 0 && backend.ordinal >= front.local,
             })
             .collect();
         let is_any = match front.address {
@@ -616,6 +640,13 @@ fn calico(entries: &[CalicoFrontend], backends: &[CalicoBackend]) -> Vec<Fronten
         }
     });
     let mut all: Vec<Frontend> = all.collect();
-    all.sort_by_key(|of| (of.at, of.port, of.proto.number(), of.source));
+    all.sort_by_key(|frontend| {
+        (
+            frontend.at,
+            frontend.port,
+            frontend.proto.number(),
+            frontend.source,
+        )
+    });
     all
 }

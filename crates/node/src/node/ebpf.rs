@@ -152,7 +152,7 @@ impl NodeSnapshot<'_> {
     /// Returns why programs that were not read may serve Services here; `None` if none may.
     pub fn unread_ebpf(&self) -> Option<Gap> {
         let bpf = self.bpf().err();
-        self.ebpf().iter().find_map(|of| match &of.serves {
+        self.ebpf().iter().find_map(|ebpf| match &ebpf.serves {
             Err(gap) => Some(gap.clone()),
             Ok(true) => bpf.clone(),
             Ok(false) => None,
@@ -222,7 +222,7 @@ impl Seen {
         }
         let filters = node.tc().into_iter().flat_map(|tc| &tc.filters);
         for (link, filters) in filters {
-            for of in filters.iter().filter(|of| of.kind == "bpf") {
+            for of in filters.iter().filter(|filter| filter.kind == "bpf") {
                 let side = match of.side {
                     Side::Ingress => "ingress",
                     Side::Egress => "egress",
@@ -278,7 +278,11 @@ fn by_programs(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> 
         return Ok(true);
     }
     let links = node.links().map_or(&[][..], |all| all.all.as_slice());
-    let is_tunnel = |name: &str| links.iter().any(|of| of.name == name && of.is_tunnel());
+    let is_tunnel = |name: &str| {
+        links
+            .iter()
+            .any(|link| link.name == name && link.is_tunnel())
+    };
     let at_links = programs.iter().filter_map(Attached::link);
     let at_links = at_links.filter(|name| !is_tunnel(name)).count() > 0;
     if at_links && proxy == Proxy::Calico {
@@ -289,7 +293,7 @@ fn by_programs(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> 
         return Ok(true);
     }
     let mut loaded = bpf.programs()?.iter();
-    if loaded.all(|of| Proxy::of_program(&of.name) != Some(proxy)) {
+    if loaded.all(|loaded| Proxy::of_program(&loaded.name) != Some(proxy)) {
         return Ok(false);
     }
     bpf.cgroups()?;
@@ -306,7 +310,12 @@ fn has_node_ports(bpf: &Bpf, proxy: Proxy) -> Result<bool, Gap> {
     let mut unread = None;
     for family in Family::BOTH {
         match bpf.table(proxy, family) {
-            Ok(Some(table)) if table.frontends.iter().any(|of| of.at == Place::AnyNode) => {
+            Ok(Some(table))
+                if table
+                    .frontends
+                    .iter()
+                    .any(|frontend| frontend.at == Place::AnyNode) =>
+            {
                 return Ok(true);
             }
             Ok(_) => {}
@@ -322,9 +331,9 @@ fn configured(node: &NodeSnapshot<'_>, proxy: Proxy) -> Option<bool> {
         return has_link(node, "bpfin.cali").then_some(true);
     }
     let processes = node.processes().into_iter().flat_map(|all| &all.processes);
-    let mut agents = processes.filter(|of| of.name == "cilium-agent");
-    let argument = agents.find_map(|of| {
-        let mut args = of.args.iter();
+    let mut agents = processes.filter(|process| process.name == "cilium-agent");
+    let argument = agents.find_map(|agent| {
+        let mut args = agent.args.iter();
         args.find_map(|arg| {
             arg.strip_prefix("--")?
                 .strip_prefix(REPLACEMENT)?
@@ -332,8 +341,8 @@ fn configured(node: &NodeSnapshot<'_>, proxy: Proxy) -> Option<bool> {
         })
     });
     let mut maps = node.config_maps().into_iter().flatten();
-    let in_map = maps.find_map(|of| {
-        let data = (of.metadata.name == "cilium-config").then_some(&of.data)?;
+    let in_map = maps.find_map(|map| {
+        let data = (map.metadata.name == "cilium-config").then_some(&map.data)?;
         data.get(REPLACEMENT).map(String::as_str)
     });
     match argument.or(in_map)? {
@@ -367,8 +376,13 @@ fn hints(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> bool {
     // The text is cheaper than its rules.
     let chain = format!("\n:{chains}");
     let mut rules = [Item::Iptables4, Item::Iptables6].into_iter();
-    let is_hinted = processes.any(|of| names.contains(&of.name.as_str()))
-        || pods.any(|pod| pod.spec.containers.iter().any(|of| of.name == container))
+    let is_hinted = processes.any(|process| names.contains(&process.name.as_str()))
+        || pods.any(|pod| {
+            pod.spec
+                .containers
+                .iter()
+                .any(|pod_container| pod_container.name == container)
+        })
         || rules.any(|item| {
             node.evidence()
                 .text(item)
@@ -379,7 +393,7 @@ fn hints(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> bool {
 
 fn has_link(node: &NodeSnapshot<'_>, name: &str) -> bool {
     let mut links = node.links().into_iter().flat_map(|all| &all.all);
-    links.any(|of| of.name == name)
+    links.any(|link| link.name == name)
 }
 
 /// Returns whether the agent of `proxy` runs on this node, and updates its `programs`: Calico's agent runs without eBPF, too, and
@@ -389,7 +403,7 @@ fn agent(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> Result
     let runs = match node.processes() {
         Ok(all) => {
             let mut all = all.processes.iter();
-            all.any(|of| names.contains(&of.name.as_str()))
+            all.any(|process| names.contains(&process.name.as_str()))
         }
         Err(gap) => {
             let here = node.name().map_err(|_| gap.clone())?;
@@ -397,13 +411,18 @@ fn agent(node: &NodeSnapshot<'_>, proxy: Proxy, programs: &[Attached]) -> Result
                 pod.spec.node_name.as_deref() == Some(here.as_str())
                     && pod.status.phase == "Running"
             });
-            pods.any(|pod| pod.spec.containers.iter().any(|of| of.name == container))
+            pods.any(|pod| {
+                pod.spec
+                    .containers
+                    .iter()
+                    .any(|pod_container| pod_container.name == container)
+            })
         }
     };
     if !runs || proxy == Proxy::Cilium {
         return Ok(runs);
     }
-    if has_link(node, "bpfin.cali") || programs.iter().any(|of| of.link().is_some()) {
+    if has_link(node, "bpfin.cali") || programs.iter().any(|program| program.link().is_some()) {
         return Ok(true);
     }
     node.links()?;

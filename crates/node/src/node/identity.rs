@@ -236,7 +236,7 @@ impl NodeSnapshot<'_> {
             Ok(nodes) => nodes,
             Err(gap) => {
                 let recorded = self.evidence().manifest();
-                let name = recorded.and_then(|of| of.node.as_deref());
+                let name = recorded.and_then(|recorded| recorded.node.as_deref());
                 let named = name.map(|name| known(name, Clue::Recording));
                 return named.unwrap_or(Identity::Unknown(gap));
             }
@@ -278,7 +278,10 @@ impl NodeSnapshot<'_> {
     /// Returns why this evidence, a recording, is not of the Node `name`; `None` if it is, or may be.
     pub fn mismatch(&self, name: &str) -> Option<Mismatch> {
         let contradiction = self.contradiction(name);
-        let recorded = self.evidence().manifest().and_then(|of| of.node.clone());
+        let recorded = self
+            .evidence()
+            .manifest()
+            .and_then(|manifest| manifest.node.clone());
         if recorded.as_deref() == Some(name) && contradiction.is_none() {
             return None;
         }
@@ -286,8 +289,8 @@ impl NodeSnapshot<'_> {
         let mut names = nodes
             .iter()
             .flat_map(|all| all.iter())
-            .map(|of| &of.metadata.name);
-        let exists = names.clone().any(|of| of == name);
+            .map(|node| &node.metadata.name);
+        let exists = names.clone().any(|node_name| node_name == name);
         match self.identity() {
             Identity::Known { name: own, .. } if own == name => None,
             // All nodes may share the configuration.
@@ -301,7 +304,11 @@ impl NodeSnapshot<'_> {
                 }),
                 of: vec![own],
             }),
-            Identity::Ambiguous { names, .. } if names.iter().any(|of| of == name) => None,
+            Identity::Ambiguous { names, .. }
+                if names.iter().any(|node_name| node_name == name) =>
+            {
+                None
+            }
             Identity::Ambiguous { names, by } => Some(Mismatch {
                 why: format!("{} have {by}", names.join(", ")),
                 of: names,
@@ -332,7 +339,11 @@ impl NodeSnapshot<'_> {
     pub fn proxy_pod(&self, here: Option<&str>) -> Option<&Pod> {
         let pods = self.pods().ok()?.iter().filter(|pod| {
             here.map_or(pod.spec.node_name.is_none(), |here| pod.belongs_to(here))
-                && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+                && pod
+                    .spec
+                    .containers
+                    .iter()
+                    .any(|container| container.name == "kube-proxy")
         });
         // One that has ended stays listed beside the one in its place.
         pods.min_by_key(|pod| pod.has_ended())
@@ -370,7 +381,7 @@ impl NodeSnapshot<'_> {
             let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
             let node = nodes
                 .iter()
-                .find(|of| Some(&of.metadata.name) == name.as_ref());
+                .find(|node| Some(&node.metadata.name) == name.as_ref());
             !node.is_some_and(|node| self.differs(&Host::of(self), node))
         })
     }
@@ -400,7 +411,10 @@ impl NodeSnapshot<'_> {
         if nodes.is_empty() || !nodes.iter().all(|node| self.differs(&host, node)) {
             return None;
         }
-        let mut names: Vec<String> = nodes.iter().map(|of| of.metadata.name.clone()).collect();
+        let mut names: Vec<String> = nodes
+            .iter()
+            .map(|node| node.metadata.name.clone())
+            .collect();
         names.sort();
         let processes = self.processes().ok();
         let mut elsewhere = processes.iter().flat_map(|all| &all.processes);
@@ -558,8 +572,8 @@ impl NodeSnapshot<'_> {
                 let label = metadata.labels.get("kubernetes.io/hostname");
                 let addresses = node.status.addresses.iter();
                 let mut names = addresses
-                    .filter(|of| of.kind == "Hostname")
-                    .map(|of| &of.address)
+                    .filter(|address| address.kind == "Hostname")
+                    .map(|address| &address.address)
                     .chain([&metadata.name])
                     .chain(label);
                 names.any(|name| name.to_lowercase() == *here)
@@ -573,10 +587,13 @@ impl NodeSnapshot<'_> {
         let (Ok(processes), Ok(pods)) = (self.processes(), self.pods()) else {
             return false;
         };
-        let proxies = processes.processes.iter().filter(|of| is_kube_proxy(of));
+        let proxies = processes
+            .processes
+            .iter()
+            .filter(|process| is_kube_proxy(process));
         let groups = proxies
-            .filter(|of| of.same_network == Some(true))
-            .filter_map(|of| of.cgroup.as_deref())
+            .filter(|proxy| proxy.same_network == Some(true))
+            .filter_map(|proxy| proxy.cgroup.as_deref())
             .map(|group| plain(&group.replace('_', "-")));
         let groups: Vec<String> = groups.collect();
         let on_it = pods
@@ -626,7 +643,7 @@ fn pod_networks(node: &Node) -> impl Iterator<Item = Cidr> {
 
 fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> {
     let all = node.status.addresses.iter();
-    all.filter_map(|of| of.address.parse().ok())
+    all.filter_map(|address| address.address.parse().ok())
 }
 
 /// Identifying properties of this machine; empty if unknown.

@@ -134,7 +134,7 @@ const TUNNELS: &[&str] = &[
 impl Link {
     /// Returns whether it has `flag`; `None` if its flags are not listed.
     pub fn flag(&self, flag: &str) -> Option<bool> {
-        (!self.flags.is_empty()).then(|| self.flags.iter().any(|of| of == flag))
+        (!self.flags.is_empty()).then(|| self.flags.iter().any(|own_flag| own_flag == flag))
     }
 
     /// Returns whether the bridge hands its packets of `family` to iptables, whatever the node's sysctls say.
@@ -295,11 +295,15 @@ pub fn links(text: &str) -> Result<Links, Gap> {
         let calls = ["nf_call_iptables", "nf_call_ip6tables"].map(|key| data(key) == Some(1));
         let port_state = link.linkinfo.slave_data.get("state");
         let port_state = port_state.and_then(Value::as_str).map(str::to_owned);
-        let several = link.xdp.attached.into_iter().filter_map(|of| of.prog);
+        let several = link
+            .xdp
+            .attached
+            .into_iter()
+            .filter_map(|attached| attached.prog);
         let programs = link.xdp.prog.into_iter().chain(several);
-        let xdp = programs.map(|of| Program {
-            id: of.id,
-            name: of.name.filter(|name| !name.is_empty()),
+        let xdp = programs.map(|program| Program {
+            id: program.id,
+            name: program.name.filter(|name| !name.is_empty()),
         });
         Link {
             index: link.ifindex,
@@ -328,7 +332,7 @@ pub fn links(text: &str) -> Result<Links, Gap> {
                 .linkinfo
                 .data
                 .get("external")
-                .is_some_and(|of| *of != json!(false)),
+                .is_some_and(|data| *data != json!(false)),
             xdp: xdp.collect(),
         }
     });

@@ -97,7 +97,10 @@ impl Kind {
 impl Modes {
     /// Returns the only mode whose rules lead packets to Services; `None` if there is no such mode or more than one.
     pub fn observed(&self) -> Option<Mode> {
-        let mut serving = self.observed.iter().flat_map(|of| &of.serving);
+        let mut serving = self
+            .observed
+            .iter()
+            .flat_map(|observation| &observation.serving);
         let first = *serving.next()?;
         serving.all(|&mode| mode == first).then_some(first)
     }
@@ -136,7 +139,11 @@ impl NodeSnapshot<'_> {
             modes.observed.push(seen);
         }
         if let Some(current) = modes.current() {
-            modes.leftovers = grouped(found.into_iter().filter(|of| !of.serves(current)));
+            modes.leftovers = grouped(
+                found
+                    .into_iter()
+                    .filter(|leftover| !leftover.serves(current)),
+            );
         }
         modes
     }
@@ -172,8 +179,10 @@ impl NodeSnapshot<'_> {
         }));
         let mut present: Vec<Mode> = found[from..]
             .iter()
-            .filter(|of| of.only && !matches!(of.object, Object::Jump { .. }))
-            .map(|of| of.mode)
+            .filter(|owned_object| {
+                owned_object.only && !matches!(owned_object.object, Object::Jump { .. })
+            })
+            .map(|owned_object| owned_object.mode)
             .chain(serving.iter().copied())
             .collect();
         present.sort();

@@ -28,7 +28,8 @@ impl Neighbours {
     /// Returns the neighbour with `address` on `link`.
     pub fn on(&self, address: IpAddr, link: &str) -> Option<&Neighbour> {
         let all = self.by_address.get(&address).into_iter().flatten();
-        all.map(|at| &self.all[*at]).find(|of| of.link == link)
+        all.map(|at| &self.all[*at])
+            .find(|neighbour| neighbour.link == link)
     }
 }
 
@@ -67,7 +68,7 @@ pub fn parse(text: &str) -> Result<Neighbours, Gap> {
         for raw in document.into_iter().filter(|raw| !raw.dst.is_empty()) {
             let address = raw.dst.parse();
             let address = address.map_err(|_| bad(format!("{:?} is not an address", raw.dst)))?;
-            let is = |state: &str| raw.state.iter().any(|of| of == state);
+            let is = |state: &str| raw.state.iter().any(|own_state| own_state == state);
             all.push(Neighbour {
                 address,
                 link: raw.dev,

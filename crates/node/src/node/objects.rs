@@ -240,7 +240,9 @@ impl NodeSnapshot<'_> {
             let Ok(services) = services else {
                 return true;
             };
-            let mut addresses = services.iter().flat_map(|of| &of.spec.cluster_ips);
+            let mut addresses = services
+                .iter()
+                .flat_map(|service| &service.spec.cluster_ips);
             addresses.any(|ip| ip.parse().is_ok_and(|ip| Family::of(ip) == family))
         };
         let mut families = Family::BOTH.into_iter().filter(|family| has(*family));
@@ -284,7 +286,7 @@ impl NodeSnapshot<'_> {
         {
             unseen = unseen.or(Some(gap));
         }
-        found.retain(|of| of.mode == mode && of.only);
+        found.retain(|owned_object| owned_object.mode == mode && owned_object.only);
         match unseen {
             Some(gap) if found.is_empty() => Err(gap),
             _ => Ok(found),
@@ -314,7 +316,7 @@ impl Served {
             services
                 .iter()
                 .flat_map(|all| all.iter())
-                .map(|of| &of.spec)
+                .map(|service| &service.spec)
         };
         let cluster_ips = specs().flat_map(|spec| &spec.cluster_ips);
         let cluster_ips = cluster_ips.filter_map(|ip| ip.parse().ok());
@@ -389,7 +391,7 @@ fn dispatching(rules: &Ruleset<'_>) -> Vec<Mode> {
     let ipvs = rules.iter().any(|rule| {
         rule.matches
             .iter()
-            .any(|of| matches!(of, Match::Set { name, .. } if set_purpose(&name.value).is_some()))
+            .any(|matched| matches!(matched, Match::Set { name, .. } if set_purpose(&name.value).is_some()))
     });
     let mut modes = Vec::new();
     modes.extend(iptables.then_some(Mode::Iptables));

@@ -16,7 +16,7 @@ impl NodeSnapshot<'_> {
         let nodes = self.nodes().map_or(&[][..], Vec::as_slice);
         let node = nodes
             .iter()
-            .find(|of| Some(&of.metadata.name) == name.as_ref());
+            .find(|node| Some(&node.metadata.name) == name.as_ref());
         let of_node = node.iter().flat_map(|n| n.spec.pod_cidrs.iter());
         let pods: Vec<Cidr> = of_cluster
             .chain(of_node.map(String::as_str))

@@ -39,7 +39,7 @@ impl PodNetwork {
     pub fn link_with(&self, address: IpAddr) -> Option<&Link> {
         let (_, own) = self.by_link.iter().find(|(of, _)| *of == address)?;
         let mut links = self.links.as_ref()?.all.iter();
-        links.find(|of| of.name == *own)
+        links.find(|link| link.name == *own)
     }
 
     /// Returns whether it has rules of its own, as far as they are read.
@@ -58,13 +58,13 @@ impl PodNetwork {
 /// Parses the text of [`Item::PodNetworks`].
 pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
     let all = pod_networks::parse(Item::PodNetworks, text)?.into_iter();
-    let read = all.map(|of| {
-        let addresses = of
+    let read = all.map(|network| {
+        let addresses = network
             .evidence
             .text(Item::Addresses)
             .and_then(links::addresses)?;
         Ok(PodNetwork {
-            pid: of.pid,
+            pid: network.pid,
             addresses: addresses.all.iter().map(|at| at.addr.addr).collect(),
             by_link: addresses
                 .all
@@ -77,8 +77,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<PodNetwork>, Gap> {
                 .filter(|at| at.is_duplicate())
                 .map(|at| at.addr.addr)
                 .collect(),
-            links: of.evidence.text(Item::Links).and_then(links::links).ok(),
-            evidence: of.evidence,
+            links: network
+                .evidence
+                .text(Item::Links)
+                .and_then(links::links)
+                .ok(),
+            evidence: network.evidence,
         })
     });
     read.collect()

@@ -14,17 +14,19 @@ impl NodeSnapshot<'_> {
     pub fn proxy_ports(&self) -> &BTreeMap<(Proto, u16), String> {
         self.proxy_ports.get_or_init(|| {
             let all = Family::BOTH.into_iter();
-            let rules = all.filter_map(|of| self.iptables(IptablesBackend::InUse, of).ok());
+            let rules = all.filter_map(|family| self.iptables(IptablesBackend::InUse, family).ok());
             let found = rules.flat_map(portals);
             found
-                .map(|of| ((of.proto, of.proxy_port), of.service.to_owned()))
+                .map(|portal| ((portal.proto, portal.proxy_port), portal.service.to_owned()))
                 .collect()
         })
     }
 
     /// Returns whether kube-proxy's process takes the packets to `addr`: a portal leads there, and no other mode runs.
     pub fn is_proxy_port(&self, addr: SocketAddr, proto: Proto) -> bool {
-        let other = self.reported_mode().is_ok_and(|of| of != Mode::Userspace);
+        let other = self
+            .reported_mode()
+            .is_ok_and(|reported_mode| reported_mode != Mode::Userspace);
         let is_here = || {
             let known = self.addresses();
             known.map_or(true, |all| {

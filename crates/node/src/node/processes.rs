@@ -48,7 +48,7 @@ pub fn unit(process: &Process) -> Option<&str> {
     // In a container, the nearest unit is the container runtime's own.
     let is_inside = ["docker", "libpod", "kubepods"]
         .iter()
-        .any(|of| cgroup.contains(of));
+        .any(|runtime| cgroup.contains(runtime));
     unit.filter(|_| !is_inside)
 }
 

@@ -147,7 +147,7 @@ impl<'a> Metrics<'a> {
         let mut families = families.iter();
         Some(families.all(|family| {
             let mut syncs = self.last_sync();
-            syncs.any(|(of, at)| of.is_none_or(|of| of == *family) && at > start)
+            syncs.any(|(of, at)| of.is_none_or(|sync_family| sync_family == *family) && at > start)
         }))
     }
 

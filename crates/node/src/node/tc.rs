@@ -156,7 +156,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
             let is_table = |of: &Map<String, Value>| of.contains_key("ht_divisor");
             let options = filter
                 .options
-                .filter(|of| filter.chain == 0 && !is_table(of));
+                .filter(|option| filter.chain == 0 && !is_table(option));
             let Some(options) = options else {
                 continue;
             };
@@ -174,7 +174,7 @@ pub fn parse(text: &str) -> Result<Tc, Gap> {
         }
     }
     for list in tc.filters.values_mut() {
-        list.sort_by_key(|of| (of.hook == "root", of.pref));
+        list.sort_by_key(|filter| (filter.hook == "root", filter.pref));
     }
     Ok(tc)
 }
@@ -213,7 +213,7 @@ fn text<'o>(of: &'o Map<String, Value>, key: &str) -> Option<&'o str> {
 fn program(options: &Map<String, Value>) -> Option<String> {
     let prog = options.get("prog").and_then(Value::as_object);
     let name = text(options, "bpf_name").or_else(|| text(prog?, "name"));
-    let id = prog.and_then(|of| of.get("id")?.as_u64());
+    let id = prog.and_then(|prog| prog.get("id")?.as_u64());
     match (name, id) {
         (Some(name), Some(id)) => Some(format!("{name} (id {id})")),
         (Some(name), None) => Some(name.to_owned()),
@@ -347,12 +347,14 @@ const HARMLESS: &[&str] = &["gact", "police", "sample", "simple", "skbedit"];
 fn one(action: &Map<String, Value>) -> Does {
     let kind = text(action, "kind").unwrap_or_default();
     let control = action.get("control_action").and_then(Value::as_object);
-    let control = control.and_then(|of| text(of, "type")).unwrap_or("unknown");
+    let control = control
+        .and_then(|control| text(control, "type"))
+        .unwrap_or("unknown");
     let other = |what: &str| Does::Other(format!("action {kind} {what}"));
     let random = action
         .get("prob")
-        .and_then(|of| of.get("random_type")?.as_str());
-    if kind == "gact" && random.is_some_and(|of| of != "none") {
+        .and_then(|action| action.get("random_type")?.as_str());
+    if kind == "gact" && random.is_some_and(|random| random != "none") {
         return other("by chance");
     }
     if kind == "skbedit" && action.contains_key("mark") {
@@ -416,7 +418,7 @@ mod tests {
         );
         let of = |link: &str| -> Vec<String> {
             let all = tc.filters[link].iter();
-            all.map(|of| format!("{of}: {:?}, others {}", of.does, of.keys.others))
+            all.map(|filter| format!("{filter}: {:?}, others {}", filter.does, filter.keys.others))
                 .collect()
         };
         assert_eq!(

@@ -116,7 +116,7 @@ pub fn parse(text: &str) -> Result<Policies, Gap> {
     }
     // The kernel lists the newest first, and asks the oldest of one priority first.
     all.reverse();
-    all.sort_by_key(|of| (!of.is_sub, of.priority));
+    all.sort_by_key(|policy| (!policy.is_sub, policy.priority));
     Ok(Policies { all })
 }
 

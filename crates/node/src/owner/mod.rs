@@ -285,7 +285,7 @@ impl Owners {
         };
         let near = services.iter().filter(|service| {
             let mut ports = service.spec.ports.iter();
-            ports.any(|of| of.node_port == Some(port))
+            ports.any(|service_port| service_port.node_port == Some(port))
                 || addresses(service).iter().any(|(_, at)| *at == addr)
         });
         let (ports, gaps) = api::some_ports(node, &near.collect::<Vec<_>>());

@@ -91,18 +91,24 @@ impl Together for DiffOfNodes {
         }
         let mut kept: BTreeMap<Key, usize> = BTreeMap::new();
         for ((kind, layer, service), count) in found {
-            let many = services.get(&(kind, layer)).is_some_and(|of| *of > MOST);
+            let many = services
+                .get(&(kind, layer))
+                .is_some_and(|service| *service > MOST);
             let service = service.filter(|_| !many);
             *kept.entry((kind, layer, service)).or_default() += count;
         }
         Part {
             mode: report.mode,
             found: kept,
-            leftovers: report.leftovers.iter().map(|of| of.mode.name()).collect(),
+            leftovers: report
+                .leftovers
+                .iter()
+                .map(|leftover| leftover.mode.name())
+                .collect(),
             unknown: report
                 .unknown
                 .iter()
-                .map(|of| format!("{}: {}", of.what, of.gap))
+                .map(|unknown| format!("{}: {}", unknown.what, unknown.gap))
                 .collect(),
         }
     }
@@ -167,7 +173,7 @@ impl Together for DiffOfNodes {
                 .parts
                 .iter()
                 .take(shown)
-                .map(|of| of.cells(read, page))
+                .map(|part| part.cells(read, page))
                 .collect();
             let columns = [("NODES", 0), ("SERVICE", 0), ("DIFFERENCE", 0)];
             page.grid(&columns, &rows);

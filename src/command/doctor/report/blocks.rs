@@ -60,7 +60,7 @@ impl<'r> Block<'r> {
             page.line(&page.paint(Tone::Strong, &format!("{}:", self.clears())));
             // A command that is cut or wrapped cannot be copied.
             let first = self.groups.first().and_then(|group| group.first());
-            let command = first.and_then(|of| prompt(&of.fix));
+            let command = first.and_then(|finding| prompt(&finding.fix));
             page.line(&format!("  {}", command.unwrap_or_default()));
         }
         for text in texts(&self.groups.concat()).iter().take(FEW) {

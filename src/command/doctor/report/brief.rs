@@ -98,7 +98,7 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
         }
         return written(&blocks, &lines);
     }
-    let vital = blocks.iter().take_while(|of| of.is_vital()).count();
+    let vital = blocks.iter().take_while(|block| block.is_vital()).count();
     // One row counts the rest.
     let page = |count: usize| {
         let (shown, left) = blocks.split_at(count);
@@ -113,7 +113,9 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
 /// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them.
 fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
     let of = |severity| {
-        let blocks = blocks.iter().filter(move |of| of.severity() == severity);
+        let blocks = blocks
+            .iter()
+            .filter(move |block| block.severity() == severity);
         blocks.map(Block::count).sum()
     };
     let counted: [(usize, _); 2] = [
@@ -132,7 +134,7 @@ fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
 
 /// Adds a tick for each group whose checks passed.
 fn passed(report: &DoctorReport, page: &mut Page) {
-    let has = |group: &str, status| report.with(status).any(|of| of.group == group);
+    let has = |group: &str, status| report.with(status).any(|check| check.group == group);
     let is_clean = |group: &str| !has(group, Status::Fail) && !has(group, Status::Unknown);
     let names = GROUPS.iter().map(|group| group.name);
     let passed = names.filter(|name| has(name, Status::Pass) && is_clean(name));

@@ -7,7 +7,7 @@ use kpx_node::evidence::{Forbidden, Gap};
 
 /// Returns the hint for the checks that are unknown because of a refused request; `None` if there are none.
 pub(super) fn hint(checks: &[Checked]) -> Option<String> {
-    let refused = checks.iter().filter_map(|of| match &of.reason {
+    let refused = checks.iter().filter_map(|check| match &check.reason {
         Some(Reason::Unknown(Unknown::Gap(Gap::Forbidden(_, refused)))) => Some(&**refused),
         _ => None,
     });
@@ -15,12 +15,12 @@ pub(super) fn hint(checks: &[Checked]) -> Option<String> {
     if refused.is_empty() {
         return None;
     }
-    let users = list(refused.iter().map(|of| of.user.clone()));
-    let origins = list(refused.iter().map(|of| of.credentials.clone()));
+    let users = list(refused.iter().map(|refused| refused.user.clone()));
+    let origins = list(refused.iter().map(|refused| refused.credentials.clone()));
     let verbs = list(
         refused
             .iter()
-            .map(|of| format!("{} {}", of.verb, of.resource)),
+            .map(|refused| format!("{} {}", refused.verb, refused.resource)),
     );
     Some(format!(
         "the API server does not allow {users} ({origins}) to {verbs}. Use `--kubeconfig FILE` with an account that has the \

@@ -68,7 +68,7 @@ const NPD: usize = 80;
 
 fn npd(report: &DoctorReport) -> String {
     let errors = report.findings.iter();
-    let mut errors = errors.filter(|of| of.severity == Severity::Error);
+    let mut errors = errors.filter(|error| error.severity == Severity::Error);
     let unknown = report.with(Status::Unknown).count();
     let line = match (errors.next(), errors.count()) {
         (Some(of), 0) => format!("{} {}: {}", of.id, of.subject, of.message),

@@ -82,7 +82,7 @@ pub(super) fn worse(report: &DoctorReport, most: usize, page: &mut Page) {
         .head
         .outlook
         .as_ref()
-        .filter(|of| !of.worse.is_empty())
+        .filter(|outlook| !outlook.worse.is_empty())
     else {
         return;
     };

@@ -115,9 +115,14 @@ impl Together for DoctorOfNodes {
             findings: report
                 .findings
                 .into_iter()
-                .map(|of| {
-                    let key = (of.severity, of.id, of.name, of.message.into_boxed_str());
-                    (key, of.subject.into_boxed_str())
+                .map(|finding| {
+                    let key = (
+                        finding.severity,
+                        finding.id,
+                        finding.name,
+                        finding.message.into_boxed_str(),
+                    );
+                    (key, finding.subject.into_boxed_str())
                 })
                 .collect(),
         }
@@ -204,7 +209,8 @@ impl Together for DoctorOfNodes {
 
     fn page(&self, read: usize, page: &mut Page) {
         services(&self.services, read, page);
-        let (common, odd): (Vec<_>, Vec<_>) = self.findings.iter().partition(|of| of.common);
+        let (common, odd): (Vec<_>, Vec<_>) =
+            self.findings.iter().partition(|finding| finding.common);
         for (heading, findings) in [("on some nodes", odd), ("on most nodes", common)] {
             if !findings.is_empty() {
                 title(page, heading);
@@ -236,11 +242,11 @@ fn services(failing: &[FailingService], read: usize, page: &mut Page) {
         return;
     }
     title(page, "Services that fail");
-    let rows = failing.iter().map(|of| {
+    let rows = failing.iter().map(|failure| {
         vec![
-            of.service.clone(),
-            cell(&of.nodes, read, page),
-            format!("{}{}", of.fate, client_names(&of.clients)),
+            failure.service.clone(),
+            cell(&failure.nodes, read, page),
+            format!("{}{}", failure.fate, client_names(&failure.clients)),
         ]
     });
     let rows: Vec<_> = rows.collect();
@@ -248,12 +254,12 @@ fn services(failing: &[FailingService], read: usize, page: &mut Page) {
 }
 
 fn table(findings: &[&Finding], read: usize, page: &mut Page) {
-    let rows = findings.iter().map(|of| {
+    let rows = findings.iter().map(|finding| {
         vec![
-            of.severity.name().to_uppercase(),
-            of.id.to_owned(),
-            cell(&of.nodes, read, page),
-            what(of, page),
+            finding.severity.name().to_uppercase(),
+            finding.id.to_owned(),
+            cell(&finding.nodes, read, page),
+            what(finding, page),
         ]
     });
     let rows: Vec<_> = rows.collect();
@@ -268,7 +274,12 @@ fn what(finding: &Finding, page: &Page) -> String {
     } else {
         2
     };
-    let subjects: Vec<&str> = finding.subjects.iter().take(few).map(|of| &**of).collect();
+    let subjects: Vec<&str> = finding
+        .subjects
+        .iter()
+        .take(few)
+        .map(|subject| &**subject)
+        .collect();
     let rest = match finding.subjects.len().saturating_sub(few) {
         0 => String::new(),
         rest => format!(" and {rest} more"),

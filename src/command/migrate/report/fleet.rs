@@ -319,7 +319,7 @@ impl Report for FleetSummary<'_> {
         let previews = report.plan.iter().flat_map(|plan| &plan.previews);
         let previews: Vec<_> = previews.collect();
         for (number, node) in (1..).zip(&report.nodes) {
-            let preview = previews.iter().find(|of| of.node == node.name);
+            let preview = previews.iter().find(|preview| preview.node == node.name);
             let words = preview.map_or(String::new(), |preview| {
                 format!(": expected loss: {}", preview.in_words())
             });

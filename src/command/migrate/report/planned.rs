@@ -115,15 +115,15 @@ impl PlannedMigration {
     /// Returns the plan in short.
     pub(crate) fn preview(&self) -> Preview {
         let findings = self.assessment.findings.iter();
-        let errors = findings.filter(|of| of.severity == Severity::Error);
+        let errors = findings.filter(|finding| finding.severity == Severity::Error);
         let unknown = self.stages.iter().filter_map(|stage| {
             let why = stage.unknown.as_ref()?;
             Some(format!("stage \"{}\": {why}", stage.title))
         });
-        let evicts = self.stages.iter().find(|of| of.stage == Stage::Evict);
+        let evicts = self.stages.iter().find(|stage| stage.stage == Stage::Evict);
         Preview {
             blockers: errors
-                .map(|of| format!("{}: {}", of.id, of.message))
+                .map(|error| format!("{}: {}", error.id, error.message))
                 .collect(),
             breaks: match &self.loss.established {
                 Established::All(gauge) => gauge.count,
@@ -148,8 +148,8 @@ impl PlannedMigration {
 
     fn classes(&self, is: impl Fn(Severity) -> bool) -> Vec<LossClass> {
         let findings = self.assessment.findings.iter();
-        let classes = findings.filter_map(|of| match of.about {
-            Subject::Packets { class } if is(of.severity) => Some(class),
+        let classes = findings.filter_map(|finding| match finding.about {
+            Subject::Packets { class } if is(finding.severity) => Some(class),
             _ => None,
         });
         let classes: BTreeSet<LossClass> = classes.collect();
@@ -159,8 +159,8 @@ impl PlannedMigration {
     /// Returns the ids of the checks that block the migration.
     pub(crate) fn blockers(&self) -> Vec<&'static str> {
         let findings = self.assessment.findings.iter();
-        let errors = findings.filter(|of| of.severity == Severity::Error);
-        let mut ids: Vec<_> = errors.map(|of| of.id).collect();
+        let errors = findings.filter(|finding| finding.severity == Severity::Error);
+        let mut ids: Vec<_> = errors.map(|error| error.id).collect();
         ids.dedup();
         ids
     }

@@ -79,7 +79,10 @@ impl Together for PreflightOfNodes {
             match need.status {
                 Status::Fails => {
                     let state = [need.state.as_str(), &need.note];
-                    let state: Vec<_> = state.into_iter().filter(|of| !of.is_empty()).collect();
+                    let state: Vec<_> = state
+                        .into_iter()
+                        .filter(|state| !state.is_empty())
+                        .collect();
                     blockers.push((need.name.clone(), state.join(": ")));
                 }
                 Status::Unknown => unknown.push(need.name.clone()),
@@ -87,7 +90,7 @@ impl Together for PreflightOfNodes {
             }
         }
         let findings = report.assessment.findings.iter();
-        for of in findings.filter(|of| of.severity == Severity::Error) {
+        for of in findings.filter(|finding| finding.severity == Severity::Error) {
             blockers.push((of.id.to_owned(), format!("{}: {}", of.subject, of.message)));
         }
         let checks = report.assessment.with(CheckStatus::Unknown);
@@ -127,7 +130,11 @@ impl Together for PreflightOfNodes {
             order(a).cmp(&order(b))
         });
         for (what, nodes) in std::mem::take(&mut self.missing) {
-            match self.unknown.iter_mut().find(|of| of.nodes == nodes) {
+            match self
+                .unknown
+                .iter_mut()
+                .find(|unknown| unknown.nodes == nodes)
+            {
                 Some(of) => of.what.push(what),
                 None => self.unknown.push(Unknown {
                     what: vec![what],
@@ -148,9 +155,9 @@ impl Together for PreflightOfNodes {
     fn page(&self, read: usize, page: &mut Page) {
         if !self.blockers.is_empty() {
             title(page, "blockers");
-            let rows = self.blockers.iter().map(|of| {
-                let nodes = cell(&of.nodes, read, page);
-                vec![of.what.clone(), nodes, of.state.clone()]
+            let rows = self.blockers.iter().map(|blocker| {
+                let nodes = cell(&blocker.nodes, read, page);
+                vec![blocker.what.clone(), nodes, blocker.state.clone()]
             });
             let rows: Vec<_> = rows.collect();
             page.grid(&[("BLOCKER", 0), ("NODES", 0), ("STATE", 0)], &rows);

@@ -63,7 +63,7 @@ fn problem(markup: &mut Markup, level: &'static str, group: &[&Problem]) {
         }
         markup.text(&title);
     });
-    let mut subjects: Vec<&str> = group.iter().map(|of| of.subject.as_str()).collect();
+    let mut subjects: Vec<&str> = group.iter().map(|group| group.subject.as_str()).collect();
     let more = subjects.len().saturating_sub(MOST);
     subjects.truncate(MOST);
     let rest = match more {
@@ -74,13 +74,18 @@ fn problem(markup: &mut Markup, level: &'static str, group: &[&Problem]) {
     para(markup, &text);
     let facts: Vec<String> = group
         .iter()
-        .flat_map(|of| &of.evidence)
+        .flat_map(|group| &group.evidence)
         .map(ToString::to_string)
         .collect();
     list(markup, "Seen:", &facts, true);
-    let consequences = group.iter().flat_map(|of| &of.consequences);
+    let consequences = group.iter().flat_map(|group| &group.consequences);
     let consequences: Vec<String> = consequences
-        .map(|of| format!("{} {}: {}", of.id, of.subject, of.message))
+        .map(|consequence| {
+            format!(
+                "{} {}: {}",
+                consequence.id, consequence.subject, consequence.message
+            )
+        })
         .collect();
     list(markup, "This explains:", &consequences, false);
 }
@@ -118,7 +123,7 @@ fn fixes(markup: &mut Markup, group: &[&Problem]) {
     }
     let commands = commands(group);
     if !commands.is_empty() {
-        let looks = group.iter().all(|of| of.fix.only_looks());
+        let looks = group.iter().all(|group| group.fix.only_looks());
         let title = if looks {
             "Commands that look closer"
         } else {
@@ -193,12 +198,12 @@ fn ignored(markup: &mut Markup, report: &DoctorReport) {
     let rows: Vec<Vec<String>> = report
         .ignored
         .iter()
-        .map(|of| {
+        .map(|ignored| {
             vec![
-                format!("{} {}", of.id, of.subject),
-                of.severity.name().to_owned(),
-                of.message.clone(),
-                format!("{} (until {})", of.reason, of.expires),
+                format!("{} {}", ignored.id, ignored.subject),
+                ignored.severity.name().to_owned(),
+                ignored.message.clone(),
+                format!("{} (until {})", ignored.reason, ignored.expires),
             ]
         })
         .collect();

@@ -6,8 +6,14 @@ use crate::view::addresses::Row;
 pub(super) fn page(rows: &[Row], page: &mut Page) {
     let cells = rows.iter().map(|row| {
         let services = row.services.iter();
-        let services =
-            services.map(|of| format!("{} of {} ({})", of.role, of.service, of.ports.join(", ")));
+        let services = services.map(|service| {
+            format!(
+                "{} of {} ({})",
+                service.role,
+                service.service,
+                service.ports.join(", ")
+            )
+        });
         let services: Vec<String> = services.collect();
         let services = match row.extra {
             Some(true) => "EXTRA: no Service has it".to_owned(),

@@ -71,7 +71,11 @@ fn findings(of: &Findings, page: &mut Page) {
         Some(all) => all.len().to_string(),
     };
     if !of.unknown.is_empty() {
-        let ids: Vec<_> = of.unknown.iter().map(|of| of.id.to_owned()).collect();
+        let ids: Vec<_> = of
+            .unknown
+            .iter()
+            .map(|unknown| unknown.id.to_owned())
+            .collect();
         let checks = number_of(ids.len(), "check");
         let ids = names(&ids);
         text = format!("{text}; {checks} without a result: {ids}; `kpx doctor` says why");

@@ -46,20 +46,24 @@ fn settings(config: &Config, page: &mut Page) {
     }
     page.line("");
     let settings = config.settings.iter();
-    let shown = settings.filter(|of| !of.value.is_empty() || page.style().wide);
-    let cells = shown.map(|of| {
-        let from = match of.from {
+    let shown = settings.filter(|setting| !setting.value.is_empty() || page.style().wide);
+    let cells = shown.map(|setting| {
+        let from = match setting.from {
             Origin::Config => "config",
             Origin::Flag => "flag",
             Origin::Running => "/configz",
             Origin::Default => "default",
         };
-        let from = match &of.in_file {
+        let from = match &setting.in_file {
             Some(value) => format!("{from}; the file has {value}"),
             None => from.to_owned(),
         };
-        let value = if of.value.is_empty() { "-" } else { &of.value };
-        vec![of.name.to_owned(), value.to_owned(), from]
+        let value = if setting.value.is_empty() {
+            "-"
+        } else {
+            &setting.value
+        };
+        vec![setting.name.to_owned(), value.to_owned(), from]
     });
     let cells: Vec<_> = cells.collect();
     page.grid(&[("SETTING", 0), ("VALUE", 0), ("SOURCE", 0)], &cells);

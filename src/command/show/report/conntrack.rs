@@ -37,7 +37,7 @@ pub(super) fn page(rows: &[Row], by_backend: &[Count], page: &mut Page) {
         ],
         &cells,
     );
-    let has = |of| rows.iter().any(|row| row.backend_status == Some(of));
+    let has = |status| rows.iter().any(|row| row.backend_status == Some(status));
     if has(BackendStatus::Stale) {
         page.para(
             "",
@@ -56,15 +56,17 @@ pub(super) fn page(rows: &[Row], by_backend: &[Count], page: &mut Page) {
 
 /// Adds the connections of a Service by backend.
 pub(super) fn counts(all: &[Count], page: &mut Page) {
-    let cells = all.iter().map(|of| {
+    let cells = all.iter().map(|tally| {
         vec![
-            of.service.to_string(),
-            of.backend.map_or("-".to_owned(), |at| at.to_string()),
-            of.backend_status.map_or("?", in_words).to_owned(),
-            of.connections.to_string(),
-            of.waiting.to_string(),
-            of.transit.map_or("?".to_owned(), |count| count.to_string()),
-            of.pod.clone().unwrap_or_default(),
+            tally.service.to_string(),
+            tally.backend.map_or("-".to_owned(), |at| at.to_string()),
+            tally.backend_status.map_or("?", in_words).to_owned(),
+            tally.connections.to_string(),
+            tally.waiting.to_string(),
+            tally
+                .transit
+                .map_or("?".to_owned(), |count| count.to_string()),
+            tally.pod.clone().unwrap_or_default(),
         ]
     });
     let cells: Vec<_> = cells.collect();
@@ -80,7 +82,7 @@ pub(super) fn counts(all: &[Count], page: &mut Page) {
         ],
         &cells,
     );
-    if all.iter().any(|of| of.transit > Some(0)) {
+    if all.iter().any(|tally| tally.transit > Some(0)) {
         page.para(
             "",
             "IN TRANSIT: the clients are not on this node, but their packets are routed through it; they lose their \

@@ -72,8 +72,8 @@ fn cells_of(real: &Real, open_known: bool) -> Vec<String> {
     vec![
         format!("  {}", real.address),
         format!("weight {}", real.weight),
-        open(|of| of.active),
-        open(|of| of.inactive),
+        open(|connections| connections.active),
+        open(|connections| connections.inactive),
         total.unwrap_or_default(),
         pod.unwrap_or_else(|| match real.stale {
             Some(false) => "(no pod)".to_owned(),

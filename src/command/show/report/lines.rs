@@ -67,9 +67,13 @@ fn mode(mode: &InForce) -> String {
 
 /// Returns what each mode has for a Service port.
 fn handled(programmed: &[Programmed]) -> String {
-    let words = programmed.iter().map(|of| {
-        let left = if of.leftover { " (leftover)" } else { "" };
-        format!("{} {}{left}", of.mode, in_words(of))
+    let words = programmed.iter().map(|programmed| {
+        let left = if programmed.leftover {
+            " (leftover)"
+        } else {
+            ""
+        };
+        format!("{} {}{left}", programmed.mode, in_words(programmed))
     });
     words.collect::<Vec<_>>().join("; ")
 }
@@ -121,7 +125,7 @@ fn tree_lines(roots: &[tree::Node]) -> Lines {
 fn server(row: &ipvs::Row) -> (String, String) {
     let reals = row.real_servers.iter();
     let mut reals: Vec<_> = reals
-        .map(|of| format!("{} weight {}", of.address, of.weight))
+        .map(|real| format!("{} weight {}", real.address, real.weight))
         .collect();
     reals.sort();
     let extra = if row.extra == Some(true) {
@@ -145,7 +149,7 @@ fn set(row: &sets::Row) -> (String, String) {
 fn address(row: &addresses::Row) -> (String, String) {
     let uses = row.services.iter();
     let uses: Vec<_> = uses
-        .map(|of| format!("{} of {}", of.role, of.service))
+        .map(|usage| format!("{} of {}", usage.role, usage.service))
         .collect();
     let value = match row.extra {
         Some(true) => "EXTRA: no Service has it".to_owned(),
@@ -224,19 +228,26 @@ fn sysctl(row: &sysctls::Row) -> (String, String) {
 fn settings(config: &Config) -> Lines {
     let settings = config.settings.iter();
     let mut lines: Lines = settings
-        .map(|of| {
-            let file = of
+        .map(|setting| {
+            let file = setting
                 .in_file
                 .as_ref()
                 .map(|value| format!("; the file has {value}"));
-            let value = if of.value.is_empty() { "-" } else { &of.value };
+            let value = if setting.value.is_empty() {
+                "-"
+            } else {
+                &setting.value
+            };
             (
-                of.name.to_owned(),
+                setting.name.to_owned(),
                 format!("{value}{}", file.unwrap_or_default()),
             )
         })
         .collect();
-    let version = config.version.as_ref().map(|of| of.version.to_string());
+    let version = config
+        .version
+        .as_ref()
+        .map(|version| version.version.to_string());
     lines.insert(
         "version".to_owned(),
         version.unwrap_or_else(|_| "?".to_owned()),

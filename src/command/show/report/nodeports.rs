@@ -13,14 +13,21 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
     let cells = rows.iter().map(|row| {
         let service = row.service.as_ref().map(ToString::to_string);
         let service = service.unwrap_or_else(|| "EXTRA: no Service has it".to_owned());
-        let programmed = row.programmed.iter().map(|of| {
-            let left = if of.leftover { " (leftover)" } else { "" };
-            let objects = of.objects().into_iter().map(|name| match of.mode {
-                Mode::Nftables => short(name),
-                Mode::Iptables | Mode::Ipvs | Mode::Userspace => name,
-            });
+        let programmed = row.programmed.iter().map(|programmed| {
+            let left = if programmed.leftover {
+                " (leftover)"
+            } else {
+                ""
+            };
+            let objects = programmed
+                .objects()
+                .into_iter()
+                .map(|name| match programmed.mode {
+                    Mode::Nftables => short(name),
+                    Mode::Iptables | Mode::Ipvs | Mode::Userspace => name,
+                });
             let objects: Vec<&str> = objects.collect();
-            let words = in_words(of);
+            let words = in_words(programmed);
             if objects.is_empty() {
                 format!("{words}{left}")
             } else {
@@ -32,8 +39,12 @@ pub(super) fn page(rows: &[Row], page: &mut Page) {
             programmed.push("health check".to_owned());
         }
         if !row.failing.is_empty() {
-            let fate = Fate::of_all(row.failing.iter().map(|of| of.fate));
-            let clients: Vec<Client> = row.failing.iter().map(|of| of.client).collect();
+            let fate = Fate::of_all(row.failing.iter().map(|connection| connection.fate));
+            let clients: Vec<Client> = row
+                .failing
+                .iter()
+                .map(|connection| connection.client)
+                .collect();
             programmed.push(format!("{fate}{}", client_names(&clients)));
         }
         vec![
@@ -67,9 +78,9 @@ pub(super) fn listener(listeners: Option<&[Listener]>, listening: Option<Listeni
     let Some(all) = listeners else {
         return "?".to_owned();
     };
-    let who = all.iter().map(|of| match &of.processes {
+    let who = all.iter().map(|listener| match &listener.processes {
         Some(processes) => processes.join(", "),
-        None => format!("? at {}", of.address.ip()),
+        None => format!("? at {}", listener.address.ip()),
     });
     let who: BTreeSet<String> = who.collect();
     let who: Vec<String> = who.into_iter().collect();

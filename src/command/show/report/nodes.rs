@@ -102,10 +102,10 @@ impl Together for ShowOfNodes {
         page.line("");
         let all = page.style().verbose > 0 || page.style().wide;
         let shown = if all { self.differing.len() } else { SHOWN };
-        let rows = self.differing.iter().take(shown).flat_map(|of| {
-            let values = of.values.iter().enumerate();
+        let rows = self.differing.iter().take(shown).flat_map(|differing| {
+            let values = differing.values.iter().enumerate();
             values.map(|(at, value)| {
-                let name = if at == 0 { of.row.as_str() } else { "" };
+                let name = if at == 0 { differing.row.as_str() } else { "" };
                 let nodes = cell(&value.nodes, read, page);
                 let text = value.value.as_deref().unwrap_or("no such row");
                 vec![name.to_owned(), nodes, text.to_owned()]

@@ -58,7 +58,10 @@ pub(super) fn page(of: &service::Page, rows: &[Row], page: &mut Page) {
         affinity::page(&of.affinity, page);
     }
     let connections = of.connections.as_deref().unwrap_or_default();
-    if connections.iter().any(|of| of.connections > 0) {
+    if connections
+        .iter()
+        .any(|connection| connection.connections > 0)
+    {
         page.line("");
         conntrack::counts(connections, page);
     }
@@ -107,25 +110,25 @@ fn settings(spec: &Spec, page: &mut Page) {
 }
 
 fn endpoints(all: &[Endpoint], page: &mut Page) {
-    let cells = all.iter().map(|of| {
-        let state = match of.state {
+    let cells = all.iter().map(|endpoint| {
+        let state = match endpoint.state {
             None => "?".to_owned(),
             Some(EndpointState::Ready) => "ready".to_owned(),
             Some(state) => state.to_string(),
         };
-        let node = of.node.as_deref().unwrap_or("-");
-        let here = if of.local == Some(true) {
+        let node = endpoint.node.as_deref().unwrap_or("-");
+        let here = if endpoint.local == Some(true) {
             " (this)"
         } else {
             ""
         };
         vec![
-            of.address.to_string(),
-            of.service.port.to_string(),
+            endpoint.address.to_string(),
+            endpoint.service.port.to_string(),
             state,
             format!("{node}{here}"),
-            of.zone.clone().unwrap_or_default(),
-            of.pod.clone().unwrap_or_default(),
+            endpoint.zone.clone().unwrap_or_default(),
+            endpoint.pod.clone().unwrap_or_default(),
         ]
     });
     let cells: Vec<_> = cells.collect();

@@ -29,8 +29,11 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
     let cells = rows.iter().map(|row| {
         let known = |count: Option<usize>| count.map_or("?".to_owned(), |count| count.to_string());
         let left_to = row.left_to.as_ref().map(|who| format!("served by {who}"));
-        let left = row.programmed.iter().filter(|of| of.leftover);
-        let left: Vec<&str> = left.map(|of| of.mode.name()).collect();
+        let left = row
+            .programmed
+            .iter()
+            .filter(|programmed| programmed.leftover);
+        let left: Vec<&str> = left.map(|programmed| programmed.mode.name()).collect();
         let objects = row.programmed.iter().flat_map(Programmed::objects);
         let objects: Vec<&str> = if wide { objects.collect() } else { Vec::new() };
         let node_port = row.node_port.map(|port| port.to_string());
@@ -54,11 +57,14 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
 /// Returns what the maps of service proxies of eBPF have for the port: numbers of backends, `1 of 2 missing`.
 fn in_maps(row: &Row) -> String {
     let all = &row.in_maps;
-    let missing = all.iter().filter(|of| of.backends.is_none()).count();
+    let missing = all
+        .iter()
+        .filter(|frontend| frontend.backends.is_none())
+        .count();
     match missing {
         _ if all.is_empty() => String::new(),
         0 => {
-            let counts = all.iter().filter_map(|of| of.backends.as_ref());
+            let counts = all.iter().filter_map(|frontend| frontend.backends.as_ref());
             let counts: BTreeSet<usize> = counts.map(Vec::len).collect();
             let texts: Vec<String> = counts.iter().map(ToString::to_string).collect();
             texts.join(" or ")
@@ -76,16 +82,23 @@ fn verdict(row: &Row) -> String {
     let failing: Vec<_> = row
         .connections
         .iter()
-        .filter(|of| of.fate.fails())
+        .filter(|connection| connection.fate.fails())
         .collect();
     let is_all = failing.len() == row.connections.len();
     if failing.is_empty() || is_all {
         return fate.to_string();
     }
-    let worst = Fate::of_all(failing.iter().map(|of| of.fate));
-    let clients: Vec<Client> = failing.iter().map(|of| of.client).collect();
-    let addresses: BTreeSet<_> = failing.iter().map(|of| in_words(of.kind)).collect();
-    let all: BTreeSet<_> = row.connections.iter().map(|of| in_words(of.kind)).collect();
+    let worst = Fate::of_all(failing.iter().map(|connection| connection.fate));
+    let clients: Vec<Client> = failing.iter().map(|connection| connection.client).collect();
+    let addresses: BTreeSet<_> = failing
+        .iter()
+        .map(|connection| in_words(connection.kind))
+        .collect();
+    let all: BTreeSet<_> = row
+        .connections
+        .iter()
+        .map(|connection| in_words(connection.kind))
+        .collect();
     let at = if addresses.len() < all.len() {
         let names: Vec<&str> = addresses.into_iter().collect();
         format!(" at {}", listed(&names))

@@ -56,7 +56,9 @@ impl Together for SnapshotOfNodes {
 
     fn part(report: SnapshotReport) -> Self::Part {
         let unknown = report.unknown().into_iter();
-        unknown.map(|of| (of.item, of.reason.clone())).collect()
+        unknown
+            .map(|unknown| (unknown.item, unknown.reason.clone()))
+            .collect()
     }
 
     fn add(&mut self, node: &Arc<str>, part: Self::Part) {
@@ -84,9 +86,9 @@ impl Together for SnapshotOfNodes {
         page.line(&format!("Wrote {}{redacted}.", self.path.display()));
         if !self.gaps.is_empty() {
             title(page, "Unknown:");
-            let rows = self.gaps.iter().map(|of| {
-                let nodes = cell(&of.nodes, read, page);
-                vec![of.item.file().to_owned(), nodes, of.reason.clone()]
+            let rows = self.gaps.iter().map(|gap| {
+                let nodes = cell(&gap.nodes, read, page);
+                vec![gap.item.file().to_owned(), nodes, gap.reason.clone()]
             });
             let rows: Vec<_> = rows.collect();
             page.grid(&[("FILE", 0), ("NODES", 0), ("REASON", 0)], &rows);

@@ -26,7 +26,7 @@ pub(crate) fn scene(report: &TraceReport) -> Scene {
 fn whole(report: &TraceReport) -> Picture {
     let mut whole = Picture {
         strands: ports(report)
-            .flat_map(|of| of.picture.strands.clone())
+            .flat_map(|port| port.picture.strands.clone())
             .collect(),
     };
     whole.worst_first();
@@ -39,9 +39,9 @@ fn ports(report: &TraceReport) -> impl Iterator<Item = &TraceReport> {
 
 /// Returns the texts around the picture.
 fn caption(report: &TraceReport) -> Caption {
-    let heads = ports(report).flat_map(|of| {
-        alike(all(of)).into_iter().map(|group| {
-            let text = format!("{}; from {}", sentence(of, group[0]), names(&group));
+    let heads = ports(report).flat_map(|port| {
+        alike(all(port)).into_iter().map(|group| {
+            let text = format!("{}; from {}", sentence(port, group[0]), names(&group));
             (group[0].fate, text)
         })
     });

@@ -180,8 +180,8 @@ fn ends(trace: &SourceTrace) -> Vec<(String, f64)> {
     let mut ends: Vec<(String, f64)> = Vec::new();
     // What exceeds a limit is dropped, and no part of the answer.
     let ends_early = |of: &&OutcomeRow| matches!(of.verdict, Verdict::Drop | Verdict::Reject);
-    let works = trace.outcomes.iter().filter(|of| !ends_early(of));
-    let whole: f64 = works.clone().map(|of| of.probability).sum();
+    let works = trace.outcomes.iter().filter(|outcome| !ends_early(outcome));
+    let whole: f64 = works.clone().map(|work| work.probability).sum();
     for outcome in works {
         let end = match &outcome.backend {
             Some(backend) => SocketAddr::new(backend.address, backend.port).to_string(),
@@ -232,7 +232,10 @@ fn parts(trace: &SourceTrace) -> String {
     let parts: Vec<String> = parts.collect();
     // A fault of tracked connections belongs to no outcome of the packet.
     if let Some(fault) = &trace.fault
-        && trace.outcomes.iter().all(|of| of.fate == Fate::Works)
+        && trace
+            .outcomes
+            .iter()
+            .all(|outcome| outcome.fate == Fate::Works)
     {
         return fault.clone();
     }

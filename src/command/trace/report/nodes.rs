@@ -60,7 +60,7 @@ impl Together for TraceOfNodes {
         let mut paths: Vec<PathRow> = Vec::new();
         for report in std::iter::once(&report).chain(&report.ports) {
             let service = report.service.as_ref().filter(|_| has_several);
-            let port = service.map(|of| of.port.clone());
+            let port = service.map(|service| service.port.clone());
             for source in all(report) {
                 // The address behind the kind of source is that of the node.
                 let from = source.kind.clone();
@@ -131,21 +131,28 @@ fn outcomes(source: &SourceTrace) -> Vec<String> {
     let mut texts: Vec<String> = source
         .outcomes
         .iter()
-        .map(|of| {
-            let backend = of.backend.as_ref().map(|backend| {
+        .map(|outcome| {
+            let backend = outcome.backend.as_ref().map(|backend| {
                 let at = std::net::SocketAddr::new(backend.address, backend.port);
                 match &backend.pod {
                     Some(pod) => format!("{pod} ({at})"),
                     None => at.to_string(),
                 }
             });
-            let masquerade = if of.masquerade { ", masqueraded" } else { "" };
+            let masquerade = if outcome.masquerade {
+                ", masqueraded"
+            } else {
+                ""
+            };
             match backend {
-                Some(backend) => match &of.fault {
+                Some(backend) => match &outcome.fault {
                     Some(fault) => format!("{backend}{masquerade}: {fault}"),
                     None => format!("{backend}{masquerade}"),
                 },
-                None => of.fault.clone().unwrap_or_else(|| of.reason.clone()),
+                None => outcome
+                    .fault
+                    .clone()
+                    .unwrap_or_else(|| outcome.reason.clone()),
             }
         })
         .collect();

@@ -35,7 +35,10 @@ impl Over {
         let node = node.map(str::to_owned);
         for step in steps(trace, true) {
             let (Step::Hop(hop) | Step::Branch(hop)) = step;
-            let is_passed = hop.outcomes.as_ref().is_none_or(|of| of.contains(&at));
+            let is_passed = hop
+                .outcomes
+                .as_ref()
+                .is_none_or(|outcome| outcome.contains(&at));
             if is_passed && !is_jump(hop) {
                 self.steps.push((node.clone(), line(hop)));
             }
@@ -115,7 +118,7 @@ fn end(way: &OutcomeRow, trace: &SourceTrace) -> String {
 pub(super) fn page(page: &mut Page, trace: &SourceTrace) {
     let mut told: Vec<&OnwardRow> = Vec::new();
     for (at, way) in trace.outcomes.iter().enumerate() {
-        let Some(onward) = way.onward.as_ref().filter(|of| !told.contains(of)) else {
+        let Some(onward) = way.onward.as_ref().filter(|onward| !told.contains(onward)) else {
             continue;
         };
         told.push(onward);

@@ -88,8 +88,8 @@ impl Together for WhyOfNodes {
 
     fn states(&self) -> Vec<(usize, &'static str)> {
         let count = |fate: Fate| {
-            let answers = self.answers.iter().filter(|of| of.fate == fate);
-            answers.map(|of| of.nodes.len()).sum()
+            let answers = self.answers.iter().filter(|answer| answer.fate == fate);
+            answers.map(|answer| answer.nodes.len()).sum()
         };
         let mut states = Fate::ALL;
         states.reverse();

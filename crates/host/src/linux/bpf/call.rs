@@ -218,7 +218,7 @@ fn info_of(file: &OwnedFd, info: &mut [u8; INFO as usize]) -> Result<(), Errno> 
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let bytes = bytes.get(at..at + 4).and_then(|of| of.try_into().ok());
+    let bytes = bytes.get(at..at + 4).and_then(|byte| byte.try_into().ok());
     bytes.map_or(0, u32::from_ne_bytes)
 }
 
@@ -226,7 +226,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn listed(bytes: &[u8], count: u32) -> Vec<u32> {
     let count = usize::try_from(count).unwrap_or(0);
     let all = bytes.chunks_exact(4).take(count);
-    all.map(|of| u32_at(of, 0)).collect()
+    all.map(|number| u32_at(number, 0)).collect()
 }
 
 fn name(bytes: &[u8]) -> String {

@@ -204,8 +204,8 @@ fn cgroups(item: Item, context: &Context) -> Result<Vec<AtCgroup>, Gap> {
                 }
             }
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let inner = entries.filter(|of| of.file_type().is_ok_and(|of| of.is_dir()));
-            folders.extend(inner.map(|of| of.path()));
+            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|entry| entry.is_dir()));
+            folders.extend(inner.map(|inner| inner.path()));
         }
     }
     all.sort_by(|a, b| (&a.cgroup, &a.attach_type).cmp(&(&b.cgroup, &b.attach_type)));
@@ -389,7 +389,7 @@ fn pins(item: Item, context: &Context) -> Result<Vec<String>, Gap> {
                 Err(e) => return Err(gap(item, folder.display(), &e)),
             };
             for entry in entries.flatten() {
-                if entry.file_type().is_ok_and(|of| of.is_dir()) {
+                if entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
                     folders.push(entry.path());
                 } else {
                     all.insert(shown(&root, &entry.path(), &mount.point));
@@ -418,7 +418,7 @@ pub fn fuzz(bytes: &[u8]) -> String {
         let (key, value) = (usize::try_from(key).ok()?, usize::try_from(value).ok()?);
         let pairs = bytes.chunks_exact(key + value);
         let pairs: Vec<_> = pairs
-            .map(|of| (of[..key].to_vec(), of[key..].to_vec()))
+            .map(|pair| (pair[..key].to_vec(), pair[key..].to_vec()))
             .collect();
         layout(&pairs)
     });

@@ -160,10 +160,13 @@ async fn renew(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Result<(), 
     // The kernel lists the newest address first, and lists them in this order again.
     for message in told.iter().rev() {
         let index = message.header.index;
-        let addr = message.attributes.iter().find_map(|of| match of {
-            AddressAttribute::Address(addr) => Some(*addr),
-            _ => None,
-        });
+        let addr = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Address(addr) => Some(*addr),
+                _ => None,
+            });
         let Some(addr) = addr else { continue };
         let full = message.header.prefix_len == Family::of(addr).bits();
         if full && bounds.contains(&(index, addr)) {
@@ -195,12 +198,12 @@ async fn have_routes(handle: &Handle, bounds: &BTreeSet<(u32, IpAddr)>) -> Resul
     });
     let kernels = kernels.filter_map(|route| {
         let mut attributes = route.attributes.iter();
-        let index = attributes.find_map(|of| match of {
+        let index = attributes.find_map(|attribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
             _ => None,
         });
         let mut attributes = route.attributes.iter();
-        let addr = attributes.find_map(|of| match of {
+        let addr = attributes.find_map(|attribute| match attribute {
             RouteAttribute::Destination(RouteAddress::Inet6(addr)) => Some(IpAddr::V6(*addr)),
             _ => None,
         });

@@ -130,7 +130,7 @@ pub(super) fn tracked(attributes: &[u8], take: impl FnOnce(&Tracked)) -> Option<
     let [original, reply] = parts.tuples;
     let counted = parts
         .counters
-        .map(|of| Some((wide(find(of, 1)?)?, wide(find(of, 2)?)?)));
+        .map(|counter| Some((wide(find(counter, 1)?)?, wide(find(counter, 2)?)?)));
     let phase = match parts.state {
         Some("SYN_SENT" | "COOKIE_WAIT" | "COOKIE_ECHOED") => Phase::Waiting,
         Some("NONE" | "LAST_ACK" | "TIME_WAIT" | "CLOSE" | "CLOSED") => Phase::Ended,
@@ -363,7 +363,7 @@ mod tests {
         ]
         .concat();
         let mut sum = None;
-        tracked(&bytes, |of| sum = of.counted).unwrap();
+        tracked(&bytes, |entry| sum = entry.counted).unwrap();
         assert_eq!(sum, Some((u64::MAX, 2)));
     }
 

@@ -315,7 +315,9 @@ impl Writer<'_> {
         let typed = left.kind(sets);
         let mut of_left = String::new();
         left.print(&mut of_left, typed, sets, self.links)?;
-        let other = self.previous.take_if(|of| of.left == of_left);
+        let other = self
+            .previous
+            .take_if(|comparison| comparison.left == of_left);
         let (op, right) = match (other, right) {
             (Some(of), Right::Value(last)) if of.op == Op::AtLeast && op == Op::AtMost => {
                 self.hide(Some(of.statement));

@@ -183,7 +183,7 @@ pub(super) async fn set(
     let (tables, _) = tables(item, context).await?;
     let found = tables
         .into_iter()
-        .find(|of| of.family == family && of.name == table);
+        .find(|listed_table| listed_table.family == family && listed_table.name == table);
     let of = found.ok_or_else(|| no_set(item, family, table, name))?;
     let names = [family, table, name].map(str::to_owned);
     let set = names.clone();
@@ -240,7 +240,10 @@ pub(super) async fn names(context: &Arc<Context>) -> Result<Vec<(&'static str, S
     }
     let dump = async move |_: Arc<Context>| nf_tables::tables(item);
     let tables = context.inside(item, dump).await?;
-    Ok(tables.into_iter().map(|of| (of.family, of.name)).collect())
+    Ok(tables
+        .into_iter()
+        .map(|table| (table.family, table.name))
+        .collect())
 }
 
 /// Returns all tables, and those of them that do not belong to iptables-nft.

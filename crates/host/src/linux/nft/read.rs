@@ -136,7 +136,7 @@ fn table(
     }
     let own = headers
         .iter()
-        .filter(|of| of.chain.family == table.family && of.chain.table == table.name);
+        .filter(|header| header.chain.family == table.family && header.chain.table == table.name);
     let own: Vec<&Header> = own.collect();
     for header in &own {
         to.push_str(", ");

@@ -59,7 +59,11 @@ impl<'t> Writer<'t> {
             self.expression(name, data)?;
         }
         let mut separator = key;
-        for statement in self.statements.iter().filter(|of| of.is_printed) {
+        for statement in self
+            .statements
+            .iter()
+            .filter(|statement| statement.is_printed)
+        {
             to.push_str(separator);
             to.push_str(&self.text[statement.text.clone()]);
             separator = ", ";
@@ -149,7 +153,7 @@ impl<'t> Writer<'t> {
         if self
             .previous
             .as_ref()
-            .is_some_and(|of| of.statement == statement)
+            .is_some_and(|comparison| comparison.statement == statement)
         {
             self.previous = None;
         }

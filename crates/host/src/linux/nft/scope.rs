@@ -66,7 +66,10 @@ impl Scope {
 
     /// Returns whether messages of the known type may have `field`.
     pub(super) fn may_have(&self, field: &Field) -> bool {
-        self.icmp == 0 || field.icmp_type.is_none_or(|of| of == self.icmp)
+        self.icmp == 0
+            || field
+                .icmp_type
+                .is_none_or(|icmp_type| icmp_type == self.icmp)
     }
 
     /// Marks all matches so far as explicit: the next statement depends on them, so they are printed.

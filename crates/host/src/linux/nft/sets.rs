@@ -177,8 +177,8 @@ impl Set {
                 [Type::Integer] => (1..=128).contains(&bits),
                 [one] => one.bits() > 0 && one.bits().next_multiple_of(8) == bits,
                 all => {
-                    let sizes = all.iter().map(|of| of.bits().next_multiple_of(32));
-                    all.iter().all(|of| of.bits() > 0) && sizes.sum::<u32>() == bits
+                    let sizes = all.iter().map(|kind| kind.bits().next_multiple_of(32));
+                    all.iter().all(|kind| kind.bits() > 0) && sizes.sum::<u32>() == bits
                 }
             };
             if !is_known {
@@ -234,7 +234,7 @@ impl Set {
         quoted(to, &self.name);
         to.push_str(", \"table\": ");
         quoted(to, table);
-        let names: Vec<_> = self.key.iter().map(|of| of.name()).collect();
+        let names: Vec<_> = self.key.iter().map(|key| key.name()).collect();
         match names.as_slice() {
             [one] => put!(to, ", \"type\": \"{one}\""),
             all => put!(to, ", \"type\": [\"{}\"]", all.join("\", \"")),
@@ -247,7 +247,7 @@ impl Set {
         match (&self.data, self.object) {
             (Data::Verdict, _) => to.push_str(", \"map\": \"verdict\""),
             (Data::Values(values), _) => {
-                let names: Vec<_> = values.iter().map(|of| of.name()).collect();
+                let names: Vec<_> = values.iter().map(|kind| kind.name()).collect();
                 put!(to, ", \"map\": \"{}\"", names.join(" . "));
             }
             (Data::None, Some(object)) => put!(to, ", \"map\": \"{}\"", object_name(object)?),

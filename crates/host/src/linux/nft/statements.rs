@@ -294,7 +294,7 @@ impl Writer<'_> {
             xor.bytes[at] = x & m;
             mask.bytes[at] = m | o;
         }
-        let is = |octets: Octets, byte: u8| octets.get().iter().all(|of| *of == byte);
+        let is = |octets: Octets, byte: u8| octets.get().iter().all(|octet| *octet == byte);
         let ops = [
             ("&", mask, is(mask, 0xff)),
             ("^", xor, is(xor, 0)),

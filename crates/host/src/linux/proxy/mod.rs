@@ -59,7 +59,8 @@ pub(super) async fn read(item: Item, context: &Arc<Context>) -> Result<String, G
             let root = context.options.root.clone();
             let local = async move |_: Arc<Context>| {
                 let process = process::find(&root).here;
-                let since = process.and_then(|of| processes::start_of(item, &root, &of.folder));
+                let since =
+                    process.and_then(|process| processes::start_of(item, &root, &process.folder));
                 log::read(&root, since)
             };
             let local = context.inside(item, local).await;

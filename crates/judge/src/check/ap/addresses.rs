@@ -202,7 +202,7 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
     let servers: BTreeSet<IpAddr> = ports
         .filter(|port| is_api(&port.name))
         .flat_map(|port| &port.endpoints)
-        .map(|of| of.addr.ip())
+        .map(|endpoint| endpoint.addr.ip())
         .collect();
     let mut findings = Vec::new();
     for service in services {
@@ -210,7 +210,9 @@ fn node_addresses(facts: &Facts<'_>) -> Verdict {
         for ip in addresses {
             let node = nodes.iter().find(|node| {
                 let theirs = &node.status.addresses;
-                theirs.iter().any(|of| of.address.parse() == Ok(ip))
+                theirs
+                    .iter()
+                    .any(|address| address.address.parse() == Ok(ip))
             });
             let mut links = here.iter().flat_map(|here| &here.all);
             let link = links.find(|at| at.addr.addr == ip && at.link != DUMMY);
@@ -307,7 +309,7 @@ fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
     findings.extend(
         Family::BOTH
             .into_iter()
-            .filter_map(|of| elsewhere(facts, of)),
+            .filter_map(|family| elsewhere(facts, family)),
     );
     Ok(findings)
 }
@@ -318,9 +320,9 @@ fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     let own = &facts.node.addresses().ok()?.all;
     let gone = home_gone(node, facts.node, family)?;
     let first = gone.address;
-    let global = own.iter().filter(|of| of.scope == "global");
+    let global = own.iter().filter(|address| address.scope == "global");
     let global: Vec<String> = global
-        .map(|of| format!("{} on {}", of.addr.addr, of.link))
+        .map(|global| format!("{} on {}", global.addr.addr, global.link))
         .take(4)
         .collect();
     let name = &node.metadata.name;
@@ -444,7 +446,7 @@ fn shared_by_services(facts: &Facts<'_>) -> Verdict {
     let ports = facts.owners().ports();
     let served: BTreeMap<(SocketAddr, String), &PortName> = ports
         .iter()
-        .flat_map(|port| port.endpoints.iter().map(move |of| (port, of)))
+        .flat_map(|port| port.endpoints.iter().map(move |endpoint| (port, endpoint)))
         .filter(|(port, of)| machines.contains_key(&of.addr.ip()) || is_api(&port.name))
         .map(|(port, of)| ((of.addr, port.proto.to_string()), &port.name))
         .collect();
@@ -453,10 +455,10 @@ fn shared_by_services(facts: &Facts<'_>) -> Verdict {
         for (addr, number) in port
             .addresses
             .iter()
-            .filter_map(|of| Some((of.1, port.port?)))
+            .filter_map(|address| Some((address.1, port.port?)))
         {
             let at = SocketAddr::new(addr, number);
-            if port.endpoints.iter().any(|of| of.addr == at) {
+            if port.endpoints.iter().any(|endpoint| endpoint.addr == at) {
                 continue;
             }
             let whose = match (served.get(&(at, proto.clone())), machines.get(&addr)) {
@@ -533,7 +535,7 @@ fn shared(facts: &Facts<'_>) -> Verdict {
         );
         Some(
             Finding::new(Severity::Error, Subject::service_at(*first, at), message)
-                .evidence(words.iter().map(|of| Proof::Note(format!("{at}/{proto}: {of}"))))
+                .evidence(words.iter().map(|word| Proof::Note(format!("{at}/{proto}: {word}"))))
                 .services(users.iter().map(|(of, _)| ServiceRef::from(*of))),
         )
     });

@@ -106,11 +106,13 @@ fn api(facts: &Facts<'_>) -> Verdict {
     let mode = facts.current()?;
     let services = facts.node.services()?.iter();
     let service = services
-        .filter(|of| of.metadata.namespace == "default" && of.metadata.name == "kubernetes")
-        .find_map(|of| {
+        .filter(|service| {
+            service.metadata.namespace == "default" && service.metadata.name == "kubernetes"
+        })
+        .find_map(|service| {
             Some((
-                of.spec.cluster_ip.parse::<IpAddr>().ok()?,
-                of.spec.ports.first()?.port,
+                service.spec.cluster_ip.parse::<IpAddr>().ok()?,
+                service.spec.ports.first()?.port,
             ))
         });
     let Some((destination, port)) = service else {
@@ -156,18 +158,28 @@ fn api(facts: &Facts<'_>) -> Verdict {
     let (open, certain): (Vec<_>, Vec<_>) = outcomes
         .iter()
         .filter(is_lost)
-        .partition(|of| !of.when.is_empty());
+        .partition(|outcome| !outcome.when.is_empty());
     // Behind the rules that translate it, what stops it is about its new destination.
-    let dropped: Option<Vec<Subject>> = certain.iter().map(|of| dropping(of, family)).collect();
-    let ends = certain.iter().map(|of| of.destination.0);
+    let dropped: Option<Vec<Subject>> = certain
+        .iter()
+        .map(|outcome| dropping(outcome, family))
+        .collect();
+    let ends = certain.iter().map(|outcome| outcome.destination.0);
     let ends: BTreeSet<IpAddr> = ends.filter(|end| *end != destination).collect();
     let lost: Vec<_> = certain
         .into_iter()
-        .map(|of| Proof::Note(format!("{destination}:{port} from the host: {}", of.reason)))
+        .map(|outcome| {
+            Proof::Note(format!(
+                "{destination}:{port} from the host: {}",
+                outcome.reason
+            ))
+        })
         .collect();
     if lost.is_empty() {
-        let mut unknown = outcomes.iter().filter(|of| of.verdict == End::Unknown);
-        let why = unknown.next().map(|of| of.reason.clone());
+        let mut unknown = outcomes
+            .iter()
+            .filter(|outcome| outcome.verdict == End::Unknown);
+        let why = unknown.next().map(|unknown| unknown.reason.clone());
         let why = why.or_else(|| Some(open.first()?.when.first()?.to_string()));
         return why.map_or_else(
             || Ok(Vec::new()),

@@ -143,7 +143,8 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
         let ours = ours.into_iter().flatten();
         let ours: Vec<_> = ours.collect();
         let label = ours.first().and_then(|slice| slice.unread_for());
-        if let Some(label) = label.filter(|_| ours.iter().all(|of| of.unread_for().is_some())) {
+        if let Some(label) = label.filter(|_| ours.iter().all(|slice| slice.unread_for().is_some()))
+        {
             findings.push(labelled_slices(service, &ours, label));
             continue;
         }
@@ -162,7 +163,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
             let conditions = &endpoint.conditions;
             conditions.serving == Some(true) && conditions.terminating == Some(true)
         };
-        let ending = all.iter().filter(|of| drains(of)).count();
+        let ending = all.iter().filter(|endpoint| drains(endpoint)).count();
         if ending > 0 {
             let message = "only endpoints that are ending serve the Service, until they have ended";
             let seen = format!(
@@ -186,7 +187,7 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
     }
     let mut verdict = findings.verdict()?;
     // Those with pods that do not run are less likely meant to have none.
-    verdict.sort_by_key(|of| of.evidence.len() < 2);
+    verdict.sort_by_key(|verdict| verdict.evidence.len() < 2);
     Ok(verdict)
 }
 
@@ -198,10 +199,10 @@ fn one_family(
 ) -> Option<Finding> {
     let mut families = service.spec.ip_families.iter();
     let has_ready = |family: &String| {
-        let ours = slices.iter().filter(|of| of.address_type == *family);
-        ours.flat_map(|of| &of.endpoints).any(is_ready)
+        let ours = slices.iter().filter(|slice| slice.address_type == *family);
+        ours.flat_map(|slice| &slice.endpoints).any(is_ready)
     };
-    let lacking: Family = families.find(|of| !has_ready(of))?.parse().ok()?;
+    let lacking: Family = families.find(|family| !has_ready(family))?.parse().ok()?;
     let known = pods.map_or(&[][..], Vec::as_slice);
     let has_none = Matching::of(service, Some(lacking), known).is_empty();
     let matching = Matching::of(service, None, known).shown();
@@ -220,13 +221,13 @@ fn one_family(
             "Look for an EndpointSlice of this addressType, and for addresses of that family of the pods.",
         )
     };
-    let seen = slices.iter().map(|of| {
-        let name = Some(&of.metadata.name).filter(|name| !name.is_empty());
+    let seen = slices.iter().map(|slice| {
+        let name = Some(&slice.metadata.name).filter(|name| !name.is_empty());
         Proof::Note(format!(
             "EndpointSlice{}: {} of {}",
             name.map_or_else(String::new, |name| format!(" {name}")),
-            number_of(of.endpoints.len(), "endpoint"),
-            of.address_type
+            number_of(slice.endpoints.len(), "endpoint"),
+            slice.address_type
         ))
     });
     Some(
@@ -241,7 +242,10 @@ fn labelled_slices(service: &Service, slices: &[&&EndpointSlice], label: &str) -
     let message = format!(
         "kube-proxy reads none of the Service's EndpointSlices, since they have the label {label}"
     );
-    let names: Vec<&str> = slices.iter().map(|of| of.metadata.name.as_str()).collect();
+    let names: Vec<&str> = slices
+        .iter()
+        .map(|slice| slice.metadata.name.as_str())
+        .collect();
     let seen = names
         .iter()
         .map(|name| Proof::object("EndpointSlice", *name));
@@ -288,7 +292,7 @@ fn none_listed(
         .spec
         .ip_families
         .iter()
-        .filter_map(|of| of.parse().ok())
+        .filter_map(|ip_family| ip_family.parse().ok())
         .collect();
     let lacks = |family: &Family| Matching::of(service, Some(*family), known).ready.is_empty();
     if !all.ready.is_empty() && !families.is_empty() && families.iter().all(lacks) {
@@ -346,7 +350,7 @@ fn without_port(service: &Service, slices: &[&&EndpointSlice]) -> Vec<Finding> {
         let proto = proto_of(&port.protocol);
         slices.iter().any(|slice| {
             let mut ports = slice.ports.iter();
-            ports.any(|of| matching(of, &port.name, proto).is_some())
+            ports.any(|slice_port| matching(slice_port, &port.name, proto).is_some())
                 && slice.endpoints.iter().any(is_ready)
         })
     };
@@ -424,11 +428,16 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
         .collect();
     // Further networks of a pod are in none of its addresses.
     let networks = facts.node.pod_networks().into_iter().flatten();
-    let further: BTreeSet<IpAddr> = networks.flat_map(|of| of.addresses.clone()).collect();
+    let further: BTreeSet<IpAddr> = networks
+        .flat_map(|network| network.addresses.clone())
+        .collect();
     let is_further = |text: &str| text.parse().is_ok_and(|addr| further.contains(&addr));
     for slice in facts.node.slices()? {
         for endpoint in &slice.endpoints {
-            let of_pod = endpoint.target_ref.as_ref().filter(|of| of.kind == "Pod");
+            let of_pod = endpoint
+                .target_ref
+                .as_ref()
+                .filter(|target_ref| target_ref.kind == "Pod");
             let (Some(pod), Some(address)) = (of_pod, endpoint.addresses.first()) else {
                 continue;
             };
@@ -445,8 +454,9 @@ fn stale_endpoints(facts: &Facts<'_>) -> Verdict {
                 Subject::object("EndpointSlice", &meta.namespace, &meta.name)
             };
             let mut all = facts.node.services().into_iter().flatten();
-            let of =
-                all.find(|of| of.metadata.namespace == meta.namespace && of.metadata.name == name);
+            let of = all.find(|service| {
+                service.metadata.namespace == meta.namespace && service.metadata.name == name
+            });
             let fix = Writer::of(slice, of).fix(&meta.namespace, &meta.name, name);
             let subject = format!("{about} {address}");
             let seen = Proof::object("pod", format!("{}/{}", pod.namespace, pod.name));

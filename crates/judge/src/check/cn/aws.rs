@@ -44,7 +44,7 @@ fn vpc_cni(facts: &Facts<'_>) -> Verdict {
     let pods = facts.node.pods()?.iter();
     let pods = pods.filter(|pod| here.is_none() || pod.spec.node_name == here);
     let containers: Vec<_> = pods.flat_map(|pod| &pod.spec.containers).collect();
-    let named = |name: &str| containers.iter().find(|of| of.name == name);
+    let named = |name: &str| containers.iter().find(|container| container.name == name);
     let Some(cni) = named("aws-node") else {
         let why = "the AWS VPC CNI does not run on this node";
         return Err(Gap::NotApplicable(why.to_owned()));

@@ -96,7 +96,7 @@ const NFTABLES_MODE: &str = "FELIX_NFTABLESMODE";
 /// chooses its own. Without links of Calico, it is no gap that the other one was not read.
 fn rulesets<'f>(facts: &'f Facts<'_>, all: &mut Collector) -> Vec<&'f Ruleset<'f>> {
     let links = facts.node.links();
-    if links.is_ok_and(|links| links.all.iter().any(|of| of.name.starts_with("cali"))) {
+    if links.is_ok_and(|links| links.all.iter().any(|link| link.name.starts_with("cali"))) {
         let found = all_rules(facts, all);
         return found.into_iter().map(|(_, _, rules)| rules).collect();
     }
@@ -130,19 +130,19 @@ fn follows(facts: &Facts<'_>) -> Option<Proof> {
         .daemon_sets()
         .map_or(&[][..], Vec::as_slice)
         .iter();
-    let sets = sets.map(|of| {
+    let sets = sets.map(|set| {
         (
-            format!("DaemonSet {}", of.metadata.name),
-            &of.spec.template.spec,
+            format!("DaemonSet {}", set.metadata.name),
+            &set.spec.template.spec,
         )
     });
     let mut all = pods.chain(sets);
     all.find_map(|(source, spec)| {
         let containers = spec.containers.iter();
         let mut env = containers
-            .filter(|of| of.name == "calico-node")
-            .flat_map(|of| &of.env);
-        let set = env.find(|of| of.get("name").and_then(Value::as_str) == Some(NFTABLES_MODE))?;
+            .filter(|container| container.name == "calico-node")
+            .flat_map(|container| &container.env);
+        let set = env.find(|env| env.get("name").and_then(Value::as_str) == Some(NFTABLES_MODE))?;
         let value = set.get("value").and_then(Value::as_str)?;
         value
             .eq_ignore_ascii_case("auto")
@@ -174,7 +174,7 @@ fn calico_plane(facts: &Facts<'_>) -> Verdict {
     if !other? {
         return Err(no_calico());
     }
-    let switches = facts.target().is_some() && facts.current().is_ok_and(|of| of != target);
+    let switches = facts.target().is_some() && facts.current().is_ok_and(|mode| mode != target);
     if let Some(auto) = follows(facts).filter(|_| switches) {
         let message = format!(
             "Calico writes its rules to {wrong} now, and follows kube-proxy to the {target} mode"
@@ -213,7 +213,7 @@ fn calico_ipvs(facts: &Facts<'_>) -> Verdict {
 }
 
 fn ranges<'r>(rule: &'r Rule<'_>) -> Option<&'r Vec<kpx_node::net::PortRange>> {
-    rule.matches.iter().find_map(|of| match of {
+    rule.matches.iter().find_map(|matched| match matched {
         Match::Multiport {
             side: Side::Destination,
             ports,

@@ -118,7 +118,7 @@ fn orphaned(facts: &Facts<'_>, of: &EbpfProxy) -> Finding {
         "{count} of {proxy} {what} packets, and nothing updates their maps: its agent does not run"
     );
     let seen = of.programs.iter();
-    let seen = seen.map(|of| Proof::object("program", of.to_string()));
+    let seen = seen.map(|program| Proof::object("program", program.to_string()));
     let about = Subject::software(proxy.name());
     let finding = Finding::new(Severity::Error, about, message).evidence(seen);
     if facts.node.has_proxy_running() != Ok(true) {
@@ -169,7 +169,7 @@ fn doubled(bpf: &Bpf, proxy: Proxy) -> Result<Vec<Finding>, Gap> {
     let hooks: BTreeSet<&str> = bpf
         .cgroups()?
         .iter()
-        .map(|of| of.attach_type.as_str())
+        .map(|cgroup| cgroup.attach_type.as_str())
         .collect();
     let mut seen = Vec::new();
     for hook in hooks {
@@ -177,7 +177,7 @@ fn doubled(bpf: &Bpf, proxy: Proxy) -> Result<Vec<Finding>, Gap> {
             .at_root(hook)?
             .into_iter()
             .filter_map(|id| bpf.program(id))
-            .filter(|of| Proxy::of_program(&of.name) == Some(proxy))
+            .filter(|id| Proxy::of_program(&id.name) == Some(proxy))
             .collect();
         if programs.len() > 1 {
             let names: Vec<String> = programs.iter().map(ToString::to_string).collect();
@@ -236,10 +236,11 @@ fn services(facts: &Facts<'_>) -> Verdict {
         };
         for port in owners.ports() {
             let mut all = all.iter();
-            let service = all.find(|of| {
-                of.metadata.namespace == *port.name.namespace && of.metadata.name == *port.name.name
+            let service = all.find(|service| {
+                service.metadata.namespace == *port.name.namespace
+                    && service.metadata.name == *port.name.name
             });
-            if let Some(service) = service.filter(|of| is_served(of, port)) {
+            if let Some(service) = service.filter(|service| is_served(service, port)) {
                 findings.extend(compared(table, owners.ports(), port, service));
             }
         }
@@ -260,7 +261,7 @@ fn is_served(service: &Service, port: &Port) -> bool {
     let mut annotations = service.metadata.annotations.keys();
     port.left_to.is_none()
         && matches!(port.proto, Proto::Tcp | Proto::Udp)
-        && !annotations.any(|key| OTHERWISE.iter().any(|of| key.starts_with(of)))
+        && !annotations.any(|key| OTHERWISE.iter().any(|prefix| key.starts_with(prefix)))
 }
 
 /// Returns the differences between the endpoints of a port and the backends that the map has for it.
@@ -278,26 +279,32 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
     let family = table.family;
     let of_family = |port: &Port| {
         let all = port.endpoints.clone().into_iter();
-        all.filter(|of| Family::of(of.addr.ip()) == family)
+        all.filter(|endpoint| Family::of(endpoint.addr.ip()) == family)
             .collect::<Vec<_>>()
     };
-    let mut known: BTreeSet<SocketAddr> = of_family(port).iter().map(|of| of.addr).collect();
+    let mut known: BTreeSet<SocketAddr> = of_family(port)
+        .iter()
+        .map(|endpoint| endpoint.addr)
+        .collect();
     // An entry for all protocols has the backends of every port with this number.
-    let mut twins = ports.iter().filter(|of| {
-        of.name.namespace == port.name.namespace
-            && of.name.name == port.name.name
-            && of.port == port.port
-            && of.proto != port.proto
+    let mut twins = ports.iter().filter(|twin| {
+        twin.name.namespace == port.name.namespace
+            && twin.name.name == port.name.name
+            && twin.port == port.port
+            && twin.proto != port.proto
     });
     let twin = twins.next();
     let of_twin: Vec<SocketAddr> = twin.map_or_else(Vec::new, |twin| {
-        of_family(twin).iter().map(|of| of.addr).collect()
+        of_family(twin)
+            .iter()
+            .map(|endpoint| endpoint.addr)
+            .collect()
     });
     let all = of_family(port);
     let ready = all
         .iter()
-        .filter(|of| of.state == Some(EndpointState::Ready));
-    let ready: BTreeSet<SocketAddr> = ready.map(|of| of.addr).collect();
+        .filter(|endpoint| endpoint.state == Some(EndpointState::Ready));
+    let ready: BTreeSet<SocketAddr> = ready.map(|endpoint| endpoint.addr).collect();
     let mut missing = Vec::new();
     let (mut stale, mut lacking, mut quarantined) =
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -309,7 +316,7 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
         let has_exact = all.iter().any(is_exact);
         let used: Vec<&Frontend> = all
             .into_iter()
-            .filter(|of| !has_exact || is_exact(of))
+            .filter(|frontend| !has_exact || is_exact(frontend))
             .collect();
         if used.is_empty() {
             missing.push(match place {
@@ -322,7 +329,7 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
         let is_own = |of: &&&Frontend| !of.l7_proxy && !of.drops && of.kind != Kind::LocalRedirect;
         for front in used.iter().filter(is_own) {
             empty += front.missing;
-            let active: BTreeSet<SocketAddr> = front.active().map(|of| of.addr).collect();
+            let active: BTreeSet<SocketAddr> = front.active().map(|backend| backend.addr).collect();
             let shared = front.is_for_any() && twin.is_some();
             if shared {
                 known.extend(of_twin.iter().copied());
@@ -331,8 +338,8 @@ fn compared(table: &Table, ports: &[Port], port: &Port, service: &Service) -> Op
             if in_part || shared || front.missing > 0 {
                 continue;
             }
-            let idle = front.backends.iter().filter(|of| !of.active);
-            let idle: BTreeSet<SocketAddr> = idle.map(|of| of.addr).collect();
+            let idle = front.backends.iter().filter(|backend| !backend.active);
+            let idle: BTreeSet<SocketAddr> = idle.map(|idle| idle.addr).collect();
             for of in ready.difference(&active) {
                 if idle.contains(of) {
                     quarantined.insert(*of);
@@ -419,15 +426,15 @@ fn places(table: &Table, ports: &[Port], port: &Port) -> Vec<(Place, u16)> {
     };
     // Which of the node's addresses have NodePorts is a setting of the proxy: those that have one have all.
     let is_service = |address| {
-        let mut all = ports.iter().flat_map(|of| &of.addresses);
+        let mut all = ports.iter().flat_map(|port| &port.addresses);
         all.any(|(_, of)| *of == address)
     };
-    let node_ports: BTreeSet<u16> = ports.iter().filter_map(|of| of.node_port).collect();
-    let serving = table.frontends.iter().filter(|of| match of.at {
+    let node_ports: BTreeSet<u16> = ports.iter().filter_map(|port| port.node_port).collect();
+    let serving = table.frontends.iter().filter(|frontend| match frontend.at {
         Place::AnyNode => true,
-        Place::Address(address) => node_ports.contains(&of.port) && !is_service(address),
+        Place::Address(address) => node_ports.contains(&frontend.port) && !is_service(address),
     });
-    let serving: BTreeSet<Place> = serving.map(|of| of.at).collect();
+    let serving: BTreeSet<Place> = serving.map(|frontend| frontend.at).collect();
     all.extend(serving.into_iter().map(|place| (place, number)));
     all
 }

@@ -102,8 +102,8 @@ impl Left {
 
 fn leftovers(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
-    let plugins = SOFTWARE.iter().filter(|of| !of.agents.is_empty());
-    let left = plugins.map(|of| (of, left_of(facts, &mut findings, of)));
+    let plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
+    let left = plugins.map(|plugin| (plugin, left_of(facts, &mut findings, plugin)));
     let left: Vec<_> = left.filter(|(_, left)| !left.is_nothing()).collect();
     if left.is_empty() {
         return findings.verdict();
@@ -179,19 +179,19 @@ fn left_of(facts: &Facts<'_>, findings: &mut Collector, plugin: &Software) -> Le
         }
     }
     let tables = facts.node.nft().map_or(&[][..], |rules| &rules.tables);
-    for table in tables.iter().filter(|of| plugin.has_table(&of.name)) {
+    for table in tables.iter().filter(|table| plugin.has_table(&table.name)) {
         let name = format!("{} {}", table.family, table.name);
         left.seen.push(Proof::object("nft-table", name.clone()));
         left.tables.push(name);
     }
     if let Some(links) = findings.read(facts.node.links()) {
-        for link in links.all.iter().filter(|of| plugin.has_link(&of.name)) {
+        for link in links.all.iter().filter(|link| plugin.has_link(&link.name)) {
             left.seen.push(link_proof(link, &link.kind));
             left.links.push((link.name.clone(), link.kind.clone()));
         }
     }
     let sets = facts.node.ipset().map_or(&[][..], |sets| &sets.sets);
-    for set in sets.iter().filter(|of| plugin.has_name(&of.name)) {
+    for set in sets.iter().filter(|set| plugin.has_name(&set.name)) {
         left.sets.push(set.name.to_string());
     }
     left

@@ -307,11 +307,15 @@ fn taken_by_dns<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Service, &'f Addres
 }
 
 fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
-    let serving = facts.node.ebpf().iter().find(|of| of.serves == Ok(true));
+    let serving = facts
+        .node
+        .ebpf()
+        .iter()
+        .find(|ebpf| ebpf.serves == Ok(true));
     let Some(serving) = serving else {
         let mut all = facts.node.ebpf().iter();
         let why = "no eBPF service proxy serves Services of this node";
-        let gap = all.find_map(|of| of.serves.clone().err());
+        let gap = all.find_map(|ebpf| ebpf.serves.clone().err());
         return Err(gap.unwrap_or_else(|| Gap::NotApplicable(why.to_owned())));
     };
     if runs_here(facts)? {
@@ -330,7 +334,9 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
         if left.is_empty() {
             continue;
         }
-        let addresses = left.iter().filter(|of| matches!(of, Proof::Address { .. }));
+        let addresses = left
+            .iter()
+            .filter(|proof| matches!(proof, Proof::Address { .. }));
         let addresses = match addresses.count() {
             0 => String::new(),
             1 => ": 1 address of a Service is one of the node's own".to_owned(),
@@ -446,7 +452,7 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
     for family in Family::BOTH {
         let mut wanted = wanted
             .iter()
-            .filter(|of| Family::of(of.ip) == family)
+            .filter(|host_port| Family::of(host_port.ip) == family)
             .peekable();
         if wanted.peek().is_none() {
             continue;
@@ -508,7 +514,10 @@ fn host_ports(facts: &Facts<'_>) -> Verdict {
             );
         }
     }
-    for of in left.iter().filter(|of| !shadowing.contains(&of.chain)) {
+    for of in left
+        .iter()
+        .filter(|leftover| !shadowing.contains(&leftover.chain))
+    {
         let message = format!(
             "a rule of the portmap plugin{} leads packets to {}, which no pod on this node has",
             there(of.store),

@@ -52,7 +52,8 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
         let mut all: Vec<Hiding> = Vec::new();
         for to in destinations(facts, family) {
             let flow = paths.packet(Entry::Pod, SocketAddr::new(to, 80), Proto::Tcp);
-            let Some((flow, from)) = flow.and_then(|of| of.source.map(|from| (of, from))) else {
+            let Some((flow, from)) = flow.and_then(|flow| flow.source.map(|from| (flow, from)))
+            else {
                 continue;
             };
             if from == to {
@@ -64,7 +65,7 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
                 let Some((hop, seen)) = hides(&outcome) else {
                     continue;
                 };
-                if all.iter().all(|of| !of.rule.is(hop)) {
+                if all.iter().all(|hiding| !hiding.rule.is(hop)) {
                     all.push(Hiding {
                         rule: Rule::of(hop, family),
                         maker: why::maker(hop),
@@ -73,7 +74,7 @@ fn hidden(facts: &Facts<'_>) -> Verdict {
                 }
             }
         }
-        findings.extend(all.into_iter().map(|of| finding(facts, family, of)));
+        findings.extend(all.into_iter().map(|hiding| finding(facts, family, hiding)));
     }
     findings.verdict()
 }
@@ -95,18 +96,25 @@ fn destinations(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     const HERE: usize = 2;
     let here = facts.node_name();
     let nodes = facts.node.nodes().into_iter().flatten();
-    let of_nodes = nodes.flat_map(|of| &of.status.addresses);
+    let of_nodes = nodes.flat_map(|node| &node.status.addresses);
     let of_nodes: Vec<IpAddr> = of_nodes.filter_map(|at| at.address.parse().ok()).collect();
     let pods = facts.node.pods().into_iter().flatten();
     let pods = pods.filter(|pod| !pod.spec.host_network);
     let pods = pods.flat_map(|pod| pod.addresses().map(|at| (pod.spec.node_name.clone(), at)));
     let slices = facts.node.slices().into_iter().flatten();
-    let endpoints = slices.flat_map(|of| &of.endpoints);
-    let endpoints =
-        endpoints.filter(|of| of.target_ref.as_ref().is_some_and(|of| of.kind == "Pod"));
-    let endpoints = endpoints.flat_map(|of| {
-        let all = of.addresses.iter().filter_map(|text| text.parse().ok());
-        all.map(|at: IpAddr| (of.node_name.clone(), at))
+    let endpoints = slices.flat_map(|slice| &slice.endpoints);
+    let endpoints = endpoints.filter(|endpoint| {
+        endpoint
+            .target_ref
+            .as_ref()
+            .is_some_and(|endpoint| endpoint.kind == "Pod")
+    });
+    let endpoints = endpoints.flat_map(|endpoint| {
+        let all = endpoint
+            .addresses
+            .iter()
+            .filter_map(|text| text.parse().ok());
+        all.map(|at: IpAddr| (endpoint.node_name.clone(), at))
     });
     let mut by_node: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
     for (node, at) in pods.chain(endpoints) {

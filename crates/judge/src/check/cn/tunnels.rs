@@ -80,11 +80,11 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
     let leads_to_pods = |link: &Link| {
         let mut own = known
             .iter()
-            .filter(|of| of.device.as_ref() == Some(&link.name));
-        own.any(|of| {
+            .filter(|route| route.device.as_ref() == Some(&link.name));
+        own.any(|route| {
             ranges
                 .iter()
-                .any(|range| range.contains(of.destination.addr))
+                .any(|range| range.contains(route.destination.addr))
         })
     };
     let tunnels: Vec<_> = tunnels
@@ -97,10 +97,11 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
         ));
     }
     let others = facts.node.nodes()?.iter();
-    let internal = others.flat_map(|of| &of.status.addresses);
-    let internal = internal.filter(|of| of.kind == "InternalIP");
-    let internal = internal.filter_map(|of| of.address.parse::<IpAddr>().ok());
-    let others = internal.filter(|at| at.is_ipv4() && own.iter().all(|of| of.addr.addr != *at));
+    let internal = others.flat_map(|node| &node.status.addresses);
+    let internal = internal.filter(|internal| internal.kind == "InternalIP");
+    let internal = internal.filter_map(|internal| internal.address.parse::<IpAddr>().ok());
+    let others =
+        internal.filter(|at| at.is_ipv4() && own.iter().all(|address| address.addr.addr != *at));
     let carrying: BTreeSet<String> = others
         .filter_map(|to| match router.decide(Lookup::to(Asked::new(to, None))) {
             Decision::Out { device, .. } => device.map(|device| device.to_string()),
@@ -118,7 +119,11 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
         ));
     };
     let ports = facts.owners().ports().iter();
-    let far = ports.filter(|port| port.endpoints.iter().any(|of| of.local == Some(false)));
+    let far = ports.filter(|port| {
+        port.endpoints
+            .iter()
+            .any(|endpoint| endpoint.local == Some(false))
+    });
     let services: BTreeSet<ServiceRef> = far.map(|port| ServiceRef::from(&port.name)).collect();
     let mut findings = Collector::default();
     for (link, overhead) in tunnels {
@@ -144,7 +149,7 @@ fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
         );
         findings.push(
             Finding::new(severity, Subject::link(&link.name), message)
-                .evidence([link, carrier].map(|of| link_proof(of, &format!("mtu {}", of.mtu))))
+                .evidence([link, carrier].map(|link| link_proof(link, &format!("mtu {}", link.mtu))))
                 .services(services.clone())
                 .fix(Fix::on_node(
                     "Set this MTU in the network plugin's configuration, or let it find the MTU itself, and restart its pods; pods get \

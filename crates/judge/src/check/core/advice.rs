@@ -180,7 +180,7 @@ impl Fix {
 
     /// Returns whether its command only looks: what changes something is in the text.
     pub fn only_looks(&self) -> bool {
-        self.advice.as_ref().is_some_and(|of| !of.changes())
+        self.advice.as_ref().is_some_and(|advice| !advice.changes())
     }
 
     /// Returns the word before its command: `fix`, or `look` if the command changes nothing.
@@ -394,7 +394,7 @@ impl Reach {
 
 /// Returns where the command of kpx with the arguments `words` runs.
 pub fn runs(words: &[Word]) -> Runs {
-    let has = |word: &str| words.iter().any(|of| of.text() == Some(word));
+    let has = |word: &str| words.iter().any(|argument| argument.text() == Some(word));
     let here = |is_here: bool, elsewhere| if is_here { Runs::OnNode } else { elsewhere };
     match words.first().and_then(Word::text).unwrap_or_default() {
         "migrate" if has("--dry-run") => Runs::OnEvidence,

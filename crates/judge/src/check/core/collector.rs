@@ -73,8 +73,11 @@ impl Collector {
             let why = unread.or_else(|| not_applicable.filter(|_| !any));
             return why.map_or_else(|| Ok(Vec::new()), Err);
         }
-        let worst = findings.iter().map(|of| of.severity).max();
-        if let Some(first) = findings.iter_mut().find(|of| Some(of.severity) == worst) {
+        let worst = findings.iter().map(|finding| finding.severity).max();
+        if let Some(first) = findings
+            .iter_mut()
+            .find(|finding| Some(finding.severity) == worst)
+        {
             let unread = gaps.iter();
             let unread = unread.map(|gap| Proof::Note(format!("not checked: {gap}")));
             first.evidence.extend(unread);
@@ -102,7 +105,10 @@ mod tests {
         all.add(Err(Gap::NotCollected(Item::Nft)));
         let found = all.verdict().unwrap();
         let note = Proof::Note("not checked: node/nft.json was not collected".to_owned());
-        let evidence: Vec<_> = found.iter().map(|of| of.evidence.as_slice()).collect();
+        let evidence: Vec<_> = found
+            .iter()
+            .map(|finding| finding.evidence.as_slice())
+            .collect();
         assert_eq!(evidence, [&[][..], &[note]]);
     }
 

@@ -51,7 +51,11 @@ impl<'a> Facts<'a> {
         let mut pods = pods.iter();
         let Some(pod) = pods.find(|pod| {
             pod.spec.node_name.as_ref() == Some(&here)
-                && pod.spec.containers.iter().any(|of| of.name == "kube-proxy")
+                && pod
+                    .spec
+                    .containers
+                    .iter()
+                    .any(|container| container.name == "kube-proxy")
         }) else {
             return Source::Unknown;
         };

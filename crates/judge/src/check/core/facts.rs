@@ -275,7 +275,7 @@ impl Facts<'_> {
     fn is_one_program(&self) -> bool {
         let processes = self.node.processes();
         let mut here = processes.iter().flat_map(|all| kube_proxies(all));
-        here.any(|of| ONE_PROGRAM.contains(&of.name.as_str()))
+        here.any(|process| ONE_PROGRAM.contains(&process.name.as_str()))
     }
 
     /// Returns the IP families that Services or pods use; a gap if nothing that was read has any.

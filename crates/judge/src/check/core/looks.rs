@@ -92,8 +92,8 @@ impl Advice {
             Self::Kpx(words) => {
                 let has = |of: &&str| words.iter().any(|word| word.text() == Some(of));
                 let is_first = |of: &&str| words.first().and_then(Word::text) == Some(of);
-                APPLYING.iter().any(|of| has(of))
-                    || ["bridge", "migrate"].iter().any(|of| is_first(of)) && !has(&"--dry-run")
+                APPLYING.iter().any(has)
+                    || ["bridge", "migrate"].iter().any(is_first) && !has(&"--dry-run")
                     || is_first(&"serve")
             }
             Self::OnNode(line) | Self::Anywhere(line) => line.changes(),

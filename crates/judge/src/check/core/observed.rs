@@ -83,7 +83,7 @@ impl Facts<'_> {
         }
         let is_address = |of: &&Found<'_>| matches!(of.object, Object::Address(_));
         let addresses = found.iter().filter(is_address).count();
-        let proofs = found.iter().map(|of| proof(*of, addresses));
+        let proofs = found.iter().map(|leftover| proof(*leftover, addresses));
         Ok(proofs.collect())
     }
 }

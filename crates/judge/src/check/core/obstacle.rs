@@ -16,6 +16,9 @@ use kpx_node::node::routes::PolicyRule;
 /// Returns who sets `what`.
 pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
     match what {
+        Obstacle::Unanswered {
+            there: Some(there), ..
+        } if there.own.is_some() => "addresses of the node",
         Obstacle::LinkForwarding { .. }
         | Obstacle::Forgotten { .. }
         | Obstacle::ReversePath { .. }
@@ -38,6 +41,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::HiddenRoute { .. }
         | Obstacle::ThirdNode { .. }
         | Obstacle::KeptByRoute { .. }
+        | Obstacle::Unanswered { there: Some(_), .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
         Obstacle::Taken { .. }
         | Obstacle::NoGateway { .. }
@@ -63,10 +67,6 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
-        Obstacle::Unanswered {
-            there: Some(there), ..
-        } if there.own.is_some() => "addresses of the node",
-        Obstacle::Unanswered { there: Some(_), .. } => "routes of the node",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
         | Obstacle::Arp { by: Arp::Off, .. }
@@ -168,7 +168,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::RouteBack {
             pod, link, network, ..
         } => {
-            let to = network.map_or_else(|| pod.to_string(), |of| of.to_string());
+            let to = network.map_or_else(|| pod.to_string(), |network| network.to_string());
             Fix::on_node(
                 "Restart the network plugin's pod on this node: it makes the routes to pods. Until then:",
                 format!("ip route replace {to} dev {link}"),
@@ -177,7 +177,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Xfrm { policies, .. } => {
             let all: Vec<_> = policies
                 .iter()
-                .map(|of| format!("ip xfrm policy delete {of}"))
+                .map(|policy| format!("ip xfrm policy delete {policy}"))
                 .collect();
             Fix::on_node(
                 "Remove the policy here and in the configuration of the program that sets it.",
@@ -562,7 +562,9 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Set the protocol of the Service's port to {}, or let the program in the pod listen for the one that it has.",
             proto.to_string().to_uppercase()
         )),
-        Obstacle::Deaf { at, listens, .. } if listens.iter().any(|of| of.port() == at.port()) => {
+        Obstacle::Deaf { at, listens, .. }
+            if listens.iter().any(|listen| listen.port() == at.port()) =>
+        {
             Fix::said(
                 "Let the program in the pod listen at all addresses: 0.0.0.0, or [::] for IPv6.",
             )
@@ -665,7 +667,7 @@ fn tunnel_fix(by: &By, (proto, port): (Proto, u16), peer: IpAddr, incoming: bool
 
 /// Returns the command that accepts packets of `family` before rule `by`: those of the match `iptables`, or in nftables of `nft`.
 fn accepting(by: &By, family: Family, iptables: &str, nft: &str) -> Option<String> {
-    let pass = by.passes.iter().find(|of| of.family == family)?;
+    let pass = by.passes.iter().find(|pass| pass.family == family)?;
     let of_pods = format!("{} saddr {PODS}", family.nft_name());
     let before = pass.before.replace(&format!("-s {PODS}"), iptables);
     Some(before.replace(&of_pods, nft))

@@ -63,7 +63,7 @@ impl<'n> Paths<'n> {
         to: SocketAddr,
         proto: Proto,
     ) -> Option<Flow> {
-        let source = self.sources.iter().find(|of| of.entry == entry)?;
+        let source = self.sources.iter().find(|source| source.entry == entry)?;
         Some(Flow {
             entry,
             source: source.addr,

@@ -206,7 +206,7 @@ const OWNERS: &[Owner] = &[
 ];
 
 fn owner_of(name: &str) -> Option<&'static Owner> {
-    OWNERS.iter().find(|of| of.name == name)
+    OWNERS.iter().find(|owner| owner.name == name)
 }
 
 /// Returns `rule` as evidence.
@@ -243,7 +243,7 @@ pub fn rule_fix(by: &By) -> Fix {
     }
     if let Some(policies) = &by.policies {
         let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
-        let line = match policies.iter().find_map(|of| of.split_once('/')) {
+        let line = match policies.iter().find_map(|policy| policy.split_once('/')) {
             Some((namespace, name)) => format!("kubectl -n {namespace} edit networkpolicy {name}"),
             None => POLICIES.to_owned(),
         };
@@ -270,7 +270,7 @@ pub fn rule_fix(by: &By) -> Fix {
             "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload",
         );
     }
-    if let Some((text, command)) = owner.and_then(|of| of.pass)
+    if let Some((text, command)) = owner.and_then(|owner| owner.pass)
         && by.closes
     {
         let program = match (by.program.as_str(), by.rule.family) {
@@ -298,13 +298,13 @@ pub fn rule_fix(by: &By) -> Fix {
         let parts = parts.chain(outside.into_iter().map(|pass| opening(who, pass)));
         return Fix::on_node(text, line(parts.collect()));
     }
-    let text = match owner.and_then(|of| of.change) {
+    let text = match owner.and_then(|owner| owner.change) {
         Some(text) => text.to_owned(),
         None => format!(
             "Change the rule in the configuration of {who}, which would otherwise restore it."
         ),
     };
-    match owner.map(|of| of.shown) {
+    match owner.map(|owner| owner.shown) {
         Some(Place::Node(command)) => Fix::on_node(text, command),
         Some(Place::Cluster(command)) => Fix::kubectl(text, command),
         None => Fix::on_node(text, by.listing.clone()),
@@ -449,7 +449,7 @@ fn without_owner(by: &By) -> Fix {
         return Fix::on_node(LOCALIZE, command.clone());
     }
     if by.closes {
-        let commands = by.passes.iter().map(|of| with_range(&of.before, of));
+        let commands = by.passes.iter().map(|pass| with_range(&pass.before, pass));
         let text = if is_policy { KEEP_POLICY } else { KEEP };
         return Fix::on_node(text, line(commands.collect()));
     }
@@ -470,7 +470,7 @@ fn with_range(command: &str, pass: &Pass) -> String {
 /// Returns `commands` as one line, each once.
 fn line(mut commands: Vec<String>) -> Line {
     let mut seen = BTreeSet::new();
-    commands.retain(|of| seen.insert(of.clone()));
+    commands.retain(|command| seen.insert(command.clone()));
     let line = commands.join(" && ");
     if line.contains(PODS) {
         Line::with(line, &[PODS])

@@ -16,19 +16,19 @@ pub(in crate::check) fn runs_here(facts: &Facts<'_>) -> Result<bool, Gap> {
 /// Returns the name of the service proxy other than kube-proxy whose programs or rules serve Services here.
 fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
     let mut all = facts.node.ebpf().iter();
-    if let Some(of) = all.find(|of| of.serves == Ok(true)) {
+    if let Some(of) = all.find(|ebpf| ebpf.serves == Ok(true)) {
         return Ok(Some(of.proxy.name()));
     }
     let (links, processes) = (facts.node.links(), facts.node.processes());
     let mut found = links.iter().flat_map(|links| &links.all);
     let mut running = processes.iter().flat_map(|all| &all.processes);
-    if found.any(|of| of.name == KUBE_ROUTER_LINK) || running.any(is_kube_router) {
+    if found.any(|link| link.name == KUBE_ROUTER_LINK) || running.any(is_kube_router) {
         return Ok(Some("kube-router"));
     }
     if links
         .iter()
         .flat_map(|links| &links.all)
-        .any(|of| of.name == OVN_LINK)
+        .any(|link| link.name == OVN_LINK)
     {
         return Ok(Some("OVN-Kubernetes"));
     }
@@ -36,7 +36,7 @@ fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
         .node
         .ebpf()
         .iter()
-        .find_map(|of| of.serves.clone().err());
+        .find_map(|ebpf| ebpf.serves.clone().err());
     unread.map_or_else(|| links.map(|_| None), Err)
 }
 
@@ -78,7 +78,12 @@ pub(in crate::check) fn is_replaced(facts: &Facts<'_>) -> Result<bool, Gap> {
             let here = facts.node_name();
             let pods = facts.node.pods().map_err(|_| gap)?;
             let mut pods = pods.iter().filter(|pod| pod.spec.node_name == here);
-            let is_proxy = |pod: &Pod| pod.spec.containers.iter().any(|of| of.name == "kube-proxy");
+            let is_proxy = |pod: &Pod| {
+                pod.spec
+                    .containers
+                    .iter()
+                    .any(|container| container.name == "kube-proxy")
+            };
             pods.any(is_proxy)
         }
     };

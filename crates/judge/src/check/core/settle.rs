@@ -57,7 +57,11 @@ pub fn keep_persistent(
         };
         match (&*outcome, later) {
             (Outcome::Fail(before), Outcome::Fail(mut now)) => {
-                now.retain(|finding| before.iter().any(|of| of.subject == finding.subject));
+                now.retain(|finding| {
+                    before
+                        .iter()
+                        .any(|earlier| earlier.subject == finding.subject)
+                });
                 *outcome = if now.is_empty() {
                     Outcome::Pass
                 } else {
@@ -84,7 +88,7 @@ pub fn temper(outcomes: &mut [(&'static Check, Outcome)], works: impl Fn(&Servic
                 finding.severity = finding.severity.min(Severity::Warning);
             }
         }
-        findings.sort_by_key(|of| std::cmp::Reverse(of.severity));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     }
 }
 
@@ -102,7 +106,7 @@ impl Facts<'_> {
             go_duration(&text)
         };
         let average = self.node.metrics().ok().and_then(Metrics::any_sync);
-        let sync = average.and_then(|of| Duration::try_from_secs_f64(2.0 * of).ok());
+        let sync = average.and_then(|average| Duration::try_from_secs_f64(2.0 * average).ok());
         let wait = least().unwrap_or(LEAST) + sync.map_or(SYNC, |sync| sync + ARRIVES);
         wait.min(LONGEST)
     }

@@ -314,7 +314,7 @@ fn protocol(proto: Proto) -> String {
 fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool + use<'n>> {
     let name = node.object_name().ok()?;
     let object = node.nodes().ok()?.iter();
-    let object = object.clone().find(|of| of.metadata.name == name)?;
+    let object = object.clone().find(|object| object.metadata.name == name)?;
     let pods = node.pods().ok()?.iter();
     let ranges = object.spec.pod_cidrs.iter();
     let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
@@ -330,7 +330,7 @@ fn without_pod<'n>(node: &'n NodeSnapshot<'_>) -> Option<impl Fn(IpAddr) -> bool
     Some(move |ip: IpAddr| {
         in_range(ip)
             && !addresses.iter().any(|at| at.addr.addr == ip)
-            && !own.iter().flatten().any(|of| *of == ip)
+            && !own.iter().flatten().any(|address| *address == ip)
     })
 }
 
@@ -421,7 +421,9 @@ fn connections(facts: &Facts<'_>) -> Verdict {
         return Err(Gap::NotApplicable(format!("the mode is {current} now")));
     }
     let open = facts.node.ipvs_connections()?.all.iter();
-    let open: Vec<_> = open.filter(|of| of.state == "ESTABLISHED").collect();
+    let open: Vec<_> = open
+        .filter(|connection| connection.state == "ESTABLISHED")
+        .collect();
     if open.is_empty() {
         return Ok(Vec::new());
     }
@@ -433,15 +435,17 @@ fn connections(facts: &Facts<'_>) -> Verdict {
             "these IPVS connections end when the virtual servers are removed; the switch itself keeps them"
         }
     };
-    let seen = open.iter().map(|of| {
+    let seen = open.iter().map(|connection| {
         Proof::Connection(format!(
             "{} {} to {}, served by {}",
-            of.proto, of.client, of.server, of.real
+            connection.proto, connection.client, connection.server, connection.real
         ))
     });
     let count = number_of(open.len(), "connection");
     let served = Served::new(facts);
-    let services = open.iter().filter_map(|of| served.at(of.server, of.proto));
+    let services = open
+        .iter()
+        .filter_map(|connection| served.at(connection.server, connection.proto));
     let services: BTreeSet<&ServiceRef> = services.collect();
     Ok(vec![
         Finding::new(Severity::Warning, Subject::Connections, message)

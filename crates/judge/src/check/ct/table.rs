@@ -100,7 +100,7 @@ fn table_full(facts: &Facts<'_>) -> Verdict {
         (Severity::Warning, "the conntrack table is filling up")
     };
     let crowd = facts.node.crowd();
-    let seen = crowd.as_ref().map(|of| Proof::Note(of.to_string()));
+    let seen = crowd.as_ref().map(|crowd| Proof::Note(crowd.to_string()));
     Ok(vec![
         Finding::new(severity, Subject::Conntrack, message)
             .called(format!("conntrack {percent} %"))

@@ -76,7 +76,12 @@ impl Because {
 
 /// Returns whether `cause` concerns every Service that `finding` concerns, and that there are any.
 fn concerns_all(cause: &Finding, finding: &Finding) -> bool {
-    let among = |service| cause.services.iter().any(|of| of.overlaps(service));
+    let among = |service| {
+        cause
+            .services
+            .iter()
+            .any(|affected| affected.overlaps(service))
+    };
     !finding.services.is_empty() && finding.services.iter().all(among)
 }
 

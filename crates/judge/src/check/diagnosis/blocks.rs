@@ -73,7 +73,7 @@ fn common(findings: &[Diagnosed], group: &[usize]) -> Option<Advice> {
     let of = |at: &usize| {
         let fix = findings[*at].finding.fix.as_ref()?;
         let advice = fix.advice.as_ref();
-        advice.filter(|of| !fix.is_to_decide && of.changes())
+        advice.filter(|advice| !fix.is_to_decide && advice.changes())
     };
     let first = group.first().and_then(of)?;
     let is_same = group.iter().all(|at| of(at) == Some(first));

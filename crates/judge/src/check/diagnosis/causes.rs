@@ -163,12 +163,15 @@ impl Diagnosed {
                 .cmp(&key(b))
                 .then_with(|| text(&a.finding).cmp(&text(&b.finding)))
         });
-        let worst = consequences.iter().map(|of| of.finding.severity).max();
+        let worst = consequences
+            .iter()
+            .map(|consequence| consequence.finding.severity)
+            .max();
         let severity = worst.map_or(finding.severity, |worst| worst.max(finding.severity));
         // What is no fault alone has no command, until Services fail because of it.
         if severity > finding.severity {
             let has_command = |fix: &&Fix| fix.advice.is_some();
-            let same = consequences.iter().map(|of| &of.finding);
+            let same = consequences.iter().map(|consequence| &consequence.finding);
             let same = same.filter(|of| of.about == finding.about);
             let fix = same.filter_map(|of| of.fix.as_ref()).find(has_command);
             if let Some(fix) =
@@ -178,9 +181,9 @@ impl Diagnosed {
             }
         }
         Self {
-            severity,
             check,
             finding,
+            severity,
             consequences,
         }
     }
@@ -196,7 +199,8 @@ impl Causes {
     pub(super) fn of(&self, check: &Check) -> Option<Option<Vec<&'static str>>> {
         let count = *self.counts.get(check.id)?;
         let causes = (0..count).map(|number| self.of.get(&(check.id, number)));
-        let ids: Option<BTreeSet<&'static str>> = causes.map(|of| of.map(|(id, _)| *id)).collect();
+        let ids: Option<BTreeSet<&'static str>> =
+            causes.map(|cause| cause.map(|(id, _)| *id)).collect();
         Some(ids.map(|ids| ids.into_iter().collect()))
     }
 }

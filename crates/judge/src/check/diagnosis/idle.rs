@@ -17,7 +17,7 @@ pub fn idle_proxy(
         let mut idle: Vec<(&'static Check, &Finding)> = Vec::new();
         for (check, outcome) in failed {
             if let Outcome::Fail(findings) = outcome {
-                let ours = findings.iter().filter(|of| is_idle(of, family));
+                let ours = findings.iter().filter(|finding| is_idle(finding, family));
                 idle.extend(ours.map(|finding| (*check, finding)));
             }
         }
@@ -44,7 +44,8 @@ pub fn flushed<'o>(
         Outcome::Fail(findings) => findings.as_slice(),
         _ => &[],
     });
-    findings.find(|of| of.about == Subject::from(family) && !of.ties.places.is_empty())
+    findings
+        .find(|finding| finding.about == Subject::from(family) && !finding.ties.places.is_empty())
 }
 
 fn is_idle(finding: &Finding, family: Family) -> bool {

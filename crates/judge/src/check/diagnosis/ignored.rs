@@ -79,12 +79,14 @@ pub(super) fn entries(
     checks: &[Checked],
 ) -> Vec<EntryUse> {
     let is_known = |check: &Check| {
-        let mut ours = checks.iter().filter(|of| of.check.id == check.id);
-        ours.any(|of| matches!(of.status, Status::Pass | Status::Fail))
+        let mut ours = checks.iter().filter(|checked| checked.check.id == check.id);
+        ours.any(|checked| matches!(checked.status, Status::Pass | Status::Fail))
     };
     let of = |entry: &Entry| {
         let findings = found.of(entry.check.id).iter();
-        let findings = findings.filter(|of| entry.names(entry.check, of)).count();
+        let findings = findings
+            .filter(|finding| entry.names(entry.check, finding))
+            .count();
         let status = match findings {
             _ if entry.is_over(now) => EntryStatus::Expired,
             1.. => EntryStatus::Used,

@@ -142,7 +142,7 @@ pub fn diagnose(
 ) -> Diagnosis {
     kp::fold(&mut outcomes);
     let mut checks: Vec<Checked> = outcomes.iter().map(Checked::new).collect();
-    checks.sort_by_key(|of| of.check.id);
+    checks.sort_by_key(|check| check.check.id);
     let mut found = causes::Found::new(outcomes);
     let entries = ignores.map_or_else(Vec::new, |(all, now)| {
         ignored::entries(all, now, &found, &checks)
@@ -201,8 +201,13 @@ impl Checked {
 
 impl Summary {
     fn of(checks: &[Checked], findings: &[Diagnosed], ignored: usize) -> Self {
-        let of = |status| checks.iter().filter(|of| of.status == status).count();
-        let at = |severity| findings.iter().filter(|of| of.severity == severity).count();
+        let of = |status| checks.iter().filter(|check| check.status == status).count();
+        let at = |severity| {
+            findings
+                .iter()
+                .filter(|finding| finding.severity == severity)
+                .count()
+        };
         let is_explained = |of: &&Checked| matches!(of.reason, Some(Reason::Explained(_)));
         Self {
             errors: at(Severity::Error),

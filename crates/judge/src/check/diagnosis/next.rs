@@ -27,7 +27,7 @@ pub(super) fn next(
 ) -> Next {
     let why = |service: &String| Advice::kpx([Word::from("why"), Word::from(service.clone())]);
     let failing = services.and_then(|tally| tally.failing.first());
-    let explains = failing.map(|of| why(&of.service));
+    let explains = failing.map(|failure| why(&failure.service));
     let is_error = |of: &Diagnosed| of.severity == Severity::Error;
     let is_worth = explains.is_none() || findings.iter().any(is_error);
     let worst = Worst {
@@ -37,7 +37,9 @@ pub(super) fn next(
         known,
     };
     let open = services.and_then(|tally| tally.unknown.first()).map(why);
-    let are_notes = findings.iter().all(|of| of.severity == Severity::Info);
+    let are_notes = findings
+        .iter()
+        .all(|finding| finding.severity == Severity::Info);
     if are_notes && explains.is_none() && unknown > 0 {
         return Next::Read;
     }
@@ -67,9 +69,9 @@ pub(super) fn next(
 fn is_of_crashing_nft(of: &Diagnosed) -> bool {
     match of.check.id {
         "KB01" => of.finding.subject == "nftables-newer-sets",
-        "KP16" => of.finding.evidence.iter().any(|of| {
+        "KP16" => of.finding.evidence.iter().any(|evidence| {
             let is_set = |what: &str| what == "nft-set";
-            matches!(of, Proof::Object { what, .. } if is_set(what))
+            matches!(evidence, Proof::Object { what, .. } if is_set(what))
         }),
         _ => false,
     }
@@ -138,7 +140,7 @@ impl<'d> Worst<'d> {
     /// Returns the command that shows what to do about a finding.
     fn decides(&self) -> Option<Advice> {
         let first = self.firsts().next()?;
-        let shown = self.firsts().find_map(|of| self.shows(of));
+        let shown = self.firsts().find_map(|diagnosed| self.shows(diagnosed));
         let service = self.firsts().find_map(|of| of.finding.services.first());
         let why = service.map(|service| Advice::kpx(["why".to_owned(), service.to_string()]));
         Some(
@@ -151,7 +153,7 @@ impl<'d> Worst<'d> {
     /// Returns the command that shows the finding: that of its fix, or one of its check.
     fn shows(&self, of: &Diagnosed) -> Option<Advice> {
         let fix = of.finding.fix.as_ref();
-        let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|of| !of.changes()));
+        let looks = fix.and_then(|fix| fix.advice.as_ref().filter(|advice| !advice.changes()));
         if let Some(advice) = looks.and_then(|advice| self.ready(advice)) {
             return Some(advice);
         }

@@ -331,7 +331,7 @@ fn free(facts: &Facts<'_>, ip: IpAddr, services: &[&Service]) -> Fix {
     };
     let pods = facts.node.pods().map_or(&[][..], Vec::as_slice);
     let mut images = pods.iter().flat_map(|pod| &pod.spec.containers);
-    let text = if images.any(|of| of.image.contains(SERVICE_LB)) {
+    let text = if images.any(|image| image.image.contains(SERVICE_LB)) {
         "k3s' servicelb gives Services the addresses of nodes, which ipvs mode cannot serve: start the servers of k3s with \
          --disable=servicelb and use another load balancer, or use another mode of kube-proxy."
     } else {

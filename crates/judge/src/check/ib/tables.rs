@@ -160,7 +160,8 @@ fn is_bare(chain: &str, rule: &Rule<'_>) -> bool {
         _ => return false,
     };
     let mut matches = rule.matches.iter();
-    rule.target.as_ref() == Some(&target) && matches.all(|of| matches!(of, Match::Comment(_)))
+    rule.target.as_ref() == Some(&target)
+        && matches.all(|matched| matches!(matched, Match::Comment(_)))
 }
 
 /// Returns what is wrong with `rule` of `chain` in table filter if it lost its conditions, and its fix.

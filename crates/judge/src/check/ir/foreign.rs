@@ -267,7 +267,7 @@ fn dropped_marks(rules: &Ruleset<'_>) -> u32 {
     let drops = rules.filter(|rule| matches!(rule.target, Some(Target::Drop)));
     let marks = drops
         .flat_map(|rule| &rule.matches)
-        .filter_map(|of| match of {
+        .filter_map(|matched| match matched {
             Match::Mark(mark) if !mark.inverted => Some(mark.value.value & mark.value.mask),
             _ => None,
         });
@@ -288,7 +288,7 @@ fn nft_mark_users(facts: &Facts<'_>, findings: &mut Collector, bit: u32) -> Vec<
         for chain in &table.chains {
             let sets = chain.rules.iter().filter(|rule| {
                 let mut statements = rule.statements.iter();
-                statements.any(|of| matches!(of, Statement::Mangle { key, value } if *key == Expr::Meta("mark".to_owned()) && sets_bit(value, bit)))
+                statements.any(|statement| matches!(statement, Statement::Mangle { key, value } if *key == Expr::Meta("mark".to_owned()) && sets_bit(value, bit)))
             });
             seen.extend(sets.map(|rule| {
                 let place = format!("{} {} {}", table.family, table.name, chain.name);

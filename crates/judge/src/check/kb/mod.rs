@@ -215,7 +215,7 @@ mod tests {
     fn the_check_names_the_thread_of_every_bug() {
         let named: BTreeSet<_> = CHECKS[0].incidents.iter().copied().collect();
         let threads = BUGS.iter().map(|bug| bug.thread);
-        let threads: BTreeSet<_> = threads.filter(|of| !of.is_empty()).collect();
+        let threads: BTreeSet<_> = threads.filter(|thread| !thread.is_empty()).collect();
         assert_eq!(named, threads);
     }
 

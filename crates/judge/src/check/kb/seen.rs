@@ -65,8 +65,8 @@ fn some(mut proofs: Vec<Proof>, what: &str) -> Vec<Proof> {
 /// Returns the UDP flows that no endpoint answers for the reason `why`.
 fn udp(facts: &Facts<'_>, why: Why) -> Seen {
     let flows = stale_of(facts.node, None, facts.owners())?.into_iter();
-    let flows = flows.filter(|of| of.why == why && of.entry.proto == Proto::Udp);
-    let flows = flows.map(|of| (of.service.into(), connection_proof(of.entry)));
+    let flows = flows.filter(|flow| flow.why == why && flow.entry.proto == Proto::Udp);
+    let flows = flows.map(|flow| (flow.service.into(), connection_proof(flow.entry)));
     Ok(some_of(flows, "flow"))
 }
 
@@ -89,7 +89,7 @@ pub(super) fn udp_of_deleted_service(facts: &Facts<'_>) -> Seen {
     });
     if !ended.is_empty() {
         let ranges = facts.node.service_cidrs()?.iter();
-        let ranges = ranges.flat_map(|of| &of.spec.cidrs);
+        let ranges = ranges.flat_map(|range| &range.spec.cidrs);
         let ranges: Vec<Cidr> = ranges.filter_map(|text| text.parse().ok()).collect();
         ended.retain(|entry| {
             let to = entry.original.destination.ip();
@@ -107,24 +107,24 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
     let mut seen = Vec::new();
     for pod in pods.iter().flat_map(|pods| pods.iter()) {
         let statuses = pod.status.container_statuses.iter();
-        let killed = statuses.filter(|of| {
-            let last = of.last_state.terminated.as_ref();
-            of.name == "kube-proxy"
-                && last.is_some_and(|of| of.reason.as_deref() == Some("OOMKilled"))
+        let killed = statuses.filter(|status| {
+            let last = status.last_state.terminated.as_ref();
+            status.name == "kube-proxy"
+                && last.is_some_and(|status| status.reason.as_deref() == Some("OOMKilled"))
         });
         if pod.spec.node_name == here {
-            seen.extend(killed.map(|of| {
+            seen.extend(killed.map(|killed| {
                 let source = format!("pod {}", pod.metadata.name);
                 Proof::setting(
                     source,
                     "last exit",
-                    format!("OOMKilled, {} restarts", of.restart_count),
+                    format!("OOMKilled, {} restarts", killed.restart_count),
                 )
             }));
         }
     }
     let metrics = facts.node.metrics();
-    let large = metrics.iter().flat_map(|of| of.of(NAME));
+    let large = metrics.iter().flat_map(|metric| metric.of(NAME));
     let large = large.filter(|sample| sample.value > MUCH);
     seen.extend(large.map(|sample| Proof::setting(METRICS, NAME, sample.value)));
     if seen.is_empty() {
@@ -137,7 +137,8 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
 /// Returns the average of the histogram `name`, if it is longer than `most` seconds.
 fn slow(metrics: &Metrics<'_>, name: &str, most: f64) -> Vec<Proof> {
     let average = metrics.average(name).filter(|average| *average > most);
-    let proof = average.map(|of| Proof::setting(METRICS, name, format!("{of:.1} s on average")));
+    let proof =
+        average.map(|average| Proof::setting(METRICS, name, format!("{average:.1} s on average")));
     proof.into_iter().collect()
 }
 
@@ -235,7 +236,7 @@ pub(super) fn missing_rules(facts: &Facts<'_>) -> Seen {
         0 => {
             facts.written(Mode::Iptables)?;
             let unknown = found.unknown.into_iter().next();
-            return unknown.map_or_else(|| Ok(Shown::default()), |of| Err(of.gap));
+            return unknown.map_or_else(|| Ok(Shown::default()), |part| Err(part.gap));
         }
         count => Shown {
             proofs: vec![Proof::Note(format!("{} missing", number_of(count, "rule")))],
@@ -312,9 +313,9 @@ pub(in crate::check) fn shared_addresses(facts: &Facts<'_>) -> Result<Vec<IpAddr
     let (ours, others) = split_addresses(facts)?;
     let is_shared = |ip: &IpAddr| {
         let mut others = others.iter();
-        others.any(|of| of.addr.addr == *ip && !is_node_local_dns(&of.link))
+        others.any(|address| address.addr.addr == *ip && !is_node_local_dns(&address.link))
     };
-    let ours = ours.iter().map(|of| of.addr.addr);
+    let ours = ours.iter().map(|address| address.addr.addr);
     Ok(ours.filter(is_shared).collect())
 }
 
@@ -326,7 +327,12 @@ pub(super) fn node_ports_missing(facts: &Facts<'_>) -> Seen {
     let servers = &facts.node.ipvs()?.servers;
     let mut shown = Shown::default();
     let mut missing = Vec::new();
-    for service in facts.node.services()?.iter().filter(|of| is_served(of)) {
+    for service in facts
+        .node
+        .services()?
+        .iter()
+        .filter(|service| is_served(service))
+    {
         for port in &service.spec.ports {
             let Some(number) = port.node_port.filter(|number| *number != 0) else {
                 continue;
@@ -360,7 +366,7 @@ pub(super) fn node_ports_missing(facts: &Facts<'_>) -> Seen {
 pub(super) fn own_address_in_set(facts: &Facts<'_>) -> Seen {
     let sets = facts.node.evidence().text(Item::Ipset)?;
     let node = facts.this_node()?;
-    let ours = node.status.addresses.iter().map(|of| &of.address);
+    let ours = node.status.addresses.iter().map(|address| &address.address);
     let held = ours.filter(|address| {
         sets.lines().any(|line| {
             ["KUBE-IPVS-IPS", "KUBE-6-IPVS-IPS"]
@@ -409,10 +415,15 @@ pub(super) fn soft_lockup(facts: &Facts<'_>) -> Seen {
 
 pub(super) fn local_load_balancer_dropped(facts: &Facts<'_>) -> Seen {
     let mut seen = Vec::new();
-    for service in facts.node.services()?.iter().filter(|of| is_local(of)) {
+    for service in facts
+        .node
+        .services()?
+        .iter()
+        .filter(|service| is_local(service))
+    {
         let rules = facts.node.nft()?;
         let ingress = service.status.load_balancer.ingress.iter();
-        for ip in ingress.filter_map(|of| of.ip.as_deref()) {
+        for ip in ingress.filter_map(|ingress| ingress.ip.as_deref()) {
             let family = if ip.contains(':') {
                 Family::V6
             } else {
@@ -483,7 +494,7 @@ pub(super) fn no_protocols(facts: &Facts<'_>) -> Seen {
 /// no listener.
 fn listened_on_loopback(state: &DesiredState) -> Vec<ServiceRef> {
     let families = state.families.iter();
-    let families = families.filter(|of| state.listens_on_loopback(of.family));
+    let families = families.filter(|family| state.listens_on_loopback(family.family));
     let ports = families.flat_map(|of: &FamilyState| &of.ports);
     let listens = |port: &&ServicePort| {
         let at = if port.external_local {
@@ -507,7 +518,7 @@ pub(super) fn localhost_closed(facts: &Facts<'_>) -> Seen {
         return Ok(Shown::default());
     }
     let listeners: Vec<_> = facts.node.metrics()?.of(NAME).collect();
-    if listeners.is_empty() || listeners.iter().any(|of| of.value > 0.0) {
+    if listeners.is_empty() || listeners.iter().any(|listener| listener.value > 0.0) {
         return Ok(Shown::default());
     }
     let words = state.config.node_port_addresses.join(", ");

@@ -244,7 +244,7 @@ fn nft_modules(facts: &Facts<'_>) -> Verdict {
 fn counters_without_match(facts: &Facts<'_>, mode: Mode) -> bool {
     let version = facts.version();
     mode == Mode::Iptables
-        && version.is_ok_and(|of| of.version.has(Change::NfacctCounters))
+        && version.is_ok_and(|version| version.version.has(Change::NfacctCounters))
         && facts.node.modules().is_ok_and(Modules::counts_unmatched)
 }
 

@@ -211,7 +211,7 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let mode = facts.configured().map_or(Mode::Iptables, |(mode, _)| mode);
-    let version = facts.version().ok().map(|of| of.version);
+    let version = facts.version().ok().map(|version| version.version);
     let (severity, when) = match facts.node.health() {
         Ok(_) => (Severity::Warning, "the next time it starts"),
         Err(_) => (Severity::Error, "when it starts"),
@@ -381,7 +381,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
                 pod.metadata.name
             ),
             None => wrote.map_or_else(String::new, |at| {
-                let by = by.iter().map(|of| format!("; {}", of.message));
+                let by = by.iter().map(|finding| format!("; {}", finding.message));
                 format!(
                     ": something removed those that kube-proxy wrote at {at}{}",
                     by.collect::<String>()
@@ -427,7 +427,8 @@ fn apart<'f>(facts: &'f Facts<'_>) -> Option<&'f Pod> {
 /// Returns when kube-proxy's last sync of `family` ended.
 fn synced(facts: &Facts<'_>, family: Family) -> Option<Time> {
     let mut syncs = facts.node.metrics().ok()?.last_sync();
-    let (_, at) = syncs.find(|(of, at)| of.is_none_or(|of| of == family) && *at > 0.0)?;
+    let (_, at) =
+        syncs.find(|(of, at)| of.is_none_or(|sync_family| sync_family == family) && *at > 0.0)?;
     Time::from_epoch(at)
 }
 
@@ -441,7 +442,7 @@ fn fails(facts: &Facts<'_>) -> bool {
 /// it would flush them again.
 fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
     let is_repairable = is_repairable(facts.node);
-    if let Some(mut first) = by.into_iter().find_map(|of| of.fix) {
+    if let Some(mut first) = by.into_iter().find_map(|finding| finding.fix) {
         let text = first.text.and(" Then ");
         first.text = if is_repairable {
             text.kpx(["reconcile", "--apply"])
@@ -471,7 +472,7 @@ fn flushed_fix(facts: &Facts<'_>, written: bool, by: Vec<Finding>) -> Fix {
 /// Returns what the kernel has of kube-proxy where it has no rules of `family`.
 fn without_rules(facts: &Facts<'_>, family: Family) -> String {
     let servers = facts.node.ipvs().map_or(&[][..], |table| &table.servers);
-    let addresses = servers.iter().filter_map(|of| of.key.socket());
+    let addresses = servers.iter().filter_map(|server| server.key.socket());
     match addresses.filter(|at| Family::of(at.ip()) == family).count() {
         0 => "the kernel has no rules of any mode".to_owned(),
         count => format!(
@@ -701,7 +702,7 @@ fn changed_config(facts: &Facts<'_>) -> Verdict {
         // It has read the setting, and cannot follow it.
         return rest.map_or_else(|| Ok(Vec::new()), Err);
     }
-    let names = seen.iter().filter_map(|of| match of {
+    let names = seen.iter().filter_map(|proof| match proof {
         Proof::Setting { key, .. } => Some(key.as_str()),
         _ => None,
     });

@@ -218,7 +218,7 @@ fn left_behind(facts: &Facts<'_>) -> Option<(Mode, String)> {
     let (to, from) = (facts.target()?, facts.current().ok()?);
     let log = facts.node.proxy_log().ok()?;
     let mut troubles = log.troubles.iter().flatten();
-    let exit = troubles.find(|of| of.kind == Kind::Exit)?;
+    let exit = troubles.find(|trouble| trouble.kind == Kind::Exit)?;
     blames(&exit.error, from, to).then(|| (from, exit.error.clone()))
 }
 
@@ -242,7 +242,7 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
     let mut findings = Vec::new();
     for pod in pods {
         let mut containers = pod.spec.containers.iter();
-        let is_proxys = containers.any(|of| of.name == "kube-proxy");
+        let is_proxys = containers.any(|container| container.name == "kube-proxy");
         runs |= is_proxys;
         if is_proxys
             && matches!(pod.status.phase.as_str(), "Pending" | "Failed")
@@ -254,7 +254,7 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
             .status
             .container_statuses
             .iter()
-            .filter(|of| of.name == "kube-proxy")
+            .filter(|container_status| container_status.name == "kube-proxy")
         {
             known = true;
             let last = status.last_state.terminated.as_ref();
@@ -263,19 +263,19 @@ fn restarts(facts: &Facts<'_>) -> Verdict {
                 "restartCount",
                 status.restart_count,
             )];
-            seen.extend(last.map(|of| {
-                let reason = of.reason.as_deref().unwrap_or("ended");
-                Proof::Note(format!("last exit: {reason}, status {}", of.exit_code))
+            seen.extend(last.map(|exit| {
+                let reason = exit.reason.as_deref().unwrap_or("ended");
+                Proof::Note(format!("last exit: {reason}, status {}", exit.exit_code))
             }));
             let waiting = status.state.waiting.as_ref();
             // That of a crash loop repeats the name of the pod.
-            let said = waiting.filter(|of| of.reason.as_deref() != Some(CRASH_LOOP));
-            let said = said.and_then(|of| of.message.clone());
-            seen.extend(said.filter(|of| !of.is_empty()).map(Proof::Note));
+            let said = waiting.filter(|waiting| waiting.reason.as_deref() != Some(CRASH_LOOP));
+            let said = said.and_then(|waiting| waiting.message.clone());
+            seen.extend(said.filter(|message| !message.is_empty()).map(Proof::Note));
             let mut finding = match unstarted(facts, pod, status) {
                 Some(finding) => finding,
                 None if status.restart_count >= MANY
-                    && last.is_some_and(|of| of.exit_code != 0) =>
+                    && last.is_some_and(|exit| exit.exit_code != 0) =>
                 {
                     let message = "kube-proxy's container failed and was restarted repeatedly";
                     process(Severity::Warning, ProcessState::Restarts, message)
@@ -381,7 +381,9 @@ fn unstarted(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Option<F
         let finding = process(Severity::Error, ProcessState::Crashes, message);
         return Some(finding.fix(exit_fix(facts, pod, status)));
     }
-    let of = UNSTARTED.iter().find(|of| of.reasons.contains(&reason))?;
+    let of = UNSTARTED
+        .iter()
+        .find(|unstarted| unstarted.reasons.contains(&reason))?;
     let message = format!("kube-proxy does not run: {} ({reason})", of.why);
     let finding = process(of.severity, ProcessState::Unstarted, message);
     let meta = &pod.metadata;
@@ -392,7 +394,7 @@ fn unstarted(facts: &Facts<'_>, pod: &Pod, status: &ContainerStatus) -> Option<F
 /// Returns whether the container ended because it exceeded its memory limit.
 fn was_killed(status: &ContainerStatus) -> bool {
     let last = status.last_state.terminated.as_ref();
-    last.is_some_and(|of| of.reason.as_deref() == Some(OUT_OF_MEMORY))
+    last.is_some_and(|exit| exit.reason.as_deref() == Some(OUT_OF_MEMORY))
 }
 
 /// Returns how to fix what ends the container of kube-proxy in `pod` repeatedly.

@@ -309,9 +309,12 @@ fn log(facts: &Facts<'_>) -> Verdict {
 /// Returns the findings on the troubles of `log` that last.
 fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
     let troubles = log.troubles.as_ref().map_err(Clone::clone)?;
-    let lasting = troubles.iter().filter(|of| !is_over(facts, log, of));
-    let lasting = lasting.filter(|of| of.claim().is_none_or(|claim| is_wanted(facts, &claim)));
-    let found: Vec<Finding> = lasting.map(|of| finding(facts, of)).collect();
+    let lasting = troubles
+        .iter()
+        .filter(|trouble| !is_over(facts, log, trouble));
+    let lasting =
+        lasting.filter(|lasting| lasting.claim().is_none_or(|claim| is_wanted(facts, &claim)));
+    let found: Vec<Finding> = lasting.map(|lasting| finding(facts, lasting)).collect();
     let is_exit = |of: &Trouble| of.kind == Kind::Exit;
     if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
         let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
@@ -328,7 +331,10 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     let is_here = |address: IpAddr| {
         let known = facts.node.addresses();
         known.map_or(true, |known| {
-            known.all.iter().any(|of| of.addr.addr == address)
+            known
+                .all
+                .iter()
+                .any(|own_address| own_address.addr.addr == address)
         })
     };
     if claim.address.is_some_and(|address| !is_here(address)) {
@@ -342,8 +348,9 @@ fn is_wanted(facts: &Facts<'_>, claim: &Claim) -> bool {
     };
     services.iter().find(is_it).is_some_and(|service| {
         claim.family.is_none_or(|family| service.has_family(family))
-            && service.spec.ports.iter().any(|of| {
-                *of.name == *name.port && [of.node_port, Some(of.port)].contains(&Some(claim.port))
+            && service.spec.ports.iter().any(|port| {
+                *port.name == *name.port
+                    && [port.node_port, Some(port.port)].contains(&Some(claim.port))
             })
     })
 }
@@ -387,8 +394,8 @@ fn is_over(facts: &Facts<'_>, log: &ProxyLog, trouble: &Trouble) -> bool {
 fn has_entry(facts: &Facts<'_>, trouble: &Trouble) -> Option<bool> {
     let (set, entry) = trouble.refused_entry()?;
     let sets = facts.node.ipset_or_none().ok()?;
-    let set = sets.sets.iter().find(|of| of.name == set);
-    Some(set.is_some_and(|of| of.members.iter().any(|member| member.element == entry)))
+    let set = sets.sets.iter().find(|ip_set| ip_set.name == set);
+    Some(set.is_some_and(|set| set.members.iter().any(|member| member.element == entry)))
 }
 
 /// Returns whether the sync of `family` that ended at `at` was lately, and no later one was asked for. The clock of a journal is that
@@ -404,9 +411,10 @@ fn own_service(facts: &Facts<'_>, error: &str) -> Option<String> {
     let (_, rest) = error.split_once("dial tcp ")?;
     let at: SocketAddr = rest.split(": ").next()?.parse().ok()?;
     let services = facts.node.services().ok()?.iter();
-    let mut its = services.filter(|of| addresses(of).iter().any(|(_, addr)| *addr == at.ip()));
+    let mut its =
+        services.filter(|service| addresses(service).iter().any(|(_, addr)| *addr == at.ip()));
     its.next()
-        .map(|of| format!("{}/{}", of.metadata.namespace, of.metadata.name))
+        .map(|service| format!("{}/{}", service.metadata.namespace, service.metadata.name))
 }
 
 /// Returns whether no Service and no Node has an address of `family`.
@@ -415,9 +423,11 @@ fn is_unused(facts: &Facts<'_>, family: Family) -> bool {
     let (Ok(services), Ok(nodes)) = (facts.node.services(), facts.node.nodes()) else {
         return false;
     };
-    let mut all = services.iter().flat_map(|of| &of.spec.cluster_ips);
-    let mut own = nodes.iter().flat_map(|of| &of.status.addresses);
-    !nodes.is_empty() && !all.any(is_of) && !own.any(|of| is_of(&of.address))
+    let mut all = services
+        .iter()
+        .flat_map(|service| &service.spec.cluster_ips);
+    let mut own = nodes.iter().flat_map(|node| &node.status.addresses);
+    !nodes.is_empty() && !all.any(is_of) && !own.any(|address| is_of(&address.address))
 }
 
 fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
@@ -429,13 +439,19 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             let message = format!("kube-proxy exits: {error}");
             (Severity::Error, Subject::ProxyProcess { state }, message)
         }
-        Kind::Sync if trouble.family.is_some_and(|of| is_unused(facts, of)) => (
-            Severity::Info,
-            Subject::Proxy,
-            format!(
-                "kube-proxy cannot write rules of a family that no Service and no Node has: {error}"
-            ),
-        ),
+        Kind::Sync
+            if trouble
+                .family
+                .is_some_and(|family| is_unused(facts, family)) =>
+        {
+            (
+                Severity::Info,
+                Subject::Proxy,
+                format!(
+                    "kube-proxy cannot write rules of a family that no Service and no Node has: {error}"
+                ),
+            )
+        }
         Kind::Sync if is_once => (
             Severity::Warning,
             Subject::Proxy,
@@ -476,28 +492,28 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
         ),
         Kind::Port => {
             let claim = trouble.claim();
-            let about = claim.as_ref().and_then(|of| {
-                let service = ServiceRef::from(&PortName::parse(&of.service)?);
-                Some(match of.address {
+            let about = claim.as_ref().and_then(|claim| {
+                let service = ServiceRef::from(&PortName::parse(&claim.service)?);
+                Some(match claim.address {
                     Some(address) => Subject::ServiceAddress {
                         service,
                         address,
-                        port: Some(of.port),
+                        port: Some(claim.port),
                     },
                     None => Subject::NodePort {
                         service,
-                        number: of.port,
+                        number: claim.port,
                     },
                 })
             });
-            let family = claim.as_ref().and_then(|of| of.family);
-            let family = family.map_or_else(String::new, |of| format!(" ({of})"));
+            let family = claim.as_ref().and_then(|claim| claim.family);
+            let family = family.map_or_else(String::new, |family| format!(" ({family})"));
             let port = claim
                 .as_ref()
-                .map_or_else(String::new, |of| format!(" {}", of.port));
+                .map_or_else(String::new, |claim| format!(" {}", claim.port));
             let service = claim
                 .as_ref()
-                .map_or_else(String::new, |of| format!(" of {}", of.service));
+                .map_or_else(String::new, |claim| format!(" of {}", claim.service));
             let why = if error.contains("address already in use") {
                 "on which another process listens"
             } else {

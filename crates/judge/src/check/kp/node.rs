@@ -218,7 +218,9 @@ fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
     let is_local = |service: &&Service| {
         let spec = &service.spec;
         let policies = [&spec.external_traffic_policy, &spec.internal_traffic_policy];
-        policies.iter().any(|of| of.as_deref() == Some("Local"))
+        policies
+            .iter()
+            .any(|policy| policy.as_deref() == Some("Local"))
     };
     let names: BTreeSet<_> = services
         .filter(is_local)
@@ -226,7 +228,11 @@ fn of_local_endpoints(facts: &Facts<'_>) -> BTreeSet<ServiceRef> {
         .collect();
     let ports = facts.owners().ports().iter();
     let ours = ports.filter(|port| {
-        let has_own = || port.endpoints.iter().any(|of| of.local == Some(true));
+        let has_own = || {
+            port.endpoints
+                .iter()
+                .any(|endpoint| endpoint.local == Some(true))
+        };
         names.contains(&(&*port.name.namespace, &*port.name.name)) || by_address && has_own()
     });
     ours.map(|port| ServiceRef::from(&port.name)).collect()
@@ -294,8 +300,8 @@ fn hostname_flag(facts: &Facts<'_>) -> Result<Flag, Gap> {
     };
     let processes = facts.node.processes();
     let mut proxies = processes.iter().flat_map(|all| &all.processes);
-    if let Some(proxy) =
-        proxies.find(|of| of.name.starts_with("kube-proxy") && of.same_network != Some(false))
+    if let Some(proxy) = proxies
+        .find(|proxy| proxy.name.starts_with("kube-proxy") && proxy.same_network != Some(false))
     {
         let flags = Flags::parse(&proxy.args);
         let value = flags.value(FLAG);
@@ -333,9 +339,9 @@ fn hostname_flag(facts: &Facts<'_>) -> Result<Flag, Gap> {
 /// Returns whether the variable of `container` is the name of the pod's node.
 fn is_node_name(container: &Container, variable: &str) -> bool {
     let mut all = container.env.iter();
-    all.any(|of| {
-        let field = of.pointer("/valueFrom/fieldRef/fieldPath");
-        of["name"] == variable && field.is_some_and(|path| path == "spec.nodeName")
+    all.any(|entry| {
+        let field = entry.pointer("/valueFrom/fieldRef/fieldPath");
+        entry["name"] == variable && field.is_some_and(|path| path == "spec.nodeName")
     })
 }
 
@@ -364,7 +370,12 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
     let all_have = |family: Family| {
         let has = |node: &Node| {
             let mut addresses = node.status.addresses.iter();
-            addresses.any(|of| of.address.parse().is_ok_and(|ip| Family::of(ip) == family))
+            addresses.any(|address| {
+                address
+                    .address
+                    .parse()
+                    .is_ok_and(|ip| Family::of(ip) == family)
+            })
         };
         !nodes.is_empty() && nodes.iter().all(has)
     };
@@ -460,8 +471,8 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
     };
     let mut all = Collector::default();
     let internal = node.status.addresses.iter();
-    let internal = internal.filter(|of| of.kind == "InternalIP");
-    for address in internal.filter_map(|of| of.address.parse::<IpAddr>().ok()) {
+    let internal = internal.filter(|internal| internal.kind == "InternalIP");
+    for address in internal.filter_map(|internal| internal.address.parse::<IpAddr>().ok()) {
         let covers = |of: &&Cidr| of.contains(address);
         let Some(range) = ours.iter().flatten().find(covers) else {
             continue;
@@ -492,8 +503,8 @@ fn prefixes(facts: &Facts<'_>) -> Verdict {
         let same = ours
             .iter()
             .flatten()
-            .find(|of| of.family() == pods.family());
-        if same.is_some_and(|of| of.contains(pods.addr) && of.prefix <= pods.prefix) {
+            .find(|range| range.family() == pods.family());
+        if same.is_some_and(|range| range.contains(pods.addr) && range.prefix <= pods.prefix) {
             continue;
         }
         // KP09 reports a family without any prefix.
@@ -563,8 +574,8 @@ fn pods_outside(
     }
     let outside = addresses.into_iter().find(|(_, ip)| {
         let mut same = ours.iter().flatten();
-        same.find(|of| of.family() == Family::of(*ip))
-            .is_some_and(|of| !of.contains(*ip))
+        same.find(|range| range.family() == Family::of(*ip))
+            .is_some_and(|range| !range.contains(*ip))
     });
     let Some((pod, ip)) = outside else {
         return Ok(Vec::new());

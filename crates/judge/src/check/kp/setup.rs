@@ -256,15 +256,18 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         .filter(lasting)
         .collect();
     // One may be the child of another: those of two pods or services are in control groups of their own.
-    let groups: BTreeSet<&str> = own.iter().filter_map(|of| of.cgroup.as_deref()).collect();
+    let groups: BTreeSet<&str> = own
+        .iter()
+        .filter_map(|process| process.cgroup.as_deref())
+        .collect();
     if groups.len() > 1 {
         let message = format!(
             "{} of kube-proxy run at once: each takes back what the other writes, unless their settings are the same",
             number_of(own.len(), "process")
         );
-        let seen = own.iter().map(|of| {
-            let args = of.args.join(" ");
-            Proof::Note(format!("process {}: {args}", of.pid))
+        let seen = own.iter().map(|process| {
+            let args = process.args.join(" ");
+            Proof::Note(format!("process {}: {args}", process.pid))
         });
         findings.push(
             Finding::new(Severity::Error, Subject::Proxy, message)
@@ -274,8 +277,10 @@ fn other_proxies(facts: &Facts<'_>) -> Verdict {
         );
     }
     let processes = facts.node.processes()?.processes.iter();
-    let routers = processes.filter(|of| is_here(of) && is_kube_router(of));
-    seen.extend(routers.map(|of| Proof::Note(format!("process {} {}", of.pid, of.name))));
+    let routers = processes.filter(|process| is_here(process) && is_kube_router(process));
+    seen.extend(
+        routers.map(|router| Proof::Note(format!("process {} {}", router.pid, router.name))),
+    );
     let links = findings.read(facts.node.links());
     let links = links.into_iter().flat_map(|links| &links.all);
     seen.extend(
@@ -334,7 +339,9 @@ fn pacing(facts: &Facts<'_>) -> Verdict {
         .and_then(serde_json::Value::as_str)
         .unwrap_or("RollingUpdate");
     let mut containers = set.spec.template.spec.containers.iter();
-    if strategy != "RollingUpdate" || containers.any(|of| of.readiness_probe.is_some()) {
+    if strategy != "RollingUpdate"
+        || containers.any(|container| container.readiness_probe.is_some())
+    {
         return Ok(Vec::new());
     }
     let message =

@@ -31,14 +31,14 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     };
     let proxies = || {
         let all = processes.processes.iter();
-        all.filter(|of| of.name.starts_with("kube-proxy"))
+        all.filter(|process| process.name.starts_with("kube-proxy"))
     };
     // kube-proxy cannot be reached from another network namespace.
-    if proxies().any(|of| of.same_network == Some(false)) {
+    if proxies().any(|proxy| proxy.same_network == Some(false)) {
         return Err(gap);
     }
     let seen = Proof::Note(gap.to_string());
-    let stopped = proxies().find(|of| matches!(of.state.as_deref(), Some("T" | "t")));
+    let stopped = proxies().find(|proxy| matches!(proxy.state.as_deref(), Some("T" | "t")));
     if let Some(Process { pid, .. }) = stopped {
         let message =
             format!("process {pid} is stopped (state T): its rules are no longer updated");
@@ -54,10 +54,12 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
             return Ok(vec![found]);
         }
         let metrics = facts.node.evidence().text(Item::Metrics).err();
-        if !gap.is_silence() || !metrics.is_some_and(|of| of.is_silence()) {
+        if !gap.is_silence() || !metrics.is_some_and(|metric| metric.is_silence()) {
             return Err(gap);
         }
-        let which = proxies().next().map(|of| format!("process {} ", of.pid));
+        let which = proxies()
+            .next()
+            .map(|proxy| format!("process {} ", proxy.pid));
         let message = format!(
             "{}runs but does not answer: it hangs, or listens on another address",
             which.unwrap_or_default()
@@ -143,7 +145,7 @@ fn kept_off(facts: &Facts<'_>) -> Option<(String, Fix)> {
         return Some((format!("pod {name}: {why}"), pod_fix(facts, pod, &why)));
     }
     let mut nodes = facts.node.nodes().ok()?.iter();
-    let node = nodes.find(|of| of.metadata.name == here)?;
+    let node = nodes.find(|node| node.metadata.name == here)?;
     let all: Vec<(&DaemonSet, Misplaced)> = proxy_sets(facts)
         .map(|set| Some((set, set.misplaced(node)?)))
         .collect::<Option<_>>()?;
@@ -180,7 +182,7 @@ pub(super) fn proxy_sets<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Daem
     let sets = facts.node.daemon_sets().ok().into_iter().flatten();
     sets.filter(|set| {
         let mut containers = set.spec.template.spec.containers.iter();
-        containers.any(|of| of.name == "kube-proxy")
+        containers.any(|container| container.name == "kube-proxy")
     })
 }
 
@@ -267,7 +269,10 @@ pub fn fold(outcomes: &mut [(&'static Check, Outcome)]) {
     let is_error = |at: &usize| match &outcomes[*at].1 {
         // A warning of KP02 is about a kube-proxy that runs again.
         Outcome::Fail(found) => {
-            outcomes[*at].0.id != "KP02" || found.iter().any(|of| of.severity == Severity::Error)
+            outcomes[*at].0.id != "KP02"
+                || found
+                    .iter()
+                    .any(|finding| finding.severity == Severity::Error)
         }
         _ => false,
     };

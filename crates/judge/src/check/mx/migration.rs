@@ -121,7 +121,7 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
         Err(Gap::NotApplicable(_)) => Some(Vec::new()),
         read => findings.read(read).map(|rules| {
             let tables = rules.tables.iter();
-            tables.filter(|of| of.name == TABLE).collect()
+            tables.filter(|table| table.name == TABLE).collect()
         }),
     };
     let Some(tables) = tables else {
@@ -133,7 +133,9 @@ fn bridge(facts: &Facts<'_>) -> Verdict {
         return Ok(Vec::new());
     }
     if let Some(held) = held {
-        let names = tables.iter().map(|of| format!("{} {TABLE}", of.family));
+        let names = tables
+            .iter()
+            .map(|table| format!("{} {TABLE}", table.family));
         let seen = names.map(|name| Proof::object("nft-table", name));
         let found =
             Finding::new(Severity::Error, Subject::Bridge, bridge_message(&held)).evidence(seen);
@@ -183,7 +185,11 @@ fn is_kpx_route(route: &Route) -> bool {
 
 /// Adds the fix: end the migration, or remove a bridge without one.
 fn with_fix(facts: &Facts<'_>, finding: Finding) -> Finding {
-    if facts.node.migration().is_ok_and(|of| !of.ended) {
+    if facts
+        .node
+        .migration()
+        .is_ok_and(|migration| !migration.ended)
+    {
         let text = Prose::from("Finish the migration, or undo it with ")
             .kpx(["migrate", "rollback"])
             .and(".");

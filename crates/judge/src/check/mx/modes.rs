@@ -238,7 +238,8 @@ fn expected_sync(facts: &Facts<'_>) -> Verdict {
         (seconds / 60.0).ceil()
     );
     let version = facts.version().ok();
-    let version = version.map(|of| Proof::setting(of.source.to_string(), "version", of.version));
+    let version = version
+        .map(|version| Proof::setting(version.source.to_string(), "version", version.version));
     Ok(vec![
         Finding::new(Severity::Warning, Subject::Proxy, message)
             .evidence([Proof::Note(number_of(endpoints, "endpoint"))])

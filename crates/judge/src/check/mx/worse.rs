@@ -256,7 +256,9 @@ fn is_local(facts: &Facts<'_>, of: &Worse) -> bool {
             &service.spec.internal_traffic_policy,
             &service.spec.external_traffic_policy,
         ];
-        policies.iter().any(|of| of.as_deref() == Some("Local"))
+        policies
+            .iter()
+            .any(|policy| policy.as_deref() == Some("Local"))
     })
 }
 

@@ -158,8 +158,9 @@ fn passing_through(facts: &Facts<'_>) -> Verdict {
             let external = node_port || !port.addresses.contains(&(Role::ClusterIp, to.ip()));
             let ended = matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
             let mut endpoints = port.endpoints.iter();
-            let backend = endpoints.find(|of| of.addr == entry.reply.source);
-            let passes = external && !ended && backend.is_some_and(|of| of.local == Some(false));
+            let backend = endpoints.find(|endpoint| endpoint.addr == entry.reply.source);
+            let passes =
+                external && !ended && backend.is_some_and(|backend| backend.local == Some(false));
             passes.then_some((&port.name, entry))
         })
         .unzip();
@@ -261,8 +262,8 @@ pub(in crate::check) fn secondary(facts: &Facts<'_>) -> Verdict {
         .status
         .addresses
         .iter()
-        .filter(|of| of.kind == "InternalIP")
-        .filter_map(|of| of.address.parse().ok())
+        .filter(|address| address.kind == "InternalIP")
+        .filter_map(|address| address.address.parse().ok())
         .collect();
     let links = facts.node.addresses()?.all.iter();
     let others: BTreeSet<IpAddr> = links

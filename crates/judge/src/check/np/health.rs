@@ -278,10 +278,10 @@ fn neighbours(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
     let own = own_address(facts, family).ok();
     let nodes = facts.node.nodes().map_or(&[][..], Vec::as_slice).iter();
     let nodes = nodes.flat_map(|node| &node.status.addresses);
-    let nodes = nodes.filter(|of| of.kind == "InternalIP");
-    let nodes = nodes.filter_map(|of| of.address.parse::<IpAddr>().ok());
+    let nodes = nodes.filter(|node| node.kind == "InternalIP");
+    let nodes = nodes.filter_map(|node| node.address.parse::<IpAddr>().ok());
     nodes
-        .filter(|of| Family::of(*of) == family && Some(*of) != own)
+        .filter(|node| Family::of(*node) == family && Some(*node) != own)
         .take(2)
         .collect()
 }

@@ -195,7 +195,7 @@ fn own_ports<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Port, SocketAddr)>, Ga
     let addresses = facts.node.addresses()?;
     outer.retain(|(_, at)| {
         let mut all = addresses.all.iter();
-        all.any(|of| of.addr.addr == at.ip() && of.link != DUMMY)
+        all.any(|address| address.addr.addr == at.ip() && address.link != DUMMY)
     });
     Ok(outer)
 }
@@ -211,16 +211,20 @@ fn shadowed(facts: &Facts<'_>, port: &Port, at: SocketAddr) -> Option<Finding> {
     let (who, proof) = match facts.node.sockets() {
         Ok(sockets) => {
             let mut taking = sockets.taking(port.proto, at.ip(), at.port());
-            let socket = taking
-                .find(|of| !is_proxys(of) && (is_nodes || !of.local.ip().is_unspecified()))?;
-            let name = socket.processes.first().map(|of| of.name.as_str());
+            let socket = taking.find(|taking| {
+                !is_proxys(taking) && (is_nodes || !taking.local.ip().is_unspecified())
+            })?;
+            let name = socket
+                .processes
+                .first()
+                .map(|process| process.name.as_str());
             (name.unwrap_or("a process").to_owned(), socket_proof(socket))
         }
         Err(gap) => {
             let is_it = |(number, _): &&(u16, &str)| *number == at.port();
             let (_, who) = USUAL
                 .iter()
-                .find(|of| is_it(of) && is_nodes && port.proto == Proto::Tcp)?;
+                .find(|usual| is_it(usual) && is_nodes && port.proto == Proto::Tcp)?;
             (
                 (*who).to_owned(),
                 Proof::Note(format!("the listening sockets are unknown: {gap}")),

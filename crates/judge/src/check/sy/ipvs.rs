@@ -221,7 +221,9 @@ fn reuse(facts: &Facts<'_>) -> Verdict {
     let mut findings = must_be(facts, Severity::Warning, wanted.key, &want, why)?;
     if wanted.by != By::KubeProxy {
         let text = "Set the sysctl, and find out what changed it: kube-proxy does not set it on this kernel.";
-        let fixes = findings.iter_mut().filter_map(|of| of.fix.as_mut());
+        let fixes = findings
+            .iter_mut()
+            .filter_map(|finding| finding.fix.as_mut());
         fixes.for_each(|fix| fix.text = text.into());
     }
     Ok(findings)

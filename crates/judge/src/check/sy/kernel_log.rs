@@ -76,7 +76,7 @@ fn messages(facts: &Facts<'_>) -> Verdict {
     let evidence = facts.node.evidence();
     let log = evidence.shown(Item::KernelLog)?;
     let entries = kernel_log::parse(log);
-    let last = entries.iter().rev().find_map(|of| of.seconds);
+    let last = entries.iter().rev().find_map(|entry| entry.seconds);
     let is_new = |of: &Entry<'_>| {
         let age = last.zip(of.seconds).map(|(last, at)| last - at);
         age.is_none_or(|age| age < NEW)
@@ -209,8 +209,8 @@ fn meaning(facts: &Facts<'_>, line: &str) -> Option<Meaning> {
         let (before, _) = line.split_once(" - no destination")?;
         let at: SocketAddr = before.rsplit(' ').next()?.parse().ok()?;
         let mut services = facts.node.services().into_iter().flatten();
-        let service = services.find(|of| {
-            let mut all = of.spec.cluster_ips.iter();
+        let service = services.find(|service| {
+            let mut all = service.spec.cluster_ips.iter();
             all.any(|text| text.parse() == Ok(at.ip()))
         })?;
         let text = "connections were refused: the virtual server had no real server then";

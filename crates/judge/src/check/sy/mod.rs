@@ -19,5 +19,7 @@ pub(super) const CHECKS: &[&[Check]] = &[
 
 /// Returns whether `check` judges the connections to every Service.
 pub(super) fn judges(check: &Check) -> bool {
-    obstacles::CHECKS.iter().any(|of| of.id == check.id)
+    obstacles::CHECKS
+        .iter()
+        .any(|own_check| own_check.id == check.id)
 }

@@ -101,13 +101,15 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
         return unknown(surveyed).map_or_else(|| Ok(Vec::new()), Err);
     }
     let ports = facts.owners().ports().iter();
-    let endpoints = ports.flat_map(|of| &of.endpoints);
-    let here = endpoints.clone().filter(|of| of.local == Some(true));
+    let endpoints = ports.flat_map(|port| &port.endpoints);
+    let here = endpoints
+        .clone()
+        .filter(|endpoint| endpoint.local == Some(true));
     let look = Look {
         facts,
         ways: Ways::of(facts.node),
-        here: here.map(|of| of.addr).collect(),
-        endpoints: endpoints.map(|of| of.addr).collect(),
+        here: here.map(|endpoint| endpoint.addr).collect(),
+        endpoints: endpoints.map(|endpoint| endpoint.addr).collect(),
     };
     let cells = || surveyed.iter().flat_map(|port| &port.cells);
     let usual = cells().filter(|cell| !is_of_few(cell.client));
@@ -120,8 +122,8 @@ fn obstacles(facts: &Facts<'_>) -> Verdict {
     for port in surveyed {
         for cell in &port.cells {
             let barriers = cell.barriers.iter();
-            for barrier in
-                barriers.filter(|of| rule_of_ip(of).is_none_or(|rule| !asked.contains(&rule)))
+            for barrier in barriers
+                .filter(|barrier| rule_of_ip(barrier).is_none_or(|rule| !asked.contains(&rule)))
             {
                 for named in look.named(barrier) {
                     note(&mut found, port, cell, named);
@@ -199,7 +201,7 @@ fn note(found: &mut Vec<Found>, port: &Surveyed, cell: &Brief, named: Named) {
             || of.about == named.about
                 && (of.fix == named.fix || matches!(of.about, Subject::Node { .. }))
     };
-    if let Some(of) = found.iter_mut().find(|of| is_it(&of.named)) {
+    if let Some(of) = found.iter_mut().find(|barrier| is_it(&barrier.named)) {
         if of.named.message != named.message
             && of.also.len() < FEW
             && !of.also.contains(&named.message)

@@ -173,7 +173,7 @@ fn port_is_node_port(facts: &Facts<'_>) -> Verdict {
 /// Returns whether a rule of `chain`, or of a chain it jumps to, accepts new connections to `port`.
 fn accepts(table: &Table<'_>, chain: &Chain<'_>, port: u16, depth: u8) -> bool {
     chain.rules.iter().any(|rule| {
-        let fits = rule.matches.iter().all(|of| match of {
+        let fits = rule.matches.iter().all(|matched| match matched {
             Match::State { states, .. } => states.inverted != (states.value.0 & States::NEW != 0),
             Match::In(link) => link.value != "lo",
             Match::Ports { destination, .. } => destination.is_none_or(|range| {

@@ -48,7 +48,7 @@ pub fn bridge_up(
     node.nodes()?;
     let marks = bridge::marks(node, state)?;
     let tables = bridge::tables(state, families, marks, lease)?;
-    let ports: usize = state.families.iter().map(|of| of.ports.len()).sum();
+    let ports: usize = state.families.iter().map(|family| family.ports.len()).sum();
     let proof = if ports > MOST_PROVED {
         Some(format!(
             "not proved that the bridge sends every packet where mode {mode} would: with more than {MOST_PROVED} ports of \
@@ -61,7 +61,10 @@ pub fn bridge_up(
     let standing = standing(node, families)?;
     let mut undo = bridge::text(&standing);
     for table in &tables {
-        if !standing.iter().any(|of| of.family == table.family) {
+        if !standing
+            .iter()
+            .any(|standing| standing.family == table.family)
+        {
             delete(&mut undo, &table.family);
         }
     }
@@ -169,7 +172,7 @@ fn standing(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Vec<Table>, 
     };
     let tables = families
         .iter()
-        .filter_map(|&of| rules.table(of.nft_name(), TABLE));
+        .filter_map(|&family| rules.table(family.nft_name(), TABLE));
     Ok(tables
         .cloned()
         .map(|mut table| {

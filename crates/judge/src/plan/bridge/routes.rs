@@ -35,14 +35,19 @@ pub struct Served {
 impl Served {
     /// Returns that part of `state`.
     pub fn of(state: &DesiredState) -> Self {
-        let known = state.families.iter().filter(|of| !of.node_ip.is_loopback());
-        let ports = state.families.iter().flat_map(|of| &of.ports);
+        let known = state
+            .families
+            .iter()
+            .filter(|family| !family.node_ip.is_loopback());
+        let ports = state.families.iter().flat_map(|family| &family.ports);
         let addresses = ports.flat_map(|port| {
             let more = port.external_ips.iter().chain(&port.lb_ips);
             more.copied().chain([port.cluster_ip])
         });
         Self {
-            node_ips: known.map(|of| (of.family, of.node_ip)).collect(),
+            node_ips: known
+                .map(|family_state| (family_state.family, family_state.node_ip))
+                .collect(),
             addresses: addresses.collect(),
         }
     }
@@ -116,7 +121,10 @@ pub fn routes_up(
 pub fn routes_down(node: &NodeSnapshot<'_>, families: &[Family]) -> Result<Plan, Gap> {
     let mut plan = Plan::default();
     let have = Have::read(node)?;
-    let ours: Vec<&LocalRoute> = families.iter().flat_map(|&of| have.ours(of)).collect();
+    let ours: Vec<&LocalRoute> = families
+        .iter()
+        .flat_map(|&family| have.ours(family))
+        .collect();
     let held: BTreeSet<IpAddr> = have.held(Family::V6).collect();
     let hidden = ours.iter().map(|route| route.addr);
     let hidden = hidden.filter(|addr| held.contains(addr) && !have.kernels.contains(addr));

@@ -44,7 +44,7 @@ impl Draft {
                         servers.delete_server(server);
                         server_count += 1;
                         let reals = server.reals.iter().filter_map(|real| real.connections);
-                        connections += reals.map(|of| of.active).sum::<u32>();
+                        connections += reals.map(|real| real.active).sum::<u32>();
                     }
                 }
                 Object::Address(addr) => addresses.push(addr),

@@ -196,7 +196,7 @@ impl Draft {
         let found = node.objects_of(Mode::Nftables)?;
         for of in found
             .iter()
-            .filter(|of| of.family.is_none_or(|f| families.contains(&f)))
+            .filter(|leftover| leftover.family.is_none_or(|f| families.contains(&f)))
         {
             let Object::Table { family, .. } = of.object else {
                 continue;

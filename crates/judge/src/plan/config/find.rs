@@ -28,7 +28,7 @@ impl ConfigSource {
         if let Ok(nodes) = node.nodes()
             && let Some(place) = nodes
                 .iter()
-                .find(|of| of.metadata.name == name)
+                .find(|node| node.metadata.name == name)
                 .and_then(provider)
         {
             return Ok(Self::at(place, Restart::Pod));

@@ -721,7 +721,7 @@ fn passes_unseen(branch: &mut Branch, table: &str) {
         _ => None,
     });
     match before {
-        Some(tables) if tables.iter().any(|of| of == table) => {}
+        Some(tables) if tables.iter().any(|name| name == table) => {}
         Some(tables) => tables.push(table.to_owned()),
         None => branch.when.push(Assumption::Unseen {
             tables: vec![table.to_owned()],

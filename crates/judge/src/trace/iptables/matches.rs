@@ -126,7 +126,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             // A routed packet has a bridge port only on its way in, a bridged one has two; which ones is unknown.
             let bridged = packet.bridged;
             let enters = bridged
-                || matches!(&packet.input, Link::Named(name) if context.bridges.iter().any(|of| **of == **name));
+                || matches!(&packet.input, Link::Named(name) if context.bridges.iter().any(|bridge| **bridge == **name));
             let flag = |want: &Option<Invertible<()>>, holds: bool| {
                 want.map_or(Likelihood::YES, |want| {
                     Likelihood::sure(holds != want.inverted)
@@ -243,13 +243,15 @@ fn fits(pattern: &str, name: &str) -> bool {
 fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
     if let Some(port) = packet.source_port {
         let mut ranges = ranges.iter();
-        return Likelihood::sure(ranges.any(|of| (of.first..=of.last).contains(&port)) != inverted);
+        return Likelihood::sure(
+            ranges.any(|range| (range.first..=range.last).contains(&port)) != inverted,
+        );
     }
     let all = ranges.iter().any(|r| r.first == 0 && r.last == u16::MAX);
     if all || ranges.is_empty() {
         return Likelihood::sure(all != inverted);
     }
-    if ranges.iter().all(|of| of.last < FIRST_EPHEMERAL) {
+    if ranges.iter().all(|range| range.last < FIRST_EPHEMERAL) {
         return Likelihood::sure(inverted);
     }
     let text: Vec<_> = ranges.iter().map(ToString::to_string).collect();
@@ -300,7 +302,8 @@ fn addr_type(
             (!wants("multicast") || kind == "multicast")
                 && (!wants("unicast") || kind != "multicast")
                 && (!wants("unspec") || addr.is_unspecified())
-                && (!routed.clone().any(wants) || routed.any(|of| of == kind && wants(of)))
+                && (!routed.clone().any(wants)
+                    || routed.any(|routed| routed == kind && wants(routed)))
         }
     };
     Likelihood::sure(is != want.inverted)

@@ -74,7 +74,7 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
 
 fn states(values: &[&str]) -> Option<States> {
     let bit = |name: &str| {
-        let at = States::NAMES.iter().position(|of| *of == name)?;
+        let at = States::NAMES.iter().position(|state| *state == name)?;
         Some(1 << at)
     };
     let words = values.first()?.split(',');

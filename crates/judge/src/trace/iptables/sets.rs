@@ -88,7 +88,7 @@ fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
         let nomatch = member
             .options
             .split_ascii_whitespace()
-            .any(|of| of == "nomatch");
+            .any(|word| word == "nomatch");
         let holds = if nomatch { Likelihood::NO } else { holds };
         match &mut best {
             Some((other, _)) if *other > length => {}
@@ -108,7 +108,10 @@ fn by_link(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Likelihood {
 
 /// Returns whether the link `name` is the one of a member, or begins as it does.
 fn fits(link: &str, options: &str, name: &str) -> bool {
-    if options.split_ascii_whitespace().any(|of| of == "wildcard") {
+    if options
+        .split_ascii_whitespace()
+        .any(|word| word == "wildcard")
+    {
         name.starts_with(link)
     } else {
         name == link

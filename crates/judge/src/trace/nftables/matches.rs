@@ -39,7 +39,7 @@ pub(crate) fn compare(
         right => right,
     };
     let asks_back = matches!(left, Expr::Fib { result, flags }
-        if result != "type" && ["saddr", "iif"].iter().all(|of| flags.iter().any(|flag| flag == of)));
+        if result != "type" && ["saddr", "iif"].iter().all(|wanted_flag| flags.iter().any(|flag| flag == wanted_flag)));
     // The walk puts packets where their return route is: it leads elsewhere only by rules that the link decides on.
     if asks_back && (matches!(&have, Value::Unknown(_)) || is_missing(&have)) {
         return Likelihood::undecided(Question::RouteBack {
@@ -428,14 +428,14 @@ pub(crate) fn look_up<'m>(
                 return Err(format!("what map @{name} has at the time"));
             }
             if let Some(found) = indexed(set, have, context) {
-                found.as_ref().map_or(Ok(()), |of| opened(of))?;
+                found.as_ref().map_or(Ok(()), |element| opened(element))?;
                 let datum = found.ok().and_then(|element| element.value.as_ref());
                 return Ok(datum.map(|datum| (1.0, datum)).into_iter().collect());
             }
             let hit = set
                 .elements
                 .iter()
-                .find(|of| same(&of.key, have) == Some(true));
+                .find(|element| same(&element.key, have) == Some(true));
             hit.map_or(Ok(()), opened)?;
             set.elements
                 .iter()

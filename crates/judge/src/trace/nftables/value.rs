@@ -213,8 +213,12 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
                 .map(|part| read(part, packet, context))
                 .collect();
             // A part that does not apply decides, whatever is unknown.
-            let none = values.iter().find(|of| matches!(of, Value::None));
-            let gap = || values.iter().find(|of| matches!(of, Value::Unknown(_)));
+            let none = values.iter().find(|value| matches!(value, Value::None));
+            let gap = || {
+                values
+                    .iter()
+                    .find(|value| matches!(value, Value::Unknown(_)))
+            };
             match none.or_else(gap) {
                 Some(gap) => gap.clone(),
                 None => Value::Concat(values),
@@ -358,7 +362,7 @@ fn of_link(key: &str, link: &Link, context: &Context<'_, '_>) -> Value<'static> 
     let Ok(links) = context.router.node.links() else {
         return unknown();
     };
-    let Some(link) = links.all.iter().find(|of| *of.name == **name) else {
+    let Some(link) = links.all.iter().find(|link| *link.name == **name) else {
         return unknown();
     };
     match key {
@@ -438,7 +442,7 @@ fn fib(
     packet: &Packet,
     context: &Context<'_, '_>,
 ) -> Value<'static> {
-    let has = |flag: &str| flags.iter().any(|of| of == flag);
+    let has = |flag: &str| flags.iter().any(|own_flag| own_flag == flag);
     let passed = match (has("iif"), has("oif")) {
         (true, _) => Some(&packet.input),
         (false, true) => Some(&packet.output),

@@ -84,7 +84,12 @@ fn left(packet: u32, output: u32) -> Event {
 
 fn traced(events: impl IntoIterator<Item = Event>) -> Traced {
     let base = |hook, priority| Some(Base { hook, priority });
-    let bases = OWN_CHAINS.map(|of| (own(of.name), base(of.hook, of.priority)));
+    let bases = OWN_CHAINS.map(|own_chain| {
+        (
+            own(own_chain.name),
+            base(own_chain.hook, own_chain.priority),
+        )
+    });
     let others = [
         (chain("ip", "raw", "OUTPUT"), base(3, -300)),
         (nat("PREROUTING"), base(0, -100)),

@@ -127,7 +127,10 @@ impl fmt::Display for Obstacle {
                 }
             }
             Self::Xfrm { policies, .. } => {
-                let all: Vec<_> = policies.iter().map(|of| format!("`{of}`")).collect();
+                let all: Vec<_> = policies
+                    .iter()
+                    .map(|policy| format!("`{policy}`"))
+                    .collect();
                 let (noun, verb) = match all.len() {
                     1 => ("the xfrm policy", "blocks"),
                     _ => ("the xfrm policies", "block"),

@@ -305,7 +305,7 @@ impl<C: Cluster> Engine<'_, C> {
         };
         let conditions = found["status"]["conditions"].as_array();
         let mut conditions = conditions.into_iter().flatten();
-        match conditions.find(|of| of["type"] == "Ready") {
+        match conditions.find(|condition| condition["type"] == "Ready") {
             Some(ready) if ready["status"] != "True" => {
                 let message = ready["message"].as_str().unwrap_or_default();
                 NodeCondition::NotReady(message.to_owned())

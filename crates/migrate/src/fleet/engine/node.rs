@@ -221,7 +221,7 @@ fn unwell(first: &[Pod], now: &[Pod]) -> Option<String> {
     };
     for pod in first {
         let name = &pod.metadata.name;
-        let Some(same) = now.iter().find(|of| of.metadata.uid == pod.metadata.uid) else {
+        let Some(same) = now.iter().find(|now| now.metadata.uid == pod.metadata.uid) else {
             return Some(format!("pod {name} is gone"));
         };
         if restarts(same) > restarts(pod) {

@@ -80,7 +80,7 @@ fn set(set: &Set) -> Vec<String> {
     if let Some(seconds) = set.timeout {
         lines.push(format!("\t\ttimeout {seconds}s"));
     }
-    lines.extend(set.run.iter().map(|of| format!("\t\t{}", statement(of))));
+    lines.extend(set.run.iter().map(|run| format!("\t\t{}", statement(run))));
     if let Some(comment) = &set.comment {
         lines.push(format!("\t\tcomment {}", quoted(comment)));
     }
@@ -218,10 +218,10 @@ pub fn statement(of: &Statement) -> String {
                 .unwrap_or_default();
             let run: String = run
                 .iter()
-                .flat_map(|of| [" ".to_owned(), statement(of)])
+                .flat_map(|run| [" ".to_owned(), statement(run)])
                 .collect();
             let value = value.as_ref();
-            let value = value.map_or_else(String::new, |of| format!(" : {}", expr(of)));
+            let value = value.map_or_else(String::new, |value| format!(" : {}", expr(value)));
             format!(
                 "{op} @{} {{ {}{timeout}{run}{value} }}",
                 set.trim_start_matches('@'),

@@ -44,9 +44,16 @@ fn frontends(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| {
-        let source = of.source.map(|of| (of.addr, Reverse(of.prefix)));
-        (of.address, of.port, of.protocol.number(), source)
+    all.sort_by_key(|frontend| {
+        let source = frontend
+            .source
+            .map(|source| (source.addr, Reverse(source.prefix)));
+        (
+            frontend.address,
+            frontend.port,
+            frontend.protocol.number(),
+            source,
+        )
     });
     Some(Content::CalicoFrontends(all))
 }
@@ -61,6 +68,6 @@ fn backends(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| (of.id, of.ordinal));
+    all.sort_by_key(|backend| (backend.id, backend.ordinal));
     Some(Content::CalicoBackends(all))
 }

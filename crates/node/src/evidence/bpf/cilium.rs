@@ -75,13 +75,13 @@ fn services(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| {
+    all.sort_by_key(|service| {
         (
-            of.address,
-            of.port,
-            of.protocol.number(),
-            of.internal,
-            of.slot,
+            service.address,
+            service.port,
+            service.protocol.number(),
+            service.internal,
+            service.slot,
         )
     });
     Some(Content::CiliumServices(all))
@@ -100,7 +100,7 @@ fn backends(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| of.id);
+    all.sort_by_key(|backend| backend.id);
     Some(Content::CiliumBackends(all))
 }
 
@@ -113,7 +113,7 @@ fn reverse_nat(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> 
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| of.id);
+    all.sort_by_key(|translation| translation.id);
     Some(Content::CiliumReverseNat(all))
 }
 
@@ -134,7 +134,7 @@ fn affinity(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content> {
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| (of.reverse_nat, of.client, of.backend));
+    all.sort_by_key(|affinity| (affinity.reverse_nat, affinity.client, affinity.backend));
     Some(Content::CiliumAffinity(all))
 }
 
@@ -151,6 +151,12 @@ fn source_ranges(pairs: &[(Vec<u8>, Vec<u8>)], family: Family) -> Option<Content
         })
     };
     let mut all = each(pairs, entry)?;
-    all.sort_by_key(|of| (of.reverse_nat, of.source.addr, Reverse(of.source.prefix)));
+    all.sort_by_key(|range| {
+        (
+            range.reverse_nat,
+            range.source.addr,
+            Reverse(range.source.prefix),
+        )
+    });
     Some(Content::CiliumSourceRanges(all))
 }

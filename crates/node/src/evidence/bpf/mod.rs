@@ -44,7 +44,7 @@ pub fn unread(text: &str) -> Option<String> {
         dump.pins.get().err(),
     ];
     let maps = dump.maps.get().unwrap_or_default();
-    let contents = maps.iter().filter_map(|of| of.unread.clone());
+    let contents = maps.iter().filter_map(|map| map.unread.clone());
     let mut reasons: Vec<String> = Vec::new();
     let gaps = parts.into_iter().flatten().chain(contents);
     for gap in gaps.filter(|gap| !gap.is_absence()) {

@@ -34,7 +34,7 @@ fn pairs(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let bytes = |value: &serde_json::Value| -> Vec<u8> {
         let all = value.as_array().unwrap().iter();
         let byte = |text: &str| u8::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
-        all.map(|of| byte(of.as_str().unwrap())).collect()
+        all.map(|text| byte(text.as_str().unwrap())).collect()
     };
     let pair = |of: &serde_json::Value| (bytes(&of["key"]), bytes(&of["value"]));
     list.iter().map(pair).collect()
@@ -149,7 +149,7 @@ fn source_ranges_reverse_translations_and_affinity_are_decoded() {
     };
     let ranges: Vec<String> = ranges
         .iter()
-        .map(|of| format!("{} {}", of.reverse_nat, of.source))
+        .map(|range| format!("{} {}", range.reverse_nat, range.source))
         .collect();
     let expected = [10, 11, 12].into_iter().flat_map(|id| {
         [
@@ -166,7 +166,12 @@ fn source_ranges_reverse_translations_and_affinity_are_decoded() {
     };
     let all: Vec<String> = all
         .iter()
-        .map(|of| format!("{} [{}]:{}", of.id, of.address, of.port))
+        .map(|translation| {
+            format!(
+                "{} [{}]:{}",
+                translation.id, translation.address, translation.port
+            )
+        })
         .collect();
     assert_eq!(all, ["4 [fd00:96::a]:53", "5 [fd00:96::a]:80"]);
     let files = &states["agent-pods"];
@@ -175,7 +180,7 @@ fn source_ranges_reverse_translations_and_affinity_are_decoded() {
     };
     let all: Vec<_> = all
         .iter()
-        .map(|of| (of.client, of.reverse_nat, of.backend))
+        .map(|affinity| (affinity.client, affinity.reverse_nat, affinity.backend))
         .collect();
     assert_eq!(all, [(None, 4, 8)]);
 }
@@ -190,7 +195,7 @@ fn maps_of_calico_are_decoded() {
         key.push(6);
         key.extend(source);
         key.push(0);
-        let value = value.iter().flat_map(|of| of.to_ne_bytes()).collect();
+        let value = value.iter().flat_map(|value| value.to_ne_bytes()).collect();
         (key, value)
     };
     let pairs = [
@@ -209,13 +214,13 @@ fn maps_of_calico_are_decoded() {
     else {
         panic!("another layout");
     };
-    let texts = all.iter().map(|of| {
-        let source = of
+    let texts = all.iter().map(|frontend| {
+        let source = frontend
             .source
-            .map_or_else(String::new, |of| format!(" from {of}"));
+            .map_or_else(String::new, |source| format!(" from {source}"));
         format!(
             "{}:{}{source} id {} count {} local {}",
-            of.address, of.port, of.id, of.count, of.local
+            frontend.address, frontend.port, frontend.id, frontend.count, frontend.local
         )
     });
     assert_eq!(
@@ -242,7 +247,7 @@ fn maps_of_calico_are_decoded() {
     };
     let ends: Vec<_> = all
         .iter()
-        .map(|of| (of.ordinal, of.address.to_string(), of.port))
+        .map(|backend| (backend.ordinal, backend.address.to_string(), backend.port))
         .collect();
     let address = |last: &str| format!("fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:{last}");
     assert_eq!(

@@ -53,7 +53,10 @@ pub(super) fn members(root: &Path, items: &[Item], limits: Limits) -> Found {
 /// Returns the names of the nodes whose folders are in the bundle `root`; links are not followed.
 pub(super) fn names(root: &Path) -> BTreeSet<String> {
     let folder = root.join(FOLDER);
-    let is_dir = |path: &Path| path.symlink_metadata().is_ok_and(|of| of.is_dir());
+    let is_dir = |path: &Path| {
+        path.symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_dir())
+    };
     let entries = is_dir(&folder)
         .then(|| fs::read_dir(&folder).ok())
         .flatten();

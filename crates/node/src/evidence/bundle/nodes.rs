@@ -111,7 +111,7 @@ impl Loaded {
         let path = path.to_owned();
         let listed = index.iter().flat_map(|index| &index.nodes);
         let all = || {
-            let listed = listed.clone().map(|of| of.name.clone());
+            let listed = listed.clone().map(|listed_node| listed_node.name.clone());
             let all: BTreeSet<_> = self.names.iter().cloned().chain(listed).collect();
             all.into_iter().collect()
         };
@@ -121,18 +121,20 @@ impl Loaded {
         };
         if !self.names.contains(node) {
             let node = node.to_owned();
-            return Err(match listed.clone().find(|of| of.name == node) {
-                None => BundleError::NoNode {
-                    nodes: all(),
-                    path,
-                    node,
+            return Err(
+                match listed.clone().find(|listed_node| listed_node.name == node) {
+                    None => BundleError::NoNode {
+                        nodes: all(),
+                        path,
+                        node,
+                    },
+                    Some(of) => BundleError::Unread {
+                        reason: of.reason.clone().unwrap_or_else(|| NO_FILES.to_owned()),
+                        path,
+                        node,
+                    },
                 },
-                Some(of) => BundleError::Unread {
-                    reason: of.reason.clone().unwrap_or_else(|| NO_FILES.to_owned()),
-                    path,
-                    node,
-                },
-            });
+            );
         }
         let cluster = cluster(self.bundle.items);
         of_node(items, self.node, &cluster).map_err(|reason| BundleError::Manifest { path, reason })
@@ -170,7 +172,10 @@ fn of_node(items: &[Item], found: Found, cluster: &Evidence) -> Result<Evidence,
     let mut evidence = settle(items, found)?;
     evidence.one_of_all = true;
     for (&item, read) in &cluster.items {
-        let recorded = evidence.manifest.as_ref().and_then(|of| of.gap(item));
+        let recorded = evidence
+            .manifest
+            .as_ref()
+            .and_then(|manifest| manifest.gap(item));
         if items.contains(&item) && !own.contains(&item) && recorded.is_none() {
             evidence.items.insert(item, read.clone());
         }
@@ -179,7 +184,7 @@ fn of_node(items: &[Item], found: Found, cluster: &Evidence) -> Result<Evidence,
         // They only distinguish the node from the cluster.
         manifest
             .gaps
-            .retain(|of| !matches!(of.gap, Gap::NotCollected(_)));
+            .retain(|gap| !matches!(gap.gap, Gap::NotCollected(_)));
     }
     Ok(evidence)
 }

@@ -90,7 +90,7 @@ impl Object {
             .collect();
         // Ports that all lead to their own number have the names of those.
         let mut all_shown = shown.iter();
-        let is_same = all_shown.all(|of| all.contains(&(of.0.to_owned(), Some(of.1))));
+        let is_same = all_shown.all(|pair| all.contains(&(pair.0.to_owned(), Some(pair.1))));
         let mut is_known = true;
         for (port, (own, at)) in ports.iter_mut().zip(&all) {
             if port.get("name").is_some() {
@@ -99,7 +99,7 @@ impl Object {
             let of_own = || shown.iter().filter(|(of, _, _)| of == own);
             let names: BTreeSet<&str> = of_own().map(|(_, _, name)| *name).collect();
             let is_only = names.len() == 1 && all.iter().filter(|(of, _)| of == own).count() == 1;
-            match of_own().find(|of| is_only || is_same && Some(of.1) == *at) {
+            match of_own().find(|candidate| is_only || is_same && Some(candidate.1) == *at) {
                 Some((_, _, name)) => port["name"] = json!(name),
                 None => is_known &= names.is_empty(),
             }
@@ -338,7 +338,7 @@ impl Objects {
             let mut addresses = all
                 .into_iter()
                 .flatten()
-                .filter_map(|of| of.get("address")?.as_str());
+                .filter_map(|address| address.get("address")?.as_str());
             addresses.any(|address| own.contains(address))
         });
         let ((_, name), _) = found.next()?;
@@ -564,11 +564,11 @@ impl Objects {
             .get(&Item::Nodes)
             .into_iter()
             .flat_map(BTreeMap::values);
-        let listed = nodes.filter_map(|of| of.value.pointer("/status/addresses")?.as_array());
+        let listed = nodes.filter_map(|node| node.value.pointer("/status/addresses")?.as_array());
         let addresses = listed
             .flatten()
-            .filter_map(|of| of.get("address")?.as_str());
-        let own = own.iter().map(|of| of.addr.addr.to_string());
+            .filter_map(|address| address.get("address")?.as_str());
+        let own = own.iter().map(|address| address.addr.addr.to_string());
         let of_nodes: BTreeSet<String> = addresses.map(str::to_owned).chain(own).collect();
         let Some(pods) = self.all.get_mut(&Item::Pods) else {
             return;
@@ -584,8 +584,8 @@ impl Objects {
             *counts.entry(address).or_default() += 1;
         }
         for pod in pods.values_mut().filter(|pod| !pod.is_whole) {
-            let of_host = address(pod).is_some_and(|of| {
-                of_nodes.contains(&of) || counts.get(&of).is_some_and(|count| *count > 1)
+            let of_host = address(pod).is_some_and(|address| {
+                of_nodes.contains(&address) || counts.get(&address).is_some_and(|count| *count > 1)
             });
             if of_host {
                 pod.value["spec"]["hostNetwork"] = json!(true);
@@ -655,7 +655,7 @@ impl Objects {
             let is_ready =
                 |of: &&Value| of.pointer("/conditions/ready") != Some(&Value::Bool(false));
             let ready = endpoints.into_iter().flatten().filter(is_ready);
-            let addresses = ready.filter_map(|of| of.get("addresses")?.as_array());
+            let addresses = ready.filter_map(|endpoint| endpoint.get("addresses")?.as_array());
             let addresses = addresses.flatten().filter_map(Value::as_str);
             by_address
                 .entry(key)
@@ -673,8 +673,8 @@ impl Objects {
             let key = of("/metadata/namespace").zip(of("/metadata/name"))?;
             let in_slices = sliced.get(&key)?;
             let subsets = endpoints.get("subsets").and_then(Value::as_array);
-            let addresses = subsets.into_iter().flatten().filter_map(|of| of.get("addresses")?.as_array());
-            let own = addresses.flatten().filter_map(|of| of.get("ip")?.as_str());
+            let addresses = subsets.into_iter().flatten().filter_map(|subset| subset.get("addresses")?.as_array());
+            let own = addresses.flatten().filter_map(|address| address.get("ip")?.as_str());
             let own: BTreeSet<String> = own.map(str::to_owned).collect();
             let shown = |all: &BTreeSet<String>| match all.len() {
                 0 => "none".to_owned(),

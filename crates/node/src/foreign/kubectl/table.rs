@@ -87,7 +87,7 @@ impl Objects {
         named.map_or_else(
             || {
                 // One command prints the tables of one namespace.
-                let is_same = command.is_some_and(|of| self.last.as_ref() == Some(of));
+                let is_same = command.is_some_and(|command| self.last.as_ref() == Some(command));
                 self.marks += usize::from(!is_same);
                 self.last = command.cloned();
                 format!("{UNPLACED}{}", self.marks)
@@ -184,7 +184,9 @@ impl Objects {
             ) in unplaced
             {
                 let found = marks.get(&mark).filter(|found| found.len() == 1);
-                let namespace = found.and_then(BTreeSet::first).map_or("default", |of| of);
+                let namespace = found
+                    .and_then(BTreeSet::first)
+                    .map_or("default", |namespace| namespace);
                 if found.is_none() {
                     self.lose(
                         item,
@@ -356,7 +358,7 @@ impl Objects {
     fn node_row(&mut self, name: &str, words: &[&str]) {
         let states = ["Ready", "NotReady", "Unknown"];
         let state = words.first().and_then(|word| word.split(',').next());
-        if !state.is_some_and(|of| states.contains(&of)) {
+        if !state.is_some_and(|state| states.contains(&state)) {
             return;
         }
         let version = words.iter().find(|word| {

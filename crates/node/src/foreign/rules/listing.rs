@@ -375,7 +375,7 @@ fn row(line: &str, columns: Option<Columns>, chain: &str) -> Result<Row, String>
         let proto = links
             .unwrap_or(source)
             .checked_sub(1)
-            .filter(|of| *of >= at)
+            .filter(|index| *index >= at)
             .ok_or("it is not a row")?;
         let target = match proto - at {
             0 => None,

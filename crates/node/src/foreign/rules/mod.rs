@@ -406,7 +406,7 @@ impl Rules {
 fn push(groups: &mut Vec<Vec<Chain>>, chain: Chain) {
     let is_again = groups
         .last()
-        .is_some_and(|group| group.iter().any(|of| of.name == chain.name));
+        .is_some_and(|group| group.iter().any(|group| group.name == chain.name));
     if is_again {
         groups.push(Vec::new());
     }
@@ -477,12 +477,12 @@ fn table_of(command: Option<&Iptables>, chains: &[Chain]) -> Option<String> {
     let goes = |to: &[&str]| {
         rules()
             .filter_map(|rule| jump(rule))
-            .any(|target| to.iter().any(|of| target.starts_with(of)))
+            .any(|target| to.iter().any(|prefix| target.starts_with(prefix)))
     };
     let begins = |starts: &[&str]| {
         chains
             .iter()
-            .any(|chain| starts.iter().any(|of| chain.name.starts_with(of)))
+            .any(|chain| starts.iter().any(|start| chain.name.starts_with(start)))
     };
     let nat = goes(&[
         "DNAT",

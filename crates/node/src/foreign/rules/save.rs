@@ -43,7 +43,10 @@ impl Rules {
                     cut(chain);
                 }
             } else if let Some(chain) = declared(text) {
-                if !chains.iter().any(|of| of.name == chain.name) {
+                if !chains
+                    .iter()
+                    .any(|known_chain| known_chain.name == chain.name)
+                {
                     chains.push(chain);
                 }
             } else if let Some((counters, name, rule)) = saved_rule(text) {

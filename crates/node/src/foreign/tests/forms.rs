@@ -399,10 +399,10 @@ fn placed(text: &str) -> Vec<String> {
     let node = NodeSnapshot::new(&of);
     let services = node.services().unwrap().iter();
     let mut all: Vec<String> = services
-        .map(|of| {
+        .map(|service| {
             format!(
                 "{}/{} {}",
-                of.metadata.namespace, of.metadata.name, of.spec.cluster_ip
+                service.metadata.namespace, service.metadata.name, service.spec.cluster_ip
             )
         })
         .collect();
@@ -440,7 +440,11 @@ fn a_table_without_namespaces_has_that_of_its_cluster_ips() {
     let node = NodeSnapshot::new(&of);
     let slices = node.slices().unwrap();
     assert!(!slices.is_empty());
-    assert!(slices.iter().all(|of| of.metadata.namespace == "shop"));
+    assert!(
+        slices
+            .iter()
+            .all(|slice| slice.metadata.namespace == "shop")
+    );
     let title = "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE\n";
     let web = "web ClusterIP 10.101.213.102 <none> 80/TCP 5d\n";
     let rule = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.101.213.102/32 -p tcp -m comment --comment \"demo/web:http \

@@ -120,7 +120,10 @@ fn the_selector_of_a_wide_table_is_read() {
     let node = NodeSnapshot::new(&evidence);
     let services = node.services().unwrap();
     let of = |name: &str| {
-        let service = services.iter().find(|of| of.metadata.name == name).unwrap();
+        let service = services
+            .iter()
+            .find(|service| service.metadata.name == name)
+            .unwrap();
         service.selector().map(std::collections::BTreeMap::len)
     };
     assert_eq!((of("dns"), of("none")), (Some(2), None));
@@ -138,7 +141,7 @@ fn the_kernels_own_routes_show_addresses_of_the_node() {
     let found = node.connected().unwrap();
     let own: Vec<_> = found
         .iter()
-        .map(|of| format!("{} {}", of.link, of.own))
+        .map(|connection| format!("{} {}", connection.link, connection.own))
         .collect();
     assert_eq!(own, ["eth0 10.210.0.16", "cni0 10.244.1.1"]);
 }

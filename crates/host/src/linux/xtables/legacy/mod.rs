@@ -155,7 +155,10 @@ impl Table {
                 family: LEGACY,
                 table: self.name.to_owned(),
                 name: chain.name.to_owned(),
-                base: built_in.iter().find(of_hook).and_then(|of| of.base.clone()),
+                base: built_in
+                    .iter()
+                    .find(of_hook)
+                    .and_then(|name| name.base.clone()),
             };
             let each = chain.entries.iter();
             let each = each.map(|entry| entry.ruling(self.family, &names));

@@ -145,7 +145,7 @@ fn is_served(
         return Ok(false);
     }
     if facts.target().is_some() {
-        return Ok(port.is_none() || ports.iter().any(|of| of.port == port));
+        return Ok(port.is_none() || ports.iter().any(|service_port| service_port.port == port));
     }
     let servers = facts.node.ipvs_or_none()?.servers.iter();
     let mut servers = servers.filter_map(|server| match server.key {

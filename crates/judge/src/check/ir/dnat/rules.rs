@@ -150,7 +150,7 @@ pub(super) fn in_nftables(facts: &Facts<'_>, all: &mut Collector) -> Vec<Dnat> {
             let chain = table.chain(name);
             let rules = chain.into_iter().flat_map(|chain| &chain.rules);
             let all = rules.flat_map(|rule| &rule.statements);
-            all.flat_map(|of| jumps(table, of)).collect()
+            all.flat_map(|statement| jumps(table, statement)).collect()
         };
         for name in reached(entries, of) {
             let chain = table.chain(&name);
@@ -216,7 +216,9 @@ fn data_of<'t>(table: &'t nftables::Table, map: &'t Expr) -> Vec<&'t Datum> {
         Expr::Named(name) => {
             let name = name.trim_start_matches('@');
             let elements = table.set(name).into_iter().flat_map(|set| &set.elements);
-            elements.filter_map(|of| of.value.as_ref()).collect()
+            elements
+                .filter_map(|element| element.value.as_ref())
+                .collect()
         }
         _ => Vec::new(),
     }

@@ -84,7 +84,7 @@ impl ForeignRules {
         }
         match facts.node.nft() {
             Ok(rules) => {
-                for table in rules.tables.iter().filter(|of| fits(of, family)) {
+                for table in rules.tables.iter().filter(|table| fits(table, family)) {
                     found.add(table);
                 }
             }
@@ -100,12 +100,16 @@ impl ForeignRules {
             return;
         }
         let chains = table.chains.iter();
-        for chain in chains.filter(|of| is_foreign(software::maker_of_chain(&table.name, &of.name)))
+        for chain in
+            chains.filter(|chain| is_foreign(software::maker_of_chain(&table.name, &chain.name)))
         {
             let policy = chain.base.as_ref().map(|base| base.policy.as_str());
             self.any |= policy == Some("drop");
             for rule in &chain.rules {
-                self.any |= rule.statements.iter().any(|of| drops(of) || translates(of));
+                self.any |= rule
+                    .statements
+                    .iter()
+                    .any(|statement| drops(statement) || translates(statement));
                 self.names(&print::rule(rule));
             }
         }
@@ -149,7 +153,7 @@ impl ForeignRules {
                 || port
                     .endpoints
                     .iter()
-                    .any(|of| has(of.addr.ip()) || is(of.addr.port()))
+                    .any(|endpoint| has(endpoint.addr.ip()) || is(endpoint.addr.port()))
         }
     }
 }

@@ -181,7 +181,8 @@ fn try_family<'n>(
         };
         let mut all = port.endpoints.iter();
         port.left_to.is_none()
-            && all.any(|of| serves(of.state) && Family::of(of.addr.ip()) == family)
+            && all
+                .any(|endpoint| serves(endpoint.state) && Family::of(endpoint.addr.ip()) == family)
     };
     let mut ports: Vec<_> = owners.ports().iter().filter(ready).collect();
     let is_named = foreign.named();
@@ -262,7 +263,7 @@ fn inside<'n, 'p>(
     let destinations = Ranges::of(targets.iter().map(|(addr, ..)| (*addr, *addr)).collect());
     let space = Space::of(node, owners, family)?.only(&[Entry::Pod, Entry::Host], &destinations);
     let endpoints = ports.iter().flat_map(|port| &port.endpoints);
-    let endpoints: HashSet<SocketAddr> = endpoints.map(|of| of.addr).collect();
+    let endpoints: HashSet<SocketAddr> = endpoints.map(|endpoint| endpoint.addr).collect();
     let arrives = |way: &Way| match (way.verdict, way.address, way.port) {
         (trace::Verdict::Unknown, ..) => true,
         (trace::Verdict::Deliver, Some(addr), port) => {
@@ -403,7 +404,7 @@ fn is_foreign_drop(hop: &Hop) -> bool {
 fn diverts<'o>(outcome: &'o Outcome, port: &Port) -> Option<&'o Hop> {
     let (addr, number) = outcome.destination;
     let to = SocketAddr::new(addr, number);
-    if port.endpoints.iter().any(|of| of.addr == to) {
+    if port.endpoints.iter().any(|endpoint| endpoint.addr == to) {
         return None;
     }
     let mut hops = outcome.hops.iter().map(AsRef::as_ref);

@@ -41,7 +41,7 @@ impl Sources {
                     Entry::Outside => found.outside = Some(source),
                 }
             }
-            taken.extend(found.pods.iter().filter_map(|of| of.addr));
+            taken.extend(found.pods.iter().filter_map(|pod| pod.addr));
         }
         found
     }
@@ -49,7 +49,7 @@ impl Sources {
     /// Returns a known pod whose address is one of `addresses`.
     pub(super) fn pod_in(&self, addresses: &Ranges) -> Option<&Source> {
         let mut pods = self.pods.iter();
-        pods.find(|of| of.addr.is_some_and(|addr| addresses.has(addr)))
+        pods.find(|pod| pod.addr.is_some_and(|addr| addresses.has(addr)))
     }
 
     /// Returns the sources and destinations to trace for `port`.
@@ -60,7 +60,7 @@ impl Sources {
                 .iter()
                 .any(|at| Some(at.addr.ip()) == of.addr)
         };
-        let pod = self.pods.iter().find(|of| !behind(of));
+        let pod = self.pods.iter().find(|pod| !behind(pod));
         let addresses = port
             .addresses
             .iter()
@@ -69,14 +69,14 @@ impl Sources {
             let Some(number) = port.port else { continue };
             let to = SocketAddr::new(addr, number);
             if role == Role::ClusterIp {
-                flows.extend(pod.into_iter().chain(&self.host).map(|of| (of, to)));
+                flows.extend(pod.into_iter().chain(&self.host).map(|pod| (pod, to)));
             } else {
-                flows.extend(self.outside.iter().map(|of| (of, to)));
+                flows.extend(self.outside.iter().map(|outside| (outside, to)));
             }
         }
         if let (Some(number), Some(own)) = (port.node_port, self.own) {
             let to = SocketAddr::new(own, number);
-            flows.extend(self.outside.iter().map(|of| (of, to)));
+            flows.extend(self.outside.iter().map(|outside| (outside, to)));
         }
         flows
     }

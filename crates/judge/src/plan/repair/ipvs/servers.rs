@@ -166,7 +166,7 @@ fn drained<'t>(have: &'t Table, want: &Expected) -> Vec<Leaving<'t>> {
 
 fn is_idle(real: &RealServer) -> bool {
     let connections = real.connections;
-    connections.is_some_and(|of| of.active == 0 && of.inactive == 0)
+    connections.is_some_and(|connection| connection.active == 0 && connection.inactive == 0)
 }
 
 fn by_key(servers: &[VirtualServer]) -> ByKey<'_> {

@@ -29,7 +29,7 @@ pub(super) fn statement(value: Value) -> Statement {
 /// Reads the statements that run for an element, without those that hold for every packet.
 pub(super) fn conditions(list: impl IntoIterator<Item = Value>) -> Vec<Statement> {
     let all = list.into_iter().map(statement);
-    all.filter(|of| !matches!(of, Statement::Counter { .. }) && !is_last(of))
+    all.filter(|statement| !matches!(statement, Statement::Counter { .. }) && !is_last(statement))
         .collect()
 }
 

@@ -371,7 +371,10 @@ fn elements(text: &str) -> Result<Vec<Element>, String> {
         tokens.take_mark(",");
     }
     tokens.check_depth()?;
-    if elements.iter().any(|of| of.key == Expr::Concat(Vec::new())) {
+    if elements
+        .iter()
+        .any(|element| element.key == Expr::Concat(Vec::new()))
+    {
         return Err("an element has no value".to_owned());
     }
     if marks(text).filter(|&byte| byte == b'{').count() > 1 {

@@ -57,7 +57,9 @@ pub(super) fn of_statement(kind: &str, body: &Value) -> Option<String> {
         "notrack" => kind.to_owned(),
         "tproxy" => tproxy(fields?),
         "dup" => {
-            let device = fields?.get("dev").map(|of| print::expr(&expr(of.clone())));
+            let device = fields?
+                .get("dev")
+                .map(|field| print::expr(&expr(field.clone())));
             let device = device.map_or_else(String::new, |device| format!(" device {device}"));
             format!(
                 "dup to {}{device}",
@@ -66,7 +68,8 @@ pub(super) fn of_statement(kind: &str, body: &Value) -> Option<String> {
         }
         "flow" => format!("flow {} {}", text(body, "op")?, text(body, "flowtable")?),
         "meter" => {
-            let size = unsigned(body, "size").map_or_else(String::new, |of| format!(" size {of}"));
+            let size =
+                unsigned(body, "size").map_or_else(String::new, |size| format!(" size {size}"));
             let run = statement(fields?.get("stmt")?.clone());
             format!(
                 "meter {}{size} {{ {} {} }}",
@@ -159,7 +162,11 @@ fn log(fields: Option<&Map<String, Value>>) -> String {
 }
 
 fn tproxy(fields: &Map<String, Value>) -> String {
-    let of = |key: &str| fields.get(key).map(|of| print::expr(&expr(of.clone())));
+    let of = |key: &str| {
+        fields
+            .get(key)
+            .map(|field| print::expr(&expr(field.clone())))
+    };
     let family = of("family").map_or_else(String::new, |family| format!(" {family}"));
     let addr = match of("addr") {
         Some(addr) if addr.contains(':') => format!("[{addr}]"),
