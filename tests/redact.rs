@@ -65,7 +65,8 @@ impl Pair {
                 .build()
                 .unwrap();
             let ran = runtime.block_on(kpx(&args));
-            assert_ne!(ran.code, 2, "{args:?}: {ran}");
+            let is_usage = ran.code == 2 && !ran.err.contains("different IP families");
+            assert!(!is_usage, "{args:?}: {ran}");
             // Commands in the report name the bundle.
             let named = |text: &str| text.replace(path.to_str().unwrap(), "BUNDLE");
             // An error has no report; its text is compared.

@@ -119,6 +119,7 @@ pub(crate) async fn reports_fit(names: Vec<String>, whole: &[&str]) {
             "MigrateStatus",
             &["--from", unfinished, "migrate", "status"],
         ),
+        ("VersionReport", &["version"]),
         (
             "NodeReports",
             &["--from", several, "why", "shop/cart", "--all-nodes"],

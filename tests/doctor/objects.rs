@@ -161,7 +161,7 @@ async fn an_alias_of_an_address_resolves_nowhere() {
 }
 
 #[tokio::test]
-async fn a_program_that_takes_the_port_of_another_protocol_is_told_from_one_that_takes_none() {
+async fn a_program_that_takes_the_port_of_another_protocol_has_another_fix() {
     let dir = copy(HEALTHY);
     write(&dir, PODS, |text| {
         text.replace(
@@ -295,7 +295,7 @@ async fn a_type_of_service_that_routing_looks_at_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_bridge_may_hand_its_packets_to_iptables_by_itself() {
+async fn a_bridge_may_hand_its_packets_to_iptables_without_the_sysctl() {
     for (calls, fate) in [(0, "partly"), (1, "works")] {
         let dir = copy(HEALTHY);
         write(&dir, "node/sysctl.txt", |text| {

@@ -825,7 +825,7 @@ impl<'n> Look<'n> {
             let unread = self.judge.unread(*family).map(ToString::to_string);
             let lacking = unread.filter(|unread| {
                 let mut named = answer.unknown.iter();
-                !named.any(|reason| reason.ends_with(unread.as_str()))
+                !named.any(|line| line.ends_with(unread.as_str()))
             });
             answer.unknown.extend(lacking);
         }

@@ -1,7 +1,7 @@
 //! The command to run next.
 
 use super::{Block, Diagnosed};
-use crate::check::{Advice, Proof, Question, Severity, Subject, Word};
+use crate::check::{Advice, Question, Severity, Subject, Word, kb, kp};
 use crate::verdict::Tally;
 
 /// The command to run next.
@@ -66,15 +66,9 @@ pub(super) fn next(
 }
 
 /// Returns whether the nft of kube-proxy's image crashes: rules that something else writes are not kept up to date then.
-fn is_of_crashing_nft(of: &Diagnosed) -> bool {
-    match of.check.id {
-        "KB01" => of.finding.subject == "nftables-newer-sets",
-        "KP16" => of.finding.evidence.iter().any(|evidence| {
-            let is_set = |what: &str| what == "nft-set";
-            matches!(evidence, Proof::Object { what, .. } if is_set(what))
-        }),
-        _ => false,
-    }
+fn is_of_newer_sets(diagnosed: &Diagnosed) -> bool {
+    let (check, finding) = (diagnosed.check, &diagnosed.finding);
+    kb::is_of_newer_sets(check, finding) || kp::is_of_newer_sets(check, finding)
 }
 
 /// The findings of the highest severity.
@@ -102,7 +96,7 @@ impl<'d> Worst<'d> {
 
     /// Returns the command that repairs the most, or the first one in the text of a fix.
     fn repair(&self) -> Option<Advice> {
-        if self.question == Question::Now && self.findings.iter().any(is_of_crashing_nft) {
+        if self.question == Question::Now && self.findings.iter().any(is_of_newer_sets) {
             // The nft of this release reads the sets of newer ones.
             return Some(Advice::kpx(["doctor", "--release", "1.37"]));
         }
@@ -173,7 +167,7 @@ impl<'d> Worst<'d> {
         };
         let ready: Vec<Advice> = all
             .filter_map(|advice| self.ready(&advice))
-            .filter(|advice| !advice.changes() && !is_again(advice))
+            .filter(|advice| !advice.changes() && !advice.decides() && !is_again(advice))
             .collect();
         let own = ready.iter().find(|advice| matches!(advice, Advice::Kpx(_)));
         own.or(ready.first()).cloned()
@@ -186,7 +180,12 @@ impl<'d> Worst<'d> {
             return Some(Advice::kpx(["doctor", "--wait", "1m"]));
         }
         let ready = self.ready(advice);
-        ready.filter(|advice| advice.changes() || advice.decides())
+        // Errors are repaired, not left for another mode or release.
+        let is_error = self
+            .blocks
+            .first()
+            .is_some_and(|block| block.severity == Severity::Error);
+        ready.filter(|advice| advice.changes() || !is_error && advice.decides())
     }
 
     /// Returns `advice` with the values that are known, if it can then run as it is.

@@ -18,6 +18,11 @@ use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::desired::NEEDS;
 pub(super) use seen::shared_addresses;
 
+/// Returns whether `finding` is that the nft of kube-proxy's image cannot read the sets of a newer one.
+pub(super) fn is_of_newer_sets(check: &Check, finding: &Finding) -> bool {
+    check.id == "KB01" && finding.subject == "nftables-newer-sets"
+}
+
 /// The items that the known bugs are recognized by.
 const SEEN: &[Item] = &[
     Item::Metrics,
