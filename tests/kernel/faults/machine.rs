@@ -39,8 +39,8 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "a pod cannot reach itself",
         broken_by: "ip link set pod0 type bridge_slave hairpin off",
-        id: "SV01",
-        also: &["CN07"],
+        id: "CN07",
+        also: &["SV01"],
         undone_by: "",
     },
     Fault {

@@ -39,6 +39,9 @@ const PROTOCOLS: &[(u8, &str, StateFlags, &str)] = &[
     (IPPROTO_SCTP, "sctp", StateFlags::LISTEN, "LISTEN"),
 ];
 
+/// The header of `ss`.
+const HEADER: &str = "Netid State Recv-Q Send-Q Local Address:Port Peer Address:Port Process\n";
+
 /// A process that owns a socket.
 #[derive(Debug)]
 struct Holder {
@@ -52,7 +55,13 @@ pub(super) fn read(item: Item, context: &Context) -> Result<String, Gap> {
     let sockets = all_listening(item, context)?;
     let inodes = sockets.iter().map(|(.., socket)| socket.header.inode);
     let holders = holders(item, &context.path("proc"), &inodes.collect())?;
-    list(item, &sockets, &holders)
+    let listed = list(item, &sockets, &holders)?;
+    // A header tells that there are none from a text that was lost.
+    Ok(if listed.is_empty() {
+        HEADER.to_owned()
+    } else {
+        listed
+    })
 }
 
 /// Like [`read`], without the owners.

@@ -167,7 +167,7 @@ impl<'d> Worst<'d> {
         };
         let ready: Vec<Advice> = all
             .filter_map(|advice| self.ready(&advice))
-            .filter(|advice| !advice.changes() && !advice.decides() && !is_again(advice))
+            .filter(|advice| !advice.changes() && !is_again(advice))
             .collect();
         let own = ready.iter().find(|advice| matches!(advice, Advice::Kpx(_)));
         own.or(ready.first()).cloned()
