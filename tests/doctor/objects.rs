@@ -529,3 +529,20 @@ async fn a_kube_proxy_in_a_network_of_its_own_writes_its_rules_there() {
     };
     assert!(found.iter().any(is_it), "{found:?}");
 }
+
+#[tokio::test]
+async fn what_the_node_sends_to_pods_is_accepted_by_its_destination() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let at = text.find("*filter\n").unwrap();
+        let (before, filter) = text.split_at(at);
+        format!(
+            "{before}{}",
+            filter.replacen(":OUTPUT ACCEPT", ":OUTPUT DROP", 1)
+        )
+    });
+    let answer = answer(dir.path().to_str().unwrap(), "demo/edge:http").await;
+    let causes = answer["causes"].to_string();
+    assert!(causes.contains("-I OUTPUT -d 10.244.0.0/16"), "{causes}");
+    assert!(!causes.contains("-I OUTPUT -s 10.244.0.0/16"), "{causes}");
+}

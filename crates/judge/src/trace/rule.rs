@@ -397,6 +397,11 @@ impl Rule {
             0 => String::new(),
             number => format!(" {number}"),
         };
+        // What the node itself sends has an address of the node.
+        let packets = match packets {
+            Accepted::FromPods if self.is_of("OUTPUT", node) => Accepted::ToPods,
+            others => others,
+        };
         if self.is_nft() {
             let ip = family.nft_name();
             let what = match packets {
