@@ -255,20 +255,21 @@ async fn replies_meet_the_mark_that_rules_give_to_their_connection() {
 
 #[tokio::test]
 async fn a_timeout_of_nothing_forgets_every_connection() {
-    let key = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
-    let dir = copy(HEALTHY);
-    write(&dir, "node/sysctl.txt", |text| {
-        let kept = keep(text, |line| !line.starts_with(key));
-        format!("{kept}{key} = 0\n")
-    });
-    says(
-        &dir,
-        "demo/edge:http",
-        "lost",
-        &["_syn_sent is 0, so the node forgets", "_syn_sent=120"],
-    )
-    .await;
-    says(&dir, "demo/web:datagrams", "works", &[]).await;
+    for (state, usual) in [("syn_sent", 120), ("syn_recv", 60), ("established", 86_400)] {
+        let key = format!("net.netfilter.nf_conntrack_tcp_timeout_{state}");
+        let dir = copy(HEALTHY);
+        write(&dir, "node/sysctl.txt", |text| {
+            let kept = keep(text, |line| !line.starts_with(&key));
+            format!("{kept}{key} = 0\n")
+        });
+        let words = [
+            format!("_{state} is 0, so the node forgets"),
+            format!("sysctl -w {key}={usual}"),
+        ];
+        let words = words.each_ref().map(String::as_str);
+        says(&dir, "demo/edge:http", "lost", &words).await;
+        says(&dir, "demo/web:datagrams", "works", &[]).await;
+    }
 }
 
 #[tokio::test]

@@ -405,7 +405,7 @@ fn matches(selector: &[u8]) -> Value {
     let keys = selector.get(16..).unwrap_or_default();
     let keys = keys.chunks_exact(16).map(|key| {
         let big = |at: usize| {
-            let bytes = key.get(at..at + 4).and_then(|key| key.try_into().ok());
+            let bytes = key.get(at..at + 4).and_then(|part| part.try_into().ok());
             bytes.map_or(0, u32::from_be_bytes)
         };
         let signed = |at: usize| number(key, at).unwrap_or_default().cast_signed();

@@ -115,9 +115,8 @@ pub fn own_address(node: &NodeSnapshot<'_>, family: Family) -> Option<IpAddr> {
             .status
             .addresses
             .iter()
-            .filter(|own_object| own_object.kind == "InternalIP");
-        let mut internal =
-            internal.filter_map(|own_object| own_object.address.parse::<IpAddr>().ok());
+            .filter(|address| address.kind == "InternalIP");
+        let mut internal = internal.filter_map(|address| address.address.parse::<IpAddr>().ok());
         let here = node.addresses().map_or(&[][..], |all| all.all.as_slice());
         let is_used = |ip: &IpAddr| {
             here.iter()

@@ -287,7 +287,7 @@ impl Judge<'_> {
                 let name = filter
                     .program
                     .as_deref()
-                    .filter(|filter| !filter.starts_with("with id "));
+                    .filter(|name| !name.starts_with("with id "));
                 Some((whose(name)?, format!("{words} on {link}")))
             })
         };

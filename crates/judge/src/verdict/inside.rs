@@ -642,7 +642,7 @@ impl<'p> Inside<'p> {
     fn marks(&self, to: IpAddr) -> bool {
         let node = NodeSnapshot::new(&self.network.evidence);
         let rules = node.rules();
-        if !rules.is_ok_and(|rule| rule.all.iter().any(|rule| rule.mark.is_some())) {
+        if !rules.is_ok_and(|rules| rules.all.iter().any(|rule| rule.mark.is_some())) {
             return false;
         }
         let sent = Flow {

@@ -282,7 +282,7 @@ pub fn conditions(when: &[Assumption]) -> String {
             let question = question.to_string();
             let is_open = ["what ", "which "]
                 .iter()
-                .any(|when| question.starts_with(when));
+                .any(|word| question.starts_with(word));
             Some(match (is_open, holds) {
                 (true, _) => format!("depending on {question}"),
                 (false, true) => format!("if {question}"),

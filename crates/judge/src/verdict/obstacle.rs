@@ -33,6 +33,8 @@ pub enum Obstacle {
     Forgotten {
         /// The sysctl.
         key: &'static str,
+        /// Its usual value, in seconds.
+        usual: &'static str,
     },
     /// The strict reverse path filter of a link drops packets whose way back uses another link.
     ReversePath {

@@ -152,9 +152,8 @@ impl Judge<'_> {
         };
         // The gateway of a route by an IP tunnel without a fixed end is that end.
         let tunnel =
-            (self.is_tunnel(device) && self.is_open_ip_tunnel(device) && gateway.is_some())
-                .then(|| device.to_owned());
-        if !gateway.is_none_or(is_open) || self.is_tunnel(device) && tunnel.is_none() {
+            (gateway.is_some() && self.is_open_ip_tunnel(device)).then(|| device.to_owned());
+        if !gateway.is_none_or(is_open) || tunnel.is_none() && self.is_tunnel(device) {
             return None;
         }
         let known = peer.ranges.iter().find(|range| range.contains(addr));

@@ -11,13 +11,17 @@ use kpx_node::backend::Mode;
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family, Proto};
 
-/// How long connection tracking keeps a connection that is being opened, and one that is open.
-const TCP_TIMEOUTS: [&str; 3] = [
-    "net.netfilter.nf_conntrack_tcp_timeout_syn_sent",
-    "net.netfilter.nf_conntrack_tcp_timeout_syn_recv",
-    "net.netfilter.nf_conntrack_tcp_timeout_established",
+/// How long connection tracking keeps a connection that is being opened, and one that is open, with the usual value in seconds: the
+/// kernel's, and kube-proxy's for open connections.
+const TCP_TIMEOUTS: &[(&str, &str)] = &[
+    ("net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "120"),
+    ("net.netfilter.nf_conntrack_tcp_timeout_syn_recv", "60"),
+    (
+        "net.netfilter.nf_conntrack_tcp_timeout_established",
+        "86400",
+    ),
 ];
-const UDP_TIMEOUTS: [&str; 1] = ["net.netfilter.nf_conntrack_udp_timeout"];
+const UDP_TIMEOUTS: &[(&str, &str)] = &[("net.netfilter.nf_conntrack_udp_timeout", "30")];
 
 impl Judge<'_> {
     /// Returns why the reply to a packet that arrives is lost, or why that is unknown.
@@ -65,15 +69,19 @@ impl Judge<'_> {
             Ok(Mode::Ipvs) => outcome.as_sent.source,
             _ => outcome.as_sent.source && outcome.as_sent.destination,
         };
-        let keys: &[&'static str] = match question.flow.proto {
-            Proto::Tcp => &TCP_TIMEOUTS,
-            Proto::Udp => &UDP_TIMEOUTS,
-            _ => &[],
+        let timeouts = match question.flow.proto {
+            _ if is_kept => return None,
+            Proto::Tcp => TCP_TIMEOUTS,
+            Proto::Udp => UDP_TIMEOUTS,
+            _ => return None,
         };
         let sysctl = self.node.sysctl().ok()?;
-        let mut keys = keys.iter().filter(|_| !is_kept);
-        let key = keys.find(|key| sysctl.get(key).is_some_and(|value| value.trim() == "0"))?;
-        Some(Fault::Obstacle(Box::new(Obstacle::Forgotten { key })))
+        let is_zero = |key: &str| sysctl.get(key).is_some_and(|value| value.trim() == "0");
+        let &(key, usual) = timeouts.iter().find(|(key, _)| is_zero(key))?;
+        Some(Fault::Obstacle(Box::new(Obstacle::Forgotten {
+            key,
+            usual,
+        })))
     }
 
     /// Returns whether the destination of `outcome` is on this node; `None` if unknown.

@@ -214,7 +214,7 @@ impl Judge<'_> {
             .iter()
             .filter(|link| link.kind == "vxlan")
             .map(|link| link.vni);
-        if vnis.any(|vnis| vnis.is_none_or(|vnis| vnis == announced)) {
+        if vnis.any(|vni| vni.is_none_or(|vni| vni == announced)) {
             return None;
         }
         let labels = &other.metadata.labels;

@@ -104,9 +104,11 @@ impl Look<'_> {
         if sets.is_empty() {
             return (self.without_repair(service, target, cell), Vec::new());
         }
-        let repairs = sets
-            .iter()
-            .map(|set| set.iter().flat_map(|set| set.repairs.clone()).collect());
+        let repairs = sets.iter().map(|set| {
+            set.iter()
+                .flat_map(|candidate| candidate.repairs.clone())
+                .collect()
+        });
         let repairs = repairs.collect();
         let mut blames = Vec::new();
         for set in &sets {

@@ -13,10 +13,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::LinkForwarding { link } => {
             vec![Repair::Set(sysctl_of(link, "forwarding"), "1")]
         }
-        Obstacle::Forgotten { key } => {
-            let default = if key.contains("udp") { "30" } else { "120" };
-            vec![Repair::Set((*key).to_owned(), default)]
-        }
+        Obstacle::Forgotten { key, usual } => vec![Repair::Set((*key).to_owned(), usual)],
         Obstacle::ReversePath { link, .. } => vec![Repair::Set(sysctl_of(link, "rp_filter"), "2")],
         // The pods of another Node need the route.
         Obstacle::RouteBack { home: Some(_), .. } => Vec::new(),

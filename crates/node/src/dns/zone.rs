@@ -85,8 +85,8 @@ impl<'c> Zone<'c> {
     fn host(&self, namespace: &str, name: &str, host: &str) -> Option<Records> {
         let service = self.find(namespace, name)?;
         let endpoints = self.endpoints(service).map(|(_, endpoint)| endpoint);
-        let named = endpoints
-            .filter(|endpoint| host_name(endpoint).is_some_and(|endpoint| endpoint == host));
+        let named =
+            endpoints.filter(|endpoint| host_name(endpoint).is_some_and(|name| name == host));
         Some(Records {
             addresses: named.filter_map(address).collect(),
             ..Records::default()

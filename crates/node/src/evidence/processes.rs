@@ -11,6 +11,14 @@ pub struct Processes {
     pub processes: Vec<Process>,
 }
 
+impl Processes {
+    /// Iterates over the processes whose names begin with that of kube-proxy.
+    pub fn kube_proxies(&self) -> impl Iterator<Item = &Process> {
+        let all = self.processes.iter();
+        all.filter(|process| process.name.starts_with("kube-proxy"))
+    }
+}
+
 /// One process.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]

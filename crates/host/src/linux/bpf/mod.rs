@@ -204,7 +204,7 @@ fn cgroups(item: Item, context: &Context) -> Result<Vec<AtCgroup>, Gap> {
                 }
             }
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|entry| entry.is_dir()));
+            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
             folders.extend(inner.map(|inner| inner.path()));
         }
     }

@@ -13,7 +13,7 @@ use crate::check::{
 use crate::verdict::{Obstacle, home_gone};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Node, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::desired::NEEDS;
@@ -304,14 +304,15 @@ fn unallocated(facts: &Facts<'_>) -> Verdict {
 
 /// Finds addresses that several Nodes have, and a node without that of its Node.
 fn nodes_addresses(facts: &Facts<'_>) -> Verdict {
-    let mut findings = shared_by_nodes(facts)?;
-    findings.extend(shared_ranges(facts)?);
-    findings.extend(
-        Family::BOTH
-            .into_iter()
-            .filter_map(|family| elsewhere(facts, family)),
-    );
-    Ok(findings)
+    let mut findings = Collector::default();
+    findings.add(shared_by_nodes(facts));
+    for family in Family::BOTH {
+        if let Some(finding) = elsewhere(facts, family) {
+            findings.push(finding);
+        }
+    }
+    findings.add(shared_ranges(facts));
+    findings.verdict()
 }
 
 /// Returns the finding of a node that has none of the addresses of its Node in `family`.
@@ -355,61 +356,66 @@ fn elsewhere(facts: &Facts<'_>, family: Family) -> Option<Finding> {
     )
 }
 
-fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
-    let mut addresses: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
-    for node in facts.node.nodes()? {
-        let all = node.status.addresses.iter();
-        let internal = all.filter(|at| at.kind == "InternalIP");
-        for addr in internal.filter_map(|at| at.address.parse().ok()) {
-            addresses.entry(addr).or_default().push(&node.metadata.name);
+/// Returns what several of these Nodes have, with their names.
+fn shared_keys<K: Ord>(nodes: &[Node], keys: impl Fn(&Node) -> Vec<K>) -> Vec<(K, Vec<&str>)> {
+    let mut names: BTreeMap<K, Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        for key in keys(node) {
+            names.entry(key).or_default().push(&node.metadata.name);
         }
     }
-    let shared = addresses.iter().filter(|(_, names)| names.len() > 1);
+    let shared = names.into_iter().filter(|(_, names)| names.len() > 1);
+    shared.collect()
+}
+
+fn shared_by_nodes(facts: &Facts<'_>) -> Verdict {
+    let internal = |node: &Node| {
+        let all = node.status.addresses.iter();
+        let internal = all.filter(|address| address.kind == "InternalIP");
+        internal
+            .filter_map(|address| address.address.parse::<IpAddr>().ok())
+            .collect()
+    };
+    let shared = shared_keys(facts.node.nodes()?, internal).into_iter();
     let findings = shared.map(|(addr, names)| {
         let message = format!(
             "nodes {} have the same InternalIP: packets to any of them, and to its pods, reach one of them",
-            listed(names)
+            listed(&names)
         );
         let evidence = names
             .iter()
             .map(|name| Proof::setting(format!("node {name}"), "InternalIP", addr.to_string()));
-        Finding::new(Severity::Error, *addr, message).evidence(evidence)
+        Finding::new(Severity::Error, addr, message).evidence(evidence)
     });
     Ok(findings.collect())
 }
 
 /// Returns the findings on ranges of pods that several Nodes have and use: a network plugin may have ranges of its own.
 fn shared_ranges(facts: &Facts<'_>) -> Verdict {
-    let nodes = facts.node.nodes()?;
-    let endpoints = || {
-        let slices = facts.node.slices().map_or(&[][..], Vec::as_slice);
-        slices.iter().flat_map(|slice| &slice.endpoints)
+    let ranges = |node: &Node| {
+        let ranges = node.spec.pod_cidrs.iter();
+        ranges
+            .filter_map(|text| text.parse().ok())
+            .map(Cidr::normal)
+            .collect()
     };
-    let uses = |name: &str, range: Cidr| {
-        let mut own = endpoints().filter(|endpoint| endpoint.node_name.as_deref() == Some(name));
-        own.any(|endpoint| {
-            let first = endpoint.addresses.first();
-            first.is_some_and(|text| text.parse().is_ok_and(|address| range.contains(address)))
-        })
-    };
-    let mut ranges: BTreeMap<Cidr, Vec<&str>> = BTreeMap::new();
-    for node in nodes {
-        for range in node
-            .spec
-            .pod_cidrs
-            .iter()
-            .filter_map(|text| text.parse::<Cidr>().ok())
-        {
-            ranges
-                .entry(range.normal())
-                .or_default()
-                .push(&node.metadata.name);
+    let mut shared = shared_keys(facts.node.nodes()?, ranges);
+    if !shared.is_empty() {
+        let slices = facts.node.slices()?;
+        let uses = |name: &str, range: Cidr| {
+            let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+            endpoints.any(|endpoint| {
+                let first = endpoint.addresses.first();
+                endpoint.node_name.as_deref() == Some(name)
+                    && first.is_some_and(|text| text.parse().is_ok_and(|at| range.contains(at)))
+            })
+        };
+        for (range, names) in &mut shared {
+            names.retain(|name| uses(name, *range));
         }
+        shared.retain(|(_, names)| names.len() > 1);
     }
-    for (range, names) in &mut ranges {
-        names.retain(|name| uses(name, *range));
-    }
-    let shared = ranges.into_iter().filter(|(_, names)| names.len() > 1);
+    let shared = shared.into_iter();
     let findings = shared.map(|(prefix, names)| {
         let message = format!(
             "nodes {} have the same podCIDR: pods may get the same addresses, and routes lead to one of the nodes",

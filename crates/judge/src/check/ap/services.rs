@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::check::cn::taken_by_dns;
 use crate::check::core::{
     Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
 };
@@ -16,7 +17,6 @@ use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::desired::NEEDS;
-use kpx_node::owner::software::is_node_local_dns;
 use kpx_node::words::{listed, number_of};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -373,16 +373,14 @@ fn no_local_endpoints(facts: &Facts<'_>) -> Verdict {
     let unserved = ports
         .filter(|port| port.internal_local && port.has_endpoints && !port.has_internal())
         .map(|port| (ServiceRef::new(&port.namespace, &port.service), port));
-    // A cache of the node takes the address before kube-proxy does.
-    let addresses = facts.node.addresses().map_or(&[][..], |known| &known.all);
-    let is_cached = |address: IpAddr| {
-        let mut all = addresses.iter().filter(|known| known.addr.addr == address);
-        all.any(|known| is_node_local_dns(&known.link))
-    };
     // One port of several may be that of DNS.
     let mut names = BTreeMap::new();
     for (service, port) in unserved {
-        let is_dns = port.is_cluster_dns() && !is_cached(port.cluster_ip);
+        // A cache of the node takes the address before kube-proxy does.
+        let is_dns = port.is_cluster_dns() && {
+            let taken = taken_by_dns(facts)?;
+            taken.iter().all(|(_, at)| at.addr.addr != port.cluster_ip)
+        };
         *names.entry(service).or_insert(false) |= is_dns;
     }
     let finding = |(service, is_dns): (ServiceRef, bool)| {

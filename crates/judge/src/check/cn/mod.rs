@@ -9,6 +9,7 @@ mod sources;
 mod tunnels;
 
 use super::Check;
+pub(super) use plugins::taken_by_dns;
 
 /// The tables of the group.
 pub(super) const CHECKS: &[&[Check]] = &[

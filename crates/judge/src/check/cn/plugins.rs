@@ -292,7 +292,9 @@ fn is_untracked(outcome: &Outcome) -> bool {
 }
 
 /// Returns the Services of which `NodeLocal` DNS has a cluster IP, with that address on its link.
-fn taken_by_dns<'f>(facts: &'f Facts<'_>) -> Result<Vec<(&'f Service, &'f Address)>, Gap> {
+pub(in crate::check) fn taken_by_dns<'f>(
+    facts: &'f Facts<'_>,
+) -> Result<Vec<(&'f Service, &'f Address)>, Gap> {
     let links = facts.node.addresses()?.all.iter();
     let dns: Vec<_> = links.filter(|at| is_node_local_dns(&at.link)).collect();
     let mut taken = Vec::new();

@@ -107,7 +107,7 @@ fn destinations(facts: &Facts<'_>, family: Family) -> Vec<IpAddr> {
         endpoint
             .target_ref
             .as_ref()
-            .is_some_and(|endpoint| endpoint.kind == "Pod")
+            .is_some_and(|target| target.kind == "Pod")
     });
     let endpoints = endpoints.flat_map(|endpoint| {
         let all = endpoint

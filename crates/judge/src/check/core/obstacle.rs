@@ -133,13 +133,10 @@ pub(in crate::check) fn port_range_fix() -> Fix {
 pub fn obstacle_fix(what: &Obstacle) -> Fix {
     match what {
         Obstacle::LinkForwarding { link } => sysctl(link, "forwarding", 1),
-        Obstacle::Forgotten { key } => {
-            let seconds = if key.contains("udp") { 30 } else { 120 };
-            Fix::on_node(
-                "Set the timeout in seconds, also in /etc/sysctl.d.",
-                format!("sysctl -w {key}={seconds}"),
-            )
-        }
+        Obstacle::Forgotten { key, usual } => Fix::on_node(
+            "Set the timeout in seconds, also in /etc/sysctl.d.",
+            format!("sysctl -w {key}={usual}"),
+        ),
         Obstacle::ReversePath { link, .. } => sysctl(link, "rp_filter", 2),
         Obstacle::NoLocalPort {
             pod: Some((_, pid)),

@@ -110,7 +110,7 @@ pub(super) fn memory(facts: &Facts<'_>) -> Seen {
         let killed = statuses.filter(|status| {
             let last = status.last_state.terminated.as_ref();
             status.name == "kube-proxy"
-                && last.is_some_and(|status| status.reason.as_deref() == Some("OOMKilled"))
+                && last.is_some_and(|exit| exit.reason.as_deref() == Some("OOMKilled"))
         });
         if pod.spec.node_name == here {
             seen.extend(killed.map(|killed| {

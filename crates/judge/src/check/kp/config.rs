@@ -413,11 +413,7 @@ fn mode(facts: &Facts<'_>) -> Verdict {
 
 /// Returns kube-proxy's pod on this node, if it runs in a network of its own instead of the node's.
 fn apart<'f>(facts: &'f Facts<'_>) -> Option<&'f Pod> {
-    let processes = &facts.node.processes().ok()?.processes;
-    let mut proxies = processes
-        .iter()
-        .filter(|process| process.name.starts_with("kube-proxy"))
-        .peekable();
+    let mut proxies = facts.node.processes().ok()?.kube_proxies().peekable();
     proxies.peek()?;
     let is_apart = proxies.all(|process| process.same_network == Some(false));
     let pod = facts.node.proxy_pod(facts.node_name().as_deref())?;

@@ -299,10 +299,8 @@ fn hostname_flag(facts: &Facts<'_>) -> Result<Flag, Gap> {
         })
     };
     let processes = facts.node.processes();
-    let mut proxies = processes.iter().flat_map(|all| &all.processes);
-    if let Some(proxy) = proxies
-        .find(|proxy| proxy.name.starts_with("kube-proxy") && proxy.same_network != Some(false))
-    {
+    let mut proxies = processes.iter().flat_map(|all| all.kube_proxies());
+    if let Some(proxy) = proxies.find(|proxy| proxy.same_network != Some(false)) {
         let flags = Flags::parse(&proxy.args);
         let value = flags.value(FLAG);
         return Ok(value.map_or(Flag::None, |value| {

@@ -29,10 +29,7 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     let Ok(processes) = facts.node.processes() else {
         return without_pod(facts, gap);
     };
-    let proxies = || {
-        let all = processes.processes.iter();
-        all.filter(|process| process.name.starts_with("kube-proxy"))
-    };
+    let proxies = || processes.kube_proxies();
     // kube-proxy cannot be reached from another network namespace.
     if proxies().any(|proxy| proxy.same_network == Some(false)) {
         return Err(gap);

@@ -472,7 +472,7 @@ fn diverter(by: &Diverter) -> Subject {
 fn sysctl(what: &Obstacle) -> Option<String> {
     match what {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
-        Obstacle::Forgotten { key } => Some((*key).to_owned()),
+        Obstacle::Forgotten { key, .. } => Some((*key).to_owned()),
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
         Obstacle::Arp {
@@ -604,7 +604,7 @@ fn about(what: &Obstacle) -> Subject {
                 .map_or_else(String::new, ToString::to_string),
         },
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
-        Obstacle::Forgotten { key } => Subject::sysctl(*key),
+        Obstacle::Forgotten { key, .. } => Subject::sysctl(*key),
         Obstacle::Wayless { by, .. } => match by {
             Wayless::NoMain(family) => Subject::RoutingRule {
                 priority: PolicyRule::main(*family).priority,

@@ -277,8 +277,7 @@ fn hits<'n, 'a>(
             let goes = matches!(rule.target, Some(Target::Goto(_)));
             let Some(target) = at.chains.chain(at.table, to)? else {
                 if is_extension(to) {
-                    let by_tos = walker.router.asks_for_tos();
-                    let end = other(&mut branch, to, "", &mut note, &name, by_tos);
+                    let end = other(walker, &mut branch, (to, ""), &mut note, &name);
                     return Ok(smallvec![(branch, end)]);
                 }
                 let reason = if at.chains.is_unseen(at.table, to)? {
@@ -434,10 +433,7 @@ fn hits<'n, 'a>(
                 let passes = passes.map(|branch| (branch, Some(End::Accept)));
                 return Ok(std::iter::once(queued).chain(passes).collect());
             }
-            _ => {
-                let by_tos = walker.router.asks_for_tos();
-                other(&mut branch, kind, options, &mut note, &name, by_tos)
-            }
+            _ => other(walker, &mut branch, (kind, options), &mut note, &name),
         },
     };
     Ok(smallvec![(branch, end)])
@@ -645,12 +641,11 @@ fn is_extension(name: &str) -> bool {
 
 /// A target that is not one of the usual.
 fn other(
+    walker: &Walker<'_, '_, '_>,
     branch: &mut Branch,
-    kind: &str,
-    options: &str,
+    (kind, options): (&str, &str),
     note: &mut impl FnMut(&mut Branch, Effect),
     name: &impl Fn(&str) -> String,
-    by_tos: bool,
 ) -> Option<End> {
     let shown = || format!("{kind} {options}").trim_end().to_owned();
     match kind {
@@ -675,7 +670,7 @@ fn other(
                 name("queued")
             )));
         }
-        "TOS" | "DSCP" if by_tos => {
+        "TOS" | "DSCP" if walker.router.asks_for_tos() => {
             note(branch, Effect::Other { what: shown() });
             return Some(End::Unknown(format!(
                 "{}: routing policy rules look at the type of service, which kpx does not follow",

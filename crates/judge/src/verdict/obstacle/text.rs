@@ -27,7 +27,7 @@ impl fmt::Display for Obstacle {
                 "{} is 0, so the node forwards no packets that come in by {link}",
                 sysctl_of(link, "forwarding")
             ),
-            Self::Forgotten { key } => write!(
+            Self::Forgotten { key, .. } => write!(
                 f,
                 "{key} is 0, so the node forgets connections at once and does not translate their replies back"
             ),

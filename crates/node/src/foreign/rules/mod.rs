@@ -406,7 +406,7 @@ impl Rules {
 fn push(groups: &mut Vec<Vec<Chain>>, chain: Chain) {
     let is_again = groups
         .last()
-        .is_some_and(|group| group.iter().any(|group| group.name == chain.name));
+        .is_some_and(|group| group.iter().any(|known| known.name == chain.name));
     if is_again {
         groups.push(Vec::new());
     }
