@@ -16,7 +16,7 @@ pub(crate) mod formats;
 mod ids;
 mod ignore;
 mod incidents;
-mod known_bugs;
+pub(crate) mod known_bugs;
 mod links;
 mod meant;
 mod neighbours;
@@ -171,12 +171,14 @@ async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
             "{mode}:\n{ran}"
         );
     }
+    no_blockers_on(&["seed-", "dual-"]).await;
+}
+
+/// Looks at the recordings whose names start with `prefixes`.
+pub(crate) async fn no_blockers_on(prefixes: &[&str]) {
     for name in recordings() {
         for mode in ["iptables", "ipvs", "nftables"] {
-            if ["seed-", "full-", "dual-"]
-                .iter()
-                .any(|p| name.starts_with(p))
-            {
+            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
                 let ran = kpx_on(&name, &["doctor", "--to", mode, "-o", "json"]).await;
                 let report: Value = serde_json::from_str(&ran.out).unwrap();
                 let findings = report["findings"].as_array().unwrap();

@@ -1,5 +1,7 @@
 //! Edits of every recorded configuration of kube-proxy: to every mode and back.
 
+use std::collections::BTreeSet;
+
 use kpx_node::backend::Mode;
 use kpx_node::cluster::edit::{Fields, set};
 use serde_json::Value;
@@ -22,9 +24,12 @@ fn configs(name: &str) -> Vec<String> {
 
 #[test]
 fn a_change_of_mode_edits_one_line_and_can_be_undone() {
-    let mut count = 0;
+    let mut seen = BTreeSet::new();
     for name in recordings() {
         for text in configs(&name) {
+            if !seen.insert(text.clone()) {
+                continue;
+            }
             let to = |text: &str, mode| {
                 let fields = Fields {
                     mode,
@@ -47,8 +52,7 @@ fn a_change_of_mode_edits_one_line_and_can_be_undone() {
                 );
                 assert_eq!(to(&done, before), text, "{name} to {mode} and back");
             }
-            count += 1;
         }
     }
-    assert!(count > 30, "{count} configurations");
+    assert!(seen.len() > 8, "{} configurations", seen.len());
 }

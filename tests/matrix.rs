@@ -1,7 +1,10 @@
 //! What other tests show of chosen recordings, of every recording.
 
 use crate::support::{CHOSEN, every, recordings};
-use crate::{docs, doctor, hostile, migrate, redact, registry, snapshot, verdict};
+use crate::{
+    across, docs, doctor, hostile, migrate, nodes, pastes, proof, providers, redact, registry,
+    snapshot, verdict,
+};
 
 #[test]
 fn chosen_recordings_are_there() {
@@ -115,7 +118,8 @@ async fn every_textfile_is_what_the_collector_takes() {
 #[tokio::test]
 #[ignore = "takes minutes: make test-loops"]
 async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
-    migrate::screen::strategies_have_their_loss(migrate::screen::recorded).await;
+    migrate::screen::strategies_have_their_loss(migrate::screen::recorded, migrate::directions())
+        .await;
 }
 
 #[tokio::test]
@@ -152,4 +156,97 @@ fn a_finding_is_no_worse_than_the_severity_of_its_check() {
 #[ignore = "takes minutes: make test-loops"]
 async fn the_screen_has_every_error_and_the_number_of_the_rest() {
     doctor::voice::screens_are_whole(recordings()).await;
+}
+
+#[tokio::test]
+#[ignore = "takes long: make test-loops"]
+async fn a_page_with_a_wrong_command_fails() {
+    providers::run::wrong_pages_fail(providers::run::WRONG).await;
+}
+
+#[tokio::test]
+#[ignore = "takes long: make test-loops"]
+async fn rules_and_services_are_compared_without_a_configuration() {
+    pastes::answers::compared_without_a_configuration(&[
+        ("full-iptables", "-A KUBE-SERVICES -d "),
+        ("full-iptables-v1.30", "-A KUBE-SERVICES -d "),
+        ("full-nftables", " : goto service-"),
+    ])
+    .await;
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() {
+    migrate::requests_to_stop_end_the_step(&migrate::CIRCLE);
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn an_ended_migration_can_be_rolled_back_and_that_may_be_interrupted() {
+    migrate::rollbacks_may_be_interrupted(&migrate::CIRCLE);
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn a_service_that_something_else_answers_rolls_back() {
+    migrate::misled_services_roll_back(migrate::directions());
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn rules_that_kube_proxy_rewrites_meanwhile_are_planned_again() {
+    migrate::one_node::rewritten_rules_are_planned_again(migrate::directions());
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn joining_nodes_makes_nothing_work_that_fails_and_leaves_what_is_healthy() {
+    let (compared, followed) = across::joined_nodes_are_judged_alike(recordings());
+    assert!(compared > 4000 && followed > 30, "{compared}, {followed}");
+}
+
+#[tokio::test]
+#[ignore = "takes long: make test-loops"]
+async fn json_and_yaml_keep_each_node_whole() {
+    nodes::commands::nodes_are_kept_whole(&[
+        "diff",
+        "show services",
+        "trace default/nginx-svc-nodeport",
+        "preflight --to ipvs",
+    ])
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "takes long: make test-loops"]
+async fn a_node_that_is_ready_for_a_switch_has_no_blockers() {
+    doctor::no_blockers_on(&["full-"]).await;
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn healthy_nodes_treat_every_packet_as_expected() {
+    proof::packets_are_treated_as_expected(&[
+        "seed-leftover-iptables-to-ipvs",
+        "dual-iptables",
+        "dual-ipvs",
+        "full-iptables",
+        "full-iptables-masqall",
+        "full-iptables-v1.30",
+        "full-nftables",
+        "full-ipvs",
+    ]);
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn the_bridge_sends_every_packet_to_a_service_where_its_mode_would() {
+    proof::bridges_send_packets_alike(&["full-iptables", "full-nftables", "full-ipvs"]);
+}
+
+#[test]
+#[ignore = "takes long: make test-loops"]
+fn a_known_bug_shows_in_redacted_evidence() {
+    doctor::known_bugs::known_bugs_show(true);
 }

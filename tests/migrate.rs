@@ -7,7 +7,7 @@ mod entries;
 mod gates;
 mod loss;
 mod machine;
-mod one_node;
+pub(crate) mod one_node;
 mod probes;
 mod rules;
 pub(crate) mod screen;
@@ -329,6 +329,13 @@ pub(crate) fn directions() -> impl Iterator<Item = (Mode, Mode)> {
         .filter(|(from, to)| from != to)
 }
 
+/// Into each mode and out of each but userspace.
+pub(crate) const CIRCLE: [(Mode, Mode); 3] = [
+    (Mode::Iptables, Mode::Ipvs),
+    (Mode::Ipvs, Mode::Nftables),
+    (Mode::Nftables, Mode::Iptables),
+];
+
 /// Services of every kind in both families, in a cluster that is small enough to be migrated hundreds of times.
 const RECORDED: &str = "dual-iptables";
 const SMALL: &str = "seed-iptables";
@@ -474,7 +481,11 @@ fn asked() -> Ended {
 
 #[test]
 fn a_request_to_stop_ends_the_step_and_the_rest_can_be_resumed_or_rolled_back() {
-    for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
+    requests_to_stop_end_the_step(&CIRCLE[1..2]);
+}
+
+pub(crate) fn requests_to_stop_end_the_step(directions: &[(Mode, Mode)]) {
+    for &(from, to) in directions {
         let mut place = bound(from, to);
         place.machine.proxy.slow = 2;
         let before = place.machine.clone();
@@ -622,7 +633,11 @@ fn gates_that_time_out_roll_back() {
 /// kube-proxy's rules are complete, and something before them misleads packets.
 #[test]
 fn a_service_that_something_else_answers_rolls_back() {
-    for (from, to) in directions() {
+    misled_services_roll_back(CIRCLE);
+}
+
+pub(crate) fn misled_services_roll_back(directions: impl IntoIterator<Item = (Mode, Mode)>) {
+    for (from, to) in directions {
         let mut place = bound(from, to);
         let before = place.machine.clone();
         place.misled = vec![to];
@@ -862,7 +877,11 @@ fn a_kube_proxy_already_in_the_new_mode_leaves_no_leftovers() {
 
 #[test]
 fn an_ended_migration_can_be_rolled_back_and_that_may_be_interrupted() {
-    for (from, to) in [(Mode::Iptables, Mode::Ipvs), (Mode::Ipvs, Mode::Nftables)] {
+    rollbacks_may_be_interrupted(&CIRCLE[1..2]);
+}
+
+pub(crate) fn rollbacks_may_be_interrupted(directions: &[(Mode, Mode)]) {
+    for &(from, to) in directions {
         let mut place = bound(from, to);
         let before = place.machine.clone();
         assert_eq!(place.go_on(false), Some(Ended::Migrated));

@@ -1,7 +1,7 @@
 //! Bundles of all nodes, and the commands that read several nodes.
 
 mod bundle;
-mod commands;
+pub(crate) mod commands;
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use crate::support::{kpx, root};
 
 mod alone;
-mod answers;
+pub(crate) mod answers;
 mod tables;
 
 fn sample(name: &str) -> String {

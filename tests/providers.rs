@@ -2,7 +2,7 @@
 
 mod model;
 mod objects;
-mod run;
+pub(crate) mod run;
 mod tools;
 
 use std::collections::BTreeSet;

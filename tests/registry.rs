@@ -275,6 +275,9 @@ fn every_check_has_a_node_that_fails_it_and_one_that_passes() {
         let node = NodeSnapshot::new(&evidence);
         for facts in all_facts(&node) {
             for check in check::asked(facts.question) {
+                if failed.contains(check.id) && passed.contains(check.id) {
+                    continue;
+                }
                 match check::run(check, &facts) {
                     Outcome::Pass => passed.insert(check.id),
                     Outcome::Fail(_) => failed.insert(check.id),

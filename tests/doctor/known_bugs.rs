@@ -323,6 +323,11 @@ fn known(evidence: &Evidence, key: &str) -> Option<Finding> {
 
 #[test]
 fn a_known_bug_shows_with_its_version_and_its_evidence_only() {
+    known_bugs_show(false);
+}
+
+/// With `redacted`, each shows in the redacted evidence, too.
+pub(crate) fn known_bugs_show(redacted: bool) {
     for case in CASES {
         let mut evidence = recording(case.node);
         set_version(&mut evidence, case.version);
@@ -333,13 +338,15 @@ fn a_known_bug_shows_with_its_version_and_its_evidence_only() {
         let found = known(&evidence, case.key);
         let found = found.unwrap_or_else(|| panic!("{} does not show", case.key));
         assert!(found.message.contains(case.version), "{}", case.key);
-        let redacted = Redactor::new([7; 32], &evidence).evidence(&evidence);
-        let same = known(&redacted, case.key);
-        let same = same.unwrap_or_else(|| panic!("{} does not show redacted", case.key));
-        assert_eq!(
-            (same.message, same.evidence.len()),
-            (found.message, found.evidence.len())
-        );
+        if redacted {
+            let redacted = Redactor::new([7; 32], &evidence).evidence(&evidence);
+            let same = known(&redacted, case.key);
+            let same = same.unwrap_or_else(|| panic!("{} does not show redacted", case.key));
+            assert_eq!(
+                (&same.message, same.evidence.len()),
+                (&found.message, found.evidence.len())
+            );
+        }
         let fix = found.fix.as_ref().unwrap().text();
         if case.fixed.is_empty() {
             assert!(fix.starts_with("No known version fixes it."), "{fix}");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
@@ -203,7 +204,17 @@ async fn rules_of_every_recording_are_read_as_the_tool_saves_them() {
 #[tokio::test]
 #[ignore = "needs root and a network namespace"]
 async fn random_rules_are_read_as_the_tool_saves_them() {
-    for (seed, backend) in (0..20).flat_map(|seed| BACKENDS.map(|backend| (seed, backend))) {
+    random_rules_are_read(0..6).await;
+}
+
+#[tokio::test]
+#[ignore = "needs root and a network namespace"]
+async fn long_more_random_rules_are_read_as_the_tool_saves_them() {
+    random_rules_are_read(6..20).await;
+}
+
+async fn random_rules_are_read(seeds: Range<u64>) {
+    for (seed, backend) in seeds.flat_map(|seed| BACKENDS.map(|backend| (seed, backend))) {
         let mut dice = Dice::new(seed);
         let netns = Netns::new();
         netns.feed("ipset restore", SETS);

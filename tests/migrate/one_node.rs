@@ -230,7 +230,13 @@ fn without_the_name_of_the_node_nothing_begins() {
 
 #[test]
 fn rules_that_kube_proxy_rewrites_meanwhile_are_planned_again() {
-    for (from, to) in directions() {
+    rewritten_rules_are_planned_again(CIRCLE);
+}
+
+pub(crate) fn rewritten_rules_are_planned_again(
+    directions: impl IntoIterator<Item = (Mode, Mode)>,
+) {
+    for (from, to) in directions {
         let machine = bound(from, to);
         let mut retried = 0;
         for life in [8, 12, 16, 20, 24, 28] {

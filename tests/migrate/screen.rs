@@ -18,13 +18,6 @@ pub(crate) const fn recorded(mode: Mode) -> &'static str {
     }
 }
 
-/// Directions in which each mode is left once and entered once.
-const CIRCLE: [(Mode, Mode); 3] = [
-    (Mode::Iptables, Mode::Ipvs),
-    (Mode::Ipvs, Mode::Nftables),
-    (Mode::Nftables, Mode::Iptables),
-];
-
 /// The recording of a node in mode `mode` with few Services.
 const fn small(mode: Mode) -> &'static str {
     match mode {
@@ -113,12 +106,15 @@ async fn a_class_of_packets_that_the_new_mode_loses_blocks_until_it_is_accepted(
 
 #[tokio::test]
 async fn every_strategy_has_its_loss_and_the_chosen_one_its_reason() {
-    strategies_have_their_loss(small).await;
+    strategies_have_their_loss(small, CIRCLE).await;
 }
 
 /// Plans every direction with every strategy, on the recording of the mode that is left.
-pub(crate) async fn strategies_have_their_loss(recording: fn(Mode) -> &'static str) {
-    for (from, to) in directions() {
+pub(crate) async fn strategies_have_their_loss(
+    recording: fn(Mode) -> &'static str,
+    directions: impl IntoIterator<Item = (Mode, Mode)>,
+) {
+    for (from, to) in directions {
         let usual = Strategy::usual(from, to);
         for asked in [None, Some("bridge"), Some("in-place")] {
             let more: Vec<&str> = asked
@@ -152,7 +148,7 @@ pub(crate) async fn strategies_have_their_loss(recording: fn(Mode) -> &'static s
 
 #[tokio::test]
 async fn json_has_the_same_plan() {
-    json_has_plans(CIRCLE).await;
+    json_has_plans(CIRCLE.into_iter().take(1)).await;
 }
 
 pub(crate) async fn json_has_plans(directions: impl IntoIterator<Item = (Mode, Mode)>) {

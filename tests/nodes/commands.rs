@@ -93,15 +93,12 @@ async fn every_view_of_all_nodes_names_what_differs() {
 
 #[tokio::test]
 async fn json_and_yaml_keep_each_node_whole() {
+    nodes_are_kept_whole(&["doctor", "resolve kubernetes"]).await;
+}
+
+pub(crate) async fn nodes_are_kept_whole(commands: &[&str]) {
     let (_dir, path) = bundle_of(".tar", CLUSTER);
-    for command in [
-        "doctor",
-        "diff",
-        "show services",
-        "trace default/nginx-svc-nodeport",
-        "preflight --to ipvs",
-        "resolve kubernetes",
-    ] {
+    for command in commands {
         let ran = on(&path, &format!("{command} --all-nodes -o json")).await;
         let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
         assert_eq!(all["kind"], "NodeReports");

@@ -293,62 +293,70 @@ async fn failure(id: &str, from: &str, to: &str) -> String {
     text.unwrap_or_else(|| (*why.downcast_ref::<&str>().unwrap()).to_owned())
 }
 
+const RESTART: &str = "$ kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE\n";
+
+/// A page, a change that breaks it, and what the test of the page then says.
+pub(crate) const WRONG: &[(&str, &str, &str, &str)] = &[
+    (
+        "eks",
+        "{\"mode\":\"nftables\"}",
+        "{\"mode\":\"ipvs\"}",
+        "unexpected: aws eks",
+    ),
+    (
+        "eks",
+        RESTART,
+        "",
+        "assertion `left == right` failed: kpx migrate finish",
+    ),
+    (
+        "eks",
+        "$ sudo kpx migrate prepare --to nftables\n",
+        "",
+        "nothing is prepared",
+    ),
+    ("aks", "\"NFTABLES\"", "\"IPTABLES\"", "kpx migrate finish"),
+    (
+        "k3s",
+        "proxy-mode=nftables\"]",
+        "proxy-mode=ipvs\"]",
+        "kpx migrate finish",
+    ),
+    ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
+    (
+        "microk8s",
+        "$ sudo kpx migrate rollback\n",
+        "",
+        "kpx has no plan",
+    ),
+    (
+        "kops",
+        "proxyMode=nftables",
+        "proxyMode=iptables",
+        "its source",
+    ),
+    (
+        "talos",
+        "$ talosctl -n CONTROL_PLANE upgrade-k8s --to VERSION\n",
+        "",
+        "talos: Switch",
+    ),
+    (
+        "rke2",
+        "$ sudo kpx doctor\n",
+        "$ sudo kpx doctors\n",
+        "unrecognized subcommand",
+    ),
+];
+
 #[tokio::test]
 async fn a_page_with_a_wrong_command_fails() {
-    const RESTART: &str = "$ kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE\n";
-    for (id, from, to, tells) in [
-        (
-            "eks",
-            "{\"mode\":\"nftables\"}",
-            "{\"mode\":\"ipvs\"}",
-            "unexpected: aws eks",
-        ),
-        (
-            "eks",
-            RESTART,
-            "",
-            "assertion `left == right` failed: kpx migrate finish",
-        ),
-        (
-            "eks",
-            "$ sudo kpx migrate prepare --to nftables\n",
-            "",
-            "nothing is prepared",
-        ),
-        ("aks", "\"NFTABLES\"", "\"IPTABLES\"", "kpx migrate finish"),
-        (
-            "k3s",
-            "proxy-mode=nftables\"]",
-            "proxy-mode=ipvs\"]",
-            "kpx migrate finish",
-        ),
-        ("k3s", "# systemctl restart k3s\n", "", "kpx migrate finish"),
-        (
-            "microk8s",
-            "$ sudo kpx migrate rollback\n",
-            "",
-            "kpx has no plan",
-        ),
-        (
-            "kops",
-            "proxyMode=nftables",
-            "proxyMode=iptables",
-            "its source",
-        ),
-        (
-            "talos",
-            "$ talosctl -n CONTROL_PLANE upgrade-k8s --to VERSION\n",
-            "",
-            "talos: Switch",
-        ),
-        (
-            "rke2",
-            "$ sudo kpx doctor\n",
-            "$ sudo kpx doctors\n",
-            "unrecognized subcommand",
-        ),
-    ] {
+    wrong_pages_fail(&WRONG[..3]).await;
+}
+
+pub(crate) async fn wrong_pages_fail(wrong: &[(&str, &str, &str, &str)]) {
+    for (id, from, to, says) in wrong {
         let why = failure(id, from, to).await;
-        assert!(why.contains(tells), "{id}: {why}");
+        assert!(why.contains(says), "{id}: {why}");
     }
 }
