@@ -17,7 +17,7 @@ const PROXIES: &[(&str, Option<&str>)] = &[
     ("calico-node", Some("-felix")),
     ("cilium-agent", None),
     ("hyperkube", Some("proxy")),
-    // k0s and k3s embed kube-proxy, or start it themselves.
+    // k3s contains kube-proxy; k0s and RKE2 start its pod.
     ("k0s", None),
     ("k3s", None),
     ("k3s-agent", None),

@@ -92,6 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Node("KM01"),
             Because::Services("KP11"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
@@ -135,7 +136,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#67292"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM01"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM01"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {

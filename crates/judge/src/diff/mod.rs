@@ -70,6 +70,10 @@ pub fn needs(mode: Mode) -> Vec<Item> {
     let rules = [
         Item::Iptables4,
         Item::Iptables6,
+        Item::IptablesLegacy4,
+        Item::IptablesLegacy6,
+        Item::IptablesNft4,
+        Item::IptablesNft6,
         Item::Ipset,
         Item::Ipvs,
         Item::IpvsSave,
@@ -135,6 +139,18 @@ fn fitting(
         }
     }
     Ok(best)
+}
+
+/// Returns an error if kube-proxy's rules of `family` are in the other back end alone, and not among those in use, `have`.
+fn not_elsewhere(node: &NodeSnapshot<'_>, have: &Ruleset<'_>, family: Family) -> Result<(), Gap> {
+    let is_in = |rules: &Ruleset<'_>| rules.chain("nat", "KUBE-SERVICES").is_some();
+    let others = [IptablesBackend::Legacy, IptablesBackend::Nft];
+    let mut others = others.into_iter();
+    if is_in(have) || !others.any(|store| node.iptables(store, family).is_ok_and(is_in)) {
+        return Ok(());
+    }
+    let why = "kube-proxy writes its rules to the other back end of iptables: see IB02";
+    Err(Gap::Unsupported(Item::iptables(family), why.to_owned()))
 }
 
 /// Compares the live state of `node` with `desired`, for `families`; leftovers of other modes are not looked for.
@@ -318,6 +334,7 @@ impl Diff {
         let part = node
             .iptables(IptablesBackend::InUse, state.family)
             .and_then(|have| {
+                not_elsewhere(node, have, state.family)?;
                 let scope = iptables::Iptables::new(state, &names);
                 let mut comparison = iptables::Comparison::new(have, &scope);
                 let want = backend::iptables::expect::each(desired, state, &names, &mut |chain| {

@@ -48,6 +48,12 @@ impl Judge<'_> {
         if fault.fate() == Fate::Unknown || !rests_on_absence(question, outcome, &fault) {
             return fault;
         }
+        let is_of_pod = question.flow.entry == Entry::Pod;
+        if let Some(name) = self.node.open_vswitch_proxy(is_of_pod) {
+            return unmodelled(format!(
+                "{name} translates connections to Services in Open vSwitch, which kpx does not read"
+            ));
+        }
         let at = SocketAddr::new(question.flow.destination, question.flow.port);
         let sought = self.sought(question, Some(outcome));
         let serving = self

@@ -232,12 +232,17 @@ impl Judge<'_> {
             .into_iter()
             .map(|name| sysctl.get(&sysctl_of(name, "proxy_arp")));
         let is_silent = answers.all(|answer| answer == Some("0"));
+        let routes = node.routes().ok()?.all.iter();
+        let route = routes
+            .map(|route| route.destination.normal())
+            .filter(|destination| destination.contains(to))
+            .max_by_key(|destination| destination.prefix)?;
         (is_silent && !is_seen).then(|| {
             Fault::Obstacle(Box::new(Obstacle::Gatewayless {
                 pod: inside.address,
                 pid: inside.network.pid,
                 link,
-                to,
+                route,
             }))
         })
     }

@@ -132,7 +132,7 @@ pub enum Obstacle {
         /// Whether they are replies.
         reply: bool,
     },
-    /// A pod looks for an address of a Service on its own link, where no machine has it: its route has no gateway.
+    /// A pod looks for addresses of Services on its own link, where no machine has them: its route has no gateway.
     Gatewayless {
         /// The pod's address.
         pod: IpAddr,
@@ -140,8 +140,8 @@ pub enum Obstacle {
         pid: u32,
         /// The link in the pod.
         link: String,
-        /// The Service's address.
-        to: IpAddr,
+        /// The destination of the route.
+        route: Cidr,
     },
     /// The link of a pod is on a link of the node, whose rules its packets do not pass.
     Beside {

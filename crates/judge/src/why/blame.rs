@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::candidates::{Candidate, What, failing};
-use super::endpoints::{Compared, Lack, Objects, lack, last_change, slices_of, unready, usable};
+use super::endpoints::{
+    Compared, Lack, Objects, Waits, lack, last_change, slices_of, unready, usable,
+};
 use super::paths::Path;
 use super::search::Sets;
 use super::there::{failing_there, fails_here};
@@ -24,14 +26,14 @@ use crate::verdict::{
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::Service;
+use kpx_node::cluster::{Pod, Service};
 use kpx_node::desired::Detector;
 use kpx_node::evidence::proxy_log;
 use kpx_node::evidence::{Item, Time};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::routes::Route;
 use kpx_node::owner::software::Maker;
-use kpx_node::owner::{self, EndpointState, Port};
+use kpx_node::owner::{self, Endpoint, EndpointState, Port};
 
 /// A cause on one path.
 #[derive(Clone, Debug)]
@@ -552,9 +554,34 @@ impl Look<'_> {
                             .any(|endpoint| endpoint.node_name != own)
                     })
                     .map(|slice| Writer::of(slice, Some(service))),
-                ending: ending(target),
+                ending: of_state(target, EndpointState::Terminating)
+                    .map(called)
+                    .collect(),
+                unready: of_state(target, EndpointState::NotReady)
+                    .map(|endpoint| self.waits(endpoint))
+                    .collect(),
             })
         }
+    }
+
+    /// Returns why `endpoint` is not ready.
+    fn waits(&self, endpoint: &Endpoint) -> Waits {
+        let name = called(endpoint);
+        let is_it = |pod: &&Pod| {
+            name.split_once('/') == Some((&*pod.metadata.namespace, &*pod.metadata.name))
+        };
+        let pod = self
+            .node
+            .pods()
+            .ok()
+            .and_then(|pods| pods.iter().find(is_it));
+        let listens = |address, port| self.judge.listens_inside(address, port);
+        pod.and_then(|pod| Waits::of(pod, &listens))
+            .unwrap_or(Waits {
+                pod: name,
+                reason: "not ready".to_owned(),
+                crashed: None,
+            })
     }
 
     /// Returns that kube-proxy takes the pod that `cell` asks for a machine outside, by what `detector` looks for.
@@ -727,7 +754,8 @@ impl Look<'_> {
         let is_vain = self
             .node
             .proxy_log()
-            .is_ok_and(|log| log.has(&takes_back) || log.refuses_all());
+            .is_ok_and(|log| log.has(&takes_back) || log.refuses_all())
+            || check.id == "KP17";
         // What the kernel lacks, kpx lacks, too.
         let lacks_modules = self
             .outcomes
@@ -910,21 +938,20 @@ impl Look<'_> {
     }
 }
 
-/// Returns the endpoints of `target` on this node that are terminating and no longer serve.
-fn ending(target: Target<'_>) -> Vec<String> {
+/// Iterates over the endpoints of `target` on this node that are in `state`.
+fn of_state(target: Target<'_>, state: EndpointState) -> impl Iterator<Item = &Endpoint> {
     let all = target.port.endpoints.iter();
-    let ours = all.filter(|endpoint| {
+    all.filter(move |endpoint| {
         endpoint.local == Some(true)
-            && endpoint.state == Some(EndpointState::Terminating)
+            && endpoint.state == Some(state)
             && Family::of(endpoint.addr.ip()) == target.family()
-    });
-    ours.map(|endpoint| {
-        endpoint
-            .pod
-            .as_deref()
-            .map_or_else(|| endpoint.addr.to_string(), str::to_owned)
     })
-    .collect()
+}
+
+/// Returns the pod of `endpoint` as `NAMESPACE/NAME`, or its address.
+fn called(endpoint: &Endpoint) -> String {
+    let pod = endpoint.pod.as_deref();
+    pod.map_or_else(|| endpoint.addr.to_string(), str::to_owned)
 }
 
 /// Returns the fix of a sysctl that is not as kube-proxy sets it when it starts.

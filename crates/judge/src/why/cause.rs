@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::endpoints::Lack;
+use super::endpoints::{Lack, Waits};
 use crate::check::{Fix, ServiceRef, Subject, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
 use crate::verdict::{By, Client, Home, Obstacle, Which};
@@ -243,6 +243,9 @@ pub enum Cause {
         /// Endpoints on this node that are terminating and no longer serve: pods as `NAMESPACE/NAME`, or addresses.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         ending: Vec<String>,
+        /// Endpoints on this node that are not ready, with the reason.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unready: Vec<Waits>,
     },
     /// The client is outside `loadBalancerSourceRanges`.
     SourceRanges {
@@ -472,6 +475,15 @@ pub(super) fn is_address(target: &str) -> bool {
     target.trim_end_matches('.').parse::<IpAddr>().is_ok()
 }
 
+/// Returns whether both are the same route without a gateway, which every pod gets.
+fn is_same_route(one: &Obstacle, other: &Obstacle) -> bool {
+    let route = |of: &Obstacle| match of {
+        Obstacle::Gatewayless { link, route, .. } => Some((link.clone(), *route)),
+        _ => None,
+    };
+    route(one).is_some() && route(one) == route(other)
+}
+
 impl Cause {
     /// Returns its place on the packet's way: a smaller number is earlier.
     pub fn stage(&self) -> u8 {
@@ -571,7 +583,21 @@ impl Cause {
                             },
                         ) if one == other
                     )
+                    || is_same_route(what, same)
             }
+            // Without a route to the addresses of Services, it is that of them all.
+            (
+                Self::NoRoute {
+                    is_service: true,
+                    backend,
+                    ..
+                },
+                Self::NoRoute {
+                    is_service: true,
+                    backend: other,
+                    ..
+                },
+            ) => backend.is_ipv4() == other.is_ipv4(),
             // The same route keeps packets from several endpoints.
             (Self::Route { route, .. }, Self::Route { route: same, .. }) => route == same,
             (

@@ -136,7 +136,7 @@ pub struct Waits {
 impl Waits {
     /// Returns why `pod` takes no connections; `None` if it does. `listens` tells whether a program in the network of the pod
     /// with an address listens on a port.
-    fn of(pod: &Pod, listens: &dyn Fn(IpAddr, u16) -> Option<bool>) -> Option<Self> {
+    pub(super) fn of(pod: &Pod, listens: &dyn Fn(IpAddr, u16) -> Option<bool>) -> Option<Self> {
         let why = pod.unready()?;
         let address = pod
             .status

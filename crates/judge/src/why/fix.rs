@@ -167,6 +167,9 @@ impl Cause {
                     },
                 )
             }
+            Self::NoLocalEndpoints { unready, .. } if !unready.is_empty() => {
+                Some(start_fix(unready, namespace))
+            }
             Self::NoLocalEndpoints { policy, .. } => with(
                 "Send clients to a node with an endpoint, run an endpoint on every node, or set the policy to Cluster.",
                 format!(
@@ -252,6 +255,9 @@ impl Cause {
                 with(text, format!("kubectl -n {namespace} {what}"))
             }
             Self::Finding { fix, .. } => (**fix).clone(),
+            Self::Unexplained { .. } if service.is_of_api() => Some(Fix::said(
+                "An API server announces its own address as an endpoint: let it announce one at which this node reaches it                  (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
+            )),
             Self::Unexplained { .. } => kpx(
                 "Follow the packets rule by rule.",
                 &["trace", &at.subject, "-o", "wide"],
@@ -339,6 +345,11 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             pods(&format!(
                 "label endpointslice {slice} kubernetes.io/service-name={name}"
             )),
+        ),
+        Lack::NoSelector { unlabelled: None } if service.is_of_api() => (
+            "The API servers write these endpoints themselves: check that one is ready, and that its --endpoint-reconciler-type is \
+             not none.",
+            "kubectl get --raw '/readyz?verbose'".to_owned(),
         ),
         Lack::NoSelector { unlabelled: None } => {
             let text = "Create an EndpointSlice with the label kubernetes.io/service-name, or set a selector.";

@@ -60,7 +60,12 @@ pub fn rest(facts: &Facts<'_>, said: &[(&'static Check, Outcome)]) -> Verdict {
         // What a setting asks for is meant, also where the rules that do it are missing.
         let is_setting = |cause: &Cause| match cause {
             Cause::SourceRanges { .. } => true,
-            Cause::NoLocalEndpoints { here, unnamed, .. } => !here && unnamed.is_empty(),
+            Cause::NoLocalEndpoints {
+                here,
+                unnamed,
+                unready,
+                ..
+            } => !here && unnamed.is_empty() && unready.is_empty(),
             _ => false,
         };
         causes.retain(|cause| {
@@ -152,7 +157,16 @@ impl Found {
         let is_same = |of: &&mut Self| {
             let both = [&of.broken, &broken];
             let rules = both.map(|broken| rule_of(&broken.cause).map(place));
+            let no_route = both.map(|broken| match &broken.cause {
+                Cause::NoRoute {
+                    backend,
+                    is_service: true,
+                    ..
+                } => Some(backend.is_ipv4()),
+                _ => None,
+            });
             of.broken.reason == broken.reason
+                || no_route[0].is_some() && no_route[0] == no_route[1]
                 || both.into_iter().all(is_unexplained)
                 || rules[0].is_some() && rules[0] == rules[1]
         };

@@ -291,6 +291,7 @@ impl Cause {
                 policy,
                 nodes,
                 ending,
+                unready,
                 ..
             } => {
                 let nodes = match nodes.as_slice() {
@@ -302,6 +303,12 @@ impl Cause {
                     return format!(
                         "{policy} is Local and the endpoint of {node}, {ending}, is terminating and no longer serves; others are on \
                          {nodes}{since}"
+                    );
+                }
+                if !unready.is_empty() {
+                    return format!(
+                        "{policy} is Local and no endpoint on {node} is ready, only on {nodes}{since}; {}",
+                        waits(unready)
                     );
                 }
                 format!("{policy} is Local and {node} has no endpoint, only {nodes}{since}")
@@ -589,7 +596,10 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                 format!("no pod in namespace {namespace} matches its selector {selector}{but_for}");
             let node = at.node.as_deref().unwrap_or("this node");
             match compared {
-                Compared::All => format!("{subject} has no {of_family}endpoints{since}: {no_pod}"),
+                // Slices list no pod that waits for its node or its network.
+                Compared::All => format!(
+                    "{subject} has no {of_family}endpoints{since}: {no_pod}, or none that does has an address yet"
+                ),
                 Compared::Here => format!(
                     "{subject} has no {of_family}EndpointSlice: of the pods on {node}, {no_pod} (those on other nodes were not compared)"
                 ),

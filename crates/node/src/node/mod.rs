@@ -15,6 +15,7 @@ pub mod mode;
 pub mod modules;
 pub mod neighbours;
 pub mod objects;
+mod open_vswitch;
 mod pod_network;
 pub mod pod_networks;
 mod portals;

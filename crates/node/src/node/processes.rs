@@ -1,5 +1,6 @@
 //! Processes of service proxies and the files that start them.
 
+use crate::cluster::flags::Flags;
 pub use crate::evidence::processes::{Process, Processes, ProxyFiles};
 use crate::evidence::{Gap, Item};
 
@@ -13,16 +14,14 @@ pub(crate) fn files(text: &str) -> Result<ProxyFiles, Gap> {
     serde_json::from_str(text).map_err(|e| Gap::of_json(Item::ProxyFiles, text, &e))
 }
 
-/// Programs that are kube-proxy, or contain it.
-const KUBE_PROXY: [&str; 8] = [
+/// Programs that are kube-proxy, or contain it. Those of k0s and RKE2 do not: there it is a pod.
+const KUBE_PROXY: [&str; 6] = [
     "hyperkube",
-    "k0s",
     "k3s",
     "k3s-agent",
     "k3s-server",
     "kube-proxy",
     "kubelite",
-    "rke2",
 ];
 
 /// Returns whether `process` shares the network namespace of the snapshot, as far as is known.
@@ -38,7 +37,8 @@ pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
 
 /// Returns whether `process` is kube-proxy, or contains it.
 pub(crate) fn is_kube_proxy(process: &Process) -> bool {
-    is_proxy_name(&process.name)
+    let flags = Flags::parse(&process.args);
+    is_proxy_name(&process.name) && !matches!(flags.value("disable-kube-proxy"), Some("" | "true"))
 }
 
 /// Returns the systemd unit that `process` belongs to.

@@ -82,7 +82,8 @@ fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
         ("kube-proxy", _) => Some((Flags::parse(&args[1..]), false)),
         ("hyperkube", Some(&("kube-proxy" | "proxy"))) => Some((Flags::parse(&args[2..]), false)),
         ("k3s", Some(&("server" | "agent"))) | ("k3s-server" | "k3s-agent", _) => {
-            Some((Flags::passed_on(&args), true))
+            let disabled = Flags::parse(&args).value("disable-kube-proxy").is_some();
+            (!disabled).then(|| (Flags::passed_on(&args), true))
         }
         ("kubelite", _) => {
             let flags = Flags::parse(&args);

@@ -247,10 +247,10 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             ),
             format!("nsenter --net=/proc/{pid}/ns/net ip route show dev {link} table all"),
         ),
-        Obstacle::Gatewayless { pid, to, .. } => Fix::on_node(
+        Obstacle::Gatewayless { pid, route, .. } => Fix::on_node(
             "Correct the network plugin's configuration: the range of pods, or a route that it gives them, contains addresses of Services. Then \
              create the pods again.",
-            format!("nsenter --net=/proc/{pid}/ns/net ip route get {to}"),
+            format!("nsenter --net=/proc/{pid}/ns/net ip route show {route}"),
         ),
         Obstacle::Beside { kind, .. } => Fix::said(format!(
             "Give the pod a second link that the node routes, for the ranges of Services and pods, or connect to its address from another \

@@ -25,12 +25,8 @@ fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
     if found.any(|link| link.name == KUBE_ROUTER_LINK) || running.any(is_kube_router) {
         return Ok(Some("kube-router"));
     }
-    if links
-        .iter()
-        .flat_map(|links| &links.all)
-        .any(|link| link.name == OVN_LINK)
-    {
-        return Ok(Some("OVN-Kubernetes"));
+    if let Some(name) = facts.node.open_vswitch_proxy(false) {
+        return Ok(Some(name));
     }
     let unread = facts
         .node
@@ -39,9 +35,6 @@ fn other_serving(facts: &Facts<'_>) -> Result<Option<&'static str>, Gap> {
         .find_map(|ebpf| ebpf.serves.clone().err());
     unread.map_or_else(|| links.map(|_| None), Err)
 }
-
-/// OVN-Kubernetes' link between the node and its pods.
-const OVN_LINK: &str = "ovn-k8s-mp0";
 
 /// kube-router's link for Service addresses.
 pub(in crate::check) const KUBE_ROUTER_LINK: &str = "kube-dummy-if";

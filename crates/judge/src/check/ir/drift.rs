@@ -27,7 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
             "containernetworking/plugins#512",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -58,6 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
             Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
     },
@@ -87,6 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
             Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
     },
@@ -127,7 +133,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -201,7 +211,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#105208",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -228,6 +242,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("IB07"),
             Because::In("IB04"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },

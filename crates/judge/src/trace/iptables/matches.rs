@@ -195,6 +195,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             "whether the rule is for the packet's links, which the listing does not show"
                 .to_owned(),
         ),
+        // Fragments are joined before any rule (but of `raw` with `raw_before_defrag`), and no first packet of a connection is one.
+        Match::Unknown(text) if text == "-f" || text.starts_with("-m frag") => Likelihood::NO,
+        Match::Unknown(text) if text == "! -f" => Likelihood::YES,
         // A rule that looks for a text is for packets with it: what opens a connection has none.
         Match::Unknown(text) if text.starts_with("-m string ") => {
             Likelihood::sure(text.contains("! --string") || text.contains("! --hex-string"))

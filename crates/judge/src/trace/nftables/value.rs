@@ -231,6 +231,15 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             {
                 return Value::Number(packet.mark().bits(bits).into());
             }
+            // Fragments are joined before any chain that has to do with connections; whether a packet may be cut is left open.
+            if let (Expr::Payload { protocol, field }, "&", Expr::Number(bits)) =
+                (&**left, op.as_str(), &**right)
+                && (protocol.as_str(), field.as_str()) == ("ip", "frag-off")
+                && bits & DO_NOT_FRAGMENT == 0
+                && packet.family() == Family::V4
+            {
+                return Value::Number(0);
+            }
             let left = read(left, packet, context);
             let names = match left {
                 Value::Named(_, names) => names,
@@ -275,6 +284,9 @@ fn masked(addr: IpAddr, mask: IpAddr) -> IpAddr {
         (addr, _) => addr,
     }
 }
+
+/// The bit of the field `frag-off` that forbids to cut the packet: `IP_DF`.
+const DO_NOT_FRAGMENT: u64 = 0x4000;
 
 fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
     let family = packet.family();

@@ -101,10 +101,12 @@ impl fmt::Display for Obstacle {
                      the node translates them"
                 )
             }
-            Self::Gatewayless { pod, link, to, .. } => write!(
+            Self::Gatewayless {
+                pod, link, route, ..
+            } => write!(
                 f,
-                "pod {pod} looks for {to} on its own link {link}, where no machine has that address: the pod's route to it has no gateway, so \
-                 its packets never reach the node"
+                "pod {pod} looks for addresses of Services on its own link {link}, where no machine has them: its route to {route} has no \
+                 gateway, so the packets never reach the node"
             ),
             Self::Beside {
                 pod,

@@ -1,0 +1,37 @@
+//! Service proxies in Open vSwitch, which translate connections beside the rules of the kernel.
+
+use super::NodeSnapshot;
+use super::processes::kube_proxies;
+
+/// OVN-Kubernetes' link between the node and its pods.
+const OVN_LINK: &str = "ovn-k8s-mp0";
+
+/// Antrea's link between the node and its pods.
+const ANTREA_LINK: &str = "antrea-gw0";
+
+impl NodeSnapshot<'_> {
+    /// Returns the name of the program that serves Services in Open vSwitch here, as far as links and processes show: for pods
+    /// alone, or for everybody. kpx reads nothing of Open vSwitch.
+    pub fn open_vswitch_proxy(&self, for_pods: bool) -> Option<&'static str> {
+        let links = self.links().ok()?;
+        let has_link = |name: &str| links.all.iter().any(|link| link.name == name);
+        if has_link(OVN_LINK) {
+            return Some("OVN-Kubernetes");
+        }
+        if !has_link(ANTREA_LINK) {
+            return None;
+        }
+        // Antrea serves the host, too, if it is told to replace kube-proxy.
+        let serves = match self.processes() {
+            Ok(all) => {
+                let runs = all
+                    .processes
+                    .iter()
+                    .any(|process| process.name == "antrea-agent");
+                runs && (for_pods || kube_proxies(all).next().is_none())
+            }
+            Err(_) => for_pods,
+        };
+        serves.then_some("Antrea")
+    }
+}
