@@ -457,8 +457,19 @@ pub enum Obstacle {
         first: u16,
         /// The last port.
         last: u16,
+        /// How many ports between them are reserved.
+        reserved: usize,
         /// The pod whose clients they are, and a process in it; `None` for clients on the node.
         pod: Option<(IpAddr, u32)>,
+    },
+    /// Masquerading has no port left for another connection from its source to an endpoint.
+    NoSourcePort {
+        /// The source that it gives.
+        source: IpAddr,
+        /// The endpoint.
+        to: SocketAddr,
+        /// How many connections there are between them.
+        used: usize,
     },
     /// In the network of the endpoint's pod, nothing listens at the port.
     Deaf {
@@ -826,6 +837,7 @@ impl Obstacle {
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
+            | Self::NoSourcePort { .. }
             | Self::DeadNextHop { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
@@ -885,6 +897,7 @@ impl Obstacle {
             | Self::Beside { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::NoSourcePort { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }

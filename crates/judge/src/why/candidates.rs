@@ -515,11 +515,10 @@ impl Look<'_> {
         let there = faults.iter().filter_map(|fault| match fault {
             Fault::Unknown(missing @ Missing::PodRoute { there, .. }) => Some(Candidate {
                 what: What::RouteThere(missing.clone()),
-                repairs: vec![Repair::RoutePodsThere(
-                    there.range,
-                    there.by,
-                    there.link.clone(),
-                )],
+                repairs: vec![match there.odd.as_ref().and_then(|odd| odd.hider.clone()) {
+                    Some(route) => Repair::RemoveRoute(route),
+                    None => Repair::RoutePodsThere(there.range, there.by, there.link.clone()),
+                }],
             }),
             _ => None,
         });
