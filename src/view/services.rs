@@ -139,7 +139,15 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                 local: count(|e| e.local == Some(true)).filter(|_| local_known),
             },
             left_to: port.left_to.clone(),
-            fate: (by_api && port.left_to.is_none()).then(|| surveyed.fate()),
+            fate: (by_api && port.left_to.is_none()).then(|| {
+                // The name of a headless Service leads nowhere.
+                let is_nowhere = port.addresses.is_empty() && surveyed.cells.is_empty();
+                if is_nowhere && counted {
+                    Fate::Refused
+                } else {
+                    surveyed.fate()
+                }
+            }),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
             programmed,
             in_maps: maps::rows(&tables, &dests),

@@ -886,3 +886,90 @@ async fn one_early_error_of_a_watch_is_not_the_first_cause() {
     let sentence = answer["sentence"].to_string();
     assert!(!sentence.contains("Unauthorized"), "{sentence}");
 }
+
+#[tokio::test]
+async fn services_that_only_dns_serves_are_shown_by_name() {
+    for (spec, words) in [
+        (
+            serde_json::json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            &["demo/web:http", "4/4", "works"][..],
+        ),
+        (
+            serde_json::json!({"type": "ExternalName", "externalName": "db.example.org", "clusterIP": "", "clusterIPs": []}),
+            &["DNS as another name of"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            SERVICES,
+            json(|services| {
+                let mut all = services["items"].as_array_mut().unwrap().iter_mut();
+                let web = all.find(|of| of["metadata"]["name"] == "web").unwrap();
+                for (key, value) in spec.as_object().unwrap() {
+                    web["spec"][key] = value.clone();
+                }
+            }),
+        );
+        let path = dir.path().to_str().unwrap();
+        let ran = kpx(&["--from", path, "show", "services", "demo/web"]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        for part in words {
+            assert!(ran.out.contains(part), "{part}: {ran}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn firewalld_that_forwards_its_own_ports_alone_is_told_to_forward_others() {
+    for (strict, words) in [
+        ("yes", "StrictForwardPorts=no"),
+        ("no", "--add-source=10.244.0.0/16"),
+    ] {
+        let dir = copy(HEALTHY);
+        let file = dir.path().join("node/firewalls.txt");
+        let text = format!("/etc/firewalld/firewalld.conf: StrictForwardPorts={strict}\n");
+        std::fs::write(file, text).unwrap();
+        let filter = r#"[{"table": {"family": "inet", "name": "firewalld", "handle": 90}},
+            {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FORWARD", "handle": 91, "type": "filter",
+                "hook": "forward", "prio": 10, "policy": "accept"}},
+            {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FWD_public", "handle": 92}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FORWARD", "handle": 93, "expr": [
+                {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth0"}},
+                {"jump": {"target": "filter_FWD_public"}}]}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FORWARD", "handle": 94, "expr": [
+                {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}},
+                {"accept": null}]}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FWD_public", "handle": 95, "expr": [
+                {"match": {"op": "==", "left": {"ct": {"key": "state"}}, "right": "new"}},
+                {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]}}]"#;
+        let filter: serde_json::Value = serde_json::from_str(filter).unwrap();
+        write(
+            &dir,
+            "node/nft.json",
+            json(|rules| {
+                let all = rules["nftables"].as_array_mut().unwrap();
+                all.extend_from_slice(filter.as_array().unwrap());
+            }),
+        );
+        let path = dir.path().to_str().unwrap();
+        let args = [
+            "--from",
+            path,
+            "why",
+            "demo/web-nodeport:http",
+            "--source",
+            "203.0.113.9",
+            "-o",
+            "json",
+        ];
+        let ran = kpx(&args).await;
+        let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let fix = answer["causes"][0]["fix"].to_string();
+        assert!(
+            fix.contains(words),
+            "{strict}: {fix} {}",
+            answer["sentence"]
+        );
+    }
+}
