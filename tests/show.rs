@@ -510,6 +510,26 @@ async fn clients_are_bound_in_each_mode() {
 }
 
 #[tokio::test]
+async fn a_client_is_traced_to_the_backend_that_the_node_remembers() {
+    for mode in ["iptables", "ipvs", "nftables"] {
+        let node = with_clients(mode);
+        let backends = async |source: &str| {
+            let args = ["trace", "shop/cart:http", "--source", source, "-o", "json"];
+            let ran = node.kpx(&args).await;
+            let report: Value = serde_json::from_str(&ran.out).unwrap();
+            let outcomes = report["traces"][0]["outcomes"].as_array();
+            let outcomes = outcomes.unwrap_or_else(|| panic!("{report}"));
+            let notes = report["traces"][0]["notes"].to_string();
+            (outcomes.len(), notes.contains("remembers this client"))
+        };
+        assert_eq!(backends("10.244.1.77").await, (1, true), "{mode}");
+        // Nobody is remembered for longer than the Service says.
+        let (count, is_known) = backends("10.244.1.78").await;
+        assert!(count > 1 && !is_known, "{mode}: {count}");
+    }
+}
+
+#[tokio::test]
 async fn a_foreign_listener_on_a_node_port_is_marked() {
     let node = Copied::of("full-iptables");
     let ss = "tcp LISTEN 0 4096 0.0.0.0:30080 0.0.0.0:* users:((\"nginx\",pid=77,fd=5))\n\

@@ -10,7 +10,7 @@ use super::{Gaps, Joined};
 use kpx_judge::verdict::{Brief, Client, Fate, Kind, survey};
 use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
-use kpx_node::owner::{EndpointState, Port, PortName, Role, Source};
+use kpx_node::owner::{EndpointState, Port, PortName, Role, Source, ports_of};
 
 /// A port of a Service.
 #[derive(Debug, Serialize)]
@@ -104,7 +104,8 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
         let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
         joined.query.wants(Some(port), &names)
     });
-    let wanted: Vec<Port> = wanted.cloned().collect();
+    let mut wanted: Vec<Port> = wanted.cloned().collect();
+    wanted.extend(in_dns(joined));
     let families: Vec<Family> = joined.query.families().collect();
     let surveyed = survey(joined.node, &wanted, &families, joined.query.across);
     let rows = wanted.iter().zip(&surveyed).map(|(port, surveyed)| {
@@ -138,7 +139,15 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                 local: count(|e| e.local == Some(true)).filter(|_| local_known),
             },
             left_to: port.left_to.clone(),
-            fate: (by_api && port.left_to.is_none()).then(|| surveyed.fate()),
+            fate: (by_api && port.left_to.is_none()).then(|| {
+                // The name of a headless Service leads nowhere.
+                let is_nowhere = port.addresses.is_empty() && surveyed.cells.is_empty();
+                if is_nowhere && counted {
+                    Fate::Refused
+                } else {
+                    surveyed.fate()
+                }
+            }),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
             programmed,
             in_maps: maps::rows(&tables, &dests),
@@ -147,4 +156,43 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     // A Service without an address of the family is not of that family.
     let kept = rows.filter(|row| joined.query.family.is_none() || !row.addresses.is_empty());
     kept.collect()
+}
+
+/// Returns the ports of the Service that the query names, if only DNS serves it: a headless Service, or another name of something.
+fn in_dns(joined: Joined<'_, '_>) -> Vec<Port> {
+    let Some(asked) = joined.query.name else {
+        return Vec::new();
+    };
+    let here = joined.node.name().ok();
+    let services = joined.node.services().map_or(&[][..], Vec::as_slice);
+    let slices = joined.node.slices().map_or(&[][..], Vec::as_slice);
+    let ports = services.iter().flat_map(|service| {
+        let meta = &service.metadata;
+        let alias = (service.spec.kind == "ExternalName").then(|| {
+            let target = service.spec.external_name.as_deref().unwrap_or("nothing");
+            format!("DNS as another name of {target}")
+        });
+        if alias.is_none() && service.spec.cluster_ip != "None" {
+            return Vec::new();
+        }
+        let its = slices
+            .iter()
+            .filter(|slice| slice.service() == Some((&meta.namespace, &meta.name)));
+        let its: Vec<_> = its.collect();
+        let mut ports = ports_of(service, &its, here.as_deref());
+        if ports.is_empty() {
+            let mut port = Port::nobody(0, Proto::Tcp);
+            port.name.namespace = meta.namespace.as_str().into();
+            port.name.name = meta.name.as_str().into();
+            port.kind = Some(service.spec.kind.as_str().into());
+            port.port = None;
+            ports.push(port);
+        }
+        for port in &mut ports {
+            port.left_to = alias.as_deref().map(Into::into).or(port.left_to.take());
+        }
+        ports.retain(|port| port.name.answers(asked));
+        ports
+    });
+    ports.collect()
 }

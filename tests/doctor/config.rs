@@ -158,6 +158,27 @@ fn virtual_servers_of_other_software_are_named_before_a_switch_to_ipvs() {
 }
 
 #[test]
+fn exclude_cidrs_of_the_service_range_leave_virtual_servers_of_deleted_services() {
+    let mut evidence = load("full-ipvs");
+    let servers = evidence.text(Item::IpvsSave).unwrap().to_owned();
+    let servers = format!("-A -t 10.100.200.200:80 -s rr\n{servers}");
+    evidence.insert(Item::IpvsSave, Ok(servers));
+    let file = evidence.text(Item::ProxyConfig).unwrap().to_owned();
+    for (excluded, is_left) in [("10.96.0.0/12", true), ("10.100.200.200/32", false)] {
+        let file = format!("{file}\nipvs:\n  excludeCIDRs: [192.0.2.77/32, {excluded}]\n");
+        evidence.insert(Item::ProxyConfig, Ok(file));
+        let outcome = run(&evidence, "VS03", None);
+        if !is_left {
+            assert_eq!(outcome, Outcome::Pass, "{excluded}");
+            continue;
+        }
+        let found = finding(outcome);
+        let fix = serde_json::to_string(&found.fix).unwrap();
+        assert!(fix.contains("out of ipvs.excludeCIDRs"), "{fix}");
+    }
+}
+
+#[test]
 fn virtual_servers_are_unknown_without_the_nodes_addresses() {
     let mut evidence = load("full-ipvs");
     let servers = |evidence: &Evidence, target| run(evidence, "VS03", Some(target));

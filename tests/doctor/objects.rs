@@ -4,6 +4,7 @@ use super::ends::{HEALTHY, findings, json, says};
 use super::incidents::{answer, copy, write};
 use super::links::add_routes;
 use super::meant::with_rule;
+use crate::support::kpx;
 
 const RULES: &str = "node/iptables-save.txt";
 const SLICES: &str = "cluster/endpointslices.json";
@@ -458,6 +459,42 @@ async fn links_of_a_vrf_are_not_followed() {
 }
 
 #[tokio::test]
+async fn the_lack_of_a_route_outside_of_a_vrf_is_not_certain() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "node/ip-link.json",
+        json(|links| {
+            let all = links.as_array_mut().unwrap();
+            all.iter_mut()
+                .find(|link| link["ifname"] == "eth0")
+                .unwrap()["master"] = "blue".into();
+        }),
+    );
+    add_link(
+        &dir,
+        &serde_json::json!({"ifname": "blue", "linkinfo": {"info_kind": "vrf", "info_data": {"table": 10}}}),
+    );
+    write(
+        &dir,
+        "node/ip-route.json",
+        json(|routes| {
+            for route in routes.as_array_mut().unwrap() {
+                if route["dev"] == "eth0" && route["dst"] != "10.244.2.0/24" {
+                    route["table"] = "10".into();
+                }
+            }
+        }),
+    );
+    says(&dir, "demo/web:http", "unknown", &["VRF blue"]).await;
+    let path = dir.path().to_str().unwrap();
+    let args = ["why", "demo/web-nodeport:http", "--source", "203.0.113.9"];
+    let ran = kpx(&[&["--from", path][..], &args].concat()).await;
+    let words = "VRF blue has a route to 10.210.0.16";
+    assert!(ran.out.replace("\n  ", " ").contains(words), "{ran}");
+}
+
+#[tokio::test]
 async fn an_ip_tunnel_to_a_machine_that_is_no_node_is_in_doubt() {
     for (gateway, fate) in [("10.210.0.17", "works"), ("10.210.0.99", "unknown")] {
         let dir = copy(HEALTHY);
@@ -546,4 +583,393 @@ async fn what_the_node_sends_to_pods_is_accepted_by_its_destination() {
     let causes = answer["causes"].to_string();
     assert!(causes.contains("-I OUTPUT -d 10.244.0.0/16"), "{causes}");
     assert!(!causes.contains("-I OUTPUT -s 10.244.0.0/16"), "{causes}");
+}
+
+/// Adds a link to the node; each other kind of link is in the recording.
+fn add_link(dir: &tempfile::TempDir, link: &serde_json::Value) {
+    write(
+        dir,
+        "node/ip-link.json",
+        json(|links| {
+            let mut link = link.clone();
+            link["ifindex"] = 91.into();
+            link["mtu"] = 1450.into();
+            link["flags"] = serde_json::json!(["UP", "LOWER_UP"]);
+            link["operstate"] = "UP".into();
+            links.as_array_mut().unwrap().push(link);
+        }),
+    );
+}
+
+/// Replaces the route to the pods of w2; `hidden` leaves the other one there with a metric.
+fn route_to_w2(dir: &tempfile::TempDir, new: &serde_json::Value, hidden: bool) {
+    write(
+        dir,
+        "node/ip-route.json",
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            if hidden {
+                let mut own = all.iter_mut();
+                own.find(|route| route["dst"] == "10.244.2.0/24").unwrap()["metric"] = 100.into();
+            } else {
+                all.retain(|route| route["dst"] != "10.244.2.0/24");
+            }
+            all.push(new.clone());
+        }),
+    );
+}
+
+#[tokio::test]
+async fn a_tunnel_with_an_end_that_is_no_address_of_the_node_is_in_doubt() {
+    for (remote, hidden, fate, words) in [
+        ("10.210.0.17", false, "works", &[][..]),
+        ("10.210.0.17", true, "works", &[]),
+        (
+            "10.210.0.99",
+            false,
+            "unknown",
+            &["ip link set to-w2 type ipip remote 10.210.0.17"],
+        ),
+        // The address of a third node.
+        (
+            "10.210.0.15",
+            true,
+            "unknown",
+            &["ip route del 10.244.2.0/24 dev to-w2"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        add_link(
+            &dir,
+            &serde_json::json!({"ifname": "to-w2", "linkinfo": {"info_kind": "ipip",
+                "info_data": {"remote": remote, "local": "10.210.0.16"}}}),
+        );
+        let new = serde_json::json!({"dst": "10.244.2.0/24", "dev": "to-w2", "scope": "link", "flags": []});
+        route_to_w2(&dir, &new, hidden);
+        says(&dir, "demo/web", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_of_a_plugin_that_is_gone_hides_a_route_to_another_node() {
+    for (runs, fate, words) in [
+        (
+            false,
+            "unknown",
+            &[
+                "antrea-gw0 is a link of Antrea, which does not run",
+                "ip route del 10.244.2.0/24 via 10.244.2.1",
+            ][..],
+        ),
+        (true, "works", &[]),
+    ] {
+        let dir = copy(HEALTHY);
+        add_link(
+            &dir,
+            &serde_json::json!({"ifname": "antrea-gw0", "linkinfo": {"info_kind": "openvswitch"}}),
+        );
+        let new = serde_json::json!({"dst": "10.244.2.0/24", "gateway": "10.244.2.1", "dev": "antrea-gw0", "flags": ["onlink"]});
+        route_to_w2(&dir, &new, true);
+        if runs {
+            write(
+                &dir,
+                "node/processes.json",
+                json(|processes| {
+                    let all = processes["processes"].as_array_mut().unwrap();
+                    let mut agent = all[0].clone();
+                    agent["name"] = "antrea-agent".into();
+                    agent["pid"] = 99_999.into();
+                    all.push(agent);
+                }),
+            );
+        }
+        says(&dir, "demo/web", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_for_tunnels_that_is_none_of_the_node_is_in_doubt() {
+    for (address, fate, words) in [
+        ("10.210.0.17", "works", &[][..]),
+        (
+            "10.210.0.77",
+            "unknown",
+            &["w2 announces 10.210.0.77 for its tunnels"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        add_link(
+            &dir,
+            &serde_json::json!({"ifname": "flannel.1", "address": "2e:11:22:33:44:01", "linkinfo": {"info_kind": "vxlan",
+                "info_data": {"id": 1, "local": "10.210.0.16", "port": 8472}}}),
+        );
+        let new = serde_json::json!({"dst": "10.244.2.0/24", "gateway": "10.244.2.0", "dev": "flannel.1", "flags": ["onlink"]});
+        route_to_w2(&dir, &new, false);
+        write(
+            &dir,
+            "node/ip-neigh.json",
+            json(|neighbours| {
+                let entry = serde_json::json!({"dst": "10.244.2.0", "dev": "flannel.1", "lladdr": "a2:00:00:00:00:02",
+                    "state": ["PERMANENT"]});
+                neighbours.as_array_mut().unwrap().push(entry);
+            }),
+        );
+        write(
+            &dir,
+            "cluster/nodes.json",
+            json(|nodes| {
+                for node in nodes["items"].as_array_mut().unwrap() {
+                    let own = node["status"]["addresses"][0]["address"].clone();
+                    let is_w2 = node["metadata"]["name"] == "w2";
+                    node["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"] =
+                        if is_w2 { address.into() } else { own };
+                }
+            }),
+        );
+        says(&dir, "demo/web", fate, words).await;
+    }
+}
+
+#[tokio::test]
+async fn a_masqueraded_connection_needs_a_source_port() {
+    let entries = |state: &str, last: u16| -> String {
+        let entry = |port: u16| {
+            format!(
+                "tcp      6 86000 {state} src=10.244.1.99 dst=10.106.174.46 sport={port} dport=80 src=10.244.2.2 dst=10.210.0.16 \
+                 sport=8080 dport={port} [ASSURED] mark=0 use=1\n"
+            )
+        };
+        (1024..=last).map(entry).collect()
+    };
+    for (state, last, fate, words) in [
+        (
+            "ESTABLISHED",
+            u16::MAX,
+            "partly",
+            &["64512 of the 64512 source ports", "keep and reuse"][..],
+        ),
+        ("ESTABLISHED", 60_000, "works", &[]),
+        // Newer kernels give these up.
+        ("TIME_WAIT", u16::MAX, "unknown", &["in TIME_WAIT"]),
+    ] {
+        let dir = copy(HEALTHY);
+        let all = entries(state, last);
+        write(&dir, "node/conntrack.txt", |text| all + text);
+        says(&dir, "demo/web-nodeport:http", fate, words).await;
+        says(&dir, "demo/web-nodeport:echo", "works", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn reserved_ports_leave_none_for_clients_of_the_node() {
+    let dir = copy(HEALTHY);
+    write(&dir, "node/sysctl.txt", |text| {
+        keep(text, |line| !line.contains("ip_local_"))
+            + "net.ipv4.ip_local_port_range = 32768\t60999\nnet.ipv4.ip_local_reserved_ports = 32768-60998\n"
+    });
+    write(&dir, "node/conntrack.txt", |text| {
+        format!(
+            "tcp      6 86000 ESTABLISHED src=10.210.0.16 dst=10.101.213.102 sport=60999 dport=80 src=10.244.1.3 dst=10.210.0.16 \
+             sport=8080 dport=60999 [ASSURED] mark=0 use=1\n{text}"
+        )
+    });
+    let words = [
+        "without 28231 of net.ipv4.ip_local_reserved_ports",
+        "sysctl -w net.ipv4.ip_local_reserved_ports=",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn pods_of_this_node_are_its_own_whatever_ranges_other_nodes_have() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/nodes.json",
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let other = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+            other["spec"]["podCIDR"] = "10.244.1.0/24".into();
+            other["spec"]["podCIDRs"] = serde_json::json!(["10.244.1.0/24"]);
+        }),
+    );
+    says(&dir, "demo/web", "works", &[]).await;
+    slices(&dir, "web", |slice| {
+        for endpoint in slice["endpoints"].as_array_mut().unwrap() {
+            if endpoint["nodeName"] == "w2" {
+                endpoint["addresses"][0] = "10.244.1.77".into();
+            }
+        }
+    });
+    write(&dir, RULES, |text| {
+        text.replace("10.244.2.2", "10.244.1.77")
+    });
+    let words = [
+        "have the same range of pods, 10.244.1.0/24",
+        "range of its own",
+    ];
+    says(&dir, "demo/web:http", "unknown", &words).await;
+}
+
+#[tokio::test]
+async fn metallb_announces_nothing_where_all_nodes_are_left_out() {
+    let label = "node.kubernetes.io/exclude-from-external-load-balancers";
+    for (nodes, is_said) in [(&["cp1", "w1", "w2"][..], true), (&["cp1"], false)] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            "cluster/nodes.json",
+            json(|all| {
+                for node in all["items"].as_array_mut().unwrap() {
+                    if nodes.contains(&node["metadata"]["name"].as_str().unwrap()) {
+                        node["metadata"]["labels"][label] = "".into();
+                    }
+                }
+            }),
+        );
+        write(
+            &dir,
+            "cluster/daemonsets.json",
+            json(|sets| {
+                let all = sets["items"].as_array_mut().unwrap();
+                let mut speaker = all[0].clone();
+                speaker["metadata"]["name"] = "speaker".into();
+                all.push(speaker);
+            }),
+        );
+        let answer = answer(dir.path().to_str().unwrap(), "demo/edge-balanced").await;
+        let notes = answer["notes"].to_string();
+        assert_eq!(
+            notes.contains("MetalLB announces no address"),
+            is_said,
+            "{notes}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_the_api_servers_is_named_once() {
+    let dir = copy(HEALTHY);
+    let line = |kind: &str, path: &str| {
+        format!(
+            "E1128 11:22:01.000000       1 reflector.go:204] \"Failed to watch\" err=\"failed to list *v1.{kind}: Get \
+             \\\"https://10.210.0.9:6443/{path}?limit=500\\\": dial tcp 10.210.0.9:6443: connect: no route to host\" \
+             type=\"*v1.{kind}\"\n"
+        )
+    };
+    let lines = line("Service", "api/v1/services")
+        + &line("EndpointSlice", "apis/discovery.k8s.io/v1/endpointslices");
+    write(&dir, "kube-proxy/kube-proxy.log", |text| {
+        text.to_owned() + &lines.repeat(2)
+    });
+    let all = findings(&dir).await;
+    let of_log = all.iter().filter(|(id, ..)| id == "KP21");
+    assert_eq!(of_log.count(), 1, "{all:?}");
+    let path = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", path, "doctor", "KP21", "-o", "json"]).await;
+    let words = "it asks 10.210.0.9:6443, and the API server is at 10.210.0.2:6443";
+    assert!(ran.out.contains(words), "{ran}");
+}
+
+#[tokio::test]
+async fn one_early_error_of_a_watch_is_not_the_first_cause() {
+    let dir = copy(HEALTHY);
+    let line = "E1127 20:20:11.750695       1 reflector.go:205] \"Failed to watch\" err=\"failed to list *v1.Service: Unauthorized\" \
+                logger=\"UnhandledError\" type=\"*v1.Service\"\n";
+    write(&dir, "kube-proxy/kube-proxy.log", |text| {
+        line.to_owned() + text
+    });
+    write(&dir, RULES, |text| {
+        keep(text, |line| !line.contains("demo/web-nodeport"))
+    });
+    let answer = answer(dir.path().to_str().unwrap(), "demo/web-nodeport").await;
+    let sentence = answer["sentence"].to_string();
+    assert!(!sentence.contains("Unauthorized"), "{sentence}");
+}
+
+#[tokio::test]
+async fn services_that_only_dns_serves_are_shown_by_name() {
+    for (spec, words) in [
+        (
+            serde_json::json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            &["demo/web:http", "4/4", "works"][..],
+        ),
+        (
+            serde_json::json!({"type": "ExternalName", "externalName": "db.example.org", "clusterIP": "", "clusterIPs": []}),
+            &["DNS as another name of"],
+        ),
+    ] {
+        let dir = copy(HEALTHY);
+        write(
+            &dir,
+            SERVICES,
+            json(|services| {
+                let mut all = services["items"].as_array_mut().unwrap().iter_mut();
+                let web = all.find(|of| of["metadata"]["name"] == "web").unwrap();
+                for (key, value) in spec.as_object().unwrap() {
+                    web["spec"][key] = value.clone();
+                }
+            }),
+        );
+        let path = dir.path().to_str().unwrap();
+        let ran = kpx(&["--from", path, "show", "services", "demo/web"]).await;
+        assert_eq!(ran.code, 0, "{ran}");
+        for part in words {
+            assert!(ran.out.contains(part), "{part}: {ran}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn firewalld_that_forwards_its_own_ports_alone_is_told_to_forward_others() {
+    for (strict, words) in [
+        ("yes", "StrictForwardPorts=no"),
+        ("no", "--add-source=10.244.0.0/16"),
+    ] {
+        let dir = copy(HEALTHY);
+        let file = dir.path().join("node/firewalls.txt");
+        let text = format!("/etc/firewalld/firewalld.conf: StrictForwardPorts={strict}\n");
+        std::fs::write(file, text).unwrap();
+        let filter = r#"[{"table": {"family": "inet", "name": "firewalld", "handle": 90}},
+            {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FORWARD", "handle": 91, "type": "filter",
+                "hook": "forward", "prio": 10, "policy": "accept"}},
+            {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FWD_public", "handle": 92}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FORWARD", "handle": 93, "expr": [
+                {"match": {"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "eth0"}},
+                {"jump": {"target": "filter_FWD_public"}}]}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FORWARD", "handle": 94, "expr": [
+                {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}},
+                {"accept": null}]}},
+            {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_FWD_public", "handle": 95, "expr": [
+                {"match": {"op": "==", "left": {"ct": {"key": "state"}}, "right": "new"}},
+                {"reject": {"type": "icmpx", "expr": "admin-prohibited"}}]}}]"#;
+        let filter: serde_json::Value = serde_json::from_str(filter).unwrap();
+        write(
+            &dir,
+            "node/nft.json",
+            json(|rules| {
+                let all = rules["nftables"].as_array_mut().unwrap();
+                all.extend_from_slice(filter.as_array().unwrap());
+            }),
+        );
+        let path = dir.path().to_str().unwrap();
+        let args = [
+            "--from",
+            path,
+            "why",
+            "demo/web-nodeport:http",
+            "--source",
+            "203.0.113.9",
+            "-o",
+            "json",
+        ];
+        let ran = kpx(&args).await;
+        let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let fix = answer["causes"][0]["fix"].to_string();
+        assert!(
+            fix.contains(words),
+            "{strict}: {fix} {}",
+            answer["sentence"]
+        );
+    }
 }

@@ -273,6 +273,7 @@ some() {
 }
 : >"$dir/node/firewalls.txt"
 some node/firewalls.txt FlushAllOnReload= /etc/firewalld/firewalld.conf
+some node/firewalls.txt StrictForwardPorts= /etc/firewalld/firewalld.conf
 some node/firewalls.txt 'flush ruleset' /etc/nftables.conf /etc/sysconfig/nftables.conf
 for unit in /etc/systemd/system/*.wants/firewalld.service /etc/systemd/system/*.wants/nftables.service; do
     if [ -L "$unit" ]; then

@@ -33,7 +33,7 @@ use kpx_judge::trace::question::{
 };
 use kpx_judge::trace::sources::{self, Source};
 use kpx_judge::trace::target::{Found, Target, TargetError};
-use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, notes};
+use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, affinity, notes};
 use kpx_judge::verdict::{self, Cell, Client, Fate, Judge, Kind, Question};
 use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
@@ -234,7 +234,7 @@ async fn trace_here(
         judge.further(question, walk)
     };
     let Walked {
-        walks,
+        mut walks,
         further,
         unread,
         nft_is_other,
@@ -246,6 +246,12 @@ async fn trace_here(
         owners = Owners::new(&node);
     }
     let service = service(&node, &owners, found, proto);
+    let asked = args.source.as_deref();
+    if asked.is_some_and(|source| !sources::is_any_outside(source)) {
+        for (flow, walk) in flows.iter().zip(&mut walks) {
+            *walk = affinity::remembered(&node, flow, service, std::mem::take(walk));
+        }
+    }
     judge.further_are(further);
     if is_in_parts {
         judge.reads_parts(family, unread.first());

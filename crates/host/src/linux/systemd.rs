@@ -12,6 +12,7 @@ use kpx_node::evidence::{Gap, Item};
 /// Configuration files of firewall services, relative to the host's root, with the beginning of relevant lines.
 const FIREWALLS: &[(&str, &str)] = &[
     ("etc/firewalld/firewalld.conf", "FlushAllOnReload="),
+    ("etc/firewalld/firewalld.conf", "StrictForwardPorts="),
     ("etc/nftables.conf", "flush ruleset"),
     ("etc/sysconfig/nftables.conf", "flush ruleset"),
 ];

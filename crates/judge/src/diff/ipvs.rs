@@ -13,20 +13,37 @@ use kpx_node::backend::ipvs::model::{Flags, Key, Table, VirtualServer};
 use kpx_node::desired::FamilyState;
 use kpx_node::net::{Cidr, Family, Proto};
 
+/// Addresses whose virtual servers kube-proxy leaves to other software.
+pub(super) struct Left {
+    /// `excludeCIDRs`.
+    pub(super) excluded: Vec<Cidr>,
+    /// The addresses of Services.
+    pub(super) of_services: Vec<IpAddr>,
+}
+
+impl Left {
+    /// Returns whether a virtual server at `addr` is other software's. In a range that has addresses of Services, it is one of a deleted
+    /// Service, unless its address alone is excluded.
+    fn has(&self, addr: IpAddr) -> bool {
+        let mut excluded = self.excluded.iter().filter(|cidr| cidr.contains(addr));
+        excluded.any(|cidr| cidr.is_host() || !self.of_services.iter().any(|of| cidr.contains(*of)))
+    }
+}
+
 /// The desired state of one family in ipvs mode.
 pub(super) struct Ipvs<'a> {
     state: &'a FamilyState,
     want: &'a Expected,
-    excluded: Vec<Cidr>,
+    left: Left,
     owners: Owners<'a>,
 }
 
 impl<'a> Ipvs<'a> {
-    pub(super) fn new(state: &'a FamilyState, want: &'a Expected, excluded: Vec<Cidr>) -> Self {
+    pub(super) fn new(state: &'a FamilyState, want: &'a Expected, left: Left) -> Self {
         Self {
             state,
             want,
-            excluded,
+            left,
             owners: Owners::of(state),
         }
     }
@@ -103,7 +120,7 @@ impl<'a> Ipvs<'a> {
                 continue;
             };
             let ours = Family::of(addr) == self.family() && !wanted.contains(&have.key);
-            if ours && !self.excluded.iter().any(|cidr| cidr.contains(addr)) {
+            if ours && !self.left.has(addr) {
                 let delta = Delta::extra(have.without_counters());
                 changes.push(self.server_change(have.key, delta));
             }

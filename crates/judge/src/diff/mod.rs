@@ -13,6 +13,7 @@ mod row;
 mod sequence;
 mod userspace;
 
+use std::net::IpAddr;
 use std::thread;
 
 use serde::Serialize;
@@ -203,6 +204,11 @@ pub fn service_cidrs(node: &NodeSnapshot<'_>) -> Vec<Cidr> {
     ranges.filter_map(|range| range.parse().ok()).collect()
 }
 
+/// Returns the addresses inside the cluster that Services of `state` have.
+fn cluster_ips(state: &FamilyState) -> Vec<IpAddr> {
+    state.ports.iter().map(|port| port.cluster_ip).collect()
+}
+
 /// Returns the changes that bring the rules `have` of mode iptables to `want`, which is expected of `state`.
 pub(crate) fn iptables_rules(
     have: &Ruleset<'_>,
@@ -382,7 +388,11 @@ impl Diff {
                 return self.add(what, &Layer::ALL, Err(gap));
             }
         };
-        let comparison = ipvs::Ipvs::new(state, &want, desired.config.exclude_cidrs());
+        let left = ipvs::Left {
+            excluded: desired.config.exclude_cidrs(),
+            of_services: cluster_ips(state),
+        };
+        let comparison = ipvs::Ipvs::new(state, &want, left);
         let rules = backend::ipvs::rules::expect(desired, state, &want);
         let part = node.iptables(IptablesBackend::InUse, family);
         let part = part.map(|have| iptables::compare(have, &rules, &comparison));

@@ -110,8 +110,10 @@ impl<'n: 'c, 'r: 'c, 'c> Edits<'n, 'r, 'c> {
             }),
             Repair::MakeRoom => self.copy.edit_sysctl(|all| all.set(TRACKED, "0")),
             Repair::EndTracked(at, proto) => self.copy.edit_conntrack(|all| {
-                all.entries
-                    .retain(|entry| entry.original.destination != *at || entry.proto != *proto);
+                all.entries.retain(|entry| {
+                    let is_to = entry.original.destination == *at || entry.reply.source == *at;
+                    !is_to || entry.proto != *proto
+                });
             }),
             Repair::Hairpin(bridge) => self.edit_ports(bridge, |port| port.hairpin = Some(true)),
             Repair::JoinPorts(bridge) => {

@@ -3,6 +3,7 @@
 //! The walk does no I/O. Over a whole snapshot it always finishes; over rules that are read chain by chain it returns the
 //! chain it needs next, and is repeated once that is read. Repeating it costs less than starting a process.
 
+pub mod affinity;
 mod assume;
 mod ending;
 mod enter;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::affinity::binds;
 use super::forwarding::not_forwarding;
 use super::hop::{Assumption, Effect, Outcome, Subsystem, Verdict};
 use super::ipvs::{hashes_ports, is_sticky};
@@ -40,7 +41,7 @@ pub fn notes(
             port.name
         ));
     }
-    affinity(node, flow, outcomes, &mut notes);
+    affinity(node, flow, outcomes, service, &mut notes);
     hidden(node, flow, outcomes, service, &mut notes);
     unfiltered(node, flow, outcomes, &mut notes);
     conntrack(node, flow, outcomes, service, &mut notes);
@@ -65,7 +66,13 @@ fn undecided(outcomes: &[Outcome], notes: &mut Vec<String>) {
     }
 }
 
-fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &mut Vec<String>) {
+fn affinity(
+    node: &NodeSnapshot<'_>,
+    flow: &Flow,
+    outcomes: &[Outcome],
+    service: Option<&Port>,
+    notes: &mut Vec<String>,
+) {
     let hops = || outcomes.iter().flat_map(|outcome| &outcome.hops);
     let recent =
         hops().any(|hop| hop.subsystem != Subsystem::Ipvs && hop.rule.contains("-m recent"));
@@ -83,9 +90,14 @@ fn affinity(node: &NodeSnapshot<'_>, flow: &Flow, outcomes: &[Outcome], notes: &
     let by_process = hops().any(|hop| matches!(hop.effect, Effect::Relay { .. }));
     let bound = by_process && outcomes.iter().any(|outcome| outcome.sticky);
     if recent || set || persistent || bound {
-        notes.push(
-            "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend".to_owned(),
-        );
+        notes.push(match outcomes {
+            [only] if binds(node, flow, service, only) => format!(
+                "session affinity: the node remembers this client, and sends it to {} again",
+                SocketAddr::from(only.destination)
+            ),
+            _ => "session affinity: assumes a new client (no affinity entry yet); a known client goes to its previous backend"
+                .to_owned(),
+        });
     }
     if by_process {
         notes.push(

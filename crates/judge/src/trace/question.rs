@@ -16,7 +16,11 @@ use kpx_node::owner::{Owner, Owners, Port};
 
 /// Returns the items that a trace reads, beside the rules of iptables.
 pub fn needs() -> impl Iterator<Item = Item> {
-    NEEDS.iter().chain(NOTES_NEEDS).copied()
+    NEEDS
+        .iter()
+        .chain(NOTES_NEEDS)
+        .chain(&[Item::Recent])
+        .copied()
 }
 
 /// Returns the items that a trace over completely read rules reads.

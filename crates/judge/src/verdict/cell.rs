@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use super::judge::{Judge, Question};
 use super::place::Holder;
 use super::{Arrival, Fate, Verdict};
+use crate::trace::affinity::remembered;
 use crate::trace::mismatch::usable;
 use crate::trace::sources::{self, Likely, Pods, Source, SourceError};
 use crate::trace::{Entry, Flow, Outcome, Walks};
@@ -230,9 +231,14 @@ impl Judge<'_> {
         source: Option<&str>,
     ) -> Result<Vec<Cell>, SourceError> {
         let clients = self.clients(target, source)?;
-        let cells = clients
-            .into_iter()
-            .map(|(client, source)| self.cell(walks, target, client, &source));
+        let is_known = source.is_some_and(|source| !sources::is_any_outside(source));
+        let cells = clients.into_iter().map(|(client, source)| {
+            let walk = |flow: &Flow| match walks.walk(flow) {
+                all if is_known => remembered(self.node, flow, target.asked(), all),
+                all => all,
+            };
+            self.walked(walk, target, client, &source)
+        });
         Ok(cells.collect())
     }
 

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use super::obstacle::route_words;
 use super::place::{Holder, Home};
 use super::{Fate, Obstacle};
 use kpx_node::evidence::Gap;
 use kpx_node::net::Cidr;
+use kpx_node::node::routes::Route;
 use kpx_node::owner::EndpointState;
 
 /// Why packets with one outcome do not work.
@@ -187,6 +189,82 @@ pub struct WayThere {
     pub tunnel: Option<String>,
     /// The address of this node in the range and its link, by which the packets leave instead.
     pub own: Option<(Cidr, String)>,
+    /// Why the way of the packets may not lead there; `None` if routes to pods of other nodes go otherwise.
+    pub odd: Option<OddWay>,
+}
+
+/// A way to the pods of another node that may lead elsewhere.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OddWay {
+    /// What is odd about it.
+    pub why: Odd,
+    /// Its route, if another one leads to that node by its address.
+    pub hider: Option<Box<Route>>,
+}
+
+/// What is odd about a way.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Odd {
+    /// The tunnel `link` ends at an address that is none of that node.
+    End {
+        /// The tunnel.
+        link: String,
+        /// Its kind.
+        kind: String,
+        /// Its other end.
+        remote: IpAddr,
+    },
+    /// That node announces an address for its tunnels that is none of its own.
+    Announced {
+        /// The address.
+        address: IpAddr,
+        /// The annotation with which it does.
+        annotation: &'static str,
+    },
+    /// This Node has the same range of pods.
+    Shared {
+        /// The range.
+        range: Cidr,
+    },
+    /// The link is of a network plugin that does not run on this node.
+    LeftOver {
+        /// The link.
+        link: String,
+        /// The plugin.
+        plugin: &'static str,
+    },
+}
+
+impl OddWay {
+    /// Returns why the way may not lead to `node`, in words.
+    pub fn words(&self, node: &str) -> String {
+        let why = match &self.why {
+            Odd::End { link, remote, .. } => {
+                format!("tunnel {link} ends at {remote}, which is no address of {node}")
+            }
+            Odd::Announced {
+                address,
+                annotation,
+            } => format!(
+                "{node} announces {address} for its tunnels (annotation {annotation}), which is no address of that Node"
+            ),
+            Odd::Shared { range } => {
+                format!(
+                    "this Node and {node} have the same range of pods, {range}, which leads to pods of this node"
+                )
+            }
+            Odd::LeftOver { link, plugin } => {
+                format!("{link} is a link of {plugin}, which does not run on this node")
+            }
+        };
+        match &self.hider {
+            Some(route) => format!(
+                "{why}, and the {} hides the one by the address of {node}",
+                route_words(route)
+            ),
+            None => why,
+        }
+    }
 }
 
 /// What keeps a verdict open.
@@ -582,12 +660,13 @@ impl fmt::Display for Missing {
                     _ => write!(f, "the packets to endpoint {address} on {node}"),
                 }?;
                 write!(f, " leave by {way}, not by {by}: ")?;
-                match &there.own {
-                    Some((own, link)) => write!(
+                match (&there.own, &there.odd) {
+                    (_, Some(odd)) => f.write_str(&odd.words(node)),
+                    (Some((own, link)), None) => write!(
                         f,
                         "{link} has {own}, an address of the pods of {node} ({range})"
                     ),
-                    None => write!(
+                    (None, None) => write!(
                         f,
                         "no route leads to the pods of {node} ({range}) by its address, as to those of other nodes"
                     ),

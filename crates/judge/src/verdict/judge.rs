@@ -10,7 +10,7 @@ use foldhash::HashMap;
 use super::across::Beyond;
 use super::ingress::Ingress;
 use super::inside::Insides;
-use super::local_ports::LastPorts;
+use super::local_ports::{LastPorts, Masqueraded};
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
@@ -80,6 +80,7 @@ pub struct Judge<'n> {
     binding: OnceCell<Vec<&'n VirtualServer>>,
     /// Addresses to which clients on the node have no port left.
     pub(super) last_ports: LastPorts,
+    pub(super) masqueraded: Masqueraded,
     /// By family, what the clients are chosen from: without the slices, and with them.
     pub(super) likely: [(OnceCell<Likely>, OnceCell<Likely>); 2],
     /// By family, what follows replies.
@@ -122,6 +123,7 @@ impl<'n> Judge<'n> {
             policed: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),
+            masqueraded: OnceCell::new(),
             likely: Default::default(),
             back: Default::default(),
             tunnels: RefCell::default(),
@@ -300,7 +302,7 @@ impl<'n> Judge<'n> {
         if let Some(fault) = self.at_home(question) {
             return Some(fault);
         }
-        let asked: [&dyn Fn() -> Option<Fault>; 23] = [
+        let asked: [&dyn Fn() -> Option<Fault>; 24] = [
             &|| self.kept_by_route(outcome),
             &|| self.ingress(question, outcome),
             &|| self.hidden_route(question, outcome),
@@ -314,6 +316,7 @@ impl<'n> Judge<'n> {
             &|| self.isolated(question, outcome),
             &|| self.dead_next_hop(question, outcome),
             &|| self.unanswered(question, outcome),
+            &|| self.out_of_masqueraded_ports(question, outcome),
             &|| self.reply(question, outcome),
             &|| self.by_third_node(question, outcome),
             &|| self.stray_reply(question, outcome),
@@ -415,23 +418,14 @@ impl<'n> Judge<'n> {
 
     /// Returns the doubt about a packet that comes in or leaves by a link of a VRF.
     fn in_vrf(&self, question: Question<'_>, outcome: &Outcome) -> Option<Missing> {
-        let links = &self.node.links().ok()?.all;
-        if !links.iter().any(|link| link.kind == "vrf") {
-            return None;
-        }
-        let named = |name: &str| links.iter().find(|link| link.name == name);
-        let vrf_of = |name: &str| {
-            let masters = std::iter::successors(named(name), |link| named(link.master.as_deref()?));
-            // A link is in few others: a port of a bridge, in a bond, in a VRF.
-            masters.take(4).find(|link| link.kind == "vrf")
-        };
+        let links = self.node.links().ok()?;
         let input = self
             .came_in_by(question, outcome)
             .map(|link| link.to_string());
         let output = outcome.leaves_by().map(str::to_owned);
         let mut both = [input, output].into_iter().flatten();
         let (link, vrf) = both.find_map(|link| {
-            let vrf = &vrf_of(&link)?.name;
+            let vrf = &links.vrf_of(&link)?.name;
             Some((link, vrf))
         })?;
         Some(Missing::Unmodelled(format!(

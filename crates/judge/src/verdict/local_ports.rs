@@ -8,7 +8,7 @@ use foldhash::HashMap;
 
 use super::judge::{Judge, Question};
 use super::{Fault, Missing, Obstacle};
-use crate::trace::Entry;
+use crate::trace::{Entry, Outcome};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
@@ -99,7 +99,46 @@ type Taken = HashMap<SocketAddr, BTreeMap<u16, bool>>;
 /// The addresses to which no port is left, once they are asked for.
 pub(super) type LastPorts = OnceCell<UsedUp>;
 
+/// The first port that masquerading gives to a connection from a port above it: those below are for programs with privileges.
+const FIRST_MASQUERADED: u16 = 1024;
+
+/// How many ports masquerading has for one address towards one endpoint.
+pub(super) const MASQUERADED_PORTS: usize = (u16::MAX - FIRST_MASQUERADED) as usize + 1;
+
+/// The most ports that may be free where connections fail: the kernel tries some at random, and gives up.
+const FEW_PORTS: usize = MASQUERADED_PORTS / 1000;
+
+/// Of each masqueraded source, the endpoints towards which hardly a port is free: how many have a connection, and how many of these one
+/// that is open.
+pub(super) type Masqueraded = OnceCell<HashMap<(IpAddr, SocketAddr, Proto), (usize, usize)>>;
+
 impl Judge<'_> {
+    /// Returns the fault of a masqueraded connection to an endpoint towards which all ports of its new source are in use.
+    pub(super) fn out_of_masqueraded_ports(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+    ) -> Option<Fault> {
+        let flow = question.flow;
+        if flow.established || outcome.source == outcome.sent_from {
+            return None;
+        }
+        let (source, to) = (outcome.source, SocketAddr::from(outcome.destination));
+        let of_all = self.masqueraded.get_or_init(|| crowded(self.node));
+        let (used, open) = *of_all.get(&(source, to, flow.proto))?;
+        if is_crowded(open) {
+            return Some(Fault::Obstacle(Box::new(Obstacle::NoSourcePort {
+                source,
+                to,
+                used: open,
+            })));
+        }
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "whether a source port of {source} is left towards {to} is unknown: {used} of {MASQUERADED_PORTS} have a tracked connection, \
+             and newer kernels give up those in TIME_WAIT"
+        ))))
+    }
+
     /// Returns the fault of clients on the node, or in a pod, all of whose ports have a connection to the same address: `connect` fails.
     pub(super) fn out_of_ports(&self, question: Question<'_>) -> Option<Fault> {
         let flow = question.flow;
@@ -129,6 +168,7 @@ impl Judge<'_> {
             to,
             first: ports.first,
             last: ports.last,
+            reserved: usize::from(ports.last - ports.first) + 1 - ports.count(),
             pod: pod.map(|network| (*client, network.pid)),
         })))
     }
@@ -174,6 +214,34 @@ impl Judge<'_> {
         let network = self.network_of(address).ok().flatten()?;
         LocalPorts::read(&NodeSnapshot::new(&network.evidence)).ok()
     }
+}
+
+/// Returns whether hardly a port is free where `used` have a connection.
+const fn is_crowded(used: usize) -> bool {
+    used + FEW_PORTS >= MASQUERADED_PORTS
+}
+
+/// Returns the masqueraded sources and endpoints of the node's tracked connections between which hardly a port is free.
+fn crowded(node: &NodeSnapshot<'_>) -> HashMap<(IpAddr, SocketAddr, Proto), (usize, usize)> {
+    let tracked = node.conntrack().map_or(&[][..], |all| &all.entries);
+    let mut taken: HashMap<_, BTreeMap<u16, bool>> = HashMap::default();
+    for entry in tracked {
+        let (source, to) = (entry.reply.destination, entry.reply.source);
+        if source.ip() == entry.original.source.ip() || source.port() < FIRST_MASQUERADED {
+            continue;
+        }
+        let ports = taken.entry((source.ip(), to, entry.proto)).or_default();
+        let is_open = !matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
+        *ports.entry(source.port()).or_default() |= is_open;
+    }
+    let all = taken
+        .into_iter()
+        .filter(|(_, ports)| is_crowded(ports.len()));
+    all.map(|(key, ports)| {
+        let open = ports.values().filter(|open| **open).count();
+        (key, (ports.len(), open))
+    })
+    .collect()
 }
 
 #[cfg(test)]

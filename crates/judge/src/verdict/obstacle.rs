@@ -13,6 +13,7 @@ use super::link_state::LinkState;
 use super::place::Home;
 use super::stranger::Stranger;
 use crate::trace::{Accepted, Hop, Rule, why};
+use kpx_node::evidence::Item;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::agents::Agent;
@@ -457,8 +458,19 @@ pub enum Obstacle {
         first: u16,
         /// The last port.
         last: u16,
+        /// How many ports between them are reserved.
+        reserved: usize,
         /// The pod whose clients they are, and a process in it; `None` for clients on the node.
         pod: Option<(IpAddr, u32)>,
+    },
+    /// Masquerading has no port left for another connection from its source to an endpoint.
+    NoSourcePort {
+        /// The source that it gives.
+        source: IpAddr,
+        /// The endpoint.
+        to: SocketAddr,
+        /// How many connections there are between them.
+        used: usize,
     },
     /// In the network of the endpoint's pod, nothing listens at the port.
     Deaf {
@@ -597,6 +609,8 @@ pub struct By {
     pub release: Option<String>,
     /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
     pub closes: bool,
+    /// Whether it is one of firewalld, which forwards only translated packets that it has translated itself (`StrictForwardPorts`).
+    pub is_strict: bool,
     /// Whether packets to the node itself pass its chain.
     pub is_of_input: bool,
     /// How to accept the packets that it stops, one for each of their families.
@@ -681,6 +695,15 @@ fn meshed_pod(maker: Maker, node: &NodeSnapshot<'_>) -> Option<String> {
     Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name))
 }
 
+/// Returns whether firewalld is configured to forward only translated packets that it has translated itself.
+fn has_strict_ports(node: &NodeSnapshot<'_>) -> bool {
+    let text = node.evidence().text(Item::Firewalls).unwrap_or_default();
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.split_once("StrictForwardPorts="));
+    values.any(|(_, value)| matches!(value.trim().to_lowercase().as_str(), "yes" | "true"))
+}
+
 impl By {
     /// Returns `rule` of `node`, which `maker` made as far as its own name and signs show.
     pub fn new(rule: Rule, maker: Maker, node: &NodeSnapshot<'_>) -> Self {
@@ -698,6 +721,7 @@ impl By {
             localized: rule.localized(node),
             excepting: rule.excepting(node),
             closes: rule.closes(node),
+            is_strict: maker == Maker::Other("firewalld") && has_strict_ports(node),
             is_of_input: rule.is_of_input(node),
             passes: passes(&rule, rule.family, node),
             maker,
@@ -826,6 +850,7 @@ impl Obstacle {
             | Self::HomeGone { .. }
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
+            | Self::NoSourcePort { .. }
             | Self::DeadNextHop { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
@@ -885,6 +910,7 @@ impl Obstacle {
             | Self::Beside { .. }
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
+            | Self::NoSourcePort { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }

@@ -7,13 +7,16 @@ use foldhash::{HashMap, HashSet};
 use super::judge::{Judge, Question};
 use super::neighbours::back_to;
 use super::place::{Holder, has_own_address, pod_ranges};
-use super::{Fault, Missing, Obstacle, WayThere, Wayless};
+use super::tunnel::ends_of;
+use super::{Fault, Missing, Obstacle, Odd, OddWay, WayThere, Wayless};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::{Entry, Outcome};
+use kpx_node::backend::software::{SOFTWARE, Software};
 use kpx_node::cluster::Node;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
+use kpx_node::node::agents::Agent;
 use kpx_node::node::links::{Address, Link};
 use kpx_node::node::routes::Route;
 use kpx_node::owner::Endpoint;
@@ -99,8 +102,11 @@ impl Peers {
     pub(super) fn with_pod(&self, addr: IpAddr) -> Option<(&str, &Peer)> {
         let mut all = self.by_name.iter();
         let has = |(_, of): &(&String, &Peer)| of.ranges.iter().any(|range| range.contains(addr));
-        let of_pod = || self.by_name.get_key_value(self.by_pod.get(&addr)?);
-        let found = all.find(has).or_else(of_pod);
+        // Two Nodes may have the same range.
+        let found = match self.by_pod.get(&addr) {
+            Some(name) => self.by_name.get_key_value(name),
+            None => all.find(has),
+        };
         found.map(|(name, of)| (name.as_str(), of))
     }
 }
@@ -140,12 +146,29 @@ impl Judge<'_> {
         let addr = address.ip();
         let family = Family::of(addr);
         let peers = self.peers();
-        let length = peers.lengths[usize::from(family == Family::V6)]?;
         let peer = peers.by_name.get(name)?;
         let by = peers.address(name, family)?;
         if by == addr || !self.places.is_pod(addr) {
             return None;
         }
+        let ranges = self.places.object().map(pod_ranges).unwrap_or_default();
+        let mut shared = ranges.iter().filter(|range| range.contains(addr));
+        if gateway != Some(by)
+            && let Some(range) =
+                shared.find(|own| peer.ranges.iter().any(|of| of.contains(own.addr)))
+        {
+            let why = Odd::Shared { range: *range };
+            return self.missing_way(
+                address,
+                name,
+                (device, gateway),
+                OddWay { why, hider: None },
+            );
+        }
+        if let Some(odd) = self.odd_way(addr, name, device, gateway) {
+            return self.missing_way(address, name, (device, gateway), odd);
+        }
+        let length = peers.lengths[usize::from(family == Family::V6)]?;
         let is_open = |gateway| {
             gateway != by
                 && (peers.gateways.contains(&gateway) || self.is_other_in_network(gateway, by))
@@ -187,8 +210,93 @@ impl Judge<'_> {
                     .is_none()
                     .then(|| self.own_in(range, addr, device))
                     .flatten(),
+                odd: None,
             }),
         }))
+    }
+
+    /// Returns the doubt about packets to `address`, a pod of the Node called `name`, that leave by a link and a gateway, which is `odd`.
+    pub(super) fn missing_way(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        (device, gateway): (&str, Option<IpAddr>),
+        odd: OddWay,
+    ) -> Option<Fault> {
+        let addr = address.ip();
+        let peers = self.peers();
+        let by = peers.address(name, Family::of(addr))?;
+        let mut ranges = peers.by_name.get(name)?.ranges.iter();
+        let is_shared = matches!(odd.why, Odd::Shared { .. });
+        let range = ranges
+            .find(|range| !is_shared && range.contains(addr))
+            .copied();
+        let (link, _) = self.way_to(by)?;
+        Some(Fault::Unknown(Missing::PodRoute {
+            address,
+            way: match gateway {
+                Some(gateway) => format!("{device} via {gateway}"),
+                None => device.to_owned(),
+            },
+            there: Box::new(WayThere {
+                node: name.to_owned(),
+                range: range.unwrap_or_else(|| Cidr::host(addr)).normal(),
+                by,
+                link,
+                tunnel: None,
+                own: None,
+                odd: Some(odd),
+            }),
+        }))
+    }
+
+    /// Returns what is odd about the way by `device` and `gateway` to `pod`, which the Node called `name` has: the fixed end of a tunnel
+    /// that is no address of it, or a plugin that is gone, whose route hides the one by the Node's address.
+    fn odd_way(
+        &self,
+        pod: IpAddr,
+        name: &str,
+        device: &str,
+        gateway: Option<IpAddr>,
+    ) -> Option<OddWay> {
+        let links = &self.node.links().ok()?.all;
+        let link = links.iter().find(|link| link.name == device)?;
+        let other = self.places.node_called(name)?;
+        let by = self.peers().address(name, Family::of(pod))?;
+        let routes = &self.node.routes().ok()?.all;
+        let to_pod = |of: &&Route| {
+            of.kind == "unicast" && of.destination.prefix > 0 && of.destination.contains(pod)
+        };
+        let is_taken = |of: &&Route| of.device.as_deref() == Some(device) && of.gateway == gateway;
+        let is_direct = routes
+            .iter()
+            .filter(to_pod)
+            .any(|of| of.gateway == Some(by));
+        let hider = routes.iter().filter(to_pod).find(is_taken);
+        let hider = hider
+            .filter(|of| is_direct && of.gateway != Some(by))
+            .cloned()
+            .map(Box::new);
+        let why = if let Some(remote) = link.remote.filter(|_| link.is_tunnel()) {
+            let is_of_node = remote.is_multicast() || ends_of(other).contains(&remote);
+            let is_known =
+                self.peers().with_address(remote).is_some() || self.is_other_in_network(remote, by);
+            (!is_of_node && (is_known || hider.is_some())).then(|| Odd::End {
+                link: device.to_owned(),
+                kind: link.kind.clone(),
+                remote,
+            })
+        } else {
+            None
+        };
+        let why = why.or_else(|| {
+            let plugin = plugin_of(link).filter(|_| hider.is_some())?;
+            (self.node.agent(plugin) == Ok(Agent::Gone)).then(|| Odd::LeftOver {
+                link: device.to_owned(),
+                plugin: plugin.name,
+            })
+        })?;
+        Some(OddWay { why, hider })
     }
 
     /// Returns the address of this node in `range` whose network leads packets for `pod` to `link`.
@@ -201,7 +309,7 @@ impl Judge<'_> {
 
     /// Returns whether `gateway` is in the network of the Node's address `by` and not known to be the same machine. Whose a gateway
     /// elsewhere is that only one way has, no evidence says: it may be another address of that node.
-    fn is_other_in_network(&self, gateway: IpAddr, by: IpAddr) -> bool {
+    pub(super) fn is_other_in_network(&self, gateway: IpAddr, by: IpAddr) -> bool {
         let link_to = |addr| match self.router.decide(Lookup::to(Asked::new(addr, None))) {
             Decision::Out {
                 device: Some(link),
@@ -498,6 +606,15 @@ fn outward<'n>(node: &'n NodeSnapshot<'n>) -> HashSet<&'n str> {
     };
     let out = links.all.iter().filter(leads_out);
     out.map(|out| out.name.as_str()).collect()
+}
+
+/// Returns the network plugin that `link` is of, by its name.
+fn plugin_of(link: &Link) -> Option<&'static Software> {
+    // kube-router names its tunnels by the addresses of their ends.
+    let is_of_router = link.kind == "ipip" && link.name.starts_with("tun-");
+    let mut plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
+    plugins
+        .find(|plugin| plugin.has_link(&link.name) || is_of_router && plugin.name == "kube-router")
 }
 
 /// Returns the addresses of `node` in the cluster's network.

@@ -193,6 +193,12 @@ impl<'n> Places<'n> {
         self.pods_anywhere.iter().any(|range| range.contains(addr))
     }
 
+    /// Returns the Node called `name`.
+    pub(super) fn node_called(&self, name: &str) -> Option<&'n Node> {
+        let mut nodes = self.node.nodes().ok()?.iter();
+        nodes.find(|node| node.metadata.name == name)
+    }
+
     /// Returns the Node in whose range of pods `addr` is.
     pub(super) fn node_of_pod(&self, addr: IpAddr) -> Option<&'n Node> {
         let mut nodes = self.node.nodes().ok()?.iter();

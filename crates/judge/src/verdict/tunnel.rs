@@ -1,14 +1,14 @@
 //! Tunnels to other nodes: the addresses that Nodes announce for them, of which one that two Nodes have leads to neither; and the
 //! packets in which a tunnel carries those of pods, which pass the rules of the node as its own.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 
 use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle, TunnelState, is_likely};
+use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, is_likely};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
@@ -271,6 +271,24 @@ impl Judge<'_> {
             let is_routed =
                 route.is_some_and(|route| route.destination.prefix > 0 && route.gateway.is_some());
             let is_known = is_its || is_set || is_apart || is_routed;
+            let by = addresses(other)
+                .into_iter()
+                .find(|of| Family::of(*of) == Family::of(address));
+            if !is_known
+                && by.is_some_and(|by| {
+                    is_next(by) && is_next(address) && self.is_other_in_network(address, by)
+                })
+            {
+                let to = SocketAddr::new(outcome.destination.0, outcome.destination.1);
+                let odd = OddWay {
+                    why: Odd::Announced {
+                        address,
+                        annotation,
+                    },
+                    hider: None,
+                };
+                return self.missing_way(to, &node, (out, outcome.gateway), odd);
+            }
             (!is_known && lives_next && !is_next(address)).then(|| {
                 Fault::Obstacle(Box::new(Obstacle::ForeignTunnelEnd {
                     node,
@@ -544,6 +562,18 @@ fn vtep_mac(node: &Node, family: Family, link: &Link) -> Option<String> {
 fn announced(node: &Node, annotation: &str) -> Option<IpAddr> {
     let text = node.metadata.annotations.get(annotation)?;
     text.parse::<Cidr>().ok().map(|parsed| parsed.addr)
+}
+
+/// Returns the addresses at which tunnels to `node` may end: all of its own, and those that it announces.
+pub(super) fn ends_of(node: &Node) -> Vec<IpAddr> {
+    let own = node.status.addresses.iter();
+    let own = own.filter_map(|address| address.address.parse().ok());
+    own.chain(
+        ANNOTATIONS
+            .iter()
+            .filter_map(|annotation| announced(node, annotation)),
+    )
+    .collect()
 }
 
 /// Returns the IPv4 address of `node` for tunnels: the one that it announces, else its own.

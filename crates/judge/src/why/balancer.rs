@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::cause::Cause;
 use crate::verdict::hidden_balancer;
 use kpx_node::backend::ipvs::model::DUMMY;
-use kpx_node::cluster::{DaemonSet, Pod, Service};
+use kpx_node::cluster::{DaemonSet, Pod, PodSpec, Service};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::words::listed;
 
@@ -59,6 +59,51 @@ const ANNOUNCERS: &[&str] = &[
     "ccm",
 ];
 
+/// Parts of the names of DaemonSets and pods of MetalLB's speakers.
+const SPEAKERS: &[&str] = &["speaker", "metallb"];
+
+/// The label of Nodes that load balancers leave out: MetalLB announces nothing on them.
+const LEFT_OUT: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// The option with which MetalLB's speaker ignores that label.
+const IGNORES: &str = "--ignore-exclude-lb";
+
+/// Returns that MetalLB alone announces addresses, and all Nodes are left out.
+fn all_left_out(node: &NodeSnapshot<'_>) -> Option<String> {
+    let is_one = |name: &str| SPEAKERS.iter().any(|speaker| name.contains(speaker));
+    let sets = node.daemon_sets().map_or(&[][..], Vec::as_slice).iter();
+    let pods = node.pods().map_or(&[][..], Vec::as_slice).iter();
+    let found: Vec<(&str, &PodSpec)> = sets
+        .map(|set| (&*set.metadata.name, &set.spec.template.spec))
+        .chain(pods.map(|pod| (&*pod.metadata.name, &pod.spec)))
+        .filter(|(name, _)| is_announcer(name))
+        .collect();
+    let ignores = |spec: &PodSpec| {
+        let mut containers = spec.containers.iter();
+        containers.any(|of| of.args.iter().any(|arg| arg.starts_with(IGNORES)))
+    };
+    let nodes = node.nodes().ok()?;
+    let is_left_out = !nodes.is_empty()
+        && nodes
+            .iter()
+            .all(|of| of.metadata.labels.contains_key(LEFT_OUT));
+    let is_metallb = !found.is_empty()
+        && found
+            .iter()
+            .all(|(name, spec)| is_one(name) && !ignores(spec));
+    (is_left_out && is_metallb).then(|| {
+        format!(
+            "MetalLB announces no address: all Nodes have the label {LEFT_OUT}, which it honors. `kubectl label nodes NODE {LEFT_OUT}-` \
+             removes it from a Node"
+        )
+    })
+}
+
+/// Returns whether what is called `name` may announce addresses of load balancers.
+fn is_announcer(name: &str) -> bool {
+    ANNOUNCERS.iter().any(|announcer| name.contains(announcer))
+}
+
 /// Returns that nothing is known to announce the addresses of the load balancer of `service` that are in a network of the node, which
 /// is called `name`.
 pub(super) fn unannounced(
@@ -66,10 +111,12 @@ pub(super) fn unannounced(
     node: &NodeSnapshot<'_>,
     name: &str,
 ) -> Option<String> {
-    let is_one = |name: &str| ANNOUNCERS.iter().any(|announcer| name.contains(announcer));
-    let is_set = |set: &DaemonSet| is_one(&set.metadata.name);
-    let is_pod = |pod: &Pod| is_one(&pod.metadata.name);
-    if node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod) {
+    let left_out = all_left_out(node);
+    let is_set = |set: &DaemonSet| is_announcer(&set.metadata.name);
+    let is_pod = |pod: &Pod| is_announcer(&pod.metadata.name);
+    let is_announced =
+        node.daemon_sets().ok()?.iter().any(is_set) || node.pods().ok()?.iter().any(is_pod);
+    if is_announced && left_out.is_none() {
         return None;
     }
     let own = || {
@@ -87,6 +134,9 @@ pub(super) fn unannounced(
     let addresses = ingress.filter_map(|ingress| ingress.ip.as_deref()?.parse().ok());
     let addresses: Vec<IpAddr> = addresses.filter(|ip| !is_here(ip) && is_near(ip)).collect();
     let first = addresses.first()?;
+    if left_out.is_some() {
+        return left_out;
+    }
     let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Some(format!(
         "nothing is known to announce {} to its network: no link of {name} has it, and no DaemonSet of MetalLB, kube-vip or the like exists. \

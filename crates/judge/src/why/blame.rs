@@ -418,6 +418,7 @@ impl Look<'_> {
                     other: there.node.clone(),
                     by: there.by,
                     own: there.own.clone(),
+                    odd: there.odd.clone(),
                     way: match self.ending_route(there.range) {
                         Some(kind) => format!("end at its {kind} route"),
                         None => format!("leave by {way}"),

@@ -87,6 +87,11 @@ impl Cause {
             Self::NoRoute { backend, .. } => format!("no route to {}", backend.ip()),
             Self::WrongNode { way, .. } => format!("routed off the node, by {way}"),
             Self::Route { route, .. } => route.clone(),
+            Self::PodRoute {
+                range,
+                odd: Some(_),
+                ..
+            } => format!("odd way to {range}"),
             Self::PodRoute { range, .. } => format!("no route to {range}"),
             Self::Dormant { table } => format!("table {table} is dormant"),
             Self::BypassedReply { key, .. } => format!("reply: {key} is not 1"),

@@ -493,6 +493,27 @@ impl Look<'_> {
         let is_ours = matches!(fault, Fault::WrongWay { home: None, .. });
         let leading = ends.iter().filter(|_| is_ours);
         let leading = leading.filter_map(|end| self.judge.diverting_route(*end));
+        let mut there = Vec::new();
+        for fault in faults {
+            let Fault::Unknown(missing @ Missing::PodRoute { there: way, .. }) = fault else {
+                continue;
+            };
+            let hider = way.odd.as_ref().and_then(|odd| odd.hider.clone());
+            let candidate = Candidate {
+                what: What::RouteThere(missing.clone()),
+                repairs: vec![match hider {
+                    Some(route) => Repair::RemoveRoute(route),
+                    None => Repair::RoutePodsThere(way.range, way.by, way.link.clone()),
+                }],
+            };
+            // What is odd about a way says more than the route or the rule that leads there.
+            let of = if way.odd.is_some() {
+                &mut found
+            } else {
+                &mut there
+            };
+            of.push(candidate);
+        }
         for of in Diversion::all_of(self.node, &ends)
             .into_iter()
             .chain(leading)
@@ -512,17 +533,6 @@ impl Look<'_> {
                 }],
             });
         }
-        let there = faults.iter().filter_map(|fault| match fault {
-            Fault::Unknown(missing @ Missing::PodRoute { there, .. }) => Some(Candidate {
-                what: What::RouteThere(missing.clone()),
-                repairs: vec![Repair::RoutePodsThere(
-                    there.range,
-                    there.by,
-                    there.link.clone(),
-                )],
-            }),
-            _ => None,
-        });
         found.extend(there);
         for range in self
             .judge

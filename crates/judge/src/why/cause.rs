@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::endpoints::{Lack, Waits};
 use crate::check::{Fix, ServiceRef, Subject, Writer, obstacle_owner};
 use crate::diff::ChangeKind;
-use crate::verdict::{By, Client, Home, Obstacle, Which};
+use crate::verdict::{By, Client, Home, Obstacle, OddWay, Which};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Time;
 use kpx_node::net::{Cidr, Family};
@@ -312,6 +312,9 @@ pub enum Cause {
         /// The address of this node in that range and its link, by which the packets leave instead.
         #[serde(skip)]
         own: Option<(Cidr, String)>,
+        /// Why the way of the packets may lead elsewhere.
+        #[serde(skip)]
+        odd: Option<OddWay>,
     },
     /// The table of nftables is dormant, so the kernel runs none of its rules.
     Dormant {

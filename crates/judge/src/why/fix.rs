@@ -201,8 +201,15 @@ impl Cause {
                 by,
                 own,
                 tunnel,
+                odd,
                 ..
-            } => Some(way_there_fix(*range, *by, own.as_ref(), tunnel.as_deref())),
+            } => Some(way_there_fix(
+                *range,
+                *by,
+                own.as_ref(),
+                tunnel.as_deref(),
+                odd.as_ref(),
+            )),
             Self::Dormant { table } => on_node(
                 "Let the kernel run the table again.",
                 format!("nft add table {table}"),

@@ -50,6 +50,7 @@ use crate::trace::mismatch::listed;
 use crate::trace::sources::{SourceError, is_any_outside};
 use crate::trace::{self, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
+use kpx_node::backend::ipvs::print;
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::desired::Hint;
 use kpx_node::evidence::{Gap, Item};
@@ -91,6 +92,7 @@ pub fn needs() -> Vec<Item> {
     let mut items: Vec<Item> = modes.into_iter().flat_map(diff::needs).collect();
     items.extend(trace::NEEDS);
     items.extend(trace::NOTES_NEEDS);
+    items.push(Item::Recent);
     items.extend(kpx_node::evidence::IPTABLES);
     items
 }
@@ -291,6 +293,9 @@ impl<'n> Look<'n> {
             Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
             _ => Degree::Breaks,
         };
+        answer
+            .notes
+            .extend(self.address(asked).and_then(|at| self.left_server(at)));
         match cause {
             // The state of the other node says more.
             Cause::OfNode { at, other, is } if self.there.is_some() => {
@@ -304,6 +309,16 @@ impl<'n> Look<'n> {
         }
         answer.settle_as(&name);
         Ok(answer)
+    }
+
+    /// Returns that the node has a virtual server at `at`, which no Service needs.
+    fn left_server(&self, at: SocketAddr) -> Option<String> {
+        let mut servers = self.node.ipvs().ok()?.servers.iter();
+        let key = servers.find(|server| server.key.socket() == Some(at))?.key;
+        Some(format!(
+            "the node has virtual server {}, which no Service needs: `kpx explain VS03` says why it may be left",
+            print::name(key)
+        ))
     }
 
     /// Returns the address and port that are asked about, if they are given or are those of a Service.

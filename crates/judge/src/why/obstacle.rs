@@ -2,7 +2,7 @@
 
 use crate::repair::{Repair, RulePlace};
 use crate::verdict::{
-    DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, Wayless, sysctl_of,
+    DEFAULT_RANGE, DEFAULT_TTL, LinkState, Obstacle, PORT_RANGE, RESERVED_PORTS, Wayless, sysctl_of,
 };
 use kpx_node::net::Proto;
 use kpx_node::node::routes::PolicyRule;
@@ -90,6 +90,16 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
         Obstacle::NoLocalPort {
             to, pod: Some(_), ..
         } => vec![Repair::EndTracked(*to, Proto::Tcp)],
+        Obstacle::NoSourcePort { to, .. } => [Proto::Tcp, Proto::Udp]
+            .into_iter()
+            .map(|proto| Repair::EndTracked(*to, proto))
+            .collect(),
+        Obstacle::NoLocalPort { reserved: 1.., .. } => {
+            vec![
+                Repair::Set(RESERVED_PORTS.to_owned(), ""),
+                Repair::Set(PORT_RANGE.to_owned(), DEFAULT_RANGE),
+            ]
+        }
         Obstacle::NoLocalPort { .. } => {
             vec![Repair::Set(PORT_RANGE.to_owned(), DEFAULT_RANGE)]
         }

@@ -357,6 +357,7 @@ impl Cause {
                 by,
                 way,
                 own,
+                odd,
                 ..
             } => {
                 // The port of a client is not known.
@@ -364,6 +365,9 @@ impl Cause {
                     0 => format!("replies to {}", backend.ip()),
                     _ => format!("packets to {backend}"),
                 };
+                if let Some(odd) = odd {
+                    return format!("{what} on {other} {way}: {}", odd.words(other));
+                }
                 match own {
                     Some((own, link)) => format!(
                         "{link} of {node} has {own}, an address of the pods of {other} ({range}): {what} {way}, not by {by}"

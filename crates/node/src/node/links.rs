@@ -44,6 +44,16 @@ pub struct Links {
     pub all: Vec<Link>,
 }
 
+impl Links {
+    /// Returns the VRF that the link called `name` is in.
+    pub fn vrf_of(&self, name: &str) -> Option<&Link> {
+        let named = |name: &str| self.all.iter().find(|link| link.name == name);
+        let masters = std::iter::successors(named(name), |link| named(link.master.as_deref()?));
+        // A link is in few others: a port of a bridge, in a bond, in a VRF.
+        masters.take(4).find(|link| link.kind == "vrf")
+    }
+}
+
 /// A program of eBPF.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Program {

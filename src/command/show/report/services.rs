@@ -143,7 +143,9 @@ fn address(row: &Row, wide: bool) -> String {
         format!("{ip}{port}/{}", row.protocol)
     });
     let Some(first) = addresses.next() else {
-        return "?".to_owned();
+        // The object of a Service shows its addresses.
+        let known = row.r#type.is_some();
+        return if known { "-" } else { "?" }.to_owned();
     };
     let rest: Vec<String> = addresses.collect();
     if rest.is_empty() {

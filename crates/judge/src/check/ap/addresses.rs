@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::check::core::{
-    Collector, HOME_GONE, MODE, OBSERVED, connection_proof, is_served, service_proof,
+    Collector, HOME_GONE, MODE, OBSERVED, RANGE_OF_ITS_OWN, connection_proof, is_served,
+    service_proof,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
@@ -424,10 +425,7 @@ fn shared_ranges(facts: &Facts<'_>) -> Verdict {
         let evidence = names.iter().map(|name| Proof::setting(format!("node {name}"), "podCIDR", prefix));
         Finding::new(Severity::Warning, Subject::Prefix { prefix }, message)
             .evidence(evidence)
-            .fix(
-                "Drain the Node that is not to keep the range, delete its object, and let the machine register anew: it then gets a \
-                 range of its own.",
-            )
+            .fix(RANGE_OF_ITS_OWN)
     });
     Ok(findings.collect())
 }

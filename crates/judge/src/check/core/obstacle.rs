@@ -7,8 +7,8 @@ use super::rule::{limit_fix, rule_fix};
 use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
-    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, PORT_RANGE, Stranger,
-    TunnelState, Wayless, accept_ra_of, disable_ipv6_of, sysctl_of,
+    Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, Odd, OddWay, PORT_RANGE,
+    RESERVED_PORTS, Stranger, TunnelState, Wayless, accept_ra_of, disable_ipv6_of, sysctl_of,
 };
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::routes::PolicyRule;
@@ -103,6 +103,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::Link {
             inside: Some(_), ..
         } => "the pod",
+        Obstacle::NoSourcePort { .. } => "connection tracking of the node",
         Obstacle::Further { .. } => "rules and routes of the node",
     }
 }
@@ -113,6 +114,10 @@ const DEFAULT_COUNT: u16 = 60_999 - 32_768;
 /// What to do where the node does not have the address of its Node.
 pub(in crate::check) const HOME_GONE: &str = "Give the machine its address back, or start its kubelet again, with --node-ip where it has \
     several, so that the Node gets the new one; then restart the network plugin's pod here.";
+
+/// What to do where two Nodes have the same range of pods.
+pub(in crate::check) const RANGE_OF_ITS_OWN: &str = "Drain the Node that is not to keep the range, delete its object, and let the machine \
+    register anew: it then gets a range of its own.";
 
 /// What to do where a link does not answer ARP.
 const ARP_ON: &str = "Turn ARP on at the link, and find out what turned it off.";
@@ -126,6 +131,14 @@ pub(in crate::check) fn port_range_fix() -> Fix {
     Fix::on_node(
         "Set the sysctl to the kernel's own range, also in a file of /etc/sysctl.d.",
         format!("sysctl -w {PORT_RANGE}='{DEFAULT_RANGE}'"),
+    )
+}
+
+/// Returns the fix of too many reserved ports.
+pub(in crate::check) fn reserved_ports_fix() -> Fix {
+    Fix::on_node(
+        "Reserve fewer ports, also in the file of /etc/sysctl.d that sets this: clients get none of these.",
+        format!("sysctl -w {RESERVED_PORTS}="),
     )
 }
 
@@ -145,6 +158,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Let the clients in the pod keep their connections, or spread them over more pods or addresses; until then, give the pod all \
              ports that it may have, lastingly in its securityContext (sysctls).",
             format!("nsenter --net=/proc/{pid}/ns/net sysctl -w {PORT_RANGE}='1024 65535'"),
+        ),
+        Obstacle::NoLocalPort {
+            first,
+            last,
+            reserved,
+            ..
+        } if *reserved * 2 > usize::from(last - first) => reserved_ports_fix(),
+        Obstacle::NoSourcePort { .. } => Fix::said(
+            "Let the clients keep and reuse their connections, or spread them over more endpoints or nodes. Connections that are not \
+             masqueraded need no such port: externalTrafficPolicy Local keeps the clients' addresses.",
         ),
         Obstacle::NoLocalPort { first, last, .. } if last - first >= DEFAULT_COUNT => Fix::said(
             "The range is the kernel's own, or larger: let the clients keep their connections, or connect from more addresses.",
@@ -358,6 +381,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             there.by,
             there.own.as_ref(),
             there.tunnel.as_deref(),
+            there.odd.as_ref(),
         ),
         Obstacle::Unanswered {
             address,
@@ -460,11 +484,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::OwnEnd { end, .. } => Fix::said(SIDECAR.replace("{}", &end.port().to_string())),
         Obstacle::SameTunnelEnd { annotation, .. }
         | Obstacle::ForeignTunnelEnd { annotation, .. }
-        | Obstacle::InnerTunnelEnd { annotation, .. } => Fix::kubectl(
-            "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of flanneld; \
-             IP_AUTODETECTION_METHOD of Calico: kubernetes-internal-ip, or interface=NAME), and restart its pods.",
-            format!("kubectl get nodes -o yaml | grep {annotation}"),
-        ),
+        | Obstacle::InnerTunnelEnd { annotation, .. } => tunnel_address_fix(annotation),
         Obstacle::TunnelMac { node, incoming, .. } => {
             let text = if *incoming {
                 "Restart flannel on this node, so that it announces the link's address. To keep the address, exclude flannel's \
@@ -590,7 +610,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::Further {
             missing: Some((range, by, _)),
             ..
-        } => way_there_fix(*range, *by, None, None),
+        } => way_there_fix(*range, *by, None, None, None),
         Obstacle::Further { by: Some(by), .. } => rule_fix(by),
         Obstacle::Further { to, .. } => Fix::on_node(
             "Correct the route or the rule that ends the replies.",
@@ -734,7 +754,11 @@ pub fn way_there_fix(
     by: IpAddr,
     own: Option<&(Cidr, String)>,
     tunnel: Option<&str>,
+    odd: Option<&OddWay>,
 ) -> Fix {
+    if let Some(odd) = odd {
+        return odd_way_fix(odd, by);
+    }
     let link = tunnel.map_or_else(String::new, |link| format!(" dev {link} onlink"));
     let route = format!("ip route replace {range} via {by}{link}");
     match own {
@@ -748,6 +772,37 @@ pub fn way_there_fix(
             route,
         ),
     }
+}
+
+/// Returns the fix of a way to another node, with the address `by`, that may lead elsewhere.
+fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
+    if let Some(route) = &odd.hider {
+        return Fix::on_node(
+            "Remove the route, also where it is configured: a network plugin that no longer runs here may have left it.",
+            route.removal(),
+        );
+    }
+    match &odd.why {
+        Odd::End { link, kind, .. } => Fix::on_node(
+            "Let the tunnel end at the other node, also where it is configured.",
+            format!("ip link set {link} type {kind} remote {by}"),
+        ),
+        Odd::Announced { annotation, .. } => tunnel_address_fix(annotation),
+        Odd::Shared { .. } => Fix::said(RANGE_OF_ITS_OWN),
+        Odd::LeftOver { link, .. } => Fix::on_node(
+            "Remove the link, if nothing on the node needs it.",
+            format!("ip link del {link}"),
+        ),
+    }
+}
+
+/// Returns the fix of the wrong address of a Node for tunnels, which `annotation` announces.
+fn tunnel_address_fix(annotation: &str) -> Fix {
+    Fix::kubectl(
+        "Name the link or the network of the nodes' own addresses in the network plugin's configuration (--iface of flanneld; \
+         IP_AUTODETECTION_METHOD of Calico: kubernetes-internal-ip, or interface=NAME), and restart its pods.",
+        format!("kubectl get nodes -o yaml | grep {annotation}"),
+    )
 }
 
 /// Returns the fix of a missing or wrong route to the endpoint `to`.

@@ -264,7 +264,16 @@ pub fn rule_fix(by: &By) -> Fix {
         return Fix::kubectl(CIDR_BLOCK, BGP_CONFIGURATION);
     }
     let owner = owner_of(who);
-    if who == "firewalld" && by.rule.chain.ends_with("FORWARD_dnat") {
+    // What comes from outside to pods is translated.
+    let is_from_outside = || {
+        let chain = &by.rule.chain;
+        let mut passes = by.passes.iter();
+        (chain.contains("FORWARD") || chain.contains("FWD"))
+            && passes.all(|pass| pass.packets == Accepted::ToPods)
+    };
+    if who == "firewalld"
+        && (by.rule.chain.ends_with("FORWARD_dnat") || by.is_strict && is_from_outside())
+    {
         return Fix::on_node(
             FORWARD_PORTS,
             "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && firewall-cmd --reload",

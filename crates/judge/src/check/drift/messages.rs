@@ -71,10 +71,7 @@ pub(super) fn words(id: &str, changes: &[Change]) -> (Severity, &'static str) {
             Warning,
             "virtual server of a port that the Service no longer has",
         ),
-        "VS03" => (
-            Warning,
-            "virtual server of no Service, and not in excludeCIDRs",
-        ),
+        "VS03" => (Warning, "virtual server of no Service"),
         "VS04" if missing => (
             Error,
             "real servers are missing: their endpoints get no traffic",

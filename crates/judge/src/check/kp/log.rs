@@ -36,6 +36,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::Metrics,
         Item::Healthz,
         Item::Services,
+        Item::EndpointSlices,
         Item::Ipset,
         Item::Addresses,
     ]],
@@ -314,7 +315,22 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
         .filter(|trouble| !is_over(facts, log, trouble));
     let lasting =
         lasting.filter(|lasting| lasting.claim().is_none_or(|claim| is_wanted(facts, &claim)));
-    let found: Vec<Finding> = lasting.map(|lasting| finding(facts, lasting)).collect();
+    // One cause for all kinds of objects that kube-proxy cannot read.
+    let mut causes: Vec<Vec<&Trouble>> = Vec::new();
+    for trouble in lasting {
+        let is_same = |of: &&mut Vec<&Trouble>| {
+            let of = of[0];
+            let kinds = [of.kind, trouble.kind];
+            kinds == [Kind::Watch; 2]
+                && watch_cause(&of.error) == watch_cause(&trouble.error)
+                && is_of_ranges(of) == is_of_ranges(trouble)
+        };
+        match causes.iter_mut().find(is_same) {
+            Some(cause) => cause.push(trouble),
+            None => causes.push(vec![trouble]),
+        }
+    }
+    let found: Vec<Finding> = causes.iter().map(|all| finding(facts, all)).collect();
     let is_exit = |of: &Trouble| of.kind == Kind::Exit;
     if found.is_empty() && !log.of_container && troubles.last().is_some_and(is_exit) {
         let why = "it ends with an error, but kube-proxy runs: it is not the log of this run";
@@ -430,9 +446,61 @@ fn is_unused(facts: &Facts<'_>, family: Family) -> bool {
     !nodes.is_empty() && !all.any(is_of) && !own.any(|address| is_of(&address.address))
 }
 
-fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
+/// Returns whether `trouble` is about the ranges of Services, which kube-proxy needs for little.
+fn is_of_ranges(trouble: &Trouble) -> bool {
+    trouble.error.contains("ServiceCIDR")
+}
+
+/// Returns why objects cannot be read, without the kind of object and the time: the same for all kinds.
+fn watch_cause(error: &str) -> &str {
+    // `failed to list *v1.Service: Get "URL": WHY`
+    let rest = match error.split_once("Get \"") {
+        Some((_, rest)) => rest.split_once("\": ").map_or(rest, |(_, why)| why),
+        None => error.split_once("*v1.").map_or(error, |(_, rest)| rest),
+    };
+    let rest = match rest.split_once("forbidden: User \"") {
+        Some((_, rest)) => rest.split('"').next().unwrap_or(rest),
+        None => rest
+            .split_once(": ")
+            .filter(|_| !error.contains("Get \""))
+            .map_or(rest, |(_, why)| why),
+    };
+    rest.split(": current time").next().unwrap_or(rest)
+}
+
+/// Returns the address in `error` that kube-proxy asks, and that of the API server, if they differ.
+fn other_server(facts: &Facts<'_>, error: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (_, rest) = error.split_once("dial tcp ")?;
+    let asked: SocketAddr = rest.split(": ").next()?.parse().ok()?;
+    let slices = facts.node.slices().ok()?.iter();
+    let own = slices.filter(|slice| slice.service() == Some(("default", "kubernetes")));
+    let mut all = own
+        .flat_map(|slice| {
+            let ports = slice.ports.iter().filter_map(|port| port.port);
+            let addresses = slice
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.addresses);
+            let addresses: Vec<IpAddr> = addresses
+                .filter_map(|address| address.parse().ok())
+                .collect();
+            ports.flat_map(move |port| {
+                addresses
+                    .clone()
+                    .into_iter()
+                    .map(move |address| SocketAddr::new(address, port))
+            })
+        })
+        .peekable();
+    let first = *all.peek()?;
+    (!all.any(|at| at == asked)).then_some((asked, first))
+}
+
+/// Returns the finding on troubles with one cause.
+fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
+    let trouble = all[0];
     let Trouble { kind, error, .. } = trouble;
-    let is_once = trouble.count == 1;
+    let is_once = all.iter().all(|of| of.count == 1);
     let (severity, about, message) = match kind {
         Kind::Exit => {
             let state = ProcessState::Crashes;
@@ -463,7 +531,7 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
             format!("kube-proxy's syncs fail, so its rules become outdated: {error}"),
         ),
         // It needs these for nothing but metrics, and for packets to addresses of no Service.
-        Kind::Watch if error.contains("ServiceCIDR") => (
+        Kind::Watch if is_of_ranges(trouble) => (
             Severity::Warning,
             Subject::Proxy,
             format!("kube-proxy cannot read the ranges of Services, but has the Services: {error}"),
@@ -546,17 +614,27 @@ fn finding(facts: &Facts<'_>, trouble: &Trouble) -> Finding {
     };
     let finding = Finding::new(severity, about, message)
         .called("kube-proxy")
-        .evidence([
-            Proof::Log(format!("kube-proxy.log: {}", trouble.line)),
-            Proof::Note(times),
-        ])
+        .evidence(
+            all.iter()
+                .map(|of| Proof::Log(format!("kube-proxy.log: {}", of.line)))
+                .chain([Proof::Note(times)]),
+        )
         .fix(match (own_service(facts, error), binding(error)) {
             (Some(service), _) => Fix::said(format!(
                 "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
                  {service}, which kube-proxy itself is to serve."
             )),
             (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
-            (None, None) => Fix::said(fix(*kind, error)),
+            (None, None) => match other_server(facts, error).filter(|_| *kind == Kind::Watch) {
+                Some((asked, own)) => Fix::kubectl(
+                    format!(
+                        "Correct the server in kube-proxy's kubeconfig, then restart kube-proxy: it asks {asked}, and the API server is at \
+                         {own} (the endpoint of default/kubernetes). If {asked} is a load balancer before the API server, repair that."
+                    ),
+                    "kubectl -n kube-system edit configmap kube-proxy",
+                ),
+                None => Fix::said(fix(*kind, error)),
+            },
         });
     let finding = match trouble.family.or_else(|| trouble.claim()?.family) {
         Some(family) => finding.of_family(family),

@@ -14,8 +14,8 @@ use crate::check::{
 use crate::trace::{self, Hop, Rule, Subsystem, why};
 use crate::verdict::{Arp, By, DEFAULT_TTL, Wayless, accept_ra_of, disable_ipv6_of};
 use crate::verdict::{
-    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, Surveyed,
-    WayThere, Ways, Which, sysctl_of,
+    Barrier, Brief, Client, Diverter, Fate, Fault, Missing, Obstacle, PORT_RANGE, RESERVED_PORTS,
+    Surveyed, WayThere, Ways, Which, sysctl_of,
 };
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
@@ -168,6 +168,7 @@ fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
             there.by,
             there.own.as_ref(),
             there.tunnel.as_deref(),
+            there.odd.as_ref(),
         ))
     };
     all.into_iter().map(finding).collect()
@@ -474,6 +475,11 @@ fn sysctl(what: &Obstacle) -> Option<String> {
         Obstacle::LinkForwarding { link } => Some(sysctl_of(link, "forwarding")),
         Obstacle::Forgotten { key, .. } => Some((*key).to_owned()),
         Obstacle::ReversePath { link, .. } => Some(sysctl_of(link, "rp_filter")),
+        Obstacle::NoLocalPort {
+            pod: None,
+            reserved: 1..,
+            ..
+        } => Some(RESERVED_PORTS.to_owned()),
         Obstacle::NoLocalPort { pod: None, .. } => Some(PORT_RANGE.to_owned()),
         Obstacle::Arp {
             by: Arp::Ignored(key),
@@ -603,7 +609,13 @@ fn about(what: &Obstacle) -> Subject {
                 .first()
                 .map_or_else(String::new, ToString::to_string),
         },
+        Obstacle::NoLocalPort {
+            pod: None,
+            reserved: 1..,
+            ..
+        } => Subject::sysctl(RESERVED_PORTS),
         Obstacle::NoLocalPort { pod: None, .. } => Subject::sysctl(PORT_RANGE),
+        Obstacle::NoSourcePort { to, .. } => Subject::from(to.ip()),
         Obstacle::Forgotten { key, .. } => Subject::sysctl(*key),
         Obstacle::Wayless { by, .. } => match by {
             Wayless::NoMain(family) => Subject::RoutingRule {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::check::core::{
-    Collector, PATH, Paths, node_ports, port_range_fix, setting, sysctl_proof,
+    Collector, PATH, Paths, node_ports, port_range_fix, reserved_ports_fix, setting, sysctl_proof,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
@@ -276,10 +276,16 @@ fn local_ports(facts: &Facts<'_>) -> Verdict {
             "clients on the node have {} for all connections to one address; a port waits for 60 s after its connection",
             number_of(count, "port")
         );
+        // The range is large enough without the reserved ones.
+        let (key, fix) = if usize::from(ports.last - ports.first) < FEW {
+            (PORT_RANGE, port_range_fix())
+        } else {
+            (RESERVED_PORTS, reserved_ports_fix())
+        };
         findings.push(
-            Finding::new(Severity::Warning, Subject::sysctl(PORT_RANGE), message)
+            Finding::new(Severity::Warning, Subject::sysctl(key), message)
                 .evidence(proofs())
-                .fix(port_range_fix()),
+                .fix(fix),
         );
     }
     let Some(node_ports) = findings.read(node_ports(facts)) else {

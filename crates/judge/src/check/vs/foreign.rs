@@ -1,6 +1,7 @@
 //! Virtual servers of other software.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use crate::check::core::{Collector, Source};
 use crate::check::drift::DRIFT;
@@ -47,9 +48,36 @@ pub(super) const CHECKS: &[Check] = &[Check {
     run: |facts| match facts.target() {
         Some(Mode::Ipvs) => unprotected_servers(facts),
         Some(_) => cleared_servers(facts),
-        None => facts.drifted("VS03", &[Mode::Ipvs], Layer::Ipvs),
+        None => of_no_service(facts),
     },
 }];
+
+/// Finds virtual servers of no Service that kube-proxy deletes, or leaves as excludeCIDRs contains the range of Services.
+fn of_no_service(facts: &Facts<'_>) -> Verdict {
+    let found = facts.drifted("VS03", &[Mode::Ipvs], Layer::Ipvs)?;
+    let excluded = facts
+        .configuration()
+        .map_or_else(|_| Vec::new(), |config| config.exclude_cidrs());
+    let services = facts.node.services().map_or(&[][..], Vec::as_slice);
+    let ips = services.iter().map(|service| &service.spec.cluster_ip);
+    let ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
+    let of_services = excluded
+        .iter()
+        .find(|cidr| !cidr.is_host() && ips.iter().any(|ip| cidr.contains(*ip)));
+    let Some(range) = of_services else {
+        return Ok(found);
+    };
+    let fix = |finding: Finding| {
+        finding.fix(Fix::kubectl(
+            format!(
+                "Take {range}, in which Services have their addresses, out of ipvs.excludeCIDRs, and restart kube-proxy: until then, it \
+                 leaves the virtual servers of deleted Services there."
+            ),
+            "kubectl -n kube-system edit configmap kube-proxy",
+        ))
+    };
+    Ok(found.into_iter().map(fix).collect())
+}
 
 /// Returns the virtual servers of other software, and notes in `all` what is not known of them.
 fn foreign_servers(facts: &Facts<'_>, all: &mut Collector) -> Vec<Key> {

@@ -167,6 +167,8 @@ impl<'a> Walker<'_, 'a, '_> {
                     && set.starts_with(AFFINITY)
                 {
                     branch.packet.look_up(set);
+                    // Like the lists of `xt_recent`: a client that was not seen before.
+                    return part(branch, &Likelihood::sure(op == "!="));
                 }
                 let likelihood = matches::compare(left, op, right, &branch.packet, at.context);
                 part(branch, &likelihood)

@@ -7,7 +7,7 @@ use super::{
     disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
-use crate::verdict::local_ports::PORT_RANGE;
+use crate::verdict::local_ports::{MASQUERADED_PORTS, PORT_RANGE, RESERVED_PORTS};
 use kpx_node::net::Proto;
 
 /// Returns what a tunnel sends its packets in: `UDP port 8472`.
@@ -164,17 +164,33 @@ impl fmt::Display for Obstacle {
                 first,
                 last,
                 pod: Some((pod, _)),
+                ..
             } => write!(
                 f,
                 "pod {pod} has no port left to connect from: every port that it may use ({PORT_RANGE}, {first}-{last}) has a connection \
                  to {to}"
             ),
             Self::NoLocalPort {
-                to, first, last, ..
-            } => write!(
+                to,
+                first,
+                last,
+                reserved,
+                ..
+            } => {
+                write!(
+                    f,
+                    "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
+                     {first}-{last}"
+                )?;
+                if *reserved > 0 {
+                    write!(f, ", without {reserved} of {RESERVED_PORTS}")?;
+                }
+                write!(f, ") has a connection to {to}")
+            }
+            Self::NoSourcePort { source, to, used } => write!(
                 f,
-                "clients on the node have no port left to connect from: every port that the kernel gives them ({PORT_RANGE}, \
-                 {first}-{last}) has a connection to {to}"
+                "{used} of the {MASQUERADED_PORTS} source ports that masquerading may give to connections from {source} to {to} are in \
+                 use, so new connections are dropped"
             ),
             Self::TwoPods {
                 address,
