@@ -1,6 +1,6 @@
 //! Hooks of nftables on links and bridges: families netdev and bridge, and ingress of inet.
 //!
-//! A packet of a pod on a bridge comes in by one of its ports, and the evidence does not say by which.
+//! A packet of a pod on a bridge comes in by one of its ports; by which is known if the pod's network is read.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -182,10 +182,13 @@ impl Walker<'_, '_, '_> {
                 }
                 let links = (branch.packet.input.clone(), branch.packet.output.clone());
                 let packet = &mut branch.packet;
+                let from = self.router.port_of(packet.original_source());
+                let to = self.router.port_of(packet.destination());
                 (packet.input, packet.output) = match hook {
-                    "prerouting" | "input" => (Link::Unknown, Link::None),
-                    "output" => (Link::None, Link::Unknown),
-                    _ => (Link::Unknown, Link::Unknown),
+                    "prerouting" | "input" => (from, Link::None),
+                    "output" => (Link::None, to),
+                    _ if packet.bridged => (from, to),
+                    _ => (Link::Unknown, to),
                 };
                 for (mut branch, end) in self.nftables(branch, shown, table, chain) {
                     (branch.packet.input, branch.packet.output) = links.clone();
@@ -207,11 +210,23 @@ impl Walker<'_, '_, '_> {
         })
     }
 
-    /// Runs the chains at `hook` of the ports of bridge `link`: unless they are on all, whether a packet passes them is not
-    /// known.
+    /// Runs the chains at `hook` of the ports of bridge `link`: unless they are on all, or the port of the pod is known, whether a
+    /// packet passes them is not known.
     fn at_ports(&self, ends: Ends, hook: &str, link: &Link) -> Ends {
         let ports = self.link_hooks.ports(link).unwrap_or_default();
+        let packet = ends.first().map(|(branch, _)| &branch.packet);
+        let port = packet.map(|packet| match hook {
+            "ingress" => self.router.port_of(packet.original_source()),
+            _ => self.router.port_of(packet.destination()),
+        });
+        let port = match port {
+            Some(Link::Named(name)) => ports.iter().copied().find(|port| **port == *name),
+            _ => None,
+        };
         self.at_some(ends, hook, |base| {
+            if let Some(port) = port {
+                return has(base, port).then_some((!base.devices.is_empty(), port));
+            }
             let first = ports.iter().copied().find(|port| has(base, port))?;
             let certain = !base.devices.is_empty() && ports.iter().all(|port| has(base, port));
             Some((certain, first))

@@ -14,6 +14,7 @@ mod index;
 mod iptables;
 mod ipvs;
 pub(crate) mod link_hooks;
+mod link_layer;
 pub mod mismatch;
 pub mod nearby;
 pub(crate) mod nftables;

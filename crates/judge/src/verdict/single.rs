@@ -184,6 +184,7 @@ type Signs = BTreeSet<String>;
 /// these; on the node, and in the networks of its pods.
 fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
     let mut signs: HashMap<IpAddr, Signs> = HashMap::default();
+    let by_name = by_link_layer(node);
     let mut add = |range: &Cidr, place: String| {
         if range.is_host() {
             signs.entry(range.addr).or_default().insert(place);
@@ -206,6 +207,20 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                             }
                             Match::Destination(range) => {
                                 add(&range.value, format!("{} to {does}", chain.name));
+                            }
+                            Match::Unknown(text) => {
+                                let mut words = text.split(' ');
+                                let own = words.find_map(|word| by_name.get(word));
+                                for addr in own.into_iter().flatten() {
+                                    add(&Cidr::host(*addr), format!("{} mac {does}", chain.name));
+                                }
+                            }
+                            Match::Physdev(of) => {
+                                let ports = [&of.input, &of.output].into_iter().flatten();
+                                let own = ports.filter_map(|port| by_name.get(&*port.value));
+                                for addr in own.flatten() {
+                                    add(&Cidr::host(*addr), format!("{} port {does}", chain.name));
+                                }
                             }
                             // A ban.
                             Match::Set { name, .. }
@@ -257,13 +272,13 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
             let statements = chain.rules.iter().flat_map(|rule| &rule.statements);
             for statement in statements {
                 if let Statement::Match { right, .. } = statement {
-                    add_words(right, &place(&chain.name), &mut signs);
+                    add_words(right, &place(&chain.name), &by_name, &mut signs);
                 }
             }
         }
         for set in &table.sets {
             for element in &set.elements {
-                add_words(&element.key, &place(&set.name), &mut signs);
+                add_words(&element.key, &place(&set.name), &by_name, &mut signs);
             }
         }
     }
@@ -283,17 +298,64 @@ fn is_foreign(chain: &str) -> bool {
     !chain.starts_with("KUBE-")
 }
 
-/// Adds the addresses in `expr`.
-fn add_words(expr: &Expr, place: &str, signs: &mut HashMap<IpAddr, Signs>) {
+/// The addresses of the node's pods, by MAC address and by port of a bridge.
+type ByLinkLayer = HashMap<String, Vec<IpAddr>>;
+
+fn by_link_layer(node: &NodeSnapshot<'_>) -> ByLinkLayer {
+    let mut all = ByLinkLayer::default();
+    let links = node.links().map_or(&[][..], |links| links.all.as_slice());
+    for network in node.pod_networks().into_iter().flatten() {
+        for (addr, _) in &network.by_link {
+            let Some(own) = network
+                .link_with(*addr)
+                .filter(|own| own.kind != "loopback")
+            else {
+                continue;
+            };
+            let mut far = links.iter().filter(|link| Some(link.index) == own.peer);
+            let port = far.find(|link| link.master.is_some());
+            let names = own
+                .mac
+                .as_deref()
+                .into_iter()
+                .chain(port.map(|port| &*port.name));
+            for name in names {
+                all.entry(name.to_owned()).or_default().push(*addr);
+            }
+        }
+    }
+    for neighbour in node
+        .neighbour_table()
+        .into_iter()
+        .flat_map(|table| &table.all)
+    {
+        if let Some(mac) = &neighbour.mac {
+            let own = all.entry(mac.clone()).or_default();
+            if !own.contains(&neighbour.address) {
+                own.push(neighbour.address);
+            }
+        }
+    }
+    all
+}
+
+/// Adds the addresses in `expr`, and those of its MAC addresses and links.
+fn add_words(
+    expr: &Expr,
+    place: &str,
+    by_name: &ByLinkLayer,
+    signs: &mut HashMap<IpAddr, Signs>,
+) {
     match expr {
         Expr::Word(word) => {
-            if let Ok(addr) = word.parse() {
+            let own = word.parse().ok();
+            for addr in by_name.get(word).into_iter().flatten().copied().chain(own) {
                 signs.entry(addr).or_default().insert(place.to_owned());
             }
         }
         Expr::Set(all) | Expr::Concat(all) => {
             for of in all {
-                add_words(of, place, signs);
+                add_words(of, place, by_name, signs);
             }
         }
         _ => {}

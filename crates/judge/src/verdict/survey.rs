@@ -120,6 +120,14 @@ impl Surveyed {
         let mut cells = self.cells.iter();
         self.cells.is_empty() || cells.any(|cell| cell.fate == Fate::Unknown)
     }
+
+    /// Returns whether single pods are the only clients of which something is not known.
+    fn is_open_to_single(&self) -> bool {
+        let mut open = self.cells.iter().filter(|cell| cell.fate == Fate::Unknown);
+        self.beyond.is_none()
+            && !self.cells.is_empty()
+            && open.all(|cell| cell.client == Client::Single)
+    }
 }
 
 /// How many ports a thread takes at once.
@@ -268,6 +276,9 @@ pub struct Tally {
     /// Those of the restricted Services of which it is not known whether all others are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricted_and_unknown: Vec<String>,
+    /// Whether the unknown Services are known to work but for single pods.
+    #[serde(skip)]
+    pub unknown_of_single: bool,
     /// The first reason why something is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -320,6 +331,7 @@ impl Tally {
         };
         // Of several reasons, what was not read, and the first in the alphabet: names do not decide.
         let mut reasons = BTreeSet::new();
+        tally.unknown_of_single = true;
         for (service, ports) in by_name {
             let standing = ports.iter().map(|port| port.standing()).max();
             match standing.unwrap_or(Standing::Unknown) {
@@ -339,6 +351,7 @@ impl Tally {
                     reasons.extend(doubt(&ports));
                     let is_hidden = |port: &&Surveyed| port.has_hidden_balancer && !port.is_open();
                     tally.behind_balancers += usize::from(ports.iter().all(is_hidden));
+                    tally.unknown_of_single &= ports.iter().all(|port| port.is_open_to_single());
                     tally.unknown.push(service);
                 }
                 Standing::NoEndpoints => tally.without_endpoints.push(service),
@@ -411,7 +424,12 @@ impl Tally {
                 .reason
                 .as_ref()
                 .map_or_else(String::new, |reason| format!(": {reason}"));
-            parts.push(format!("{} unknown{reason}", self.unknown.len()));
+            let clients = if self.unknown_of_single {
+                client_names(&[Client::Single])
+            } else {
+                String::new()
+            };
+            parts.push(format!("{} unknown{clients}{reason}", self.unknown.len()));
         }
         if !self.without_endpoints.is_empty() {
             let count = self.without_endpoints.len();

@@ -123,7 +123,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 is_out,
                 is_bridged,
             } = physdev.as_ref();
-            // A routed packet has a bridge port only on its way in, a bridged one has two; which ones is unknown.
+            // A routed packet has a bridge port only on its way in, a bridged one has two.
             let bridged = packet.bridged;
             let enters = bridged
                 || matches!(&packet.input, Link::Named(name) if context.bridges.iter().any(|bridge| **bridge == **name));
@@ -132,18 +132,25 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                     Likelihood::sure(holds != want.inverted)
                 })
             };
-            let port = |want: &Option<Invertible<Text<'_>>>, here: bool| match want {
+            let port = |want: &Option<Invertible<Text<'_>>>, here: bool, addr| match want {
                 None => Likelihood::YES,
-                Some(want) if here => {
-                    Likelihood::unknown(format!("whether the bridge port is {}", want.value))
-                }
+                Some(want) if here => match context.router.port_of(addr) {
+                    // Another machine behind the bridge does not come in by the link of a pod.
+                    Link::Unknown if context.router.leads_to_pod(&want.value) => {
+                        Likelihood::sure(want.inverted)
+                    }
+                    Link::Unknown => {
+                        Likelihood::unknown(format!("whether the bridge port is {}", want.value))
+                    }
+                    known => link(want, &known),
+                },
                 Some(want) => Likelihood::sure(want.inverted),
             };
             flag(is_in, enters)
                 .and(flag(is_out, bridged))
                 .and(flag(is_bridged, bridged))
-                .and(port(input, enters))
-                .and(port(output, bridged))
+                .and(port(input, enters, packet.original_source()))
+                .and(port(output, bridged, packet.destination()))
         }
         Match::Ipvs(options) => ipvs(options, packet),
         Match::Conntrack(options) => options::conntrack(options, packet),
@@ -215,7 +222,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
             ))
         }
         Match::Unknown(text) => {
-            match options::masked(text, packet).or_else(|| options::mss(text, packet)) {
+            let known = options::masked(text, packet).or_else(|| options::mss(text, packet));
+            let known = known.or_else(|| options::mac(text, packet, context.router));
+            match known.or_else(|| options::ecn(text, packet, context.router)) {
                 Some(holds) => Likelihood::sure(holds),
                 None => Likelihood::unknown(format!("whether `{text}` holds")),
             }

@@ -128,6 +128,44 @@ pub(super) fn returns(options: &str, packet: &Packet, router: &Router<'_>) -> bo
     route.is_some_and(|route| has("--loose") || route.devices().contains(&&**link))
 }
 
+/// Returns whether `-m mac` matches; `None` if the sender's address is not known, and for other options.
+pub(super) fn mac(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
+    let all = each(text.strip_prefix("-m mac ")?);
+    let [(inverted, "--mac-source", values)] = all.as_slice() else {
+        return None;
+    };
+    // What the node itself sends has no link-layer address yet.
+    if packet.input == Link::None {
+        return Some(false);
+    }
+    Some(router.is_from(values.first()?, packet)? != *inverted)
+}
+
+/// Returns whether `-m ecn` matches. Linux asks for no ECN by default, as most other systems do not, and a pod is taken for one that does
+/// not; `None` for packets of the node with another setting, for those of other machines, and for other options.
+pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
+    const NOT_CAPABLE: &str = "0";
+    let all = each(text.strip_prefix("-m ecn ")?);
+    let asks_for_none = match packet.input {
+        Link::None => {
+            let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
+            matches!(setting, None | Some("0" | "2"))
+        }
+        _ => router.has_pod(packet.original_source()),
+    };
+    if !asks_for_none {
+        return None;
+    }
+    all.iter().try_fold(true, |holds, (inverted, name, values)| {
+        let is_set = match *name {
+            "--ecn-tcp-cwr" | "--ecn-tcp-ece" => false,
+            "--ecn-ip-ect" => *values.first()? == NOT_CAPABLE,
+            _ => return None,
+        };
+        Some(holds && is_set != *inverted)
+    })
+}
+
 /// Returns whether `-m tcpmss` matches: hosts offer segments of 536 to 8,960 bytes in the packets that open connections, and nothing in
 /// later ones, which only an inverted range matches (`xt_tcpmss`). `None` for a part of that range, and for other options.
 pub(super) fn mss(text: &str, packet: &Packet) -> Option<bool> {

@@ -26,6 +26,10 @@ pub(crate) fn compare(
     let have = match read(left, packet, context) {
         // Only a packet of the node to itself passes lo, and its link is known.
         Value::Unknown(_) if is_link_name(left) && is_loopback(right) => Value::Word(String::new()),
+        // Only its own packets have the address of a pod's link.
+        Value::Unknown(_) if is_sender(left) && are_of_pods(right, context) => {
+            Value::Word(String::new())
+        }
         Value::Unknown(_) if is_source_port(left) && is_below_ephemeral(right) => {
             Value::Port(Asked::new(FIRST_EPHEMERAL, None))
         }
@@ -77,6 +81,19 @@ fn is_loopback(expr: &Expr) -> bool {
     match expr {
         Expr::Word(name) => name == "lo",
         Expr::Set(all) => all.iter().all(is_loopback),
+        _ => false,
+    }
+}
+
+fn is_sender(expr: &Expr) -> bool {
+    matches!(expr, Expr::Payload { protocol, field } if protocol == "ether" && field == "saddr")
+}
+
+/// Returns whether `expr` has MAC addresses of the node's pods, and no others.
+fn are_of_pods(expr: &Expr, context: &Context<'_, '_>) -> bool {
+    match expr {
+        Expr::Word(mac) => context.router.is_of_pod(mac),
+        Expr::Set(all) => all.iter().all(|one| are_of_pods(one, context)),
         _ => false,
     }
 }

@@ -193,7 +193,11 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             |addr| Value::Addr(Asked::new(addr, None)),
         ),
         Expr::Bool(flag) => Value::Number(u64::from(*flag)),
-        Expr::Payload { protocol, field } => payload(protocol, field, packet),
+        Expr::Payload { protocol, field } => match (protocol.as_str(), field.as_str()) {
+            ("ether", "saddr") => sender(packet, context),
+            ("ether", "daddr") => receiver(packet, context),
+            (protocol, field) => payload(protocol, field, packet),
+        },
         Expr::Meta(key) => match key.as_str() {
             "iifkind" | "iifgroup" | "iiftype" => of_link(key, &packet.input, context),
             "oifkind" | "oifgroup" | "oiftype" => of_link(key, &packet.output, context),
@@ -287,6 +291,52 @@ fn masked(addr: IpAddr, mask: IpAddr) -> IpAddr {
 
 /// The bit of the field `frag-off` that forbids to cut the packet: `IP_DF`.
 const DO_NOT_FRAGMENT: u64 = 0x4000;
+
+/// Returns the MAC address from which a packet comes: on a bridge, where it goes out, that is the sender's only if it is bridged.
+fn sender(packet: &Packet, context: &Context<'_, '_>) -> Value<'static> {
+    let is_low = is_low(context);
+    if packet.input == Link::None && !is_low {
+        return Value::None;
+    }
+    let is_senders = !is_low || packet.bridged || packet.output == Link::None;
+    let known = context.router.sender(packet).filter(|_| is_senders);
+    mac(known, "saddr")
+}
+
+/// Returns the MAC address to which a packet goes: where it comes in, and is not bridged, that is one of the node.
+fn receiver(packet: &Packet, context: &Context<'_, '_>) -> Value<'static> {
+    let is_low = is_low(context);
+    if packet.input == Link::None && !is_low {
+        return Value::None;
+    }
+    let goes_out = packet.bridged || is_low && packet.output != Link::None;
+    let own = || match &packet.input {
+        Link::Named(name) => {
+            let links = context.router.node.links().ok()?;
+            let own = links.all.iter().find(|link| *link.name == **name);
+            own?.mac.as_deref()
+        }
+        Link::None | Link::Unknown => None,
+    };
+    let known = if goes_out {
+        context.router.receiver(packet)
+    } else {
+        own()
+    };
+    mac(known, "daddr")
+}
+
+/// Returns whether the rules are of links or bridges.
+fn is_low(context: &Context<'_, '_>) -> bool {
+    matches!(context.table.family.as_str(), "bridge" | "netdev")
+}
+
+fn mac(known: Option<&str>, field: &str) -> Value<'static> {
+    known.map_or_else(
+        || Value::Unknown(format!("what ether {field} is")),
+        |mac| Value::Word(mac.to_ascii_lowercase()),
+    )
+}
 
 fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
     let family = packet.family();
