@@ -61,8 +61,17 @@ impl Space {
             .map(Cidr::host)
             .collect();
         let slices = node.slices().map_or(&[][..], Vec::as_slice);
+        // Nobody has a broadcast address.
+        let routes = node.routes().into_iter().flat_map(|routes| &routes.all);
+        let broadcast: Vec<Cidr> = routes
+            .filter(|route| route.kind == "broadcast")
+            .map(|route| route.destination)
+            .filter(|addr| addr.family() == family)
+            .collect();
         let pods = without(&Pods::of(node, slices).here(family), &own);
+        let pods = without(&pods, &broadcast);
         let mut outside = without(&without(&unicast, &own), &[loopback]);
+        outside = without(&outside, &broadcast);
         outside.subtract(&pods);
         let protos = [Proto::Tcp, Proto::Udp, Proto::Sctp, family.echo()].map(Proto::number);
         let protos = Ranges::of(protos.map(|n| (n.into(), n.into())).to_vec());

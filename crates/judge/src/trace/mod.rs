@@ -20,6 +20,7 @@ pub mod nearby;
 pub(crate) mod nftables;
 mod notes;
 pub mod observed;
+mod opening;
 mod order;
 pub(crate) mod packet;
 pub mod question;

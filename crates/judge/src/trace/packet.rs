@@ -94,6 +94,8 @@ pub(crate) struct Packet {
     pub(crate) translated: bool,
     /// Whether a rule set its zone of conntrack.
     pub(crate) zoned: bool,
+    /// Whether a rule set its type of service.
+    pub(crate) typed: bool,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -234,6 +236,7 @@ impl Packet {
             back: None,
             translated: false,
             zoned: false,
+            typed: false,
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,

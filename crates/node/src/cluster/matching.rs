@@ -52,11 +52,6 @@ impl Service {
         selector.filter(|labels| !labels.is_empty())
     }
 
-    /// Returns whether it is the Service of the API servers, which write its endpoints themselves.
-    pub fn is_of_api(&self) -> bool {
-        self.metadata.namespace == "default" && self.metadata.name == "kubernetes"
-    }
-
     /// Returns whether kube-proxy serves it in `family`, as far as it says so: one without `ipFamilies` may be of either.
     pub fn has_family(&self, family: Family) -> bool {
         let all = &self.spec.ip_families;

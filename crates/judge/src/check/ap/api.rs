@@ -106,7 +106,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
     let mode = facts.current()?;
     let services = facts.node.services()?.iter();
     let service = services
-        .filter(|service| service.is_of_api())
+        .filter(|service| ServiceRef::from(*service).is_of_api())
         .find_map(|service| {
             Some((
                 service.spec.cluster_ip.parse::<IpAddr>().ok()?,

@@ -37,6 +37,11 @@ impl ServiceRef {
         }
     }
 
+    /// Returns whether it is the Service of the API servers, which write its endpoints themselves.
+    pub fn is_of_api(&self) -> bool {
+        &*self.namespace == "default" && &*self.name == "kubernetes"
+    }
+
     /// Returns whether `other` is the same Service, whatever the port.
     pub fn is_same_service(&self, other: &Self) -> bool {
         (&self.namespace, &self.name) == (&other.namespace, &other.name)

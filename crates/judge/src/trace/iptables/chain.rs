@@ -677,7 +677,10 @@ fn other(
                 name("changed")
             )));
         }
-        kind if WITHOUT_EFFECT.contains(&kind) => note(branch, Effect::Other { what: shown() }),
+        kind if WITHOUT_EFFECT.contains(&kind) => {
+            branch.packet.typed |= matches!(kind, "TOS" | "DSCP");
+            note(branch, Effect::Other { what: shown() });
+        }
         _ => {
             note(branch, Effect::Other { what: shown() });
             return Some(End::Unknown(format!(

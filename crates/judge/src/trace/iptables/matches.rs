@@ -197,7 +197,10 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
                 .filter(|(_, word)| word.starts_with("--"));
             Likelihood::sure(options.all(|(at, _)| at > 0 && words[at - 1] == "!"))
         }
-        Match::Owner(options) => Likelihood::unknown(format!("whether the sender is {options}")),
+        Match::Owner(options) => match options::owner(options, packet, context.router) {
+            Some(holds) => Likelihood::sure(holds),
+            None => Likelihood::unknown(format!("whether the sender is {options}")),
+        },
         Match::Unknown(text) if text == NO_LINKS => Likelihood::unknown(
             "whether the rule is for the packet's links, which the listing does not show"
                 .to_owned(),
@@ -224,6 +227,7 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Unknown(text) => {
             let known = options::masked(text, packet).or_else(|| options::mss(text, packet));
             let known = known.or_else(|| options::mac(text, packet, context.router));
+            let known = known.or_else(|| options::field(text, packet, context.router));
             match known.or_else(|| options::ecn(text, packet, context.router)) {
                 Some(holds) => Likelihood::sure(holds),
                 None => Likelihood::unknown(format!("whether `{text}` holds")),

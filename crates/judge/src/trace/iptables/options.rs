@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::matches::state;
+use crate::trace::opening::{self, Values};
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Coordinate as _;
 use crate::trace::route::{Lookup, Router};
@@ -156,14 +157,124 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
     if !asks_for_none {
         return None;
     }
-    all.iter().try_fold(true, |holds, (inverted, name, values)| {
-        let is_set = match *name {
-            "--ecn-tcp-cwr" | "--ecn-tcp-ece" => false,
-            "--ecn-ip-ect" => *values.first()? == NOT_CAPABLE,
-            _ => return None,
-        };
-        Some(holds && is_set != *inverted)
-    })
+    all.iter()
+        .try_fold(true, |holds, (inverted, name, values)| {
+            let is_set = match *name {
+                "--ecn-tcp-cwr" | "--ecn-tcp-ece" => false,
+                "--ecn-ip-ect" => *values.first()? == NOT_CAPABLE,
+                _ => return None,
+            };
+            Some(holds && is_set != *inverted)
+        })
+}
+
+/// Returns whether a match holds that looks at what [`opening`] knows of packets; `None` for any other match, and where that does not
+/// decide.
+pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
+    let (name, options) = text.strip_prefix("-m ")?.split_once(' ')?;
+    let all = each(options);
+    let value = |values: &[&str]| values.first().and_then(|value| number(value));
+    let in_range = |values: &Values, range: Option<Values>| opening::within(values, &range?);
+    match (name, all.as_slice()) {
+        ("length", [(inverted, "--length", range)]) => {
+            let range = range_of(range.first()?, u64::from(u16::MAX));
+            Some(in_range(&opening::length(packet), range)? != *inverted)
+        }
+        ("ttl" | "hl", [(inverted, option, values)]) => {
+            let (left, value) = (opening::ttl(packet, router), value(values)?);
+            let range = match *option {
+                "--ttl-eq" | "--hl-eq" => value..=value,
+                "--ttl-lt" | "--hl-lt" => 0..=value.checked_sub(1)?,
+                "--ttl-gt" | "--hl-gt" => value + 1..=u64::from(u8::MAX),
+                _ => return None,
+            };
+            Some(opening::within(&left, &range)? != *inverted)
+        }
+        ("tos" | "dscp", _) if packet.typed => None,
+        ("tos", [(inverted, "--tos", values)]) => {
+            let tos = values.first()?.split('/').next()?;
+            Some((number(tos)? == 0) != *inverted)
+        }
+        ("dscp", [(inverted, "--dscp", values)]) => Some((value(values)? == 0) != *inverted),
+        ("connbytes", all) => {
+            let mut counts = all.iter().filter(|(_, option, _)| *option == "--connbytes");
+            let (inverted, _, range) = counts.next()?;
+            let mode = all
+                .iter()
+                .find(|(_, option, _)| *option == "--connbytes-mode")?;
+            let values = match mode.2.first()? {
+                &"bytes" => opening::counted(packet, true)?,
+                &"packets" => opening::counted(packet, false)?,
+                _ => return None,
+            };
+            // A single number has no upper end.
+            let range = match *range.first()? {
+                range if range.contains(':') => range_of(range, u64::MAX),
+                low => number(low).map(|low| low..=u64::MAX),
+            };
+            Some(in_range(&values, range)? != *inverted)
+        }
+        ("tcp", [(inverted, "--tcp-option", values)]) => {
+            if !packet.is(Proto::Tcp) {
+                return Some(false);
+            }
+            let is_known = opening::USUAL_OPTIONS.contains(&value(values)?);
+            (!is_known).then_some(*inverted)
+        }
+        ("helper", [(inverted, "--helper", values)]) => {
+            let may = opening::may_have_helper(packet, values.first()?);
+            (!may).then_some(*inverted)
+        }
+        // Only a packet of a local process has a control group.
+        ("cgroup", _) => (packet.input != Link::None).then_some(false),
+        ("geoip", [(inverted, option, _)]) => {
+            let is_source = matches!(*option, "--source-country" | "--src-cc");
+            (is_source && opening::is_private(packet)).then_some(*inverted)
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether `-m owner` matches the program that sends the packet; `None` if it is not known, and for other options.
+pub(super) fn owner(options: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
+    let user = opening::user(packet, router)?;
+    each(options)
+        .iter()
+        .try_fold(true, |holds, (inverted, option, values)| {
+            let is = match *option {
+                "--uid-owner" | "--gid-owner" => {
+                    let mut ends = values.first()?.splitn(2, '-').map(number);
+                    let first = ends.next()??;
+                    let last = ends.next().unwrap_or(Some(first))?;
+                    (first..=last).contains(&user)
+                }
+                "--socket-exists" => true,
+                _ => return None,
+            };
+            Some(holds && is != *inverted)
+        })
+}
+
+/// Returns a number, written as one of base 10 or 16.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Returns the range `LOW:HIGH`, either of which may be left out, or the single number.
+fn range_of(text: &str, highest: u64) -> Option<Values> {
+    let Some((low, high)) = text.split_once(':') else {
+        return number(text).map(|one| one..=one);
+    };
+    let low = if low.is_empty() { 0 } else { number(low)? };
+    let high = if high.is_empty() {
+        highest
+    } else {
+        number(high)?
+    };
+    Some(low..=high)
 }
 
 /// Returns whether `-m tcpmss` matches: hosts offer segments of 536 to 8,960 bytes in the packets that open connections, and nothing in

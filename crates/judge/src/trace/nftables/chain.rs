@@ -688,6 +688,7 @@ fn mangle(
             let why = "routing policy rules look at the type of service, which the rule changes and kpx does not follow";
             return vec![Next::End(branch, End::Unknown(why.to_owned()))];
         }
+        (Expr::Payload { field, .. }, _) if field == "dscp" => branch.packet.typed = true,
         (Expr::Ct { key, .. }, _) if key == "zone" => {
             branch.packet.zoned = true;
         }

@@ -355,7 +355,11 @@ pub(super) fn written_key(value: &Value<'_>) -> Option<Vec<packet::Part>> {
             Value::Proto(of) => packet::Part::Number(of.shown().number(), of.field()),
             Value::Number(of) | Value::Named(of, _) => packet::Part::Number((*of).into(), None),
             Value::Word(word) => packet::Part::Word(word.clone()),
-            Value::Concat(_) | Value::Random { .. } | Value::None | Value::Unknown(_) => {
+            Value::Concat(_)
+            | Value::Within(_)
+            | Value::Random { .. }
+            | Value::None
+            | Value::Unknown(_) => {
                 return None;
             }
         })
@@ -405,6 +409,7 @@ fn indexed<'s>(
             Value::Number(number) | Value::Named(number, _) => Part::Number(*number),
             Value::Word(_)
             | Value::Concat(_)
+            | Value::Within(_)
             | Value::Random { .. }
             | Value::None
             | Value::Unknown(_) => return None,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::matches::look_up;
 use crate::trace::index::Index;
+use crate::trace::opening::{self, Values};
 use crate::trace::packet::{Link, Packet};
 use crate::trace::region::Asked;
 use crate::trace::route::{Lookup, Router};
@@ -19,6 +20,8 @@ pub(crate) enum Value<'p> {
     /// The number of a protocol.
     Proto(Asked<'p, u8>),
     Number(u64),
+    /// One of these numbers.
+    Within(Values),
     /// A number, or bits, that rules write by name.
     Named(u64, Names),
     Word(String),
@@ -48,6 +51,37 @@ const TCP_FLAGS: Names = &[
     ("ecn", 0x40),
     ("cwr", 0x80),
 ];
+
+/// Types of service.
+const DSCP: Names = &[
+    ("cs0", 0),
+    ("be", 0),
+    ("lephb", 1),
+    ("cs1", 8),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("cs2", 16),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("cs3", 24),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("cs4", 32),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("cs5", 40),
+    ("va", 44),
+    ("ef", 46),
+    ("cs6", 48),
+    ("cs7", 56),
+];
+
+/// Users and groups by name.
+const USERS: Names = &[("root", 0)];
 
 /// Types of ICMP, of IPv4 and of IPv6.
 const ICMP_TYPES: Names = &[
@@ -157,8 +191,18 @@ impl Value<'_> {
         match self {
             Self::Number(number) | Self::Named(number, _) => Some((first..=last).contains(number)),
             Self::Port(port) => Some(port.lies(first.into(), last.into())),
+            Self::Within(values) => opening::within(values, &(first..=last)),
             _ => None,
         }
+    }
+}
+
+/// Returns the value of a field that has one of `values`.
+fn of_opening(values: Values) -> Value<'static> {
+    if values.start() == values.end() {
+        Value::Number(*values.start())
+    } else {
+        Value::Within(values)
     }
 }
 
@@ -196,11 +240,18 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
         Expr::Payload { protocol, field } => match (protocol.as_str(), field.as_str()) {
             ("ether", "saddr") => sender(packet, context),
             ("ether", "daddr") => receiver(packet, context),
+            ("ip", "ttl") | ("ip6", "hoplimit") if is_of(protocol, packet) => {
+                of_opening(opening::ttl(packet, context.router))
+            }
             (protocol, field) => payload(protocol, field, packet),
         },
         Expr::Meta(key) => match key.as_str() {
             "iifkind" | "iifgroup" | "iiftype" => of_link(key, &packet.input, context),
             "oifkind" | "oifgroup" | "oiftype" => of_link(key, &packet.output, context),
+            "skuid" | "skgid" => match opening::user(packet, context.router) {
+                Some(user) => Value::Named(user, USERS),
+                None => meta(key, packet),
+            },
             key => meta(key, packet),
         },
         Expr::Ct { key, dir } => ct(key, dir.as_deref(), packet),
@@ -276,8 +327,53 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
                 _ => Value::Unknown(format!("what `{}` gives", print::expr(expr))),
             }
         }
+        Expr::Other(json) => extra(json, packet)
+            .unwrap_or_else(|| Value::Unknown(format!("what `{}` gives", print::expr(expr)))),
         other => Value::Unknown(format!("what `{}` gives", print::expr(other))),
     }
+}
+
+/// Returns what an expression gives that reads an option of TCP or IP, or an extension header: packets that open a connection have only
+/// the usual ones. `None` for these, and for any other expression.
+fn extra(json: &serde_json::Value, packet: &Packet) -> Option<Value<'static>> {
+    const USUAL: [&str; 11] = [
+        "eol",
+        "fastopen",
+        "maxseg",
+        "mptcp",
+        "mss",
+        "nop",
+        "sack",
+        "sack-perm",
+        "sack-permitted",
+        "timestamp",
+        "window",
+    ];
+    let (kind, body) = json.as_object()?.iter().next()?;
+    let words: Vec<&str> = body.as_str().unwrap_or_default().split(' ').collect();
+    let named = body["name"].as_str();
+    let has_field = match kind.as_str() {
+        "tcp option" | "ip option" => words.len() > 3,
+        "exthdr" => words.len() > 1 && words[0] != "exthdr",
+        _ => return None,
+    } || body["field"].is_string();
+    if kind == "tcp option" {
+        let name = named.or_else(|| words.get(2).copied())?;
+        let number = name.parse().ok();
+        if !packet.is(Proto::Tcp) {
+            return Some(Value::None);
+        }
+        if USUAL.contains(&name)
+            || number.is_some_and(|number| opening::USUAL_OPTIONS.contains(&number))
+        {
+            return None;
+        }
+    }
+    Some(if has_field {
+        Value::None
+    } else {
+        Value::Number(0)
+    })
 }
 
 /// Returns the bits of `addr` that `mask` has.
@@ -367,6 +463,8 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
             None => Value::Unknown("what the source port is".to_owned()),
         },
         ("tcp", "flags") => Value::Named(packet.tcp_flags().into(), TCP_FLAGS),
+        ("ip" | "ip6", "dscp") if !packet.typed => Value::Named(0, DSCP),
+        ("ip", "length") => of_opening(opening::length(packet)),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }
 }
@@ -380,8 +478,14 @@ fn link(link: &Link) -> Value<'static> {
     }
 }
 
+/// Returns whether `protocol` is that of the packet: `ip` or `ip6`.
+fn is_of(protocol: &str, packet: &Packet) -> bool {
+    (protocol == "ip") == (packet.family() == Family::V4)
+}
+
 fn meta<'p>(key: &str, packet: &'p Packet) -> Value<'p> {
     match key {
+        "length" => of_opening(opening::length(packet)),
         "l4proto" => Value::Proto(packet.proto()),
         "nfproto" => Value::Word(
             if packet.family() == Family::V4 {
@@ -494,6 +598,11 @@ pub(super) fn ct<'p>(key: &str, dir: Option<&str>, packet: &'p Packet) -> Value<
             Value::Addr(packet.original_source())
         }
         ("proto-dst", Some("original")) => Value::Port(packet.original_port()),
+        ("bytes" | "packets", _) => match opening::counted(packet, key == "bytes") {
+            Some(values) => of_opening(values),
+            None => Value::Unknown(format!("what ct {key} is")),
+        },
+        ("helper", _) if !opening::may_have_some_helper(packet) => Value::None,
         (key, _) => Value::Unknown(format!("what ct {key} is")),
     }
 }

@@ -1,0 +1,114 @@
+//! Fields of packets that kpx does not follow, as the packets that open a connection have them if nobody asks for anything else: small
+//! ones without options or a type of service, from a program of root where the node itself sends them.
+
+use std::ops::RangeInclusive;
+
+use super::packet::{Link, Packet};
+use super::route::Router;
+use kpx_node::net::{Cidr, Proto};
+
+/// Values that a field may have.
+pub(super) type Values = RangeInclusive<u64>;
+
+/// Hops that a packet has passed at the most that comes from another machine, of the 64 to 255 with which it was sent.
+const MOST_HOPS: u64 = 48;
+
+/// Bytes that a connection has carried at the most before its first data.
+const OPENING_BYTES: Values = 0..=1_000;
+
+/// Packets that a connection has had at the most before its first data.
+const OPENING_PACKETS: Values = 0..=4;
+
+/// Ports at which the kernel or a rule follows the protocol of a helper.
+const HELPED: [(&str, u16); 9] = [
+    ("amanda", 10080),
+    ("ftp", 21),
+    ("h323", 1720),
+    ("irc", 6667),
+    ("pptp", 1723),
+    ("sane", 6566),
+    ("sip", 5060),
+    ("snmp", 161),
+    ("tftp", 69),
+];
+
+/// Options of TCP that packets which open connections have, or may have: those of segments, windows, acknowledgements and times, of
+/// multipath TCP and of fast open.
+pub(super) const USUAL_OPTIONS: [u64; 9] = [0, 1, 2, 3, 4, 5, 8, 30, 34];
+
+/// Ranges of addresses that belong to no country.
+const PRIVATE: [&str; 6] = [
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "fc00::/7",
+];
+
+/// Returns whether all of `values` are in `range`, or none; `None` for a part of them.
+pub(super) fn within(values: &Values, range: &Values) -> Option<bool> {
+    if range.contains(values.start()) && range.contains(values.end()) {
+        return Some(true);
+    }
+    let apart = values.end() < range.start() || range.end() < values.start();
+    apart.then_some(false)
+}
+
+/// Returns the bytes of `packet` with its IP header: without data for TCP, and as much as a link carries for the others.
+pub(super) fn length(packet: &Packet) -> Values {
+    if packet.is(Proto::Tcp) {
+        40..=120
+    } else {
+        28..=1_500
+    }
+}
+
+/// Returns the time to live, or hop limit, that `packet` has left.
+pub(super) fn ttl(packet: &Packet, router: &Router<'_>) -> Values {
+    let left = u64::from(packet.ttl);
+    if packet.input == Link::None || router.has_pod(packet.original_source()) {
+        return left..=left;
+    }
+    left.saturating_sub(MOST_HOPS).max(1)..=255
+}
+
+/// Returns the bytes or packets that the connection has had; `None` for one that is there already.
+pub(super) fn counted(packet: &Packet, bytes: bool) -> Option<Values> {
+    let values = if bytes {
+        OPENING_BYTES
+    } else {
+        OPENING_PACKETS
+    };
+    (packet.opens || packet.reply || !packet.established).then_some(values)
+}
+
+/// Returns the user of the program that sends `packet`: that of a client on the node is one of root, as the kubelet and the container
+/// runtime are. `None` for a server, and in the network of a pod.
+pub(super) fn user(packet: &Packet, router: &Router<'_>) -> Option<u64> {
+    let is_of_node = router.node.services().is_ok();
+    (packet.input == Link::None && !packet.reply && is_of_node).then_some(0)
+}
+
+/// Returns whether the helper called `name` may follow the connection.
+pub(super) fn may_have_helper(packet: &Packet, name: &str) -> bool {
+    let protocol = name.split('-').next().unwrap_or(name);
+    let port = HELPED.iter().find(|(helper, _)| *helper == protocol);
+    port.is_none_or(|(_, port)| packet.original_port().is(*port))
+}
+
+/// Returns whether any helper may follow the connection.
+pub(super) fn may_have_some_helper(packet: &Packet) -> bool {
+    HELPED
+        .iter()
+        .any(|(_, port)| packet.original_port().is(*port))
+}
+
+/// Returns whether the source of `packet` belongs to no country.
+pub(super) fn is_private(packet: &Packet) -> bool {
+    let ranges = PRIVATE
+        .iter()
+        .filter_map(|range| range.parse::<Cidr>().ok());
+    let mut ours = ranges.filter(|range| range.addr.is_ipv4() == packet.source().shown().is_ipv4());
+    ours.any(|range| packet.source().is_in(range))
+}
