@@ -517,13 +517,13 @@ async fn a_client_is_traced_to_the_backend_that_the_node_remembers() {
             let args = ["trace", "shop/cart:http", "--source", source, "-o", "json"];
             let ran = node.kpx(&args).await;
             let report: Value = serde_json::from_str(&ran.out).unwrap();
-            let outcomes = report["traces"][0]["outcomes"].as_array();
+            let outcomes = report["outcomes"].as_array();
             let outcomes = outcomes.unwrap_or_else(|| panic!("{report}"));
-            let notes = report["traces"][0]["notes"].to_string();
+            let notes = report["notes"].to_string();
             (outcomes.len(), notes.contains("remembers this client"))
         };
         assert_eq!(backends("10.244.1.77").await, (1, true), "{mode}");
-        // Nobody is remembered for longer than the Service says.
+        // No client is remembered for longer than the Service says.
         let (count, is_known) = backends("10.244.1.78").await;
         assert!(count > 1 && !is_known, "{mode}: {count}");
     }

@@ -921,7 +921,7 @@ async fn services_that_only_dns_serves_are_shown_by_name() {
 }
 
 #[tokio::test]
-async fn firewalld_that_forwards_its_own_ports_alone_is_told_to_forward_others() {
+async fn firewalld_that_forwards_its_own_ports_alone_has_to_forward_others() {
     for (strict, words) in [
         ("yes", "StrictForwardPorts=no"),
         ("no", "--add-source=10.244.0.0/16"),

@@ -235,10 +235,7 @@ impl<'a> Router<'a> {
         };
         match self.best(routes, lookup) {
             Best::Rule(action) => Decision::Nowhere(Some(action)),
-            Best::None => match self.only_in_vrf(routes, lookup.destination) {
-                Some(reason) => Decision::Unknown(reason),
-                None => Decision::Nowhere(None),
-            },
+            Best::None => Decision::Nowhere(None),
             Best::Route(route, device) => match route.kind.as_str() {
                 "unicast" | "" => Decision::Out {
                     device,
@@ -251,27 +248,6 @@ impl<'a> Router<'a> {
                 other => Decision::Nowhere(Some(other.to_owned())),
             },
         }
-    }
-
-    /// Returns why the lack of a route to `destination` is not certain, if the table of a VRF has one: what comes in by the links of the
-    /// VRF, and what programs bound to it send, is looked up there.
-    fn only_in_vrf(&self, routes: &[Route], destination: Asked<'_, IpAddr>) -> Option<String> {
-        let links = self.node.links().ok()?;
-        let own_tables = ["main", "local", "default"];
-        routes.iter().find_map(|route| {
-            let vrf = links.vrf_of(route.device.as_deref()?)?;
-            let is_it = !own_tables.contains(&&*route.table)
-                && route.kind != "broadcast"
-                && destination.is_in(route.destination);
-            is_it.then(|| {
-                format!(
-                    "only VRF {} has a route to {}, in its table {}: kpx does not follow which packets are looked up there",
-                    vrf.name,
-                    destination.shown(),
-                    route.table
-                )
-            })
-        })
     }
 
     /// Returns the route that leads somewhere and decides for a packet; `None` if none does.

@@ -246,7 +246,37 @@ impl<'n> Judge<'n> {
             return Some(fault);
         }
         let fault = self.by_rules(question, outcome)?;
+        if let Some(missing) = self.routed_in_vrf(&fault) {
+            return Some(Fault::Unknown(missing));
+        }
         Some(self.averted_unread(question, outcome, fault))
+    }
+
+    /// Returns the doubt about the lack of a route if the table of a VRF has one: what comes in by its links, and what programs bound
+    /// to it send, is looked up there.
+    pub(super) fn routed_in_vrf(&self, fault: &Fault) -> Option<Missing> {
+        let to = match fault {
+            Fault::NoRoute { to, .. } => to.ip(),
+            Fault::Obstacle(what) => match &**what {
+                Obstacle::Further { to, by: None, .. } => *to,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let links = self.node.links().ok()?;
+        let mut routes = self.node.routes().ok()?.all.iter();
+        let (route, vrf) = routes.find_map(|route| {
+            let own_tables = ["main", "local", "default"];
+            let leads = !own_tables.contains(&&*route.table)
+                && route.kind != "broadcast"
+                && route.destination.contains(to);
+            let vrf = links.vrf_of(route.device.as_deref().filter(|_| leads)?)?;
+            Some((route, vrf))
+        })?;
+        Some(Missing::Unmodelled(format!(
+            "only VRF {} has a route to {to}, in its table {}: kpx does not follow which packets are looked up there",
+            vrf.name, route.table
+        )))
     }
 
     /// Returns the fault of a packet that the rules decide about.

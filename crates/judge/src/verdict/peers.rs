@@ -153,7 +153,10 @@ impl Judge<'_> {
         }
         let ranges = self.places.object().map(pod_ranges).unwrap_or_default();
         let mut shared = ranges.iter().filter(|range| range.contains(addr));
-        if gateway != Some(by)
+        // The address of a client may be one that no pod has.
+        let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
+        if is_pod
+            && gateway != Some(by)
             && let Some(range) =
                 shared.find(|own| peer.ranges.iter().any(|of| of.contains(own.addr)))
         {

@@ -145,6 +145,12 @@ impl<'n> Judge<'n> {
         let Some(fault) = self.stopped(&lost, which, outcome.sent_from) else {
             return way;
         };
+        if let Some(missing) = self.routed_in_vrf(&fault) {
+            return Way {
+                fault: way.fault.or(Some(Fault::Unknown(missing))),
+                ..way
+            };
+        }
         Way {
             lost: lost.into_iter().find(ends).map(Box::new),
             fault: match way.fault {

@@ -914,8 +914,10 @@ impl Look<'_> {
         };
         let by = By::new(rule_of, why::maker(hop), self.node);
         let mut by = by.of_families([family], self.node);
+        // A rule that the packets come to once another one lets them pass is on no way yet.
+        let next = cell.outcomes.first().filter(|_| which.is_none());
         let first = cell.outcomes.iter().find(|outcome| is_on(outcome));
-        if let Some(first) = first {
+        if let Some(first) = first.or(next) {
             by = match cell.flow.entry {
                 Entry::Outside => {
                     by.from_outside(first.destination.into(), cell.flow.proto, self.node)
