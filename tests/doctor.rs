@@ -17,6 +17,7 @@ mod ids;
 mod ignore;
 mod incidents;
 mod known_bugs;
+mod layers;
 mod links;
 mod meant;
 mod neighbours;

@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[Because::Outdated("KP02"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF01", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -50,7 +50,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#135639",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Services("KP11"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Services("KP11"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -76,7 +80,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[Because::Outdated("KP02"), Because::Outdated("KP21")],
         run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -95,7 +99,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Services("KP11"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Services("KP11"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("NF04", &[Mode::Nftables], Layer::Nftables),
     },
 ];

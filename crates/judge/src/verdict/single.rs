@@ -340,12 +340,7 @@ fn by_link_layer(node: &NodeSnapshot<'_>) -> ByLinkLayer {
 }
 
 /// Adds the addresses in `expr`, and those of its MAC addresses and links.
-fn add_words(
-    expr: &Expr,
-    place: &str,
-    by_name: &ByLinkLayer,
-    signs: &mut HashMap<IpAddr, Signs>,
-) {
+fn add_words(expr: &Expr, place: &str, by_name: &ByLinkLayer, signs: &mut HashMap<IpAddr, Signs>) {
     match expr {
         Expr::Word(word) => {
             let own = word.parse().ok();

@@ -27,7 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
             "containernetworking/plugins#512",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR01", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -57,6 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("IB07"),
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("IR03", &[Mode::Iptables], Layer::Iptables),
@@ -86,6 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("IB07"),
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("IR04", &[Mode::Iptables], Layer::Iptables),
@@ -127,7 +133,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR07", &[Mode::Iptables], Layer::Iptables),
     },
     Check {
@@ -201,7 +211,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#105208",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::In("IB07"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::In("IB07"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("IR09", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -227,6 +241,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("IB07"),
             Because::In("IB04"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("IR11", &[Mode::Iptables, Mode::Ipvs], Layer::Iptables),

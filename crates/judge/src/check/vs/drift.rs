@@ -29,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Services("KP21"),
             Because::In("DV04"),
@@ -55,7 +56,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#134147",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM15"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("VS02", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -83,7 +88,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#71071",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM15"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("VS04", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -104,7 +113,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108319",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM15"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("VS05", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -124,7 +137,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["cloudnativelabs/kube-router#415"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Node("KM15"), Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Node("KM15"),
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+        ],
         run: |facts| facts.drifted("VS07", &[Mode::Ipvs], Layer::Ipvs),
     },
     Check {
@@ -145,6 +162,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("KM02"),
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
         ],
         run: |facts| facts.drifted("VS08", &[Mode::Ipvs], Layer::Ipvs),

@@ -151,19 +151,22 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
             let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
             matches!(setting, None | Some("0" | "2"))
         }
+        // A reply has it only if the client asked.
+        _ if packet.reply => router.has_pod(packet.destination()),
         _ => router.has_pod(packet.original_source()),
     };
     if !asks_for_none {
         return None;
     }
-    all.iter().try_fold(true, |holds, (inverted, name, values)| {
-        let is_set = match *name {
-            "--ecn-tcp-cwr" | "--ecn-tcp-ece" => false,
-            "--ecn-ip-ect" => *values.first()? == NOT_CAPABLE,
-            _ => return None,
-        };
-        Some(holds && is_set != *inverted)
-    })
+    all.iter()
+        .try_fold(true, |holds, (inverted, name, values)| {
+            let is_set = match *name {
+                "--ecn-tcp-cwr" | "--ecn-tcp-ece" => false,
+                "--ecn-ip-ect" => *values.first()? == NOT_CAPABLE,
+                _ => return None,
+            };
+            Some(holds && is_set != *inverted)
+        })
 }
 
 /// Returns whether `-m tcpmss` matches: hosts offer segments of 536 to 8,960 bytes in the packets that open connections, and nothing in
