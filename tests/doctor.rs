@@ -17,6 +17,7 @@ mod ids;
 mod ignore;
 mod incidents;
 pub(crate) mod known_bugs;
+mod layers;
 mod links;
 mod meant;
 mod neighbours;

@@ -489,7 +489,9 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         },
         Fault::Unknown(missing) => match missing {
             Missing::Gap { .. } | Missing::Unmodelled(_) | Missing::Other(_) => Stage::Translate,
-            Missing::Beyond { .. } | Missing::PodRoute { .. } => Stage::Forward,
+            Missing::Beyond { .. } | Missing::PodRoute { .. } | Missing::Thinned { .. } => {
+                Stage::Forward
+            }
             Missing::WayBack { .. } => Stage::Leave,
             Missing::OtherMachine(_)
             | Missing::Vacant { .. }

@@ -972,4 +972,47 @@ async fn firewalld_that_forwards_its_own_ports_alone_has_to_forward_others() {
             answer["sentence"]
         );
     }
+#[tokio::test]
+async fn slices_by_hand_that_kube_proxy_does_not_read_are_named() {
+    let by_hand = |change: fn(&mut serde_json::Value)| {
+        let dir = copy(HEALTHY);
+        service(&dir, "api", |api| {
+            api["spec"].as_object_mut().unwrap().remove("selector");
+        });
+        slices(&dir, "api", |slice| {
+            slice["metadata"]["name"] = "api-1".into();
+            change(slice);
+        });
+        dir
+    };
+    let without_number = by_hand(|slice| {
+        for port in slice["ports"].as_array_mut().unwrap() {
+            port.as_object_mut().unwrap().remove("port");
+        }
+    });
+    let words = [
+        "has a port named http (TCP) without a number",
+        "edit endpointslice api-1",
+    ];
+    says(&without_number, "demo/api:http", "lost", &words).await;
+    let of_names = by_hand(|slice| {
+        slice["addressType"] = "FQDN".into();
+        slice["endpoints"] = serde_json::json!([{"addresses": ["db.corp.local"]}]);
+    });
+    let words = [
+        "EndpointSlice (api-1) lists host names (db.corp.local; addressType FQDN)",
+        "ExternalName",
+    ];
+    says(&of_names, "demo/api:http", "lost", &words).await;
+    let without_label = by_hand(|slice| {
+        let labels = slice["metadata"]["labels"].as_object_mut().unwrap();
+        labels.remove("kubernetes.io/service-name");
+    });
+    let all = findings(&without_label).await;
+    let words = "EndpointSlice api-1 lacks the label kubernetes.io/service-name";
+    assert!(
+        all.iter()
+            .any(|(id, _, message)| id == "AP01" && message.contains(words)),
+        "{all:?}"
+    );
 }

@@ -34,7 +34,6 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{Gap, Item};
 
-pub(crate) use self::core::Collector;
 pub use self::core::ignore;
 pub use self::core::{
     Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,
@@ -44,6 +43,7 @@ pub use self::core::{
     obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services, temper,
     way_there_fix,
 };
+pub(crate) use self::core::{Collector, unlabelled};
 pub use self::ct::{Stale, Why, room_fix, stale};
 pub use self::diagnosis::{
     Because, Block, Checked, Consequence, Diagnosed, Diagnosis, Next, Reason, Status, Summary,
@@ -359,7 +359,7 @@ pub fn explains(check: &Check) -> bool {
     sv::explains(check)
 }
 
-/// Returns the checks that say why kube-proxy does not program the node, and those of their causes.
+/// Returns the checks that say why kube-proxy does not program the node, those of their causes, and those of what it has not programmed.
 pub fn of_proxy() -> Vec<&'static Check> {
     let ids = kp::OF_PROXY.into_iter();
     let ids = ids.chain(
@@ -373,7 +373,7 @@ pub fn of_proxy() -> Vec<&'static Check> {
     let ids: BTreeSet<&str> = ids.collect();
     asked(None)
         .into_iter()
-        .filter(|check| ids.contains(check.id))
+        .filter(|check| ids.contains(check.id) || check.needs.contains(&drift::DRIFT))
         .collect()
 }
 

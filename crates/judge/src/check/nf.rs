@@ -26,7 +26,11 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21"), Because::Outdated("KP17")],
+        caused_by: &[
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("NF01", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -52,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Services("KP11"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -80,7 +85,11 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21"), Because::Outdated("KP17")],
+        caused_by: &[
+            Because::Outdated("KP02"),
+            Because::Outdated("KP21"),
+            Because::Outdated("KP17"),
+        ],
         run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -101,6 +110,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Services("KP11"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],

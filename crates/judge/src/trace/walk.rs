@@ -23,6 +23,7 @@ use super::stage::{Nat, Stage, stages};
 use super::tail::Tail;
 use super::ttl;
 use super::{Chains, Stop, World};
+use kpx_node::backend::Mode;
 use kpx_node::net::Family;
 
 /// The number of paths at which a walk gives up; a real ruleset has one per endpoint.
@@ -339,7 +340,13 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
                     Hook::Input | Hook::Forward | Hook::Postrouting => SOURCE,
                 };
                 if branch.packet.translated && branch.packet.untracked {
-                    let reason = "untracked before nat, which does not translate it back";
+                    let is_of_ipvs = branch.packet.back.is_none()
+                        && self.world.node.configured_mode() == Ok(Mode::Ipvs);
+                    let reason = if is_of_ipvs {
+                        "untracked, so that what the client sends next gets another source port"
+                    } else {
+                        "untracked before nat, which does not translate it back"
+                    };
                     return Ok(smallvec![(branch, End::Drop(reason.to_owned()))]);
                 }
                 if side == DESTINATION {

@@ -512,7 +512,9 @@ impl Judge<'_> {
             usable(target.port, target.family()).filter(|usable| usable.local == Some(true));
         let endpoint = local.find(|endpoint| {
             let addr = endpoint.addr.ip();
-            self.places.own(addr).is_none() && !self.is_restricted(addr)
+            self.places.own(addr).is_none()
+                && !self.is_restricted(addr)
+                && !self.is_vacant(endpoint)
         })?;
         let addr = endpoint.addr.ip();
         let name = match &endpoint.pod {

@@ -137,6 +137,12 @@ impl Judge<'_> {
         unseen.len() < seen.len() && unseen.len() + seen.len() <= read
     }
 
+    /// Returns whether no pod of this node has the address of `endpoint`.
+    pub(super) fn is_vacant(&self, endpoint: &Endpoint) -> bool {
+        self.vacant(endpoint)
+            .is_some_and(|fault| fault.fate().fails())
+    }
+
     /// Returns the fault of an endpoint in a range of pods whose address no pod has, or may have none.
     fn vacant(&self, endpoint: &Endpoint) -> Option<Fault> {
         let (address, addr) = (endpoint.addr, endpoint.addr.ip());

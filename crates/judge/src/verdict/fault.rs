@@ -346,6 +346,13 @@ pub enum Missing {
         /// The link by which the packet leaves.
         out: String,
     },
+    /// The qdisc of a link loses some packets on purpose.
+    Thinned {
+        /// The link.
+        link: String,
+        /// How many: `30 %`.
+        share: String,
+    },
     /// Something on the way that kpx does not model, in words.
     Unmodelled(String),
     /// Another reason, in words.
@@ -638,7 +645,8 @@ impl fmt::Display for Missing {
                 match since.as_deref() {
                     None => write!(
                         f,
-                        "the cluster has no Node {node}, on which it is said to run"
+                        "the cluster has no Node {node}, on which it is said to run \
+                         (`kubectl get pods -A --field-selector spec.nodeName={node}` lists its pods, which kube-controller-manager deletes)"
                     ),
                     Some("") => write!(f, "the kubelet of its node {node} no longer reports"),
                     Some(since) => write!(
@@ -676,6 +684,10 @@ impl fmt::Display for Missing {
                 f,
                 "the packet leaves by {out} with source {source}, the address of another link: kpx cannot tell whether \
                  the reply returns"
+            ),
+            Self::Thinned { link, share } => write!(
+                f,
+                "the tc qdisc of {link} loses {share} of its packets on purpose (`tc qdisc del dev {link} root` removes it)"
             ),
             Self::Unmodelled(reason) | Self::Other(reason) => f.write_str(reason),
         }

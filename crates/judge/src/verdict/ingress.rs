@@ -408,6 +408,7 @@ impl Judge<'_> {
                 route: wins.map(|route| Box::new(route.clone())),
                 before: wins.and_then(|route| self.before(route, pod)),
                 home: self.places.home_elsewhere(pod).map(Box::new),
+                refused: false,
             }
         })
     }

@@ -702,6 +702,7 @@ impl<'p> Inside<'p> {
             link,
             inside: Some((self.address, self.network.pid)),
             there: None,
+            silent: None,
         })))
     }
 

@@ -285,7 +285,9 @@ impl<'n> Judge<'n> {
             trace::Verdict::Drop | trace::Verdict::Reject => {
                 let fault = stopped(question, outcome);
                 let known = match &fault {
-                    Fault::NoRoute { to, refused, .. } => self.wayless(to.ip(), *refused),
+                    Fault::NoRoute { to, refused, .. } => self
+                        .wayless(to.ip(), *refused)
+                        .or_else(|| self.cut_off(to.ip(), *refused)),
                     _ => None,
                 };
                 known.or(Some(fault))
@@ -324,6 +326,16 @@ impl<'n> Judge<'n> {
                 .or_else(|| self.unread_of(question).map(Fault::Unknown))
             }
         }
+    }
+
+    /// Returns the fault of packets to `pod`, one of this node, if the route to its link is missing.
+    fn cut_off(&self, pod: IpAddr, is_refused: bool) -> Option<Fault> {
+        let mut missing = self.unrouted(pod)?;
+        let Obstacle::RouteBack { refused, .. } = &mut missing else {
+            return None;
+        };
+        *refused = is_refused;
+        Some(Fault::Obstacle(Box::new(missing)))
     }
 
     /// Returns what stops the packet that the rules let through, or its reply: the first that does so certainly, else the first doubt.

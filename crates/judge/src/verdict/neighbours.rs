@@ -5,6 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::judge::{Judge, Question};
+use super::peers::addresses;
+use super::place::Reports;
 use super::{Fault, Missing, Obstacle, WayThere};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
@@ -34,12 +36,40 @@ impl Judge<'_> {
         })?;
         let next = outcome.gateway.unwrap_or(outcome.destination.0);
         let is_there = found.address == next && outcome.leaves_by() == Some(found.link.as_str());
-        Some(Fault::Obstacle(Box::new(Obstacle::Unanswered {
-            address: found.address,
-            link: found.link.clone(),
-            inside: None,
-            there: self.way_there(question, outcome).filter(|_| is_there),
+        let there = self.way_there(question, outcome).filter(|_| is_there);
+        let links = self.node.links().map_or(&[][..], |all| all.all.as_slice());
+        let carrier = links.iter().find(|link| {
+            link.name == found.link
+                && !link.external
+                && matches!(link.kind.as_str(), "vxlan" | "geneve")
+        });
+        let address = found.address;
+        let link = found.link.clone();
+        Some(Fault::Obstacle(Box::new(match carrier {
+            Some(carrier) if there.is_none() => Obstacle::NoPeer {
+                address,
+                agent: self.agent().filter(|agent| made(agent, &link)),
+                link,
+                kind: carrier.kind.clone(),
+            },
+            _ => Obstacle::Unanswered {
+                address,
+                link,
+                inside: None,
+                silent: self.silent_at(address),
+                there,
+            },
         })))
+    }
+
+    /// Returns the Node with `address`, if its kubelet does not report.
+    fn silent_at(&self, address: IpAddr) -> Option<String> {
+        let nodes = self.node.nodes().ok()?;
+        let node = nodes
+            .iter()
+            .find(|node| addresses(node).contains(&address))?;
+        let name = &node.metadata.name;
+        matches!(self.places.reports(name), Some(Reports::Not(_))).then(|| name.clone())
     }
 
     /// Returns the way that the packet should take to its endpoint, a pod of another node, if it takes another one.
@@ -193,6 +223,16 @@ impl Judge<'_> {
     }
 }
 
+/// Returns whether `agent`, a pod of flannel or Calico, made a VXLAN link called `link`.
+fn made(agent: &str, link: &str) -> bool {
+    let prefix = if agent.contains("flannel") {
+        "flannel"
+    } else {
+        "vxlan"
+    };
+    link.starts_with(prefix)
+}
+
 /// Returns the client to which the node routes the reply.
 pub(super) fn back_to(question: Question<'_>, outcome: &Outcome) -> Option<IpAddr> {
     let is_translated = outcome.masquerade || outcome.source != outcome.sent_from;
@@ -201,7 +241,7 @@ pub(super) fn back_to(question: Question<'_>, outcome: &Outcome) -> Option<IpAdd
     is_routed.then_some(outcome.sent_from)
 }
 
-pub(super) fn is_link_local(address: IpAddr) -> bool {
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

@@ -62,6 +62,8 @@ pub enum Obstacle {
         before: Option<Box<PolicyRule>>,
         /// The Node to which the address belongs, if that is another one: it needs the route.
         home: Option<Box<Home>>,
+        /// Whether the client gets an error, for want of a route.
+        refused: bool,
     },
     /// A link has the network of the pods, too, and the route to them leads there.
     SameNetwork {
@@ -189,6 +191,19 @@ pub enum Obstacle {
         inside: Option<(IpAddr, u32)>,
         /// The way that packets to the pods of another node should take instead.
         there: Option<Box<WayThere>>,
+        /// The Node that has it, if that is not ready: its kubelet does not report.
+        silent: Option<String>,
+    },
+    /// A tunnel's link does not know to which node it is to send the packets for a next hop.
+    NoPeer {
+        /// The next hop of the packets or of their replies.
+        address: IpAddr,
+        /// The tunnel's link.
+        link: String,
+        /// Its kind: `vxlan`.
+        kind: String,
+        /// The pod of the network plugin on this node, as `NAMESPACE/NAME`, if it made the link.
+        agent: Option<String>,
     },
     /// One of the next hops of a route does not answer.
     DeadNextHop {
@@ -851,6 +866,7 @@ impl Obstacle {
             | Self::OtherMac { .. }
             | Self::Unanswered { .. }
             | Self::NoSourcePort { .. }
+            | Self::NoPeer { .. }
             | Self::DeadNextHop { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
@@ -881,6 +897,7 @@ impl Obstacle {
             | Self::InsideRoute { reply: false, .. }
             | Self::Inside { refused: true, .. }
             | Self::Wayless { refused: true, .. }
+            | Self::RouteBack { refused: true, .. }
             | Self::HomeGone { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
             Self::DeadNextHop { .. } | Self::TwoPods { .. } | Self::Limited { .. } => Fate::Partly,
@@ -902,7 +919,7 @@ impl Obstacle {
             | Self::NoGateway { .. }
             | Self::Wayless { refused: false, .. }
             | Self::ReversePath { .. }
-            | Self::RouteBack { .. }
+            | Self::RouteBack { refused: false, .. }
             | Self::KeptByRoute { .. }
             | Self::NoBridge { .. }
             | Self::Strayed { .. }
@@ -911,6 +928,7 @@ impl Obstacle {
             | Self::Isolated { .. }
             | Self::Unanswered { .. }
             | Self::NoSourcePort { .. }
+            | Self::NoPeer { .. }
             | Self::HiddenRoute { .. }
             | Self::ThirdNode { .. }
             | Self::Arp { .. }

@@ -315,8 +315,7 @@ pub(super) fn reply(
     outcome: &Outcome,
     entry: Entry,
 ) -> Reply {
-    // IPVS keeps its own table of connections.
-    let is_nat = node.configured_mode().ok() != Some(Mode::Ipvs);
+    let is_nat = node.configured_mode().ok() != Some(Mode::Ipvs) || tracks_twice(node, question);
     let (from, port) = outcome.destination;
     Reply {
         flow: Flow {
@@ -335,4 +334,12 @@ pub(super) fn reply(
         later: false,
         mark: outcome.ct_mark,
     }
+}
+
+/// Returns whether both IPVS and conntrack follow the connection, which only IPVS translates: without the reply, conntrack takes what
+/// the client sends next for another connection, and gives that another source port. Datagrams are of one connection all the same.
+fn tracks_twice(node: &NodeSnapshot<'_>, question: Question<'_>) -> bool {
+    let sysctl = node.sysctl().ok();
+    let tracks = sysctl.and_then(|all| all.get("net.ipv4.vs.conntrack"));
+    question.flow.proto == Proto::Tcp && tracks.is_some_and(|value| value.trim() != "0")
 }

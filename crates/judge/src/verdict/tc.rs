@@ -39,8 +39,8 @@ pub(super) struct Passage<'o> {
 enum Met {
     /// It is dropped.
     Dropped(Obstacle),
-    /// It may be, in words.
-    Unsure(String),
+    /// It may be.
+    Unsure(Missing),
 }
 
 impl Judge<'_> {
@@ -64,7 +64,7 @@ impl Judge<'_> {
             }
         };
         match self.meets(tc, question, outcome)? {
-            Met::Unsure(why) => Some(Fault::Unknown(Missing::Unmodelled(why))),
+            Met::Unsure(missing) => Some(Fault::Unknown(missing)),
             Met::Dropped(_) => None,
         }
     }
@@ -206,7 +206,7 @@ impl Judge<'_> {
                 does => unsure = unsure.or_else(|| Some(doubt(filter, does, link))),
             }
         }
-        let unsure = unsure.map(Met::Unsure);
+        let unsure = unsure.map(|why| Met::Unsure(Missing::Unmodelled(why)));
         let loss = tc.losses.get(link);
         let share = match loss.filter(|_| passage.side == Side::Egress) {
             None => return unsure,
@@ -222,10 +222,10 @@ impl Judge<'_> {
             Some(Loss::Some) => "some".to_owned(),
         };
         unsure.or_else(|| {
-            let why = format!(
-                "the tc qdisc of {link} loses {share} of its packets on purpose (`tc qdisc del dev {link} root` removes it)"
-            );
-            Some(Met::Unsure(why))
+            Some(Met::Unsure(Missing::Thinned {
+                link: link.to_owned(),
+                share,
+            }))
         })
     }
 
@@ -254,12 +254,12 @@ fn program_at(bpf: &Bpf, passage: Passage<'_>) -> Option<Met> {
     let found = all.find(|bpf_link| {
         bpf_link.dev == passage.link && is_at(&bpf_link.attach_type, passage.side)
     })?;
-    Some(Met::Unsure(format!(
+    Some(Met::Unsure(Missing::Unmodelled(format!(
         "program {} ({}) on {} may drop or redirect packets: kpx does not read its code",
         bpf.called(found.program),
         found.attach_type,
         found.dev
-    )))
+    ))))
 }
 
 /// Returns why a filter leaves the way of a packet open.

@@ -459,7 +459,7 @@ impl Judge<'_> {
     }
 
     /// Returns the pod of flannel or Calico on this node, as `NAMESPACE/NAME`.
-    fn agent(&self) -> Option<String> {
+    pub(super) fn agent(&self) -> Option<String> {
         let name = self.node.name().ok()?;
         let mut pods = self.node.pods().ok()?.iter();
         let is_agent = |pod: &&Pod| {

@@ -119,7 +119,13 @@ impl Judge<'_> {
             .iter()
             .filter(leads)
             .map(|address| address.link.as_str());
-        links.find(is_off).map(str::to_owned)
+        let link = links.find(is_off)?;
+        // One setting of all links turns it off at each.
+        let has_none = all
+            .iter()
+            .all(|of| of.addr.addr.is_ipv4() || of.addr.addr.is_loopback());
+        let is_of_all = has_none && sysctl.get(&disable_ipv6_of("all")) == Some("1");
+        Some(if is_of_all { "all" } else { link }.to_owned())
     }
 
     /// Returns whether table main has a route to `to` and no rule looks it up; `None` if another route or rule may end the packets.

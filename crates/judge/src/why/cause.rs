@@ -576,6 +576,17 @@ impl Cause {
                     || matches!(
                         (&**what, &**same),
                         (
+                            Obstacle::RouteBack { pod, link, route, .. },
+                            Obstacle::RouteBack { pod: its_pod, link: its_link, route: its_route, .. },
+                        ) if (pod, link, route) == (its_pod, its_link, its_route)
+                    )
+                    || matches!(
+                        (&**what, &**same),
+                        (Obstacle::Wayless { by, .. }, Obstacle::Wayless { by: its, .. }) if by == its
+                    )
+                    || matches!(
+                        (&**what, &**same),
+                        (
                             Obstacle::Deaf {
                                 stranger: Some(one),
                                 ..

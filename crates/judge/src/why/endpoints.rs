@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::check::Writer;
+use crate::check::{Writer, unlabelled};
 pub(super) use crate::trace::mismatch::usable;
 use kpx_node::cluster::{
     Endpoint, EndpointPort, EndpointSlice, Labels, Matching, Metadata, Pod, Service, Unready,
@@ -47,6 +47,13 @@ pub enum Lack {
         /// The family.
         #[serde(rename = "lacking")]
         family: Family,
+    },
+    /// The slices of the Service list host names, which kube-proxy does not read.
+    HostNames {
+        /// The slices.
+        slices: Vec<String>,
+        /// The host names.
+        names: Vec<String>,
     },
     /// Pods match the selector, but no EndpointSlice of the Service exists.
     NoSlice {
@@ -332,12 +339,19 @@ pub(super) fn lack(
     if all.is_empty() {
         let listed = listed(service, slices);
         let lack = match service.selector() {
+            None if slices_of(service, slices).all(is_of_names) && !listed.is_empty() => {
+                let own: Vec<&EndpointSlice> = slices_of(service, slices).collect();
+                Lack::HostNames {
+                    slices: names_of(&own),
+                    names: listed,
+                }
+            }
             None if !listed.is_empty() => Lack::OtherFamily {
                 pods: listed,
                 family,
             },
             None => Lack::NoSelector {
-                unlabelled: unlabelled(service, slices),
+                unlabelled: unlabelled(service, slices).map(str::to_owned),
             },
             Some(labels) => none_listed(service, labels, family, objects),
         };
@@ -384,17 +398,8 @@ fn listed(service: &Service, slices: &[EndpointSlice]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Returns the slice that is called like those of `service` and names no Service.
-fn unlabelled(service: &Service, slices: &[EndpointSlice]) -> Option<String> {
-    let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
-    let mut all = slices.iter().map(|slice| (slice, &slice.metadata));
-    let (_, meta) = all.find(|(slice, meta)| {
-        let rest = meta.name.strip_prefix(name.as_str());
-        slice.service().is_none()
-            && meta.namespace == *namespace
-            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    })?;
-    Some(meta.name.clone())
+fn is_of_names(slice: &EndpointSlice) -> bool {
+    slice.address_type == "FQDN"
 }
 
 /// Returns why the slices of `service` list no endpoint, by the pods that its selector `labels` matches.

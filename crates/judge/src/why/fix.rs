@@ -324,6 +324,11 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             "Start the pods, or correct the selector.",
             pods(&format!("get pods -l {selector}")),
         ),
+        Lack::HostNames { slices, .. } => (
+            "Make the Service one of type ExternalName with the host name, or replace the slice by one of addressType IPv4 or IPv6 with \
+             addresses: kube-proxy resolves no names.",
+            pods(&format!("delete endpointslice {}", slices.join(" "))),
+        ),
         Lack::OtherFamily { family, .. } => {
             return Fix::said(format!(
                 "Give the pods {family} addresses (the network plugin's configuration, and the cluster's pod ranges), or create the \
@@ -372,8 +377,17 @@ fn fix_endpoints(lack: &Lack, service: &ServiceRef) -> Fix {
             };
             ("Find out why the pods are not ready.", command)
         }
-        Lack::PortName { slices, writer, .. } => {
-            let text = "Give the port of the EndpointSlice the name of the Service's port: kube-proxy joins them by name.";
+        Lack::PortName {
+            slices,
+            writer,
+            wanted,
+            names,
+        } => {
+            let text = if names.contains(wanted) {
+                "Give the port of the EndpointSlice its number."
+            } else {
+                "Give the port of the EndpointSlice the name of the Service's port: kube-proxy joins them by name."
+            };
             return match (slices.first(), writer) {
                 (_, Writer::Mirror) => Fix::kubectl(
                     "Give the port of the Endpoints object, of which the EndpointSlice is a mirror, the name of the Service's \

@@ -124,6 +124,7 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             ..
         }
         | Obstacle::Unanswered { inside: None, .. }
+        | Obstacle::NoPeer { .. }
         | Obstacle::DeadNextHop { .. }
         // Neighbour entries that failed stay so in what was read.
         | Obstacle::Arp { .. }

@@ -168,7 +168,10 @@ impl Look<'_> {
         let is_known_gap = |fault: &&Fault| match fault {
             Fault::Unknown(missing @ Missing::Gap { .. }) => self.judge.lacks(missing, family),
             Fault::Unknown(
-                Missing::Undeclared { .. } | Missing::Unmodelled(_) | Missing::External { .. },
+                Missing::Undeclared { .. }
+                | Missing::Unmodelled(_)
+                | Missing::Thinned { .. }
+                | Missing::External { .. },
             ) => true,
             _ => false,
         };

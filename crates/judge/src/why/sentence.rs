@@ -577,6 +577,12 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
             "{subject} has no {family} endpoints{since}: none of its pods ({}) has an {family} address",
             listed(pods)
         ),
+        Lack::HostNames { slices, names } => format!(
+            "{subject} has no {of_family}endpoints{since}: its EndpointSlice{} lists host names ({}; addressType FQDN), which kube-proxy \
+             does not read",
+            in_brackets(slices),
+            listed(names)
+        ),
         Lack::NotStarted { pods } => format!(
             "{subject} has no {of_family}endpoints{since}: pods match its selector, but none takes connections; {}",
             waits(pods)
@@ -674,9 +680,16 @@ fn no_endpoints(lack: &Lack, family: Option<Family>, at: &At, since: &str) -> St
                 "" => "without a name".to_owned(),
                 name => format!("named {name}"),
             };
+            let is_same = names.contains(wanted);
             let names: Vec<String> = names.iter().map(called).collect();
             let has = match names.as_slice() {
                 [] => "has no ports".to_owned(),
+                _ if is_same => {
+                    format!(
+                        "has a port {} without a number, which kube-proxy does not read",
+                        called(wanted)
+                    )
+                }
                 names => format!("has ports {}, and none {}", listed(names), called(wanted)),
             };
             format!(

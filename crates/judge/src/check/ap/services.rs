@@ -5,14 +5,16 @@ use std::net::IpAddr;
 
 use crate::check::cn::taken_by_dns;
 use crate::check::core::{
-    Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof,
+    Collector, MODE, is_served, name_of, proto_of, service_proof, setting, sysctl_proof, unlabelled,
 };
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
     Writer,
 };
 use kpx_node::backend::Mode;
-use kpx_node::cluster::{Endpoint, EndpointSlice, Matching, Pod, Service, ServicePort, makes_none};
+use kpx_node::cluster::{
+    Endpoint, EndpointSlice, Matching, Metadata, Pod, Service, ServicePort, makes_none,
+};
 use kpx_node::desired::matching;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -137,6 +139,16 @@ fn no_endpoints(facts: &Facts<'_>) -> Verdict {
     let slices = EndpointSlice::by_service(facts.node.slices()?);
     let mut findings = Collector::default();
     let services = facts.node.services()?.iter();
+    for service in services
+        .clone()
+        .filter(|s| is_served(s) && s.selector().is_none())
+    {
+        let meta = &service.metadata;
+        let has_own = slices.contains_key(&(meta.namespace.as_str(), meta.name.as_str()));
+        if !has_own && let Some(slice) = unlabelled(service, facts.node.slices()?) {
+            findings.push(without_label(service, slice));
+        }
+    }
     for service in services.filter(|s| is_served(s) && s.selector().is_some()) {
         let meta = &service.metadata;
         let ours = slices.get(&(meta.namespace.as_str(), meta.name.as_str()));
@@ -235,6 +247,24 @@ fn one_family(
             .evidence(seen)
             .fix(fix),
     )
+}
+
+/// Returns the finding of `service`, which has neither a selector nor a slice that names it, if `slice` is meant for it.
+fn without_label(service: &Service, slice: &str) -> Finding {
+    let message = format!(
+        "the Service has no endpoint: EndpointSlice {slice} lacks the label kubernetes.io/service-name"
+    );
+    let Metadata {
+        namespace, name, ..
+    } = &service.metadata;
+    Finding::new(Severity::Warning, service, message)
+        .evidence([Proof::object("EndpointSlice", slice)])
+        .fix(Fix::kubectl(
+            "Give the EndpointSlice the label, also in what writes it.",
+            format!(
+                "kubectl -n {namespace} label endpointslice {slice} kubernetes.io/service-name={name}"
+            ),
+        ))
 }
 
 /// Returns the finding of `service` whose slices all have a label for which kube-proxy does not read them.

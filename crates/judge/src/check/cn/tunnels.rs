@@ -1,4 +1,4 @@
-//! Tunnels to other nodes.
+//! The sizes of packets: tunnels to other nodes, and the two ends of the links of pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::check::{
 };
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
-use crate::verdict::ranges_of_all_pods;
+use crate::verdict::{is_link_local, ranges_of_all_pods};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::links::Link;
 
@@ -18,12 +18,14 @@ pub(super) const CHECKS: &[Check] = &[Check {
     name: "tunnel-mtu",
     severity: Severity::Warning,
     when: When::Now,
-    title: "The packets of tunnels to other nodes fit into the links that carry them",
-    symptom: "Connections to endpoints on other nodes open and then hang: small answers arrive, large ones do not.",
+    title: "Large packets fit into the links to other nodes and to pods",
+    symptom: "Connections open and then hang: small answers arrive, large ones do not.",
     why: "A tunnel adds its own headers to each packet: 20 bytes for IP in IP, 50 for VXLAN and Geneve, 60 for WireGuard, over IPv4. \
           If the MTU of the tunnel's link leaves no room for them, the largest packets are fragmented or dropped. It happens \
-          where nodes have different links, or where the MTU of the link is lowered later.",
-    verify: "The MTU of the tunnel's link and its headers must not exceed the MTU of the link to the other nodes.",
+          where nodes have different links, or where the MTU of the link is lowered later. The link of a pod has two ends: the node's end \
+          and the pod's own take no packet that is larger than their MTU, and say nothing to its sender.",
+    verify: "The MTU of the tunnel's link and its headers must not exceed the MTU of the link to the other nodes; both ends of the link \
+             of a pod have the same MTU.",
     commands: &[
         Example::on_node("ip -d link"),
         Example::on_node("ping -c 1 -M do -s 1400 ADDRESS").with(&["ADDRESS"]),
@@ -41,9 +43,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
         Item::Addresses,
         Item::Services,
         Item::EndpointSlices,
+        Item::PodNetworks,
     ]],
     caused_by: &[],
-    run: tunnel_mtu,
+    run: large_packets,
 }];
 
 /// Returns the bytes that the tunnel of `link` adds to a packet over IPv4; `None` if it is no tunnel, or one whose packets are limited
@@ -60,7 +63,92 @@ fn overhead(link: &Link) -> Option<u32> {
     }
 }
 
-fn tunnel_mtu(facts: &Facts<'_>) -> Verdict {
+fn large_packets(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
+    findings.extend(pods(facts));
+    findings.add(tunnels(facts));
+    findings.verdict()
+}
+
+/// Returns the findings of pods whose link has another MTU at the node's end.
+fn pods(facts: &Facts<'_>) -> Vec<Finding> {
+    let links = facts
+        .node
+        .links()
+        .map_or(&[][..], |links| links.all.as_slice());
+    let mut findings = Vec::new();
+    for network in facts.node.pod_networks().into_iter().flatten() {
+        for (addr, _) in &network.by_link {
+            let Some(inside) = network.link_with(*addr).filter(|link| link.kind == "veth") else {
+                continue;
+            };
+            let far =
+                |link: &&Link| Some(link.index) == inside.peer && link.peer == Some(inside.index);
+            let Some(port) = links.iter().find(far).filter(|port| port.mtu > 0) else {
+                continue;
+            };
+            if port.mtu == inside.mtu || inside.mtu == 0 {
+                continue;
+            }
+            let ports = facts.owners().ports().iter();
+            let of_pod = ports.filter(|port| {
+                let mut all = port.endpoints.iter();
+                all.any(|endpoint| endpoint.addr.ip() == *addr)
+            });
+            let services: BTreeSet<ServiceRef> =
+                of_pod.map(|port| ServiceRef::from(&port.name)).collect();
+            findings.extend(pod_link((port, inside), (*addr, network.pid), services));
+        }
+    }
+    findings
+}
+
+/// Returns the finding of the link of the pod with this address and process: its ends at the node and in the pod.
+fn pod_link(
+    (port, inside): (&Link, &Link),
+    (addr, pid): (IpAddr, u32),
+    services: BTreeSet<ServiceRef>,
+) -> Option<Finding> {
+    if addr.is_loopback() || is_link_local(addr) {
+        return None;
+    }
+    let (severity, message, command) = if port.mtu < inside.mtu {
+        (
+            Severity::Warning,
+            format!(
+                "packets to pod {addr} of more than {} bytes are lost: that is the MTU of {}, and in the pod {} has {}",
+                port.mtu, port.name, inside.name, inside.mtu
+            ),
+            format!("ip link set dev {} mtu {}", port.name, inside.mtu),
+        )
+    } else {
+        // TCP sends no larger segments than the receiver's MTU allows.
+        (
+            Severity::Info,
+            format!(
+                "datagrams to pod {addr} of more than {} bytes are lost: that is the MTU of {} in the pod, and {} of the node has {}",
+                inside.mtu, inside.name, port.name, port.mtu
+            ),
+            format!(
+                "nsenter --net=/proc/{pid}/ns/net ip link set dev {} mtu {}",
+                inside.name, port.mtu
+            ),
+        )
+    };
+    let finding = Finding::new(severity, Subject::link(&port.name), message)
+        .evidence([
+            link_proof(port, &format!("mtu {}", port.mtu)),
+            link_proof(inside, &format!("mtu {}", inside.mtu)),
+        ])
+        .services(services)
+        .fix(Fix::on_node(
+            "Set one MTU in the network plugin's configuration, and recreate the pod. Until then:",
+            command,
+        ));
+    Some(finding)
+}
+
+fn tunnels(facts: &Facts<'_>) -> Verdict {
     let links = &facts.node.links()?.all;
     let tunnels = links.iter().filter_map(|link| {
         let is_up = link.mtu > 0 && link.flag("UP") == Some(true);

@@ -8,6 +8,7 @@ mod containers;
 mod example;
 mod facts;
 mod finding;
+mod idle;
 pub mod ignore;
 mod links;
 mod looks;
@@ -36,6 +37,7 @@ pub(in crate::check) use containers::{containers, flags_of, mounts, with_flags};
 pub use example::{Example, Text};
 pub use facts::{Explain, Facts, MODE, ModeSource};
 pub use finding::{Finding, Proof};
+pub(crate) use idle::{SHORT_IDLE, of_tcp};
 pub(in crate::check) use links::{PODS, address_proof, bridges, link_proof, split_addresses};
 pub use not_checked::NOT_CHECKED;
 pub use objects::some_services;
@@ -69,6 +71,7 @@ pub(in crate::check) use running::{
     still_held,
 };
 pub use settle::{drifted, is_as_complete, keep_persistent, temper};
+pub(crate) use slices::unlabelled;
 pub use slices::{Writer, get_slices};
 pub use subject::{ProcessState, ServiceRef, Subject};
 pub use syncs::first_sync_seconds;

@@ -54,6 +54,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::ForeignTunnelEnd { .. }
         | Obstacle::InnerTunnelEnd { .. }
         | Obstacle::OffTunnel { .. }
+        | Obstacle::NoPeer { agent: Some(_), .. }
         | Obstacle::AddressGone { .. }
         | Obstacle::NoBridge { .. }
         | Obstacle::Beside { .. }
@@ -67,8 +68,12 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         Obstacle::Xfrm { .. } => "IPsec of the node",
         Obstacle::Tc { .. } => "traffic control of the node",
         Obstacle::Bound { .. } => "IPVS of the node",
+        Obstacle::Unanswered {
+            silent: Some(_), ..
+        } => "the machine of the Node",
         Obstacle::Unanswered { inside: None, .. } => "the machine or pod with the address",
         Obstacle::Link { inside: None, .. }
+        | Obstacle::NoPeer { agent: None, .. }
         | Obstacle::Arp { by: Arp::Off, .. }
         | Obstacle::Wayless {
             by: Wayless::Down(_),
@@ -375,6 +380,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "The program hangs, or is too slow for its clients: look at its log, and restart the pod.",
         ),
         Obstacle::Unanswered {
+            silent: Some(node),
+            there: None,
+            ..
+        } => Fix::kubectl(
+            format!(
+                "Bring the machine of Node {node} back. If it is gone for good, delete the Node: then its pods' endpoints end, and \
+                 controllers start other pods."
+            ),
+            format!("kubectl describe node {node}"),
+        ),
+        Obstacle::Unanswered {
             there: Some(there), ..
         } => way_there_fix(
             there.range,
@@ -388,6 +404,7 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             link,
             inside: None,
             there: None,
+            silent: None,
         } => Fix::on_node(
             "Bring the machine or pod with the address back, or its link: nothing answers for it.",
             format!("ping -c 1 -I {link} {address}"),
@@ -418,6 +435,23 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             };
             Fix::kubectl(text, "kubectl get configmaps -A -l app=flannel -o yaml")
         }
+        Obstacle::NoPeer {
+            agent: Some(agent), ..
+        } => {
+            let (namespace, name) = agent.split_once('/').unwrap_or(("kube-system", agent));
+            Fix::kubectl(
+                "Restart the network plugin's pod on this node: it writes the entries for the other nodes from their Nodes' annotations.",
+                format!("kubectl -n {namespace} delete pod {name}"),
+            )
+        }
+        Obstacle::NoPeer { link, address, .. } => Fix::on_node(
+            format!(
+                "No network plugin that kpx knows made {link}. Remove the route by it, if another one leads to the pods, or let what made it \
+                 add the other node: `ip neigh replace {address} lladdr MAC dev {link}` and `bridge fdb append MAC dev {link} dst NODE`. \
+                 The entries that it has:"
+            ),
+            format!("bridge fdb show dev {link}"),
+        ),
         Obstacle::OffTunnel {
             agent: Some(agent), ..
         } => {
@@ -702,8 +736,13 @@ fn link_up(link: &str) -> Fix {
 /// Returns the fix of a `link` at which IPv6 is off.
 pub fn ipv6_fix(link: &str) -> Fix {
     let key = disable_ipv6_of(link);
+    let at = if link == "all" {
+        "all links"
+    } else {
+        "the link"
+    };
     let text = format!(
-        "Turn IPv6 on at the link, then restart what sets its addresses (the network manager, the network plugin, kube-proxy). Write \
+        "Turn IPv6 on at {at}, then restart what sets its addresses (the network manager, the network plugin, kube-proxy). Write \
          `{key} = 0` to a file of /etc/sysctl.d to make it persistent; net.ipv6.conf.default.disable_ipv6 is for links that are made \
          later."
     );

@@ -13,6 +13,19 @@ pub fn get_slices(service: &str) -> String {
     format!("get endpointslices -l kubernetes.io/service-name={service} -o yaml")
 }
 
+/// Returns the name of the slice that is called like those of `service` and names no Service.
+pub(crate) fn unlabelled<'s>(service: &Service, slices: &'s [EndpointSlice]) -> Option<&'s str> {
+    let (namespace, name) = (&service.metadata.namespace, &service.metadata.name);
+    let mut all = slices.iter().map(|slice| (slice, &slice.metadata));
+    let (_, meta) = all.find(|(slice, meta)| {
+        let rest = meta.name.strip_prefix(name.as_str());
+        slice.service().is_none()
+            && meta.namespace == *namespace
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })?;
+    Some(&meta.name)
+}
+
 /// Who writes an EndpointSlice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

@@ -1,6 +1,6 @@
 //! The conntrack table: size, timeouts and losses.
 
-use crate::check::core::{Collector, TRACKING, number, sysctl_proof, tracking};
+use crate::check::core::{Collector, SHORT_IDLE, TRACKING, number, of_tcp, sysctl_proof, tracking};
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
@@ -61,11 +61,11 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "CT07",
         name: "conntrack-timeouts",
-        severity: Severity::Info,
+        severity: Severity::Warning,
         when: When::Now,
-        title: "Conntrack timeouts are the configured ones",
-        symptom: "Idle connections break earlier, or the table grows larger, than the configuration suggests.",
-        why: "kube-proxy sets two TCP timeouts when it starts. Values that other software sets later (sysctl.d, \
+        title: "Conntrack timeouts are the configured ones, and idle connections last",
+        symptom: "Idle connections break with a reset, or the table grows larger than the configuration suggests.",
+        why: "Conntrack forgets a connection that is idle for longer than the timeout: its next packet is not translated. kube-proxy sets two TCP timeouts when it starts. Values that other software sets later (sysctl.d, \
               tuned, another agent) override them.",
         verify: "Compare with conntrack.tcpEstablishedTimeout and conntrack.tcpCloseWaitTimeout.",
         commands: &[Example::on_node(
@@ -155,6 +155,28 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
         let Some(have) = findings.read(number(facts, key)) else {
             continue;
         };
+        let is_idle = key.ends_with("established");
+        if is_idle && (1..SHORT_IDLE).contains(&have) {
+            let own = if want == have {
+                ""
+            } else {
+                " (kube-proxy is configured for another)"
+            };
+            let message = format!(
+                "connections that are idle for {have} s break: conntrack forgets them then{own}"
+            );
+            findings.push(
+                Finding::new(Severity::Warning, Subject::sysctl(key), message)
+                    .evidence([sysctl_proof(key, have)])
+                    .services(of_tcp(facts))
+                    .fix(Fix::on_node(
+                        "Set a longer timeout in kube-proxy's configuration (conntrack.tcpEstablishedTimeout), and remove the other one \
+                         from /etc/sysctl.d. Until then:",
+                        format!("sysctl -w {key}=86400"),
+                    )),
+            );
+            continue;
+        }
         // 0 keeps the kernel's value.
         if want != 0 && have != want {
             let message =

@@ -29,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::In("IB07"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -61,6 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("IB07"),
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -91,6 +93,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("IB07"),
             Because::Services("KP11"),
             Because::Bug("KB01", LOST_UPDATE),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -135,6 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::In("IB07"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -213,6 +217,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::In("IB07"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -241,6 +246,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("IB07"),
             Because::In("IB04"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],

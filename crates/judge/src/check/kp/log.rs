@@ -134,6 +134,12 @@ const FIXES: &[(&str, &str)] = &[
         "Upgrade kube-proxy to v1.13 or newer: since kernel 4.19, nf_conntrack contains this module.",
     ),
     (
+        "podcidr allocation",
+        "kube-proxy waits for the Node's podCIDR, which the Node does not have: let kube-controller-manager allocate one \
+         (--allocate-node-cidrs, --cluster-cidr), or, if the network plugin gives pods their addresses, set detectLocalMode to another \
+         mode in kube-proxy's configuration.",
+    ),
+    (
         "required kernel modules",
         "Load the modules that the message names with `modprobe -a`, or install the package with extra kernel modules; then \
          restart kube-proxy.",

@@ -377,8 +377,18 @@ fn node_address(facts: &Facts<'_>) -> Verdict {
         };
         !nodes.is_empty() && nodes.iter().all(has)
     };
+    let bound = facts.node.proxy_config()?.bind_address();
+    let bound = bound.filter(IpAddr::is_loopback);
     Ok(blind
         .map(|state| {
+            if let Some(bound) = bound.filter(|bound| Family::of(*bound) == state.family) {
+                let message = format!(
+                    "kube-proxy takes {bound}, its bindAddress, for the address of the node"
+                );
+                return Finding::new(Severity::Warning, state.family, message)
+                    .evidence([Proof::setting("kube-proxy", "bindAddress", bound)])
+                    .fix("Set bindAddress to 0.0.0.0 in kube-proxy's configuration, or to an address of the Node, and restart kube-proxy.");
+            }
             let message =
                 "the Node has no address of this family, so kube-proxy uses the loopback address";
             let seen = Proof::object("node", desired.node.clone());

@@ -171,6 +171,35 @@ fn doubted(surveyed: &[Surveyed]) -> Vec<Finding> {
             there.odd.as_ref(),
         ))
     };
+    all.into_iter()
+        .map(finding)
+        .chain(thinned(surveyed))
+        .collect()
+}
+
+/// Returns the links whose qdisc loses some packets on purpose.
+fn thinned(surveyed: &[Surveyed]) -> Vec<Finding> {
+    let mut all: BTreeMap<&str, (&Missing, BTreeSet<ServiceRef>)> = BTreeMap::new();
+    for port in surveyed {
+        for cell in &port.cells {
+            if let Some(Fault::Unknown(missing @ Missing::Thinned { link, .. })) = &cell.fault {
+                let (_, services) = all
+                    .entry(link)
+                    .or_insert_with(|| (missing, BTreeSet::new()));
+                services.insert(ServiceRef::from(&port.name));
+            }
+        }
+    }
+    let finding = |(link, (missing, services)): (&str, (&Missing, BTreeSet<ServiceRef>))| {
+        let message = format!("{missing} (concerns {})", some_services(&services));
+        Finding::new(Severity::Warning, Subject::link(link), message)
+            .services(services)
+            .keeping_open()
+            .fix(Fix::on_node(
+                "Remove the qdisc: a test of failures (netem) has set it, and perhaps not ended.",
+                format!("tc qdisc del dev {link} root"),
+            ))
+    };
     all.into_iter().map(finding).collect()
 }
 
@@ -510,6 +539,7 @@ fn about(what: &Obstacle) -> Subject {
         | Obstacle::TunnelMac { link, .. }
         | Obstacle::SameNetwork { link, .. }
         | Obstacle::OffTunnel { link, .. }
+        | Obstacle::NoPeer { link, .. }
         | Obstacle::Link {
             link, inside: None, ..
         }

@@ -7,14 +7,17 @@ use crate::check::core::{
     Collector, PATH, Paths, node_ports, port_range_fix, reserved_ports_fix, setting, sysctl_proof,
 };
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When,
 };
 use crate::trace::{Entry, Verdict as End};
-use crate::verdict::{LocalPorts, PORT_RANGE, RESERVED_PORTS};
+use crate::verdict::{LocalPorts, PORT_RANGE, RESERVED_PORTS, sysctl_of};
 use kpx_node::backend::Mode;
+use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::evidence::{Gap, Item, Kernel};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::IptablesBackend;
+use kpx_node::node::links::Link;
 use kpx_node::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -59,11 +62,13 @@ pub(super) const CHECKS: &[Check] = &[
         name: "route-localnet",
         severity: Severity::Warning,
         when: When::Now,
-        title: "The node's loopback addresses cannot be reached from outside",
-        symptom: "None until a host on the same network exploits it: daemons that listen on 127.0.0.1 are reachable.",
-        why: "For NodePorts on localhost kube-proxy sets route_localnet, with which the kernel accepts packets for \
-              127.0.0.0/8 from outside. A rule in KUBE-FIREWALL drops those from other sources.",
-        verify: "If route_localnet is 1, KUBE-FIREWALL must drop packets for 127.0.0.0/8 from other sources.",
+        title: "NodePorts work on localhost, which cannot be reached from outside",
+        symptom: "Connections of the node to 127.0.0.1:NODEPORT time out. Or none, until a host on the same network exploits it: daemons \
+                  that listen on 127.0.0.1 are reachable.",
+        why: "For NodePorts on localhost kube-proxy sets route_localnet when it starts in mode iptables, with which the kernel accepts \
+              packets for 127.0.0.0/8 from outside. A rule in KUBE-FIREWALL drops those from other sources.",
+        verify: "If route_localnet is 1, KUBE-FIREWALL must drop packets for 127.0.0.0/8 from other sources. If it is 0 in mode iptables, \
+                 iptables.localhostNodePorts must be false.",
         commands: &[
             Example::on_node("sysctl net.ipv4.conf.all.route_localnet"),
             Example::on_node("iptables -S KUBE-FIREWALL"),
@@ -219,12 +224,59 @@ fn ip_forward(facts: &Facts<'_>) -> Verdict {
     findings.verdict()
 }
 
+/// Returns the finding of NodePorts on localhost that kube-proxy is to serve, but the sysctl `key` keeps from working.
+fn localhost_node_ports(facts: &Facts<'_>, key: &'static str) -> Verdict {
+    if facts.node.configured_mode() != Ok(Mode::Iptables) {
+        return Ok(Vec::new());
+    }
+    let config = facts.node.proxy_config()?;
+    let serves = |at: &NodePortsAt| match at {
+        NodePortsAt::All | NodePortsAt::Localhost => true,
+        NodePortsAt::Prefix(range) => range.contains(Ipv4Addr::LOCALHOST.into()),
+        NodePortsAt::Primary => false,
+    };
+    let is_wanted = config.iptables.localhost_node_ports != Some(false)
+        && config.node_ports_at(Mode::Iptables).iter().any(serves);
+    let links = &facts.node.links()?.all;
+    let is_on = |link: &Link| setting(facts, &sysctl_of(&link.name, "route_localnet"));
+    if !is_wanted
+        || links
+            .iter()
+            .any(|link| is_on(link).is_ok_and(|value| value == "1"))
+    {
+        return Ok(Vec::new());
+    }
+    let ports = facts.owners().ports().iter();
+    let with_node_port = ports.filter(|port| {
+        let mut endpoints = port.endpoints.iter();
+        port.node_port.is_some() && endpoints.any(|endpoint| endpoint.addr.is_ipv4())
+    });
+    let services: BTreeSet<ServiceRef> = with_node_port
+        .map(|port| ServiceRef::from(&port.name))
+        .collect();
+    if services.is_empty() {
+        return Ok(Vec::new());
+    }
+    let message = "NodePorts do not work at 127.0.0.1, where kube-proxy is to serve them (iptables.localhostNodePorts): packets from \
+                   127.0.0.0/8 do not leave the node";
+    Ok(vec![
+        Finding::new(Severity::Warning, Subject::sysctl(key), message)
+            .evidence([sysctl_proof(key, 0)])
+            .services(services)
+            .fix(Fix::on_node(
+                "Set the sysctl again, and find out what changed it: kube-proxy writes it only when it starts. Or set \
+                 iptables.localhostNodePorts to false, if nothing on the node uses NodePorts at 127.0.0.1.",
+                format!("sysctl -w {key}=1"),
+            )),
+    ])
+}
+
 fn localnet(facts: &Facts<'_>) -> Verdict {
     /// That of kube-proxy's metrics, which are on 127.0.0.1.
     const PORT: u16 = 10249;
     let key = "net.ipv4.conf.all.route_localnet";
     if setting(facts, key)? != "1" {
-        return Ok(Vec::new());
+        return localhost_node_ports(facts, key);
     }
     let rules = facts.node.iptables(IptablesBackend::InUse, Family::V4)?;
     let chain = rules.chain("filter", "KUBE-FIREWALL");

@@ -29,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
             Because::Services("KP21"),
@@ -58,6 +59,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -90,6 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -115,6 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -139,6 +143,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: DRIFT_NEEDS,
         caused_by: &[
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],
@@ -162,6 +167,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::In("KM02"),
             Because::Node("KM15"),
+            Because::Outdated("KP02"),
             Because::Outdated("KP21"),
             Because::Outdated("KP17"),
         ],

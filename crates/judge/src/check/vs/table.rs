@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::check::core::{Collector, IPVS_TABLE, MODE, Served};
-use crate::check::{Check, Example, Facts, Finding, Proof, Severity, Subject, Text, Verdict, When};
+use crate::check::core::{Collector, IPVS_TABLE, MODE, SHORT_IDLE, Served, of_tcp};
+use crate::check::{
+    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+};
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::Timeouts;
 use kpx_node::backend::ipvs::print;
 use kpx_node::cluster::config::go_duration;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::Item;
 use kpx_node::words::number_of;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -48,7 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "ipvs-timeouts",
         severity: Severity::Warning,
         when: When::Now,
-        title: "IPVS has the timeouts of kube-proxy's configuration",
+        title: "IPVS has the configured timeouts, and idle connections last",
         symptom: "Connections that are idle for a while break with a reset.",
         why: "IPVS forgets an idle TCP connection after 900 seconds unless ipvs.tcpTimeout sets another value. \
               kube-proxy sets the timeouts when it starts; a later `ipvsadm --set` overrides them.",
@@ -160,6 +163,35 @@ fn buckets(facts: &Facts<'_>) -> Verdict {
 
 fn timeouts(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Ipvs])?;
+    let timeouts = facts.node.ipvs_timeouts()?;
+    let mut findings = Vec::new();
+    let idle = u64::from(timeouts.tcp);
+    if idle < SHORT_IDLE {
+        let message = format!(
+            "connections that are idle for {idle} s break: IPVS forgets them then, and answers their next packet with a reset"
+        );
+        let seen = Proof::Setting {
+            source: "IPVS".to_owned(),
+            key: "tcp".to_owned(),
+            value: idle.to_string(),
+        };
+        findings.push(
+            Finding::new(Severity::Warning, Subject::setting("tcpTimeout"), message)
+                .evidence([seen])
+                .services(of_tcp(facts))
+                .fix(Fix::on_node(
+                    "Set ipvs.tcpTimeout in kube-proxy's configuration, which it sets when it starts, and find out what else sets it. \
+                     Until then:",
+                    format!("ipvsadm --set 900 {} {}", timeouts.tcp_fin.max(120), timeouts.udp.max(300)),
+                )),
+        );
+    }
+    findings.extend(unlike_configured(facts, timeouts)?);
+    Ok(findings)
+}
+
+/// Returns the findings of timeouts that are not those of kube-proxy's configuration.
+fn unlike_configured(facts: &Facts<'_>, timeouts: Timeouts) -> Verdict {
     let config = facts.configuration()?.ipvs;
     let wanted = [
         ("tcpTimeout", &config.tcp_timeout),
@@ -167,11 +199,6 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
         ("udpTimeout", &config.udp_timeout),
     ];
     let wanted = wanted.map(|(key, text)| (key, go_duration(text).map_or(0, |t| t.as_secs())));
-    if wanted.iter().all(|(_, seconds)| *seconds == 0) {
-        let why = "kube-proxy is not configured to set IPVS timeouts";
-        return Err(Gap::NotApplicable(why.to_owned()));
-    }
-    let timeouts = facts.node.ipvs_timeouts()?;
     let have = [timeouts.tcp, timeouts.tcp_fin, timeouts.udp];
     Ok(wanted
         .into_iter()

@@ -152,6 +152,8 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
             let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
             matches!(setting, None | Some("0" | "2"))
         }
+        // A reply has it only if the client asked.
+        _ if packet.reply => router.has_pod(packet.destination()),
         _ => router.has_pod(packet.original_source()),
     };
     if !asks_for_none {

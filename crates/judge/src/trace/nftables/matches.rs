@@ -94,6 +94,11 @@ fn are_of_pods(expr: &Expr, context: &Context<'_, '_>) -> bool {
     match expr {
         Expr::Word(mac) => context.router.is_of_pod(mac),
         Expr::Set(all) => all.iter().all(|one| are_of_pods(one, context)),
+        Expr::Named(name) => context.table.set(name).is_some_and(|set| {
+            let mut elements = set.elements.iter();
+            let is_written = set.flags.iter().any(|flag| flag == "dynamic") || set.has_timeouts();
+            !is_written && elements.all(|element| are_of_pods(&element.key, context))
+        }),
         _ => false,
     }
 }

@@ -368,6 +368,14 @@ impl fmt::Display for Obstacle {
             Self::Wayless {
                 by: Wayless::Ipv6Off(link),
                 ..
+            } if link == "all" => write!(
+                f,
+                "{} is 1, so no link has an IPv6 address, and no IPv6 route leads anywhere",
+                disable_ipv6_of(link)
+            ),
+            Self::Wayless {
+                by: Wayless::Ipv6Off(link),
+                ..
             } => write!(
                 f,
                 "{} is 1, so {link} has no IPv6 address, and no IPv6 route leads by it",
@@ -500,8 +508,18 @@ impl fmt::Display for Obstacle {
             Self::Unanswered {
                 address,
                 link,
+                silent: Some(node),
+                ..
+            } => write!(
+                f,
+                "Node {node} is not ready, and {address}, its address, did not answer on {link} when this node last asked (its neighbour \
+                 entry is FAILED)"
+            ),
+            Self::Unanswered {
+                address,
+                link,
                 inside,
-                there: None,
+                ..
             } => {
                 let who = match inside {
                     Some((pod, _)) => {
@@ -514,6 +532,22 @@ impl fmt::Display for Obstacle {
                     f,
                     "{address} did not answer on {link} when {who} last asked for its link-layer address (its neighbour \
                      entry is FAILED)"
+                )
+            }
+            Self::NoPeer {
+                address,
+                link,
+                kind,
+                agent,
+            } => {
+                let writer = agent.as_ref().map_or_else(
+                    || "what made the link".to_owned(),
+                    |agent| format!("the network plugin ({agent})"),
+                );
+                write!(
+                    f,
+                    "{link} (a {kind} link) has no entry that leads to {address}: {writer} has to write the neighbour and the address of the \
+                     node behind it; nothing there answered when the node last asked (its neighbour entry is FAILED)"
                 )
             }
             Self::DeadNextHop {
