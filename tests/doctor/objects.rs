@@ -972,6 +972,8 @@ async fn firewalld_that_forwards_its_own_ports_alone_has_to_forward_others() {
             answer["sentence"]
         );
     }
+}
+
 #[tokio::test]
 async fn slices_by_hand_that_kube_proxy_does_not_read_are_named() {
     let by_hand = |change: fn(&mut serde_json::Value)| {
