@@ -206,6 +206,23 @@ impl<'a> Router<'a> {
         }
     }
 
+    /// Returns whether one of `words` is the address of another Node.
+    fn names_other_node(&self, words: &str) -> bool {
+        let here = self.node.addresses().into_iter().flat_map(|all| &all.all);
+        let own: Vec<IpAddr> = here.map(|at| at.addr.addr).collect();
+        let nodes = self.node.nodes().into_iter().flatten();
+        let mut all = nodes.flat_map(|node| &node.status.addresses);
+        all.any(|of| {
+            let addr = of.address.parse().ok().filter(|addr| !own.contains(addr));
+            addr.is_some() && words.split(' ').any(|word| word.parse().ok() == addr)
+        })
+    }
+
+    /// Returns whether a copy of `packet` that goes as `words` say reaches another Node, which serves its destination as well.
+    pub(crate) fn copies(&self, packet: &Packet, words: &str) -> bool {
+        !packet.dnat && !packet.reply && self.names_other_node(words)
+    }
+
     /// Returns whether a routing policy rule asks for the packet's type of service.
     pub(crate) fn asks_for_tos(&self) -> bool {
         let rules = self.node.rules();

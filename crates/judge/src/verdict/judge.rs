@@ -14,6 +14,7 @@ use super::local_ports::{LastPorts, Masqueraded};
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
+use super::unanswered::{Unanswered, unanswered};
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables};
@@ -74,6 +75,7 @@ pub struct Judge<'n> {
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
     pub(super) single: OnceCell<Vec<Source>>,
+    pub(super) unanswered: OnceCell<Unanswered>,
     /// Pods with a chain for their NetworkPolicies, and whether these are in force.
     pub(super) policed: OnceCell<HashMap<IpAddr, bool>>,
     /// The virtual servers that bind clients to a real server.
@@ -120,6 +122,7 @@ impl<'n> Judge<'n> {
             peers: OnceCell::new(),
             insides: Insides::default(),
             single: OnceCell::new(),
+            unanswered: OnceCell::new(),
             policed: OnceCell::new(),
             binding: OnceCell::new(),
             last_ports: OnceCell::new(),

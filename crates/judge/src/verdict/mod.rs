@@ -36,6 +36,7 @@ mod tells;
 mod third_node;
 mod ttl;
 mod tunnel;
+mod unanswered;
 mod wayless;
 mod xfrm;
 

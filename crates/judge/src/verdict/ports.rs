@@ -178,6 +178,7 @@ impl Judge<'_> {
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
             .or_else(|| self.in_no_vlan(outcome))
+            .or_else(|| self.unanswered_lately(question, outcome))
     }
 
     /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none unless one is set.

@@ -46,6 +46,10 @@ const WITHOUT_EFFECT: [&str; 21] = [
     "SYNPROXY",
 ];
 
+/// Why a copy of a packet matters.
+pub(crate) const COPIED: &str =
+    "another Node gets a copy, and serves the address as well, so the client gets two answers";
+
 /// Where a chain runs.
 struct At<'x, 'n, 'a> {
     hook: Hook,
@@ -669,6 +673,10 @@ fn other(
                 "{}: a program in user space decides",
                 name("queued")
             )));
+        }
+        "TEE" if walker.router.copies(&branch.packet, options) => {
+            note(branch, Effect::Other { what: shown() });
+            return Some(End::Unknown(format!("{}: {COPIED}", name("copied"))));
         }
         "TOS" | "DSCP" if walker.router.asks_for_tos() => {
             note(branch, Effect::Other { what: shown() });

@@ -210,6 +210,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         Match::Unknown(text) if text == "! -f" => Likelihood::YES,
         // A rule that looks for a text is for packets with it: what opens a connection has none.
         Match::Unknown(text) if text.starts_with("-m string ") => {
+            if packet.is(Proto::Tcp) && WEB.iter().any(|word| text.contains(word)) {
+                return Likelihood::unknown(format!("whether `{text}` holds for the data"));
+            }
             Likelihood::sure(text.contains("! --string") || text.contains("! --hex-string"))
         }
         Match::Unknown(text) if text.contains("--connlimit-") => {
@@ -235,6 +238,9 @@ fn one(m: &Match<'_>, packet: &Packet, context: &Context<'_, '_>) -> Likelihood 
         }
     }
 }
+
+/// Texts that every request of HTTP has, or most have.
+const WEB: [&str; 5] = ["GET", "POST", "HTTP/", "Host:", "Content-"];
 
 /// Compares an interface name with the one a packet passes.
 fn link(name: &Invertible<Text<'_>>, link: &Link) -> Likelihood {

@@ -8,7 +8,7 @@ use super::matches;
 use super::value::{Context, Value, read};
 use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
-    mapped, masquerade, redirected, reunite, sources, split, translated, translations,
+    COPIED, mapped, masquerade, redirected, reunite, sources, split, translated, translations,
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
@@ -312,6 +312,16 @@ impl<'a> Walker<'_, 'a, '_> {
                     .cloned()
                     .unwrap_or_default();
                 match name.as_str() {
+                    "dup"
+                        if value["dup"].as_str().is_some_and(|words| {
+                            at.context.router.copies(&branch.packet, words)
+                        }) =>
+                    {
+                        vec![Next::End(
+                            branch,
+                            End::Unknown(format!("{}: {COPIED}", by("copied"))),
+                        )]
+                    }
                     // These leave the packet and its way as they are.
                     "log" | "comment" | "flow" | "ct helper" | "ct timeout" | "ct expectation"
                     | "secmark" | "dup" => vec![Next::On(branch)],
@@ -712,6 +722,16 @@ fn mangle(
                 )),
             )];
         }
+        (Expr::Payload { protocol, field }, _) if !WITHOUT_EFFECT.contains(&field.as_str()) => {
+            let why = format!(
+                "the rule writes another {protocol} {field} into the packet, which kpx does not follow"
+            );
+            return vec![Next::End(branch, End::Unknown(why))];
+        }
+        (Expr::Other(json), _) if json.get("payload").is_some() => {
+            let why = "the rule writes into the packet's headers, which kpx does not follow";
+            return vec![Next::End(branch, End::Unknown(why.to_owned()))];
+        }
         // Priorities, trace flags and the like.
         _ => note(
             &mut branch,
@@ -723,6 +743,17 @@ fn mangle(
     }
     vec![Next::On(branch)]
 }
+
+/// Fields that a packet's way does not depend on.
+const WITHOUT_EFFECT: [&str; 7] = [
+    "checksum",
+    "csum",
+    "ecn",
+    "flowlabel",
+    "frag-off",
+    "id",
+    "window",
+];
 
 /// Records that the policy of a base chain drops the packet.
 fn record_policy(branch: &mut Branch, hook: Hook, table: &Table, chain: &Chain) {
