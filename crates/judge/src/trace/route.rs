@@ -434,6 +434,25 @@ impl<'a> Router<'a> {
     }
 }
 
+/// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: what comes in by the links of the VRF, and what
+/// programs bound to it send, is looked up there.
+pub(crate) fn only_in_vrf(node: &NodeSnapshot<'_>, to: IpAddr) -> Option<String> {
+    let links = node.links().ok()?;
+    let mut routes = node.routes().ok()?.all.iter();
+    let (route, vrf) = routes.find_map(|route| {
+        let own_tables = ["main", "local", "default"];
+        let leads = !own_tables.contains(&&*route.table)
+            && route.kind != "broadcast"
+            && route.destination.contains(to);
+        let vrf = links.vrf_of(route.device.as_deref().filter(|_| leads)?)?;
+        Some((route, vrf))
+    })?;
+    Some(format!(
+        "only VRF {} has a route to {to}, in its table {}: kpx does not follow which packets are looked up there",
+        vrf.name, route.table
+    ))
+}
+
 /// Returns the gateway and the link of a route, of several the first.
 fn next_hop(route: &Route) -> (Option<IpAddr>, Option<&str>) {
     match route.nexthops.first() {

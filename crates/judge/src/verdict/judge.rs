@@ -17,7 +17,7 @@ use super::replies::Replies;
 use super::unanswered::{Unanswered, unanswered};
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
-use crate::trace::route::{Router, is_of_own_tables};
+use crate::trace::route::{Router, is_of_own_tables, only_in_vrf};
 use crate::trace::sources::{Likely, Source};
 use crate::trace::{self, Assumption, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
@@ -255,8 +255,7 @@ impl<'n> Judge<'n> {
         Some(self.averted_unread(question, outcome, fault))
     }
 
-    /// Returns the doubt about the lack of a route if the table of a VRF has one: what comes in by its links, and what programs bound
-    /// to it send, is looked up there.
+    /// Returns the doubt about the lack of a route if the table of a VRF has one.
     pub(super) fn routed_in_vrf(&self, fault: &Fault) -> Option<Missing> {
         let to = match fault {
             Fault::NoRoute { to, .. } => to.ip(),
@@ -266,20 +265,7 @@ impl<'n> Judge<'n> {
             },
             _ => return None,
         };
-        let links = self.node.links().ok()?;
-        let mut routes = self.node.routes().ok()?.all.iter();
-        let (route, vrf) = routes.find_map(|route| {
-            let own_tables = ["main", "local", "default"];
-            let leads = !own_tables.contains(&&*route.table)
-                && route.kind != "broadcast"
-                && route.destination.contains(to);
-            let vrf = links.vrf_of(route.device.as_deref().filter(|_| leads)?)?;
-            Some((route, vrf))
-        })?;
-        Some(Missing::Unmodelled(format!(
-            "only VRF {} has a route to {to}, in its table {}: kpx does not follow which packets are looked up there",
-            vrf.name, route.table
-        )))
+        only_in_vrf(self.node, to).map(Missing::Unmodelled)
     }
 
     /// Returns the fault of a packet that the rules decide about.

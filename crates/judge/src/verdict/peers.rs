@@ -156,7 +156,8 @@ impl Judge<'_> {
         // The address of a client may be one that no pod has.
         let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
         if is_pod
-            && gateway != Some(by)
+            && gateway.is_none()
+            && !self.is_tunnel(device)
             && let Some(range) =
                 shared.find(|own| peer.ranges.iter().any(|of| of.contains(own.addr)))
         {
@@ -280,19 +281,20 @@ impl Judge<'_> {
             .filter(|of| is_direct && of.gateway != Some(by))
             .cloned()
             .map(Box::new);
-        let why = if let Some(remote) = link.remote.filter(|_| link.is_tunnel()) {
-            let is_of_node = remote.is_multicast() || ends_of(other).contains(&remote);
-            let is_known =
-                self.peers().with_address(remote).is_some() || self.is_other_in_network(remote, by);
-            (!is_of_node && (is_known || hider.is_some())).then(|| Odd::End {
-                link: device.to_owned(),
-                kind: link.kind.clone(),
-                remote,
-            })
-        } else {
-            None
+        let is_elsewhere = |remote: &IpAddr| {
+            let is_known = self.peers().with_address(*remote).is_some()
+                || self.is_other_in_network(*remote, by);
+            !remote.is_multicast()
+                && !ends_of(other).contains(remote)
+                && (is_known || hider.is_some())
         };
-        let why = why.or_else(|| {
+        let remote = link.remote.filter(|_| link.is_tunnel());
+        let end = remote.filter(is_elsewhere).map(|remote| Odd::End {
+            link: device.to_owned(),
+            kind: link.kind.clone(),
+            remote,
+        });
+        let why = end.or_else(|| {
             let plugin = plugin_of(link).filter(|_| hider.is_some())?;
             (self.node.agent(plugin) == Ok(Agent::Gone)).then(|| Odd::LeftOver {
                 link: device.to_owned(),
