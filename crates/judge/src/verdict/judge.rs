@@ -14,7 +14,7 @@ use super::local_ports::{LastPorts, Masqueraded};
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
-use super::unanswered::{Unanswered, unanswered};
+use super::unanswered::Unanswered;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables, only_in_vrf};

@@ -182,7 +182,13 @@ impl Look<'_> {
     fn unexplained(&self, service: &Service, port: &Port, cell: &Cell) -> Cause {
         let is_unserved = |of: &Fault| matches!(of, Fault::Untranslated { again: false, .. });
         let faults = cell.verdict.faults();
-        if faults.first().is_some_and(|fault| is_unserved(fault))
+        // Where the rules cannot be compared, one that leads to no endpoint is as old as a kube-proxy that writes none.
+        let is_outdated = |of: &Fault| {
+            self.diff.is_err() && matches!(of, Fault::NoEndpoint { .. } | Fault::NoPod { .. })
+        };
+        if faults
+            .first()
+            .is_some_and(|fault| is_unserved(fault) || is_outdated(fault))
             && let Some(idle) = self.idle(Family::of(cell.flow.destination))
         {
             return Cause::Idle(idle);

@@ -90,6 +90,8 @@ pub(super) const CHECKS: &[Check] = &[
                 Item::Nodes,
                 Item::Addresses,
                 Item::ProxyConfig,
+                Item::ConfigMaps,
+                Item::EndpointSlices,
                 Item::Sockets,
             ],
             OBSERVED,

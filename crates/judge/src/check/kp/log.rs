@@ -477,7 +477,23 @@ fn watch_cause(error: &str) -> &str {
 /// Returns the address in `error` that kube-proxy asks, and that of the API server, if they differ.
 fn other_server(facts: &Facts<'_>, error: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (_, rest) = error.split_once("dial tcp ")?;
-    let asked: SocketAddr = rest.split(": ").next()?.parse().ok()?;
+    differs(facts, rest.split(": ").next()?.parse().ok()?)
+}
+
+/// Returns the address that kube-proxy's kubeconfig in its ConfigMap has, and that of the API server, if they differ.
+pub(super) fn configured_server(facts: &Facts<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    let mut maps = facts.node.config_maps().ok()?.iter();
+    let text = maps.find_map(|map| map.data.get("kubeconfig.conf"))?;
+    let servers = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("server:"));
+    let server = servers.map(str::trim).next()?.trim_matches('"');
+    let (_, address) = server.split_once("://")?;
+    differs(facts, address.trim_end_matches('/').parse().ok()?)
+}
+
+/// Returns `asked` and the address of the API server, if they differ.
+fn differs(facts: &Facts<'_>, asked: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
     let slices = facts.node.slices().ok()?.iter();
     let own = slices.filter(|slice| slice.service() == Some(("default", "kubernetes")));
     let mut all = own
@@ -632,13 +648,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
             )),
             (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
             (None, None) => match other_server(facts, error).filter(|_| *kind == Kind::Watch) {
-                Some((asked, own)) => Fix::kubectl(
-                    format!(
-                        "Correct the server in kube-proxy's kubeconfig, then restart kube-proxy: it asks {asked}, and the API server is at \
-                         {own} (the endpoint of default/kubernetes). If {asked} is a load balancer before the API server, repair that."
-                    ),
-                    "kubectl -n kube-system edit configmap kube-proxy",
-                ),
+                Some((asked, own)) => server_fix(asked, own),
                 None => Fix::said(fix(*kind, error)),
             },
         });
@@ -653,6 +663,17 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
     } else {
         finding
     }
+}
+
+/// Returns the fix of a kube-proxy that asks for objects at `asked`, where the API server is at `own`.
+pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
+    Fix::kubectl(
+        format!(
+            "Correct the server in kube-proxy's kubeconfig, then restart kube-proxy: it asks {asked}, and the API server is at {own} (the \
+             endpoint of default/kubernetes). If {asked} is a load balancer before the API server, repair that."
+        ),
+        "kubectl -n kube-system edit configmap kube-proxy",
+    )
 }
 
 /// Returns the command that gives the user of a refused request the rights of kube-proxy.

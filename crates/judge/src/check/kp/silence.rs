@@ -1,5 +1,6 @@
 //! KP05: a missing, stopped or hung kube-proxy is one error, and checks that need its answers are folded into it.
 
+use super::log::{configured_server, server_fix};
 use crate::check::core::{REPLACED, containers, is_replaced, runs_here, still_held};
 use crate::check::np::{is_proxys, socket_proof};
 use crate::check::{
@@ -57,6 +58,15 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         let which = proxies()
             .next()
             .map(|proxy| format!("process {} ", proxy.pid));
+        if let Some((asked, own)) = configured_server(facts) {
+            let message = format!(
+                "{}runs but does not answer: it waits for an API server at {asked}, which its kubeconfig has, and the API server is at \
+                 {own}",
+                which.unwrap_or_default()
+            );
+            let finding = error(ProcessState::Silent, message).evidence([seen]);
+            return Ok(vec![finding.fix(server_fix(asked, own))]);
+        }
         let message = format!(
             "{}runs but does not answer: it hangs, or listens on another address",
             which.unwrap_or_default()

@@ -256,7 +256,15 @@ impl<'a> Walker<'_, 'a, '_> {
                     }),
                 }
             }
-            Statement::Mangle { key, value } => mangle(branch, at, key, value, &note),
+            Statement::Mangle { key, value } => {
+                let mut all = mangle(branch, at, key, value, &note);
+                for next in &mut all {
+                    if let Next::End(_, End::Unknown(why)) = next {
+                        *why = format!("{}: {why}", by("changed"));
+                    }
+                }
+                all
+            }
             Statement::SetOp {
                 op, set, elem, run, ..
             } => {
@@ -723,13 +731,12 @@ fn mangle(
             )];
         }
         (Expr::Payload { protocol, field }, _) if !WITHOUT_EFFECT.contains(&field.as_str()) => {
-            let why = format!(
-                "the rule writes another {protocol} {field} into the packet, which kpx does not follow"
-            );
+            let why =
+                format!("kpx does not follow what another {protocol} {field} does to the packet");
             return vec![Next::End(branch, End::Unknown(why))];
         }
         (Expr::Other(json), _) if json.get("payload").is_some() => {
-            let why = "the rule writes into the packet's headers, which kpx does not follow";
+            let why = "kpx does not follow what another header does to the packet";
             return vec![Next::End(branch, End::Unknown(why.to_owned()))];
         }
         // Priorities, trace flags and the like.
