@@ -23,6 +23,7 @@ mod meant;
 mod neighbours;
 mod objects;
 mod obstacles;
+mod opening;
 mod partial;
 mod pod_networks;
 mod pods;

@@ -11,6 +11,7 @@ use super::judge::{Judge, Question};
 use super::neighbours::is_link_local;
 use super::ports::REPLY_PORT;
 use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
+use crate::trace::mismatch::listed;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
@@ -536,6 +537,26 @@ impl Judge<'_> {
 
     /// Returns the network of the pod with `address`.
     pub(super) fn network_of(&self, address: IpAddr) -> Result<Option<&PodNetwork>, &Gap> {
+        Ok(self.networks()?.get(&address).copied().flatten())
+    }
+
+    /// Returns the doubt about packets to an address that two pods of this node have.
+    pub(super) fn in_two_pods(&self, outcome: &Outcome) -> Option<Fault> {
+        let (address, _) = outcome.destination;
+        let is_in_two = self.networks().ok()?.get(&address)?.is_none();
+        let all = self.node.pod_networks().into_iter().flatten();
+        let ours = all.filter(|network| network.addresses.contains(&address));
+        let processes: Vec<String> = ours.map(|network| network.pid.to_string()).collect();
+        is_in_two.then(|| {
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "more than one pod of this node has {address} (the networks of processes {}): which of them answers is not known",
+                listed(&processes)
+            )))
+        })
+    }
+
+    /// Returns the networks of pods by their addresses; none for an address that several have.
+    fn networks(&self) -> Result<&HashMap<IpAddr, Option<&PodNetwork>>, &Gap> {
         let by_address = self.insides.by_address.get_or_init(|| {
             let all = self.node.pod_networks()?.iter();
             let mut by_address = HashMap::default();
@@ -548,8 +569,7 @@ impl Judge<'_> {
             }
             Ok(by_address)
         });
-        let by_address = by_address.as_ref()?;
-        Ok(by_address.get(&address).copied().flatten())
+        by_address.as_ref()
     }
 }
 

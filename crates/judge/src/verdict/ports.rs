@@ -178,6 +178,7 @@ impl Judge<'_> {
             .or_else(|| self.thinned(outcome))
             .or_else(|| narrowed(outcome))
             .or_else(|| self.in_no_vlan(outcome))
+            .or_else(|| self.in_two_pods(outcome))
             .or_else(|| self.unanswered_lately(question, outcome))
     }
 

@@ -263,6 +263,18 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
             let places = places.into_iter().map(|place| format!("pod {place}"));
             signs.entry(addr).or_default().extend(places);
         }
+        // Every pod of a network plugin gets the same routes.
+        let inside = NodeSnapshot::new(&pod.evidence);
+        for route in inside.routes().into_iter().flat_map(|routes| &routes.all) {
+            if route.gateway.is_some() && route.destination.prefix > 0 {
+                for addr in &pod.addresses {
+                    signs
+                        .entry(*addr)
+                        .or_default()
+                        .insert(format!("pod route {route}"));
+                }
+            }
+        }
     }
     let tables = node.nft().into_iter().flat_map(|rules| &rules.tables);
     for table in tables.filter(|table| table.name != OWN_TABLE) {

@@ -22,7 +22,7 @@ use kpx_node::owner;
 const DEEPEST: usize = 64;
 
 /// Targets that leave the packet and its way as they are.
-const WITHOUT_EFFECT: [&str; 21] = [
+const WITHOUT_EFFECT: [&str; 19] = [
     "TEE",
     "LOG",
     "NFLOG",
@@ -42,9 +42,11 @@ const WITHOUT_EFFECT: [&str; 21] = [
     "LED",
     "RATEEST",
     "TCPOPTSTRIP",
-    "HMARK",
-    "SYNPROXY",
 ];
+
+/// What synproxy does.
+pub(crate) const BY_PROXY: &str =
+    "the proxy answers new connections, and opens those that it lets pass itself";
 
 /// Why a copy of a packet matters.
 pub(crate) const COPIED: &str =
@@ -672,6 +674,18 @@ fn other(
             return Some(End::Unknown(format!(
                 "{}: a program in user space decides",
                 name("queued")
+            )));
+        }
+        "HMARK" => {
+            note(branch, Effect::Other { what: shown() });
+            let why = "the mark is a hash, which kpx does not compute";
+            return Some(End::Unknown(format!("{}: {why}", name("marked"))));
+        }
+        "SYNPROXY" => {
+            note(branch, Effect::Other { what: shown() });
+            return Some(End::Unknown(format!(
+                "{}: {BY_PROXY}",
+                name("taken by synproxy")
             )));
         }
         "TEE" if walker.router.copies(&branch.packet, options) => {

@@ -8,7 +8,8 @@ use super::matches;
 use super::value::{Context, Value, read};
 use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
-    COPIED, mapped, masquerade, redirected, reunite, sources, split, translated, translations,
+    BY_PROXY, COPIED, mapped, masquerade, redirected, reunite, sources, split, translated,
+    translations,
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
@@ -335,10 +336,7 @@ impl<'a> Walker<'_, 'a, '_> {
                     | "secmark" | "dup" => vec![Next::On(branch)],
                     "synproxy" => vec![Next::End(
                         branch,
-                        End::Unknown(format!(
-                            "{}: the proxy answers new connections, and opens those that it lets pass itself",
-                            by("taken by synproxy")
-                        )),
+                        End::Unknown(format!("{}: {BY_PROXY}", by("taken by synproxy"))),
                     )],
                     "notrack" => {
                         branch.packet.untrack();

@@ -1,0 +1,312 @@
+//! Rules that look at what packets seldom have concern no connection, and what no rule shows is told from the connections themselves.
+
+use serde_json::{Value, json};
+
+use super::ends::{HEALTHY, findings, json, says};
+use super::incidents::{copy, write};
+use super::meant::with_rule;
+use crate::support::kpx;
+
+const NFT: &str = "node/nft.json";
+const RULES: &str = "node/iptables-save.txt";
+const CONNTRACK: &str = "node/conntrack.txt";
+const PROCESSES: &str = "node/processes.json";
+
+/// A node with a rule of nftables that looks at `left` and then does `then`, for packets that it forwards.
+fn with_nft(left: &Value, op: &str, right: &Value, then: &Value) -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    let own = |kind: &str, more: Value| {
+        let mut object = json!({"family": "inet", "table": "mine", "handle": 77});
+        object
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({kind: object})
+    };
+    write(
+        &dir,
+        NFT,
+        json(|rules| {
+            let all = rules["nftables"].as_array_mut().unwrap();
+            all.push(json!({"table": {"family": "inet", "name": "mine", "handle": 77}}));
+            all.push(own("chain", json!({"name": "c", "type": "filter", "hook": "forward", "prio": 0, "policy": "accept"})));
+            let expr = json!([{"match": {"op": op, "left": left, "right": right}}, then]);
+            all.push(own("rule", json!({"chain": "c", "expr": expr})));
+        }),
+    );
+    dir
+}
+
+#[tokio::test]
+async fn rules_for_what_opening_packets_do_not_have_concern_no_connection() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let rules: String = [
+            "FORWARD -f",
+            "FORWARD -m length --length 1501:65535",
+            "FORWARD -m ttl --ttl-lt 2",
+            "FORWARD -m tos --tos 0x10/0x3f",
+            "FORWARD -m dscp --dscp 0x2e",
+            "FORWARD -p tcp -m tcp --tcp-option 64",
+            "FORWARD -m connbytes --connbytes 10000000 --connbytes-mode bytes --connbytes-dir both",
+            "FORWARD -m helper --helper sip",
+            "FORWARD -m cgroup --path user.slice",
+            "FORWARD -m addrtype --src-type BROADCAST,MULTICAST",
+            "OUTPUT -m owner --uid-owner 1000",
+        ]
+        .map(|rule| format!("-A {rule} -j DROP\n"))
+        .concat();
+        let at = text.find("*filter\n").unwrap();
+        let at = at + text[at..].find("\n-A ").unwrap() + 1;
+        format!("{}{rules}{}", &text[..at], &text[at..])
+    });
+    says(&dir, "demo/web", "works", &[]).await;
+    let found = findings(&dir).await;
+    assert!(
+        !found.iter().any(|finding| finding.0 == "IR16"),
+        "{found:?}"
+    );
+    let payload =
+        |protocol: &str, field: &str| json!({"payload": {"protocol": protocol, "field": field}});
+    let drop = json!({"drop": null});
+    for (left, op, right) in [
+        (payload("ip", "ttl"), "<", json!(5)),
+        (payload("ip", "dscp"), "==", json!("ef")),
+        (json!({"meta": {"key": "length"}}), ">", json!(1500)),
+        (json!({"ct": {"key": "bytes"}}), ">", json!(10_000_000)),
+        (
+            json!({"&": [payload("ip", "frag-off"), 8191]}),
+            "!=",
+            json!(0),
+        ),
+        (json!({"ip option": {"name": "lsrr"}}), "==", json!(true)),
+    ] {
+        let dir = with_nft(&left, op, &right, &drop);
+        says(&dir, "demo/web:http", "works", &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn rules_for_what_opening_packets_have_stop_connections() {
+    for (rule, fate) in [
+        (
+            "-A FORWARD -p tcp -m length --length 0:200 -j DROP",
+            "partly",
+        ),
+        ("-A FORWARD -p tcp -m ttl --ttl-lt 65 -j DROP", "partly"),
+        (
+            "-A FORWARD -p tcp -m length --length 41:60 -j DROP",
+            "unknown",
+        ),
+        (
+            "-A FORWARD -p tcp -m string --string \"GET /\" --algo bm -j DROP",
+            "unknown",
+        ),
+        ("-A OUTPUT -p tcp -m owner --uid-owner 0 -j DROP", "partly"),
+    ] {
+        says(&with_rule("filter", rule), "demo/web:http", fate, &[]).await;
+    }
+    // Its own mark decides then.
+    let dir = with_rule("mangle", "-A PREROUTING -j TOS --set-tos 0x10/0x3f");
+    write(&dir, RULES, |text| {
+        text.replacen(
+            "\n-A FORWARD ",
+            "\n-A FORWARD -m tos --tos 0x10/0x3f -j DROP\n-A FORWARD ",
+            1,
+        )
+    });
+    says(&dir, "demo/web:http", "unknown", &[]).await;
+    for (key, what) in [
+        (("ip", "daddr"), "another ip daddr"),
+        (("tcp", "dport"), "another tcp dport"),
+    ] {
+        let to = match key.1 {
+            "daddr" => json!("203.0.113.1"),
+            _ => json!(81),
+        };
+        let written = json!({"mangle": {"key": {"payload": {"protocol": key.0, "field": key.1}}, "value": to}});
+        let proto = json!({"meta": {"key": "l4proto"}});
+        let dir = with_nft(&proto, "==", &json!("tcp"), &written);
+        says(
+            &dir,
+            "demo/web:http",
+            "unknown",
+            &["changed by rule 1 of mine c", what],
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_packets_to_a_node_that_serves_them_is_answered_twice() {
+    for (gateway, fate) in [("10.210.0.17", "unknown"), ("10.210.0.250", "works")] {
+        let dir = with_rule(
+            "mangle",
+            &format!("-A PREROUTING -p tcp -j TEE --gateway {gateway}"),
+        );
+        says(&dir, "demo/web:http", fate, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
+    let tracked = |state: &str, left: u32, port: u16| {
+        let seen = if state == "SYN_SENT" {
+            "[UNREPLIED] "
+        } else {
+            ""
+        };
+        format!(
+            "tcp      6 {left} {state} src=10.244.1.2 dst=10.97.114.136 sport={port} dport=80 {seen}src=10.244.2.5 dst=10.244.1.2 sport=8080 dport={port} mark=0 use=1\n"
+        )
+    };
+    let with = |more: &str| {
+        let dir = copy(HEALTHY);
+        write(&dir, CONNTRACK, |text| format!("{text}{more}"));
+        dir
+    };
+    let lost: String = (0..4)
+        .map(|at| tracked("SYN_SENT", 110, 40_000 + at))
+        .collect();
+    let words = ["the last 4 connections to 10.244.2.5:8080 were not answered"];
+    says(&with(&lost), "demo/edge:http", "unknown", &words).await;
+    // It answered before.
+    let before = lost.clone() + &tracked("TIME_WAIT", 40, 40_010);
+    says(&with(&before), "demo/edge:http", "unknown", &words).await;
+    // It has answered since.
+    let since = lost + &tracked("TIME_WAIT", 119, 40_011);
+    says(&with(&since), "demo/edge:http", "works", &[]).await;
+    let few: String = (0..2)
+        .map(|at| tracked("SYN_SENT", 110, 40_020 + at))
+        .collect();
+    says(&with(&few), "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_here_that_is_not_ready_is_the_cause_under_policy_local() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "cluster/endpointslices.json",
+        json(|slices| {
+            let all = slices["items"].as_array_mut().unwrap().iter_mut();
+            let ours = all.filter(|slice| {
+                slice["metadata"]["labels"]["kubernetes.io/service-name"] == "edge-local"
+            });
+            let endpoints = ours.flat_map(|slice| slice["endpoints"].as_array_mut().unwrap());
+            for endpoint in endpoints.filter(|endpoint| endpoint["nodeName"] == "w1") {
+                endpoint["conditions"] =
+                    json!({"ready": false, "serving": false, "terminating": false});
+            }
+        }),
+    );
+    let ran = kpx(&[
+        "--from",
+        dir.path().to_str().unwrap(),
+        "why",
+        "10.210.0.16:30081",
+        "--source",
+        "203.0.113.9",
+        "-o",
+        "json",
+    ])
+    .await;
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    let cause = answer["causes"].to_string();
+    assert!(
+        !cause.contains("externalTrafficPolicy\\\\\\\":\\\\\\\"Cluster"),
+        "{cause}"
+    );
+    let text = answer["sentence"].as_str().unwrap();
+    assert!(
+        text.contains("no endpoint on w1 is ready") || text.contains("is missing"),
+        "{text}"
+    );
+}
+
+/// A node with one more process.
+fn beside(name: &str, args: &[&str]) -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    let new = json!({"pid": 88, "name": name, "args": args, "state": "S", "started": 1_795_838_900, "sameNetwork": true,
+        "cgroup": format!("/system.slice/{name}.service")});
+    write(
+        &dir,
+        PROCESSES,
+        json(|all| all["processes"].as_array_mut().unwrap().push(new)),
+    );
+    dir
+}
+
+#[tokio::test]
+async fn programs_that_start_kube_proxy_in_a_pod_are_no_second_one() {
+    let two = async |name: &str, args: &[&str]| {
+        let found = findings(&beside(name, args)).await;
+        found.iter().any(|finding| finding.0 == "KP17")
+    };
+    assert!(!two("rke2", &["/usr/local/bin/rke2", "agent"]).await);
+    assert!(!two("k0s", &["/usr/local/bin/k0s", "worker"]).await);
+    assert!(
+        !two(
+            "k3s-server",
+            &[
+                "/usr/local/bin/k3s",
+                "server",
+                "--disable-kube-proxy",
+                "--flannel-backend=none"
+            ]
+        )
+        .await
+    );
+    assert!(two("k3s-server", &["/usr/local/bin/k3s", "server"]).await);
+}
+
+#[tokio::test]
+async fn where_open_vswitch_serves_services_rules_decide_nothing() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let kept: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.contains("KUBE-"))
+            .collect();
+        kept.join("\n") + "\n"
+    });
+    write(
+        &dir,
+        "node/ip-link.json",
+        json(|links| {
+            links.as_array_mut().unwrap().push(
+                json!({"ifindex": 90, "ifname": "ovn-k8s-mp0", "mtu": 1400, "operstate": "UNKNOWN",
+                "flags": ["BROADCAST", "UP", "LOWER_UP"], "address": "0a:58:0a:f4:01:02"}),
+            );
+        }),
+    );
+    write(&dir, PROCESSES, json(|all| all["processes"] = json!([])));
+    says(
+        &dir,
+        "demo/web:http",
+        "unknown",
+        &["OVN-Kubernetes translates connections to Services in Open vSwitch"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_without_a_route_to_services_has_one_finding() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "node/ip-route.json",
+        json(|routes| {
+            routes
+                .as_array_mut()
+                .unwrap()
+                .retain(|route| route["dst"] != "default")
+        }),
+    );
+    let found = findings(&dir).await;
+    let lost: Vec<_> = found
+        .iter()
+        .filter(|finding| finding.2.contains("no route that leads to"))
+        .collect();
+    assert_eq!(lost.len(), 1, "{found:?}");
+}
