@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
+use super::hop::{Effect, Outcome};
 use super::packet::{FIRST_EPHEMERAL, Link, Packet};
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use super::sources::OUTSIDE;
@@ -432,6 +433,13 @@ impl<'a> Router<'a> {
             None => Decision::Unknown(gap.to_string()),
         }
     }
+}
+
+/// Returns why it is not certain that `outcome` ends for want of a route, if it does.
+pub(crate) fn only_for_vrf(node: &NodeSnapshot<'_>, outcome: &Outcome) -> Option<String> {
+    let last = outcome.hops.last()?;
+    let is_routed = matches!(last.effect, Effect::Nowhere { .. });
+    only_in_vrf(node, outcome.destination.0).filter(|_| is_routed)
 }
 
 /// Returns why the lack of a route to `to` is not certain, if the table of a VRF has one: what comes in by the links of the VRF, and what

@@ -8,6 +8,7 @@ use crate::check::{
     Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
     When,
 };
+use crate::trace::route::only_for_vrf;
 use crate::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict as End, World};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
@@ -157,6 +158,16 @@ fn api(facts: &Facts<'_>) -> Verdict {
         .iter()
         .filter(is_lost)
         .partition(|outcome| !outcome.when.is_empty());
+    let unsure = |why: String| {
+        let why = format!("the path of the packet is unknown: {why}");
+        Err(Gap::Failed(path_item(mode, family), why))
+    };
+    if let Some(why) = certain
+        .iter()
+        .find_map(|outcome| only_for_vrf(facts.node, outcome))
+    {
+        return unsure(why);
+    }
     // Behind the rules that translate it, what stops it is about its new destination.
     let dropped: Option<Vec<Subject>> = certain
         .iter()
@@ -179,13 +190,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
             .filter(|outcome| outcome.verdict == End::Unknown);
         let why = unknown.next().map(|unknown| unknown.reason.clone());
         let why = why.or_else(|| Some(open.first()?.when.first()?.to_string()));
-        return why.map_or_else(
-            || Ok(Vec::new()),
-            |why| {
-                let why = format!("the path of the packet is unknown: {why}");
-                Err(Gap::Failed(path_item(mode, family), why))
-            },
-        );
+        return why.map_or_else(|| Ok(Vec::new()), unsure);
     }
     let message = "packets from the node to the API server's Service do not reach an endpoint";
     Ok(vec![

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{Collector, idle_rules, proof_of};
 use crate::check::{Facts, Proof};
-use crate::trace::route::only_in_vrf;
+use crate::trace::route::only_for_vrf;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{
     self, Assumption, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World,
@@ -98,13 +98,13 @@ impl<'n> Paths<'n> {
             let open = match (outcome.verdict, outcome.when.first()) {
                 (Verdict::Unknown, _) => outcome.reason.clone(),
                 _ if is_fine(&outcome) => continue,
-                (_, None) => match self.only_in_vrf(&outcome) {
-                    Some(reason) => reason,
-                    None => {
+                (_, None) => {
+                    let Some(reason) = only_for_vrf(self.world.node, &outcome) else {
                         astray.push(outcome);
                         continue;
-                    }
-                },
+                    };
+                    reason
+                }
                 // Healthy nodes have rules that ask for the route back.
                 _ if outcome.when.iter().any(is_route_back) => continue,
                 (_, Some(when)) => when.to_string(),
@@ -117,13 +117,6 @@ impl<'n> Paths<'n> {
             ));
         }
         astray
-    }
-
-    /// Returns why it is not certain that `outcome` has no route, if it has none.
-    fn only_in_vrf(&self, outcome: &Outcome) -> Option<String> {
-        let last = outcome.hops.last()?;
-        let is_routed = matches!(last.effect, Effect::Nowhere { .. });
-        only_in_vrf(self.world.node, outcome.destination.0).filter(|_| is_routed)
     }
 }
 
