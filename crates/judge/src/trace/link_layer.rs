@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::packet::{Link, Packet};
 use super::region::Asked;
 use super::route::{Decision, Lookup, Router};
+use kpx_node::cluster::Pod;
 use kpx_node::node::links::Link as NodeLink;
 
 impl<'a> Router<'a> {
@@ -23,12 +24,11 @@ impl<'a> Router<'a> {
             return None;
         };
         let all = self.node.neighbour_table().ok()?;
-        let found = match gateway {
-            Some(gateway) => all.on(gateway, &device),
-            None => {
-                let mut on_link = all.all.iter().filter(|of| *of.link == *device);
-                on_link.find(|of| !of.permanent && addr.is_address(of.address))
-            }
+        let found = if let Some(gateway) = gateway {
+            all.on(gateway, &device)
+        } else {
+            let mut on_link = all.all.iter().filter(|of| *of.link == *device);
+            on_link.find(|of| !of.permanent && addr.is_address(of.address))
         };
         found?.mac.as_deref()
     }
@@ -83,7 +83,7 @@ impl<'a> Router<'a> {
         let pods = self.node.pods().into_iter().flatten();
         let mut addresses = pods
             .filter(|pod| !pod.spec.host_network)
-            .flat_map(|pod| pod.addresses());
+            .flat_map(Pod::addresses);
         addresses.any(|own| addr.is_address(own))
     }
 
