@@ -102,6 +102,29 @@ async fn a_rule_of_a_bridge_concerns_the_pod_that_it_names() {
         &[],
     )
     .await;
+    // What other machines send does not come from the link of a pod, whatever address it has.
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        "node/nft.json",
+        json(|rules| {
+            let all = rules["nftables"].as_array_mut().unwrap();
+            let saddr = json!({"payload": {"protocol": "ether", "field": "saddr"}});
+            all.extend([
+                json!({"table": {"family": "inet", "name": "guard", "handle": 1}}),
+                json!({"chain": {"family": "inet", "table": "guard", "name": "pre", "handle": 1, "type": "filter",
+                    "hook": "prerouting", "prio": -300, "policy": "accept"}}),
+                json!({"set": {"family": "inet", "table": "guard", "name": "bad", "handle": 3, "type": "ether_addr",
+                    "elem": [CLIENT_MAC]}}),
+                json!({"rule": {"family": "inet", "table": "guard", "chain": "pre", "handle": 2, "expr": [
+                    {"match": {"op": "==", "left": saddr, "right": "@bad"}}, {"drop": null}]}}),
+            ]);
+        }),
+    );
+    for (client, fate) in fates(&dir, "demo/edge:http").await {
+        let wanted = if client == "single" { "lost" } else { "works" };
+        assert_eq!(fate, wanted, "{client}");
+    }
 }
 
 /// The name of the node's link with this index.
