@@ -573,7 +573,7 @@ fn mutations(name: &str, item: Item, wanted: &str, step: usize, flows: usize) ->
 #[test]
 fn a_rule_less_is_a_difference_exactly_if_a_packet_shows_it() {
     let counts = mutations("seed-iptables", Item::Iptables4, "-A KUBE", 9, 1_000);
-    assert!(counts[0] > 0 && counts[1] > 10, "{counts:?}");
+    assert!(counts[0] > 0 && counts[1] > 5, "{counts:?}");
 }
 
 #[test]
@@ -622,7 +622,7 @@ fn remove(rules: &mut Ruleset, mut at: usize) -> Option<String> {
 #[test]
 fn an_element_less_is_a_difference_exactly_if_a_packet_shows_it() {
     let counts = mutations_of_nftables("seed-nftables", 9, 1_000);
-    assert!(counts[0] > 0 && counts[1] > 10, "{counts:?}");
+    assert!(counts[0] > 0 && counts[1] > 5, "{counts:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rules that look at what packets seldom have concern no connection, and what no rule shows is told from the connections themselves.
+//! Rules that look at what packets seldom have concern no connection, and connections show what no rule does.
 
 use serde_json::{Value, json};
 
@@ -54,10 +54,10 @@ async fn rules_for_what_opening_packets_do_not_have_concern_no_connection() {
             "FORWARD -m addrtype --src-type BROADCAST,MULTICAST",
             "OUTPUT -m owner --uid-owner 1000",
         ]
-        .map(|rule| format!("-A {rule} -j DROP\n"))
+        .map(|rule| format!("[0:0] -A {rule} -j DROP\n"))
         .concat();
         let at = text.find("*filter\n").unwrap();
-        let at = at + text[at..].find("\n-A ").unwrap() + 1;
+        let at = at + text[at..].find("\n[").unwrap() + 1;
         format!("{}{rules}{}", &text[..at], &text[at..])
     });
     says(&dir, "demo/web", "works", &[]).await;
@@ -110,8 +110,8 @@ async fn rules_for_what_opening_packets_have_stop_connections() {
     let dir = with_rule("mangle", "-A PREROUTING -j TOS --set-tos 0x10/0x3f");
     write(&dir, RULES, |text| {
         text.replacen(
-            "\n-A FORWARD ",
-            "\n-A FORWARD -m tos --tos 0x10/0x3f -j DROP\n-A FORWARD ",
+            "-A FORWARD ",
+            "-A FORWARD -m tos --tos 0x10/0x3f -j DROP\n[0:0] -A FORWARD ",
             1,
         )
     });

@@ -322,15 +322,17 @@ fn only_a_packet_of_the_host_has_an_owner() {
         source: None,
         ..flow(false)
     };
-    for (options, from_outside) in [
-        ("--uid-owner 0", "0"),
-        ("! --uid-owner 0", "1"),
-        ("! --uid-owner 0 ! --gid-owner 0", "1"),
-        ("! --uid-owner 0 --gid-owner 0", "0"),
+    // A client on the node is a program of root.
+    for (options, from_host, from_outside) in [
+        ("--uid-owner 0", "1", "0"),
+        ("--uid-owner 0-99 --socket-exists", "1", "0"),
+        ("--uid-owner 1000", "0", "0"),
+        ("! --uid-owner 0", "0", "1"),
+        ("! --uid-owner 0 ! --gid-owner 0", "0", "1"),
+        ("! --uid-owner 0 --gid-owner 0", "0", "0"),
     ] {
         let rules = iptables(&format!("-A POSTROUTING -m owner {options} -j DROP"));
-        let sender = format!("the sender is {options}: yes");
-        assert_eq!(dropped(&rules, &host), sender);
+        assert_eq!(dropped(&rules, &host), from_host, "{options}");
         assert_eq!(dropped(&rules, &flow(false)), from_outside, "{options}");
     }
 }

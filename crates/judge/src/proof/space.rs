@@ -61,7 +61,7 @@ impl Space {
             .map(Cidr::host)
             .collect();
         let slices = node.slices().map_or(&[][..], Vec::as_slice);
-        // Nobody has a broadcast address.
+        // No client has a broadcast address.
         let routes = node.routes().into_iter().flat_map(|routes| &routes.all);
         let broadcast: Vec<Cidr> = routes
             .filter(|route| route.kind == "broadcast")

@@ -1,4 +1,4 @@
-//! Fields of packets that kpx does not follow, as the packets that open a connection have them if nobody asks for anything else: small
+//! Fields of packets that kpx does not follow, as packets have them that open a usual connection: small
 //! ones without options or a type of service, from a program of root where the node itself sends them.
 
 use std::ops::RangeInclusive;

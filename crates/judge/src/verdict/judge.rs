@@ -261,6 +261,9 @@ impl<'n> Judge<'n> {
             Fault::NoRoute { to, .. } => to.ip(),
             Fault::Obstacle(what) => match &**what {
                 Obstacle::Further { to, by: None, .. } => *to,
+                Obstacle::RouteBack {
+                    pod, route: None, ..
+                } => *pod,
                 _ => return None,
             },
             _ => return None,

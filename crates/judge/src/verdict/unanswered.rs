@@ -1,4 +1,4 @@
-//! Connections that connection tracking saw and nobody answered: a doubt where no rule, route or link explains it, as where another
+//! Connections that connection tracking saw and no endpoint answered: a doubt where no rule, route or link explains it, as where another
 //! machine or a network between drops packets.
 
 use std::net::SocketAddr;

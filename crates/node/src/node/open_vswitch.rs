@@ -21,7 +21,7 @@ impl NodeSnapshot<'_> {
         if !has_link(ANTREA_LINK) {
             return None;
         }
-        // Antrea serves the host, too, if it is told to replace kube-proxy.
+        // Antrea serves the host, too, if it replaces kube-proxy.
         let serves = match self.processes() {
             Ok(all) => {
                 let runs = all
