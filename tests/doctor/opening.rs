@@ -300,7 +300,7 @@ async fn a_node_without_a_route_to_services_has_one_finding() {
             routes
                 .as_array_mut()
                 .unwrap()
-                .retain(|route| route["dst"] != "default")
+                .retain(|route| route["dst"] != "default");
         }),
     );
     let found = findings(&dir).await;

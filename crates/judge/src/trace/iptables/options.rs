@@ -204,9 +204,9 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
             let mode = all
                 .iter()
                 .find(|(_, option, _)| *option == "--connbytes-mode")?;
-            let values = match mode.2.first()? {
-                &"bytes" => opening::counted(packet, true)?,
-                &"packets" => opening::counted(packet, false)?,
+            let values = match *mode.2.first()? {
+                "bytes" => opening::counted(packet, true)?,
+                "packets" => opening::counted(packet, false)?,
                 _ => return None,
             };
             // A single number has no upper end.
