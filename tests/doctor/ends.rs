@@ -192,6 +192,68 @@ async fn packets_that_do_not_enter_the_tunnel_are_lost() {
 }
 
 #[tokio::test]
+async fn two_nodes_whose_tunnels_have_one_mac_do_not_reach_each_other() {
+    let dir = copy(HEALTHY);
+    tunnel(
+        &dir,
+        Some(flannel(true)),
+        &["10.244.0.0/24", "10.244.2.0/24"],
+    );
+    let own = "02:00:00:00:00:01";
+    write(
+        &dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let other = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+            other["metadata"]["annotations"]["flannel.alpha.coreos.com/backend-data"] =
+                json!({"VNI": 1, "VtepMAC": own}).to_string().into();
+        }),
+    );
+    let set =
+        json!({"dst": "10.244.2.0", "dev": "flannel.1", "lladdr": own, "state": ["PERMANENT"]});
+    write(
+        &dir,
+        "node/ip-neigh.json",
+        json(|all| all.as_array_mut().unwrap().push(set)),
+    );
+    let words = [
+        "flannel.1 of this node and of node w2 have the same MAC address, 02:00:00:00:00:01",
+        "machine-id",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
+}
+
+/// As with flannel's backend host-gw.
+#[tokio::test]
+async fn a_node_outside_of_the_network_without_a_route_to_its_pods_is_in_doubt() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        NODES,
+        json(|nodes| {
+            let mut all = nodes["items"].as_array_mut().unwrap().iter_mut();
+            let other = all.find(|node| node["metadata"]["name"] == "w2").unwrap();
+            let addresses = other["status"]["addresses"].as_array_mut().unwrap();
+            addresses[0]["address"] = "192.168.50.17".into();
+        }),
+    );
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            all.retain(|route| route["dst"] != "10.244.2.0/24");
+        }),
+    );
+    let words = [
+        "only the default route leads to the pods of w2",
+        "backend vxlan",
+    ];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+}
+
+#[tokio::test]
 async fn a_node_that_announces_an_address_of_another_network_is_named() {
     let dir = copy(HEALTHY);
     tunnel(

@@ -226,6 +226,8 @@ pub enum Odd {
         /// The range.
         range: Cidr,
     },
+    /// Only the default route leads to its pods, while those of other Nodes have routes by these Nodes' addresses.
+    Default,
     /// The link is of a network plugin that does not run on this node.
     LeftOver {
         /// The link.
@@ -251,6 +253,11 @@ impl OddWay {
             Odd::Shared { range } => {
                 format!(
                     "this Node and {node} have the same range of pods, {range}, which leads to pods of this node"
+                )
+            }
+            Odd::Default => {
+                format!(
+                    "only the default route leads to the pods of {node}, while those of other Nodes have routes by the Nodes' addresses"
                 )
             }
             Odd::LeftOver { link, plugin } => {

@@ -414,7 +414,7 @@ pub enum Obstacle {
         /// Where they end: elsewhere if a rule redirects them.
         end: SocketAddr,
     },
-    /// The tunnel's link of a node has another MAC than its Node announces: it discards what comes by the tunnel.
+    /// The tunnel's link of a node has another MAC than its Node announces, or two have the same: it discards what comes by the tunnel.
     TunnelMac {
         /// The Node that announces it.
         node: String,
@@ -424,8 +424,8 @@ pub enum Obstacle {
         announced: String,
         /// The MAC that the link has, or of another Node: the one to which this node sends.
         used: String,
-        /// Whether it is this node's own: those of other nodes send to it.
-        incoming: bool,
+        /// Whose MAC is wrong.
+        wrong: WrongMac,
     },
     /// The node does not answer for the gateway of pods, an address that no machine has.
     ProxyArp {
@@ -814,6 +814,17 @@ impl By {
             Box::new(by.of_families([family], node))
         })
     }
+}
+
+/// Whose MAC at a tunnel is wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WrongMac {
+    /// This node's link has another one than its Node announces.
+    Own,
+    /// This node sends to another one than the other Node announces.
+    Far,
+    /// Both nodes have the same, as copies of one machine do.
+    Same,
 }
 
 impl Obstacle {

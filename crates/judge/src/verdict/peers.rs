@@ -190,13 +190,24 @@ impl Judge<'_> {
         };
         let range = known.copied().unwrap_or(around).normal();
         let direct = self.router.decide(Lookup::to(Asked::new(by, None)));
-        let Decision::Out {
-            device: Some(link),
-            gateway: None,
-            ..
-        } = direct
-        else {
-            return None;
+        let link = match direct {
+            Decision::Out {
+                device: Some(link),
+                gateway: None,
+                ..
+            } => link,
+            // A Node in another network, as far away as everything else.
+            Decision::Out {
+                gateway: Some(router),
+                ..
+            } if gateway == Some(router) && self.goes_by_default(addr) => {
+                let odd = OddWay {
+                    why: Odd::Default,
+                    hider: None,
+                };
+                return self.missing_way(address, name, (device, gateway), odd);
+            }
+            _ => return None,
         };
         Some(Fault::Unknown(Missing::PodRoute {
             address,
@@ -252,6 +263,13 @@ impl Judge<'_> {
                 odd: Some(odd),
             }),
         }))
+    }
+
+    /// Returns whether only a default route leads to `addr`.
+    fn goes_by_default(&self, addr: IpAddr) -> bool {
+        let route = self.router.found(Lookup::to(Asked::new(addr, None)));
+        let route = route.ok().flatten();
+        route.is_some_and(|route| route.destination.prefix == 0)
     }
 
     /// Returns what is odd about the way by `device` and `gateway` to `pod`, which the Node called `name` has: the fixed end of a tunnel

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::judge::{Judge, Question};
 use super::peers::addresses;
 use super::replies::{ends, is_stopped};
-use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, is_likely};
+use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, WrongMac, is_likely};
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
@@ -173,19 +173,19 @@ impl Judge<'_> {
             (None, None) => return None,
         };
         let mac = |node: &Node| vtep_mac(node, Family::of(far), link);
-        let fault = |node: &Node, announced, used: &str, incoming| {
+        let fault = |node: &Node, announced, used: &str, wrong| {
             Some(Fault::Obstacle(Box::new(Obstacle::TunnelMac {
                 node: node.metadata.name.clone(),
                 link: link.name.clone(),
                 announced,
                 used: used.to_owned(),
-                incoming,
+                wrong,
             })))
         };
         if let (Some(announced), Some(used)) = (mac(own), &link.mac)
             && !announced.eq_ignore_ascii_case(used)
         {
-            return fault(own, announced, used, true);
+            return fault(own, announced, used, WrongMac::Own);
         }
         let other = self.places.node_of_pod(far)?;
         if let Some(fault) = self.other_network(other, link, outcome) {
@@ -198,10 +198,14 @@ impl Judge<'_> {
         let entry = self.node.neighbour_table().ok()?.on(next, &link.name)?;
         let used = entry.mac.as_deref().filter(|_| entry.permanent)?;
         let announced = mac(other)?;
+        let own_mac = link.mac.as_deref();
+        if own_mac.is_some_and(|mac| mac.eq_ignore_ascii_case(&announced)) {
+            return fault(other, announced, used, WrongMac::Same);
+        }
         if announced.eq_ignore_ascii_case(used) {
             return None;
         }
-        fault(other, announced, used, false)
+        fault(other, announced, used, WrongMac::Far)
     }
 
     /// Returns the fault of flannel's VXLAN `link` if it has another VNI than `other` announces, and no link of this node has that one.

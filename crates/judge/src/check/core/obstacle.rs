@@ -8,7 +8,8 @@ use crate::check::{Advice, Fix, Line};
 use crate::trace::PODS;
 use crate::verdict::{
     Arp, By, DEFAULT_RANGE, DEFAULT_TTL, Home, LinkState, Obstacle, Odd, OddWay, PORT_RANGE,
-    RESERVED_PORTS, Stranger, TunnelState, Wayless, accept_ra_of, disable_ipv6_of, sysctl_of,
+    RESERVED_PORTS, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
+    sysctl_of,
 };
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::routes::PolicyRule;
@@ -519,8 +520,17 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::SameTunnelEnd { annotation, .. }
         | Obstacle::ForeignTunnelEnd { annotation, .. }
         | Obstacle::InnerTunnelEnd { annotation, .. } => tunnel_address_fix(annotation),
-        Obstacle::TunnelMac { node, incoming, .. } => {
-            let text = if *incoming {
+        Obstacle::TunnelMac {
+            link,
+            wrong: WrongMac::Same,
+            ..
+        } => Fix::on_node(
+            "Give one of the two machines a machine-id of its own, from which systemd makes the address (both are copies of one machine), \
+             then delete its link, and restart flannel there: it makes the link again.",
+            format!("ip link delete {link}"),
+        ),
+        Obstacle::TunnelMac { node, wrong, .. } => {
+            let text = if *wrong == WrongMac::Own {
                 "Restart flannel on this node, so that it announces the link's address. To keep the address, exclude flannel's \
                  links from MACAddressPolicy in a .link file of systemd."
             } else {
@@ -828,6 +838,10 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
         ),
         Odd::Announced { annotation, .. } => tunnel_address_fix(annotation),
         Odd::Shared { .. } => Fix::said(RANGE_OF_ITS_OWN),
+        Odd::Default => Fix::said(
+            "If the routers between the nodes do not know the ranges of pods, let the network plugin use tunnels to Nodes outside of this \
+             network (flannel: backend vxlan, with DirectRouting for the others; Calico: CrossSubnet).",
+        ),
         Odd::LeftOver { link, .. } => Fix::on_node(
             "Remove the link, if nothing on the node needs it.",
             format!("ip link del {link}"),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Arp, DEFAULT_TTL, Obstacle, TunnelState, WayThere, Wayless, Which, accept_ra_of,
+    Arp, DEFAULT_TTL, Obstacle, TunnelState, WayThere, Wayless, Which, WrongMac, accept_ra_of,
     disable_ipv6_of, route_words, sysctl_of,
 };
 use crate::trace::mismatch::listed;
@@ -312,7 +312,7 @@ impl fmt::Display for Obstacle {
                 link,
                 announced,
                 used,
-                incoming: true,
+                wrong: WrongMac::Own,
             } => write!(
                 f,
                 "{link} has the MAC address {used}, but node {node} announces {announced} for it: {node} discards what other nodes \
@@ -321,9 +321,19 @@ impl fmt::Display for Obstacle {
             Self::TunnelMac {
                 node,
                 link,
+                used,
+                wrong: WrongMac::Same,
+                ..
+            } => write!(
+                f,
+                "{link} of this node and of node {node} have the same MAC address, {used}: VXLAN discards packets from its own address"
+            ),
+            Self::TunnelMac {
+                node,
+                link,
                 announced,
                 used,
-                incoming: false,
+                wrong: WrongMac::Far,
             } => write!(
                 f,
                 "packets for the pods of node {node} leave by {link} to the MAC address {used}, but {node} announces {announced}: it \
