@@ -729,12 +729,11 @@ fn mangle(
             )];
         }
         (Expr::Payload { protocol, field }, _) if !WITHOUT_EFFECT.contains(&field.as_str()) => {
-            let why =
-                format!("kpx does not follow what another {protocol} {field} does to the packet");
+            let why = format!("kpx does not follow a packet with another {protocol} {field}");
             return vec![Next::End(branch, End::Unknown(why))];
         }
         (Expr::Other(json), _) if json.get("payload").is_some() => {
-            let why = "kpx does not follow what another header does to the packet";
+            let why = "kpx does not follow a packet whose headers a rule writes";
             return vec![Next::End(branch, End::Unknown(why.to_owned()))];
         }
         // Priorities, trace flags and the like.
