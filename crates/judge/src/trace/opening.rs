@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::packet::{Link, Packet};
 use super::route::Router;
-use kpx_node::net::{Cidr, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 
 /// Values that a field may have.
 pub(super) type Values = RangeInclusive<u64>;
@@ -57,10 +57,10 @@ pub(super) fn within(values: &Values, range: &Values) -> Option<bool> {
 
 /// Returns the bytes of `packet` with its IP header: without data for TCP, and as much as a link carries for the others.
 pub(super) fn length(packet: &Packet) -> Values {
-    if packet.is(Proto::Tcp) {
-        40..=120
-    } else {
-        28..=1_500
+    match (packet.is(Proto::Tcp), packet.family()) {
+        (true, Family::V4) => 40..=80,
+        (true, Family::V6) => 60..=100,
+        (false, _) => 28..=1_500,
     }
 }
 
