@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::ends::{HEALTHY, findings, json, says};
-use super::incidents::{copy, write};
+use super::ends::{HEALTHY, PODS, findings, json, says};
+use super::incidents::{answer, copy, write};
 use super::meant::with_rule;
 use crate::support::kpx;
 
@@ -309,4 +309,52 @@ async fn a_node_without_a_route_to_services_has_one_finding() {
         .filter(|finding| finding.2.contains("no route that leads to"))
         .collect();
     assert_eq!(lost.len(), 1, "{found:?}");
+}
+
+#[tokio::test]
+async fn marks_by_hash_and_proxies_of_handshakes_are_not_followed() {
+    for (rule, words) in [
+        (
+            "-A PREROUTING -p tcp -j HMARK --hmark-tuple src --hmark-mod 4 --hmark-offset 200 --hmark-rnd 0x1",
+            "marked by rule 1 of mangle PREROUTING",
+        ),
+        (
+            "-A PREROUTING -p tcp -j SYNPROXY --sack-perm --timestamp --mss 1460",
+            "taken by synproxy by rule 1 of mangle PREROUTING",
+        ),
+    ] {
+        says(
+            &with_rule("mangle", rule),
+            "demo/web:http",
+            "unknown",
+            &[words],
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_of_two_pods_here_is_in_doubt() {
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| text.replace("10.244.1.5", "10.244.1.4"));
+    let words = ["more than one pod of this node has 10.244.1.4"];
+    says(&dir, "demo/edge:http", "unknown", &words).await;
+}
+
+#[tokio::test]
+async fn a_pod_with_a_route_of_its_own_is_asked_for_itself() {
+    let dir = copy(HEALTHY);
+    write(&dir, PODS, |text| {
+        let first = r#"[{"dst":"default","gateway":"10.244.1.1","dev":"eth0","flags":[]},"#;
+        let own = r#"{"dst":"10.97.114.136","gateway":"10.244.1.99","dev":"eth0","flags":[]},"#;
+        text.replacen(first, &format!("{first}{own}"), 1)
+    });
+    let answer = answer(dir.path().to_str().unwrap(), "demo/edge:http").await;
+    let paths = answer["paths"].as_array().unwrap();
+    let single = paths.iter().find(|path| path["client"] == "single");
+    let from = single.map(|path| path["from"].as_str().unwrap());
+    assert!(
+        from.is_some_and(|from| from.contains("10.244.1.2")),
+        "{answer}"
+    );
 }
