@@ -543,16 +543,16 @@ impl Judge<'_> {
     /// Returns the doubt about packets to an address that two pods of this node have.
     pub(super) fn in_two_pods(&self, outcome: &Outcome) -> Option<Fault> {
         let (address, _) = outcome.destination;
-        let is_in_two = self.networks().ok()?.get(&address)?.is_none();
+        if self.networks().ok()?.get(&address)?.is_some() {
+            return None;
+        }
         let all = self.node.pod_networks().into_iter().flatten();
         let ours = all.filter(|network| network.addresses.contains(&address));
         let processes: Vec<String> = ours.map(|network| network.pid.to_string()).collect();
-        is_in_two.then(|| {
-            Fault::Unknown(Missing::Unmodelled(format!(
-                "more than one pod of this node has {address} (the networks of processes {}): which of them answers is not known",
-                listed(&processes)
-            )))
-        })
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "more than one pod of this node has {address} (the networks of processes {}): which of them answers is not known",
+            listed(&processes)
+        ))))
     }
 
     /// Returns the networks of pods by their addresses; none for an address that several have.

@@ -211,10 +211,7 @@ impl Judge<'_> {
         };
         Some(Fault::Unknown(Missing::PodRoute {
             address,
-            way: match gateway {
-                Some(gateway) => format!("{device} via {gateway}"),
-                None => device.to_owned(),
-            },
+            way: way_by(device, gateway),
             there: Box::new(WayThere {
                 node: name.to_owned(),
                 range,
@@ -249,10 +246,7 @@ impl Judge<'_> {
         let (link, _) = self.way_to(by)?;
         Some(Fault::Unknown(Missing::PodRoute {
             address,
-            way: match gateway {
-                Some(gateway) => format!("{device} via {gateway}"),
-                None => device.to_owned(),
-            },
+            way: way_by(device, gateway),
             there: Box::new(WayThere {
                 node: name.to_owned(),
                 range: range.unwrap_or_else(|| Cidr::host(addr)).normal(),
@@ -638,6 +632,14 @@ fn plugin_of(link: &Link) -> Option<&'static Software> {
     let mut plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
     plugins
         .find(|plugin| plugin.has_link(&link.name) || is_of_router && plugin.name == "kube-router")
+}
+
+/// Returns a link and a gateway in words: `eth0 via 10.0.0.1`.
+fn way_by(device: &str, gateway: Option<IpAddr>) -> String {
+    gateway.map_or_else(
+        || device.to_owned(),
+        |gateway| format!("{device} via {gateway}"),
+    )
 }
 
 /// Returns the addresses of `node` in the cluster's network.

@@ -158,6 +158,11 @@ impl Flags {
         Some(value.as_deref().unwrap_or_default())
     }
 
+    /// Returns whether the boolean flag `name` is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.value(name).is_some_and(|value| value != "false")
+    }
+
     /// Returns the equivalent configuration file. Flags without a field are omitted.
     pub fn to_config(&self) -> String {
         let mut text =
@@ -274,6 +279,16 @@ mod tests {
         assert!(text.contains("mode: \"ipvs\"") && text.contains("scheduler: \"lc\""));
         assert!(!text.contains("secret"));
         assert!(Flags::passed_on(&["k3s", "server"]).is_empty());
+        let is_off = |args: &[&str]| Flags::parse(args).is_on("disable-kube-proxy");
+        assert!(is_off(&[
+            "k3s",
+            "server",
+            "--disable-kube-proxy",
+            "--token=x"
+        ]));
+        assert!(is_off(&["k3s", "server", "--disable-kube-proxy=true"]));
+        assert!(!is_off(&["k3s", "server", "--disable-kube-proxy=false"]));
+        assert!(!is_off(&["k3s", "server"]));
     }
 
     #[test]

@@ -37,8 +37,7 @@ pub fn kube_proxies(all: &Processes) -> impl Iterator<Item = &Process> {
 
 /// Returns whether `process` is kube-proxy, or contains it.
 pub(crate) fn is_kube_proxy(process: &Process) -> bool {
-    let flags = Flags::parse(&process.args);
-    is_proxy_name(&process.name) && !matches!(flags.value("disable-kube-proxy"), Some("" | "true"))
+    is_proxy_name(&process.name) && !Flags::parse(&process.args).is_on("disable-kube-proxy")
 }
 
 /// Returns the systemd unit that `process` belongs to.

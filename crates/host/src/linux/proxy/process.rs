@@ -82,8 +82,8 @@ fn classify(root: &Path, process: &Path) -> Option<(Flags, bool)> {
         ("kube-proxy", _) => Some((Flags::parse(&args[1..]), false)),
         ("hyperkube", Some(&("kube-proxy" | "proxy"))) => Some((Flags::parse(&args[2..]), false)),
         ("k3s", Some(&("server" | "agent"))) | ("k3s-server" | "k3s-agent", _) => {
-            let disabled = Flags::parse(&args).value("disable-kube-proxy").is_some();
-            (!disabled).then(|| (Flags::passed_on(&args), true))
+            let is_off = Flags::parse(&args).is_on("disable-kube-proxy");
+            (!is_off).then(|| (Flags::passed_on(&args), true))
         }
         ("kubelite", _) => {
             let flags = Flags::parse(&args);

@@ -57,20 +57,17 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
         }
         let which = proxies()
             .next()
-            .map(|proxy| format!("process {} ", proxy.pid));
+            .map_or_else(String::new, |proxy| format!("process {} ", proxy.pid));
         if let Some((asked, own)) = configured_server(facts) {
             let message = format!(
-                "{}runs but does not answer: it waits for an API server at {asked}, which its kubeconfig has, and the API server is at \
-                 {own}",
-                which.unwrap_or_default()
+                "{which}runs but does not answer: it waits for an API server at {asked}, which its kubeconfig has, and the API server is at \
+                 {own}"
             );
             let finding = error(ProcessState::Silent, message).evidence([seen]);
             return Ok(vec![finding.fix(server_fix(asked, own))]);
         }
-        let message = format!(
-            "{}runs but does not answer: it hangs, or listens on another address",
-            which.unwrap_or_default()
-        );
+        let message =
+            format!("{which}runs but does not answer: it hangs, or listens on another address");
         let finding = error(ProcessState::Silent, message).evidence([seen]);
         return Ok(vec![match pod(facts, here.as_deref()) {
             Some(pod) => finding.fix(Fix::kubectl(
