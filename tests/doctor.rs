@@ -30,6 +30,7 @@ mod pods;
 mod settle;
 mod silence;
 mod symptoms;
+mod unread;
 mod upgrade;
 mod verdicts;
 pub(crate) mod voice;

@@ -1295,7 +1295,8 @@ fn answers_of_several_nodes_are_merged() {
         let evidence = evidence::load(&dir, evidence::ITEMS).unwrap();
         let snapshot = NodeSnapshot::new(&evidence);
         let asked = Asked::parse(target).unwrap();
-        let mut answer = why::why(&snapshot, &asked, &Family::BOTH, None, &[]).unwrap();
+        let look = Look::new(&snapshot, &Family::BOTH, &[]).unwrap();
+        let mut answer = look.why(&asked, None).unwrap();
         answer.node = Some(node.to_owned());
         answer
     };

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{Gaps, Joined};
-use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::Route;
@@ -93,9 +92,7 @@ impl Backend {
             None if node.is_proxy_port(addr, port.proto) => Some(BackendStatus::Process),
             // Without EndpointSlices no backend is known to be gone.
             None => {
-                let in_part = node.evidence().part(Item::EndpointSlices).is_some();
-                (node.services().is_err() || node.slices().is_ok() && !in_part)
-                    .then_some(BackendStatus::Stale)
+                (node.services().is_err() || node.has_all_slices()).then_some(BackendStatus::Stale)
             }
         };
         Self {

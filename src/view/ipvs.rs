@@ -70,8 +70,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let known = Known {
         services: joined.owners.source == Source::Api
             && joined.node.evidence().part(Item::Services).is_none(),
-        slices: joined.node.slices().is_ok()
-            && joined.node.evidence().part(Item::EndpointSlices).is_none(),
+        slices: joined.node.has_all_slices(),
     };
     let mut rows = servers(table, joined.owners, joined.query, &known);
     rows.sort_by_key(|(key, _)| *key);

@@ -8,7 +8,6 @@ use super::maps::{self, InMap};
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
 use kpx_judge::verdict::{Brief, Client, Fate, Kind, survey};
-use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::{EndpointState, Port, PortName, Role, Source, ports_of};
 
@@ -94,8 +93,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     let installed = Installed::new(joined, gaps);
     let tables = maps::tables(joined, gaps);
     let by_api = joined.owners.source == Source::Api;
-    let in_part = joined.node.evidence().part(Item::EndpointSlices).is_some();
-    let counted = !by_api || joined.node.slices().is_ok() && !in_part;
+    let counted = !by_api || joined.node.has_all_slices();
     let wanted = joined.owners.ports().iter().filter(|port| {
         let addresses: Vec<String> = match joined.query.name {
             Some(_) => port.addresses.iter().map(|a| a.1.to_string()).collect(),

@@ -115,7 +115,14 @@ async fn processes_of_proxies_are_found() {
     let after = netns.collect(&[Item::Processes]).await;
     child.wait().unwrap();
     let listed = |evidence: &Evidence| {
-        let text = evidence.text(Item::Processes).unwrap();
+        let text = match evidence.text(Item::Processes) {
+            Ok(text) => text,
+            // Among the processes of the test alone, there is no other proxy.
+            Err(gap) => {
+                assert!(gap.is_absence(), "{gap}");
+                return None;
+            }
+        };
         let found: serde_json::Value = serde_json::from_str(text).unwrap();
         let all = found["processes"].as_array().unwrap();
         all.iter()

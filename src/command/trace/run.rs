@@ -462,9 +462,13 @@ fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<F
     let own = |family| sources::own_address(node, family).or_else(|| only_address(node, family));
     let services = match (target, node.services()) {
         (Target::Service { .. }, Err(gap)) => {
-            let hint = unfit::without_services(session, &gap);
-            return Err(Failure::from(eyre!("cannot look up Services: {gap}"))
-                .with_hint(format!("{hint}; or give its IP:PORT")));
+            return target
+                .among(Owners::new(node).ports(), family)
+                .ok_or_else(|| {
+                    let hint = unfit::without_services(session, &gap);
+                    Failure::from(eyre!("cannot look up Services: {gap}"))
+                        .with_hint(format!("{hint}; or give its IP:PORT"))
+                });
         }
         (_, Ok(services)) => services.as_slice(),
         (_, Err(_)) => &[],

@@ -90,11 +90,12 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     let (case, outcomes) = examine_with(session, why::needs()).await?;
     let across = case.others.as_deref().map(Others::across);
     let node = session.node(&case.evidence);
-    let look = Look::new(&node, session.families(), &outcomes).map(|look| match across {
+    let look = Look::of_rules(&node, session.families(), &outcomes);
+    let look = match across {
         Some(across) => look.beside(across),
         None => look,
-    });
-    let answer = look.and_then(|look| look.why(&asked, args.source.as_deref()));
+    };
+    let answer = look.why(&asked, args.source.as_deref());
     let mut answer = answer.map_err(|why| match why {
         Unanswered::Objects(ref gap) => {
             let hint = unfit::without_services(session, gap);

@@ -166,7 +166,7 @@ pub fn tracked(
     }
     tracked.backends.sort();
     let is_gone = |addr: &&SocketAddr| {
-        node.slices().is_ok()
+        node.has_all_slices()
             && !node.is_proxy_port(**addr, flow.proto)
             && service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
     };

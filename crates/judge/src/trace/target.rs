@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use kpx_node::cluster::{Node, Service, ServicePort};
 use kpx_node::net::{Family, Proto};
+use kpx_node::owner::Port;
 
 /// The target as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -204,6 +205,27 @@ impl Target {
                 })
             }
         }
+    }
+
+    /// Finds the cluster IP of a Service among `ports`, which the rules name, where the Services themselves are not read.
+    pub fn among(&self, ports: &[Port], family: Option<Family>) -> Option<Found> {
+        let Self::Service {
+            namespace,
+            name,
+            port,
+        } = self
+        else {
+            return None;
+        };
+        let port = port.as_deref();
+        let port = ports.iter().find(|of| of.is_of(namespace, name, port))?;
+        let of_family = |addr: &IpAddr| family.is_none_or(|family| Family::of(*addr) == family);
+        let mut addresses = port.addresses.iter().map(|(_, addr)| *addr);
+        Some(Found {
+            addr: addresses.find(of_family)?,
+            port: port.port?,
+            proto: Some(port.proto),
+        })
     }
 }
 

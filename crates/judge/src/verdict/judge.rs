@@ -523,7 +523,7 @@ impl<'n> Judge<'n> {
     /// Returns the connections of IPVS that take UDP packets to `at` to addresses that are no endpoints: in mode ipvs they decide, not
     /// those of conntrack.
     fn balanced(&self, question: Question<'_>, at: SocketAddr) -> Option<Fault> {
-        let port = question.port?;
+        let port = question.port.filter(|_| self.node.has_all_slices())?;
         let is_gone =
             |real: SocketAddr| port.endpoints.iter().all(|endpoint| endpoint.addr != real);
         let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
@@ -570,7 +570,7 @@ impl<'n> Judge<'n> {
     fn bound(&self, question: Question<'_>) -> Option<Fault> {
         const ENDS: &str = "net.ipv4.vs.expire_quiescent_template";
         let (flow, port) = (question.flow, question.port?);
-        if flow.established {
+        if flow.established || !self.node.has_all_slices() {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
@@ -640,6 +640,9 @@ impl<'n> Judge<'n> {
             return false;
         };
         let node = self.node;
+        if let Gap::Partial(item, _) = gap {
+            return node.evidence().part(*item).as_ref() == Some(gap);
+        }
         let gaps = [
             node.addresses().err(),
             node.routes().err(),
@@ -652,6 +655,8 @@ impl<'n> Judge<'n> {
             node.tc().err(),
             node.pod_networks().err(),
             node.pods().err(),
+            node.services().err(),
+            node.slices().err(),
             self.forwarding[at].as_ref().err().cloned(),
         ];
         gaps.iter().flatten().any(|known_gap| known_gap == gap)

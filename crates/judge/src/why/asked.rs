@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::Cause;
 use crate::trace::target::{Target, TargetError, port_in_words};
 use kpx_node::cluster::{EndpointSlice, Service, ServicePort};
-use kpx_node::owner;
+use kpx_node::owner::{self, Port};
 
 /// The target as given.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,6 +61,22 @@ impl Asked {
             }),
             Err(port @ TargetError::Port(..)) => Err(NotATarget::Port(port)),
             Err(_) => Err(NotATarget::Form(text.to_owned())),
+        }
+    }
+
+    /// Returns whether it selects `of`, a port that the rules name.
+    pub(super) fn names(&self, of: &Port) -> bool {
+        match self {
+            Self::Service {
+                namespace,
+                name,
+                port,
+            } => of.is_of(namespace, name, port.as_deref()),
+            Self::Address(addr, port) => {
+                let mut addresses = of.addresses.iter();
+                addresses.any(|(_, at)| at == addr) && port.is_none_or(|port| of.port == Some(port))
+            }
+            Self::NodePort(number) => of.node_port == Some(*number),
         }
     }
 }

@@ -486,10 +486,9 @@ impl Look<'_> {
         })
     }
 
-    /// Returns why connections to an address of no Service fail.
-    pub(super) fn plain_causes(&self, path: &Path) -> Vec<Blame> {
-        let port = Port::nobody(path.to.port(), path.protocol);
-        let sets = self.search(&Service::default(), &port, &path.cell, &[]);
+    /// Returns why connections to `port`, of no Service that is read, fail.
+    pub(super) fn plain_causes(&self, port: &Port, path: &Path) -> Vec<Blame> {
+        let sets = self.search(&Service::default(), port, &path.cell, &[]);
         let foreign = sets.iter().flatten().filter_map(|set| match &set.what {
             What::Foreign(hop) => Some(Blame::breaks(self.foreign(hop, &path.cell))),
             What::Obstacle(what) => Some(Blame::breaks(obstacle_cause(what))),

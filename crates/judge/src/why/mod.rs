@@ -17,6 +17,7 @@ mod group;
 mod merge;
 mod obstacle;
 mod paths;
+mod plain;
 mod rest;
 mod search;
 mod sentence;
@@ -50,7 +51,6 @@ use crate::trace::mismatch::listed;
 use crate::trace::sources::{SourceError, is_any_outside};
 use crate::trace::{self, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
-use kpx_node::backend::ipvs::print;
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::desired::Hint;
 use kpx_node::evidence::{Gap, Item};
@@ -77,6 +77,8 @@ pub struct Look<'n> {
     name: Option<String>,
     families: Vec<Family>,
     services: &'n [Service],
+    /// Why the Services are not read, if they are not.
+    unread: Option<Gap>,
     slices: &'n [EndpointSlice],
     worlds: [World<'n, 'n>; 2],
     judge: Judge<'n>,
@@ -123,17 +125,6 @@ pub fn touched<'n>(cluster: &'n NodeSnapshot<'n>, asked: &Asked) -> BTreeSet<Str
     touched
 }
 
-/// Explains `asked` on one node; `outcomes` are those of the doctor's checks, and `source` limits the clients.
-pub fn why<'n>(
-    node: &'n NodeSnapshot<'n>,
-    asked: &Asked,
-    families: &[Family],
-    source: Option<&str>,
-    outcomes: &[(&'static Check, Outcome)],
-) -> Result<Answer, Unanswered> {
-    Look::new(node, families, outcomes)?.why(asked, source)
-}
-
 impl<'n> Look<'n> {
     /// Reads `node`, with the outcomes of the doctor's checks on it.
     pub fn new(
@@ -142,6 +133,28 @@ impl<'n> Look<'n> {
         outcomes: &[(&'static Check, Outcome)],
     ) -> Result<Self, Unanswered> {
         let services = node.services().map_err(Unanswered::Objects)?;
+        Ok(Self::read(node, families, outcomes, services, None))
+    }
+
+    /// Reads `node`, whose Services need not be read: the names in its rules take their place.
+    pub fn of_rules(
+        node: &'n NodeSnapshot<'n>,
+        families: &[Family],
+        outcomes: &[(&'static Check, Outcome)],
+    ) -> Self {
+        match node.services() {
+            Ok(services) => Self::read(node, families, outcomes, services, None),
+            Err(gap) => Self::read(node, families, outcomes, &[], Some(gap)),
+        }
+    }
+
+    fn read(
+        node: &'n NodeSnapshot<'n>,
+        families: &[Family],
+        outcomes: &[(&'static Check, Outcome)],
+        services: &'n [Service],
+        unread: Option<Gap>,
+    ) -> Self {
         // Without the slices, what the rules do is a question still.
         let slices = node.slices().map_or(&[][..], Vec::as_slice);
         // What is shown in part cannot be compared.
@@ -158,18 +171,19 @@ impl<'n> Look<'n> {
             .find_map(|item| node.evidence().part(item));
         let mode = part.map_or_else(|| node.configured_mode(), Err);
         let diff = mode.and_then(|mode| diff::compare(node, mode, families));
-        Ok(Self {
+        Self {
             node,
             name: node.name().ok(),
             families: families.to_vec(),
             services,
+            unread,
             slices,
             worlds: Family::BOTH.map(|family| World::whole(node, family)),
             judge: Judge::new(node),
             diff,
             outcomes: outcomes.to_vec(),
             there: None,
-        })
+        }
     }
 
     /// Returns the same look, which follows connections to the other nodes in `across`.
@@ -189,6 +203,9 @@ impl<'n> Look<'n> {
 
     /// Explains `asked`; `source` limits the clients, as that of `kpx trace` does.
     pub fn why(&self, asked: &Asked, source: Option<&str>) -> Result<Answer, Unanswered> {
+        if let Some(gap) = &self.unread {
+            return self.by_rules(asked, gap, source);
+        }
         let local = |addr| self.is_own(addr);
         match asked::find(asked, self.services, self.slices, local) {
             Ok(found) => self.explain(&found, source),
@@ -223,33 +240,6 @@ impl<'n> Look<'n> {
         }
     }
 
-    /// Returns that `at` is an address of another node, and what the port is there.
-    fn of_node(&self, at: SocketAddr) -> Option<Cause> {
-        let other = self.judge.node_at(at.ip())?;
-        let mut services = self.services.iter();
-        let node_port = services.find(|service| {
-            let mut ports = service.spec.ports.iter();
-            ports.any(|port| port.node_port == Some(at.port()))
-                && service.has_family(Family::of(at.ip()))
-        });
-        let mut pods = self.node.pods().into_iter().flatten();
-        let mut host_port = || {
-            pods.find(|pod| {
-                pod.spec.node_name.as_ref() == Some(&other) && pod.has_host_port(at.port())
-            })
-        };
-        let is = node_port
-            .map(|service| format!("the NodePort of {}", asked::full(service)))
-            .or_else(|| {
-                let meta = &host_port()?.metadata;
-                Some(format!(
-                    "a hostPort of pod {}/{}",
-                    meta.namespace, meta.name
-                ))
-            });
-        Some(Cause::OfNode { at, other, is })
-    }
-
     fn is_own(&self, addr: IpAddr) -> bool {
         let known = self.node.addresses();
         addr.is_loopback() || known.is_ok_and(|all| all.all.iter().any(|a| a.addr.addr == addr))
@@ -266,121 +256,6 @@ impl<'n> Look<'n> {
             node: self.name.clone(),
             ..At::default()
         }
-    }
-
-    /// Explains a target that no Service has: what happens to a connection to it is still a question.
-    fn without_service(
-        &self,
-        asked: &Asked,
-        cause: Cause,
-        source: Option<&str>,
-    ) -> Result<Answer, Unanswered> {
-        let mut answer = self.empty();
-        let name = match asked {
-            Asked::Address(addr, Some(port)) => SocketAddr::new(*addr, *port).to_string(),
-            _ => String::new(),
-        };
-        if let Some(at) = self.address(asked) {
-            let explain = !matches!(cause, Cause::NoPort { .. });
-            self.plain(at, source, &name, explain, &mut answer)?;
-            unknown_ends(&mut answer);
-        }
-        let degree = match cause {
-            Cause::NoService {
-                unread: Some(_), ..
-            }
-            | Cause::OfNode { .. } => Degree::Suspect,
-            Cause::NoAddress { .. } if !answer.paths.iter().any(is_free) => Degree::Suspect,
-            _ => Degree::Breaks,
-        };
-        answer
-            .notes
-            .extend(self.address(asked).and_then(|at| self.left_server(at)));
-        match cause {
-            // The state of the other node says more.
-            Cause::OfNode { at, other, is } if self.there.is_some() => {
-                let note = is.map(|is| format!("{at} is {is} on {other}"));
-                answer.notes.extend(note);
-            }
-            cause => {
-                let place = self.at(name.clone());
-                answer.causes.push(Broken::new(cause, degree, place));
-            }
-        }
-        answer.settle_as(&name);
-        Ok(answer)
-    }
-
-    /// Returns that the node has a virtual server at `at`, which no Service needs.
-    fn left_server(&self, at: SocketAddr) -> Option<String> {
-        let mut servers = self.node.ipvs().ok()?.servers.iter();
-        let key = servers.find(|server| server.key.socket() == Some(at))?.key;
-        Some(format!(
-            "the node has virtual server {}, which no Service needs: `kpx explain VS03` says why it may be left",
-            print::name(key)
-        ))
-    }
-
-    /// Returns the address and port that are asked about, if they are given or are those of a Service.
-    fn address(&self, asked: &Asked) -> Option<SocketAddr> {
-        match asked {
-            Asked::Address(addr, port) => Some(SocketAddr::new(*addr, (*port)?)),
-            Asked::Service {
-                namespace,
-                name,
-                port,
-            } => {
-                let mut services = self.services.iter();
-                let service = services.find(|service| {
-                    service.metadata.namespace == *namespace && service.metadata.name == *name
-                })?;
-                let all = owner::addresses(service);
-                let mut ours = all.iter().map(|(_, addr)| *addr);
-                let addr = ours.find(|addr| self.families.contains(&Family::of(*addr)))?;
-                Some(SocketAddr::new(addr, port.as_deref()?.parse().ok()?))
-            }
-            Asked::NodePort(_) => None,
-        }
-    }
-
-    /// Judges connections to an address and port that no Service has, and adds why they fail if `explain`.
-    fn plain(
-        &self,
-        at: SocketAddr,
-        source: Option<&str>,
-        name: &str,
-        explain: bool,
-        answer: &mut Answer,
-    ) -> Result<(), Unanswered> {
-        let nobody = Port::nobody(at.port(), Proto::Tcp);
-        let mut addresses = self.services.iter().flat_map(owner::addresses);
-        let role = addresses.find(|(_, addr)| *addr == at.ip());
-        let target = Target {
-            port: &nobody,
-            kind: role.map_or(Kind::Endpoint, |(role, _)| Kind::Address(role)),
-            at,
-        };
-        for (client, source) in self.judge.clients(target, source)? {
-            let cell = self
-                .judge
-                .cell(&self.walks(Family::of(at.ip())), target, client, &source);
-            let mut path = Path::new(name.to_owned(), cell);
-            path.by_design = verdict::is_by_design(self.node, None, &nobody, &path.cell);
-            if explain && path.fate.fails() && !is_free(&path) {
-                for blame in self.plain_causes(&path) {
-                    let place = At {
-                        from: vec![path.client],
-                        by_design: path.by_design,
-                        ..self.at(name.to_owned())
-                    };
-                    answer
-                        .causes
-                        .push(Broken::new(blame.cause, blame.degree, place));
-                }
-            }
-            answer.paths.push(path);
-        }
-        Ok(())
     }
 
     fn at_service(&self, service: &Service, subject: String) -> At {
@@ -498,26 +373,7 @@ impl<'n> Look<'n> {
             findings::temper(&mut answer.findings, &self.outcomes);
         }
         self.unknown(&mut answer);
-        for group in groups(blames) {
-            let subject = match group.ports.as_slice() {
-                [only] => only.clone(),
-                _ => name.clone(),
-            };
-            let at = At {
-                from: group.from,
-                to: group.to,
-                failed: group.failed,
-                by_design: group.by_design,
-                sticky: service.spec.affinity().is_some() && group.cause.is_of_ends(),
-                open: group.open,
-                since: group.since,
-                there: group.there,
-                ..self.at_service(service, subject)
-            };
-            answer
-                .causes
-                .push(Broken::new(group.cause, group.degree, at));
-        }
+        self.add_causes(blames, &name, Some(service), &mut answer);
         self.idle_causes(service, &mut answer);
         if found.at == AskedAt::All
             && let Some(cause) = balancer::unseen(service)
@@ -577,7 +433,7 @@ impl<'n> Look<'n> {
                 kind: Kind::NodePort,
                 at: SocketAddr::new(addr, number),
             };
-            self.plain(target.at, source, &subject, false, &mut answer)?;
+            self.plain(target.at, source, &subject, &mut answer)?;
             if let Some(cause) = blame::other_family(found.service, target) {
                 let mut at = self.at_service(found.service, subject.clone());
                 let failing = answer.paths.iter().filter(|path| path.fate.fails());
@@ -591,6 +447,37 @@ impl<'n> Look<'n> {
         unknown_ends(&mut answer);
         answer.settle_as(&subject);
         Ok(answer)
+    }
+
+    /// Adds the causes in `blames`; those of several ports are about `whole`.
+    fn add_causes(
+        &self,
+        blames: Vec<Blamed>,
+        whole: &str,
+        service: Option<&Service>,
+        answer: &mut Answer,
+    ) {
+        for group in groups(blames) {
+            let subject = match group.ports.as_slice() {
+                [only] => only.clone(),
+                _ => whole.to_owned(),
+            };
+            let is_sticky = service.is_some_and(|service| service.spec.affinity().is_some());
+            let at = At {
+                service: service.map(Into::into),
+                from: group.from,
+                to: group.to,
+                failed: group.failed,
+                by_design: group.by_design,
+                sticky: is_sticky && group.cause.is_of_ends(),
+                open: group.open,
+                since: group.since,
+                there: group.there,
+                ..self.at(subject)
+            };
+            let broken = Broken::new(group.cause, group.degree, at);
+            answer.causes.push(broken);
+        }
     }
 
     /// Adds why kube-proxy does not program the node, where what it has programmed is not known.
@@ -917,21 +804,6 @@ fn open(path: &Path) -> Option<String> {
         _ => None,
     });
     orders.next().filter(|_| path.failing > 0.0)
-}
-
-/// Returns whether connections fail because no Service has the address, which is in the Service range.
-fn is_free(path: &Path) -> bool {
-    let faults = path.cell.verdict.faults();
-    faults.iter().any(|fault| {
-        matches!(
-            fault,
-            Fault::Untranslated {
-                service: None,
-                again: false,
-                ..
-            }
-        )
-    })
 }
 
 /// Adds why the end of connections is unknown.

@@ -251,10 +251,23 @@ const fn is_edit(candidate: &Candidate) -> bool {
     matches!(candidate.what, What::Edit(_))
 }
 
+/// Returns whether `candidate` is a rule of other software that changes nothing: it accepts packets, or returns them.
+const fn is_pass(candidate: &Candidate) -> bool {
+    match &candidate.what {
+        What::Foreign(hop) => matches!(hop.effect, Effect::Accept | Effect::Return),
+        _ => false,
+    }
+}
+
 /// Returns `sets` without those that repair the same things, and without edits where kube-proxy's rules alone suffice and `are_its`:
 /// as they should be, the connections work with the settings as they are.
 fn distinct(mut sets: Sets, are_its: bool) -> Sets {
     let mut distinct: Sets = Vec::new();
+    // Without a rule that only lets packets pass, another one may happen to take them as they need it.
+    let is_bystander = |set: &Vec<Candidate>| set.iter().all(is_pass);
+    if !sets.iter().all(is_bystander) {
+        sets.retain(|set| !is_bystander(set));
+    }
     let is_rules = |set: &[Candidate]| set.iter().all(|set| set.what == What::Rules);
     if are_its && sets.iter().any(|set| is_rules(set)) {
         sets.retain(|set| !set.iter().all(is_edit));

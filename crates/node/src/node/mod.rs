@@ -406,6 +406,11 @@ impl IptablesBackend {
 }
 
 impl<'a> NodeSnapshot<'a> {
+    /// Returns whether every EndpointSlice is known: only then is an address that none of them has no endpoint.
+    pub fn has_all_slices(&self) -> bool {
+        self.slices().is_ok() && self.evidence().part(Item::EndpointSlices).is_none()
+    }
+
     /// Returns a view with these Services and EndpointSlices instead of those of the evidence.
     #[must_use]
     pub fn with_services(mut self, services: Vec<Service>, slices: Vec<EndpointSlice>) -> Self {

@@ -130,6 +130,13 @@ impl Port {
         }
     }
 
+    /// Returns whether it is a port of the Service `namespace/name`: the one with the name or number `port`, if one is given.
+    pub fn is_of(&self, namespace: &str, name: &str, port: Option<&str>) -> bool {
+        let is_number = |word: &str| self.port.is_some_and(|number| word.parse() == Ok(number));
+        let fits = |word: &str| *word == *self.name.port || is_number(word);
+        *namespace == *self.name.namespace && *name == *self.name.name && port.is_none_or(fits)
+    }
+
     /// Returns a port of which only the name is known.
     fn new(name: PortName, proto: Proto) -> Self {
         Self {
