@@ -285,6 +285,11 @@ impl<'n> Look<'n> {
             self.plain(at, source, &name, explain, &mut answer)?;
             unknown_ends(&mut answer);
         }
+        // Rules that are left at the address say more.
+        if answer.paths.iter().any(is_left) {
+            answer.settle_as(&name);
+            return Ok(answer);
+        }
         let degree = match cause {
             Cause::NoService {
                 unread: Some(_), ..
@@ -368,11 +373,18 @@ impl<'n> Look<'n> {
             path.by_design = verdict::is_by_design(self.node, None, &nobody, &path.cell);
             if explain && path.fate.fails() && !is_free(&path) {
                 for blame in self.plain_causes(&path) {
+                    let known = answer.causes.iter_mut();
+                    let mut known = known.filter(|of| of.cause == blame.cause);
+                    let from = match known.next() {
+                        Some(of) => std::mem::take(&mut of.from),
+                        None => Vec::new(),
+                    };
                     let place = At {
-                        from: vec![path.client],
+                        from: from.into_iter().chain([path.client]).collect(),
                         by_design: path.by_design,
                         ..self.at(name.to_owned())
                     };
+                    answer.causes.retain(|of| of.cause != blame.cause);
                     answer
                         .causes
                         .push(Broken::new(blame.cause, blame.degree, place));
@@ -920,6 +932,14 @@ fn open(path: &Path) -> Option<String> {
 }
 
 /// Returns whether connections fail because no Service has the address, which is in the Service range.
+/// Returns whether rules that kube-proxy left behind take the packets of `path`.
+fn is_left(path: &Path) -> bool {
+    let faults = path.cell.verdict.faults();
+    faults
+        .iter()
+        .any(|fault| matches!(fault, Fault::Leftover { .. }))
+}
+
 fn is_free(path: &Path) -> bool {
     let faults = path.cell.verdict.faults();
     faults.iter().any(|fault| {

@@ -44,6 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Services("DV06"),
             Because::Loss("KM01"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
         ],
         run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
@@ -151,7 +153,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108460: the filter",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
+        ],
         run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {
