@@ -324,12 +324,17 @@ impl Severity {
     }
 }
 
-/// Returns the names of this node and of kube-proxy's pod on it, as far as they are known, by the words that stand for them in
-/// commands.
+/// How commands name kube-proxy's ConfigMap: as kubeadm does.
+pub(crate) const CONFIG_MAP: &str = "configmap kube-proxy";
+
+/// Returns the names of this node, of kube-proxy's pod on it and of its ConfigMap, as far as they are known, by the words that stand
+/// for them in commands.
 pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let node = facts.node_name();
     let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));
-    let names = [("NODE", node), ("POD", pod)];
+    let map = Some(facts.map_name()).filter(|name| name != "kube-proxy");
+    let map = map.map(|name| format!("configmap {name}"));
+    let names = [("NODE", node), ("POD", pod), (CONFIG_MAP, map)];
     names
         .into_iter()
         .filter_map(|(word, name)| Some((word, name?)))

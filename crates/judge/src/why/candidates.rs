@@ -98,7 +98,13 @@ impl Look<'_> {
         let mut all = Vec::new();
         all.extend(tracked(cell, &faults));
         all.extend(self.dormant(Family::of(cell.flow.destination)));
-        all.extend(self.foreign_rules(cell, &failing, is_decisive));
+        let left = self.left_addresses(&faults);
+        // A rule that spares packets from masquerading is not to blame for the source that a leftover address gives them.
+        let is_innocent =
+            |effect: &Effect| !left.is_empty() && matches!(effect, Effect::Return | Effect::Accept);
+        all.extend(self.foreign_rules(cell, &failing, |effect| {
+            is_decisive(effect) && !is_innocent(effect)
+        }));
         let settings = self.settings(cell, &faults);
         // A sysctl that is off is one cause, also where kube-proxy sets it.
         let is_known = |of: &Candidate| settings.iter().any(|known| known.turns_on_as(of));
@@ -107,7 +113,7 @@ impl Look<'_> {
                 .into_iter()
                 .filter(|programmed| !is_known(programmed)),
         );
-        all.extend(self.left_addresses(&faults));
+        all.extend(left);
         all.extend(self.routes(&failing, &faults));
         all.extend(settings);
         all
