@@ -474,7 +474,10 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         | Fault::NotForwarded { .. }
         | Fault::WrongWay { .. }
         | Fault::There { .. } => Stage::Forward,
-        Fault::NoPod { .. } | Fault::NoEndpoint { .. } | Fault::NotReady { .. } => Stage::Endpoint,
+        Fault::NoPod { .. }
+        | Fault::NoEndpoint { .. }
+        | Fault::Leftover { .. }
+        | Fault::NotReady { .. } => Stage::Endpoint,
         Fault::Hairpin { .. }
         | Fault::HairpinPort { .. }
         | Fault::BypassedReply { .. }

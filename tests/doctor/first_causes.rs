@@ -973,3 +973,192 @@ async fn what_kube_proxy_writes_for_local_endpoints_follows_from_its_name() {
     assert!(text.contains("node1.corp.local"), "{text}");
     assert!(!text.contains("reconcile --apply"), "{text}");
 }
+
+/// The page of `command`, without line breaks.
+async fn page(dir: &tempfile::TempDir, command: &[&str]) -> String {
+    let ran = kpx(&[&["--from", path(dir)], command].concat()).await;
+    ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn ipv6_is_turned_on_at_kube_proxys_link_before_it_gets_addresses() {
+    let dir = copy("dual-ipvs");
+    let off = "net.ipv6.conf.kube-ipvs0.disable_ipv6 = 1";
+    write(&dir, "node/sysctl.txt", |text| format!("{text}{off}\n"));
+    let without = |links: &mut Value| {
+        let mut all = links.as_array_mut().unwrap().iter_mut();
+        let link = all.find(|link| link["ifname"] == "kube-ipvs0").unwrap();
+        let all = link["addr_info"].as_array_mut().unwrap();
+        all.retain(|address| address["family"] == "inet");
+    };
+    write(&dir, "node/ip-addr.json", json(without));
+    let refused = |last: &str| {
+        format!(
+            "E1120 13:10:42.300511 1 proxier.go:1680] \"Failed to bind service address\" err=\"error bind address: \
+             fd00:10:96::{last} to interface: kube-ipvs0, err: permission denied\"\n"
+        )
+    };
+    write(&dir, "kube-proxy/kube-proxy.log", |text| {
+        format!("{text}{}{}", refused("30a"), refused("320"))
+    });
+    let turn_on = "sysctl -w net.ipv6.conf.kube-ipvs0.disable_ipv6=0";
+    let logged = found(&dir, "KP21").await;
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    for (_, _, fix) in logged.iter().chain(&found(&dir, "DV02").await) {
+        assert!(fix.contains(turn_on), "{fix}");
+    }
+    assert!(first(&dir).await.2.contains("disable_ipv6=0"));
+    let plan = page(&dir, &["reconcile"]).await;
+    let at = |words: &str| {
+        plan.find(words)
+            .unwrap_or_else(|| panic!("{words}: {plan}"))
+    };
+    assert!(at(turn_on) < at("ip addr add fd00:"), "{plan}");
+    // A link that is made has the setting of new links.
+    write(&dir, "node/sysctl.txt", |text| {
+        text.replace(off, "net.ipv6.conf.default.disable_ipv6 = 1")
+    });
+    assert!(!page(&dir, &["reconcile"]).await.contains(turn_on));
+    let no_link = |links: &mut Value| {
+        let all = links.as_array_mut().unwrap();
+        all.retain(|link| link["ifname"] != "kube-ipvs0");
+    };
+    write(&dir, "node/ip-addr.json", json(no_link));
+    write(&dir, LINKS, json(no_link));
+    assert!(page(&dir, &["reconcile"]).await.contains(turn_on));
+}
+
+/// Gives an endpoint of web another address, which the rules do not have, at `changed`.
+fn moved_endpoint(dir: &tempfile::TempDir, changed: &str) {
+    object(dir, SLICES, "web", |slice| {
+        slice["endpoints"][1]["addresses"] = json!(["10.244.2.22"]);
+        slice["metadata"]["annotations"] =
+            json!({ "endpoints.kubernetes.io/last-change-trigger-time": changed });
+    });
+}
+
+const HEALTHZ: &str = "kube-proxy/healthz.json";
+
+#[tokio::test]
+async fn a_kube_proxy_whose_syncs_do_not_end_is_restarted() {
+    let dir = copy(HEALTHY);
+    moved_endpoint(&dir, "2026-11-28T04:20:00Z");
+    write(
+        &dir,
+        HEALTHZ,
+        json(|health| {
+            health["currentTime"] = "2026-11-28T05:00:00Z".into();
+            health["healthy"] = false.into();
+            for family in ["IPv4", "IPv6"] {
+                health["status"][family]["healthy"] = false.into();
+            }
+        }),
+    );
+    write(&dir, METRICS, |text| {
+        let mut lines = Vec::new();
+        for line in text.lines() {
+            let name = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{";
+            lines.push(match line.rsplit_once(' ') {
+                Some((key, _)) if key.starts_with(name) => format!("{key} 1795839600"),
+                _ => line.to_owned(),
+            });
+        }
+        lines.join("\n") + "\n"
+    });
+    let words = [
+        "kube-proxy reports that its rules are not up to date; therefore",
+        "delete pod kube-proxy-",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+    let (id, below, next) = first(&dir).await;
+    assert_eq!(id, "KP05");
+    assert!(below.contains(&"IR04".to_owned()), "{below:?}");
+    assert!(next.contains("delete"), "{next}");
+}
+
+#[tokio::test]
+async fn a_change_older_than_the_last_sync_has_not_reached_kube_proxy() {
+    let dir = copy(HEALTHY);
+    moved_endpoint(&dir, "2026-11-28T04:20:00Z");
+    let now = "2026-11-28T05:00:00Z";
+    write(
+        &dir,
+        HEALTHZ,
+        json(|health| health["currentTime"] = now.into()),
+    );
+    let times = |queued: &'static str, synced: &'static str| {
+        move |text: &str| {
+            let mut lines = Vec::new();
+            for line in text.lines() {
+                let (key, _) = line.rsplit_once(' ').unwrap_or_default();
+                let name = key.split('{').next().unwrap_or_default();
+                lines.push(match name {
+                    "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds" => {
+                        format!("{key} {queued}")
+                    }
+                    "kubeproxy_sync_proxy_rules_last_timestamp_seconds" => {
+                        format!("{key} {synced}")
+                    }
+                    _ => line.to_owned(),
+                });
+            }
+            lines.join("\n") + "\n"
+        }
+    };
+    write(&dir, METRICS, times("1795841985", "1795841990"));
+    let words = [
+        "although it last wrote its rules at 2026-11-28T04:59:50Z",
+        "its watch of the API server hangs",
+        "delete pod kube-proxy-",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+    // What another program took out of the rules is repaired.
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        HEALTHZ,
+        json(|health| health["currentTime"] = now.into()),
+    );
+    write(&dir, METRICS, times("1795841985", "1795841990"));
+    write(&dir, RULES, |text| {
+        let lines = text.lines().filter(|line| {
+            !(line.contains("KUBE-SEP-") && line.contains("demo/web:http") && line.contains("DNAT"))
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
+    });
+    let answer = answer(path(&dir), "demo/web:http").await;
+    assert!(answer["fix"].to_string().contains("reconcile"), "{answer}");
+}
+
+#[tokio::test]
+async fn rules_that_are_left_at_an_address_of_no_service_mislead() {
+    let dir = copy("dual-ipvs");
+    write(&dir, SERVICES, |text| {
+        text.replace("203.0.113.31", "203.0.113.99")
+    });
+    let words = [
+        "no Service has 203.0.113.31:80, and rules that kube-proxy left behind lead to",
+        "an endpoint of shop/",
+        "reconcile",
+    ];
+    says(&dir, "203.0.113.31:80", "misled", &words).await;
+    // Another program has virtual servers at addresses of its own.
+    write(
+        &dir,
+        "node/ip-addr.json",
+        json(|links| {
+            let mut moved = None;
+            for link in links.as_array_mut().unwrap() {
+                let all = link["addr_info"].as_array_mut().unwrap();
+                if let Some(at) = all.iter().position(|of| of["local"] == "203.0.113.31") {
+                    moved = Some(all.remove(at));
+                }
+            }
+            let mut all = links.as_array_mut().unwrap().iter_mut();
+            let own = all.find(|link| link["ifname"] == "eth0").unwrap();
+            own["addr_info"].as_array_mut().unwrap().extend(moved);
+        }),
+    );
+    let answer = answer(path(&dir), "203.0.113.31:80").await;
+    assert_ne!(answer["fate"], "misled", "{answer}");
+}

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::core::{Collector, REPLACED, is_replaced};
+use super::core::{Collector, REPLACED, ipv6_fix, ipv6_refusal, is_replaced};
 use super::{
     Advice, Facts, Finding, Fix, Line, Proof, Prose, ServiceRef, Severity, Subject, Verdict,
 };
@@ -45,6 +45,7 @@ pub(super) const DRIFT: &[Item] = &[
     Item::IpvsSave,
     Item::IpvsTimeout,
     Item::Links,
+    Item::Sysctl,
     Item::Healthz,
     Item::Sockets,
     Item::Tcp4,
@@ -132,7 +133,12 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
             doubtful.insert(id, gap.clone());
             continue;
         }
-        let (severity, message) = messages::words(id, &changes);
+        let (severity, mut message) = messages::words(id, &changes);
+        let refused =
+            id == "DV02" && ipv6_refusal(facts.node).is_some() && changes.iter().all(is_of_ipv6);
+        if refused {
+            message = "the address is missing on kube-ipvs0, at which IPv6 is off: packets to it bypass IPVS";
+        }
         let services = services(facts, &changes);
         let queued = awaited(facts, &changes);
         let unheard = unheard(facts, &changes, &services);
@@ -143,11 +149,23 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
                     "{message}: kube-proxy has queued a change at {asked} and not written it yet"
                 ),
             ),
-            (None, Some((changed, last))) => (
+            (
+                None,
+                Some(Unheard {
+                    changed,
+                    last,
+                    synced,
+                }),
+            ) => (
                 severity,
-                format!(
-                    "{message}: kube-proxy has not received the change of {changed}; the last one that it received was at {last}"
-                ),
+                match synced {
+                    None => format!(
+                        "{message}: kube-proxy has not received the change of {changed}; the last one that it received was at {last}"
+                    ),
+                    Some(synced) => format!(
+                        "{message}: kube-proxy has not received the change of {changed}, although it last wrote its rules at {synced}"
+                    ),
+                },
             ),
             (None, None) => (severity, message.to_owned()),
         };
@@ -164,6 +182,7 @@ fn take(facts: &Facts<'_>) -> Result<Taken, Gap> {
         finding.ties.unheard = unheard.is_some();
         finding.fix = match mode {
             _ if queued.is_some() => Some(Fix::said(AWAIT)),
+            _ if refused => Some(ipv6_fix(DUMMY)),
             _ if unheard.is_some() => Some(restart_fix(facts.node, DEAF)),
             Mode::Userspace => Some(rewriting_fix(facts.node)),
             _ => fix(facts.node, id, &changes, only),
@@ -225,13 +244,22 @@ const DEAF: &str = "Restart kube-proxy on this node: its watch of the API server
 /// How long a change of the cluster takes at most to reach kube-proxy.
 const ARRIVES: Duration = Duration::from_secs(120);
 
-/// Returns when one of `services` last changed, and when kube-proxy last queued a change, if it has not received the former: its rules are
-/// those of before.
+/// A change of the cluster that kube-proxy has not received: its rules are those of before.
+#[derive(Clone, Copy, Debug)]
+struct Unheard {
+    changed: Time,
+    /// When kube-proxy last queued a change.
+    last: Time,
+    /// When it last wrote its rules, if that was since the change.
+    synced: Option<Time>,
+}
+
+/// Returns the last change of one of `services` that kube-proxy has not received, if so.
 fn unheard(
     facts: &Facts<'_>,
     changes: &[Change],
     services: &BTreeSet<ServiceRef>,
-) -> Option<(Time, Time)> {
+) -> Option<Unheard> {
     let family = changes.first()?.family;
     let metrics = facts.node.metrics().ok()?;
     let mut queued = metrics.last_queued();
@@ -253,8 +281,37 @@ fn unheard(
     let newest = of_slices
         .chain(of_services.filter_map(|object| object.metadata.last_change()))
         .max()?;
-    let is_lost = last < newest.before(ARRIVES) && newest < facts.now?.before(ARRIVES);
-    is_lost.then_some((newest, last))
+    let changed = newest;
+    let is_old = |at: Time| changed < at.before(ARRIVES);
+    if last < changed.before(ARRIVES) {
+        let synced = None;
+        return is_old(facts.now?).then_some(Unheard {
+            changed,
+            last,
+            synced,
+        });
+    }
+    // It has received other changes since, and would have written this one with them. Rules that others delete or add are
+    // missing or extra alone.
+    let is = |kind| changes.iter().any(|change| change.kind() == kind);
+    let is_of_before = is(ChangeKind::Extra) && is(ChangeKind::Missing);
+    let mut syncs = metrics.last_sync();
+    let (_, synced) = syncs.find(|(of, _)| family.is_none() || *of == family)?;
+    let synced = Time::from_epoch(synced).filter(|synced| *synced >= last && is_old(*synced))?;
+    // When it starts, it reads all objects.
+    let started = metrics.of("process_start_time_seconds").next();
+    let started = started.and_then(|sample| Time::from_epoch(sample.value));
+    let has_read = started.is_some_and(|started| started > changed);
+    (is_of_before && !has_read).then_some(Unheard {
+        changed,
+        last,
+        synced: Some(synced),
+    })
+}
+
+/// Returns whether `change` is that of an IPv6 address.
+fn is_of_ipv6(change: &Change) -> bool {
+    matches!(&change.object, Object::Address(Delta::Missing(addr)) if addr.is_ipv6())
 }
 
 /// Returns the node's addresses at which this release serves no NodePort, if all missing virtual servers are there.

@@ -92,6 +92,8 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Node("KM01"),
             Because::Services("KP11"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
             Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
@@ -139,6 +141,8 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Node("KM01"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
             Because::Outdated("KP17"),
         ],
         run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),

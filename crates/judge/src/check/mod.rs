@@ -39,9 +39,9 @@ pub use self::core::{
     Advice, Example, Explain, Facts, Finding, Fix, LEFTOVERS, Line, MODE, ModeSource, NOT_CHECKED,
     OBSERVED, Outcome, ProcessState, Proof, Prose, Reach, Runs, ServiceRef, Subject, Text, Unknown,
     Word, Writer, bypass_fix, diversion_fix, drifted, first_sync_seconds, get_slices, hairpin_fix,
-    home_fix, ipv6_fix, is_as_complete, keep_persistent, limit_fix, no_route_fix, obstacle_fix,
-    obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services, temper,
-    way_there_fix,
+    home_fix, ipv6_fix, ipv6_refusal, is_as_complete, keep_persistent, limit_fix, no_route_fix,
+    obstacle_fix, obstacle_owner, on, quoted, route_fix, rule_fix, run, runs, some_services,
+    temper, way_there_fix,
 };
 pub(crate) use self::core::{Collector, unlabelled};
 pub use self::ct::{Stale, Why, room_fix, stale};
@@ -324,12 +324,17 @@ impl Severity {
     }
 }
 
-/// Returns the names of this node and of kube-proxy's pod on it, as far as they are known, by the words that stand for them in
-/// commands.
+/// How commands name kube-proxy's ConfigMap: as kubeadm does.
+pub(crate) const CONFIG_MAP: &str = "configmap kube-proxy";
+
+/// Returns the names of this node, of kube-proxy's pod on it and of its ConfigMap, as far as they are known, by the words that stand
+/// for them in commands.
 pub fn names(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let node = facts.node_name();
     let pod = node.as_deref().and_then(|node| kp::pod(facts, Some(node)));
-    let names = [("NODE", node), ("POD", pod)];
+    let map = Some(facts.map_name()).filter(|name| name != "kube-proxy");
+    let map = map.map(|name| format!("configmap {name}"));
+    let names = [("NODE", node), ("POD", pod), (CONFIG_MAP, map)];
     names
         .into_iter()
         .filter_map(|(word, name)| Some((word, name?)))

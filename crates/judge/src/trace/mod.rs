@@ -55,7 +55,7 @@ pub use ending::overall;
 pub use forwarding::{forwarded, not_forwarding};
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem, Verdict};
 pub use ipvs::choose;
-pub use notes::{Tracked, end_tracked, notes, tracked, unread};
+pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
 pub use packet::{Entry, Flow, Further, Reply};
 pub(crate) use rule::own_policies;

@@ -12,12 +12,13 @@ use super::{userspace, why};
 use kpx_node::backend::iptables::model::{Match, Policy, Rule, Target};
 use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::nftables::model::{self as nftables, Statement};
-use kpx_node::evidence::Gap;
+use kpx_node::cluster::EndpointSlice;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::Family;
 use kpx_node::node::conntrack;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
-use kpx_node::owner::Port;
 use kpx_node::owner::software::{self, Maker};
+use kpx_node::owner::{Port, PortName};
 
 /// Returns the notes on `outcomes` of `flow`; `service` is the Service port it is for, according to the API.
 pub fn notes(
@@ -166,12 +167,27 @@ pub fn tracked(
     }
     tracked.backends.sort();
     let is_gone = |addr: &&SocketAddr| {
-        node.has_all_slices()
+        service.is_some_and(|port| knows_endpoints(node, &port.name, Family::of(flow.destination)))
             && !node.is_proxy_port(**addr, flow.proto)
             && service.is_some_and(|port| port.endpoints.iter().all(|e| e.addr != **addr))
     };
     tracked.stale = tracked.backends.iter().filter(is_gone).copied().collect();
     Ok(tracked)
+}
+
+/// Returns whether all endpoints of `family` of a Service port are known: a table may list more, and slices of other Services say nothing.
+pub fn knows_endpoints(node: &NodeSnapshot<'_>, name: &PortName, family: Family) -> bool {
+    let Ok(slices) = node.slices() else {
+        return false;
+    };
+    let is_its = |slice: &&EndpointSlice| {
+        slice.service() == Some((&*name.namespace, &*name.name))
+            && (slice.address_type == family.to_string() || slice.endpoints.is_empty())
+    };
+    let mut its = slices.iter().filter(is_its).peekable();
+    let lists_all = |slice: &EndpointSlice| !slice.in_part || slice.endpoints.is_empty();
+    node.evidence().missing_part(Item::EndpointSlices).is_none()
+        || its.peek().is_some() && its.all(lists_all)
 }
 
 /// Returns the command that ends the tracked connections to the target of `flow` that lead to one of `backends`.

@@ -1,18 +1,21 @@
 //! Who has the destination of a packet in the end.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use super::judge::{Judge, Question};
 use super::place::{Holder, Reports};
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
-use crate::trace::{Flow, Outcome, Verdict};
+use crate::trace::{Effect, Flow, Hop, Outcome, Verdict, why};
 use kpx_node::backend::Mode;
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::release::Change;
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
-use kpx_node::owner::software::is_node_local_dns;
+use kpx_node::owner::software::{Maker, is_node_local_dns};
 use kpx_node::owner::{Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
@@ -63,6 +66,9 @@ impl Judge<'_> {
                 };
             }
         }
+        if let Some(left) = self.left_behind(question, outcome, at) {
+            return Some(left);
+        }
         if self.ends_here(outcome) {
             return self.at_the_node(question, outcome, at);
         }
@@ -77,6 +83,46 @@ impl Judge<'_> {
             return Some(self.without_objects(question));
         }
         self.somewhere(question, at, outcome)
+    }
+
+    /// Returns the fault of a packet to an address and port of no Service that kube-proxy's rules translate to `at`.
+    fn left_behind(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        at: SocketAddr,
+    ) -> Option<Fault> {
+        let flow = question.flow;
+        if question.port.is_some() || outcome.as_sent.destination || self.objects_gap().is_some() {
+            return None;
+        }
+        let is_proxys = |hop: &Rc<Hop>| match &hop.effect {
+            Effect::Dnat { .. } => matches!(why::maker(hop), Maker::KubeProxy),
+            // Those of other software have addresses of their own.
+            Effect::Balance { .. } => self.node.addresses().is_ok_and(|known| {
+                let mut all = known.all.iter();
+                all.any(|of| of.link == DUMMY && of.addr.addr == flow.destination)
+            }),
+            _ => false,
+        };
+        if !outcome.hops.iter().any(is_proxys) {
+            return None;
+        }
+        let has_it = |slice: &&EndpointSlice| {
+            let mut all = slice.endpoints.iter().flat_map(|of| &of.addresses);
+            all.any(|text| text.parse() == Ok(at.ip()))
+                && slice.ports.iter().any(|port| port.port == Some(at.port()))
+        };
+        let slices = self.node.slices().ok()?.iter().filter(has_it);
+        let services: BTreeSet<String> = slices
+            .filter_map(|slice| slice.service())
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        Some(Fault::Leftover {
+            asked: SocketAddr::new(flow.destination, flow.port),
+            address: at,
+            services: services.into_iter().collect(),
+        })
     }
 
     /// Returns the fault of a packet to an endpoint whose address the node itself has, although a pod with a network of its own

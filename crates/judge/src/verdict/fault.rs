@@ -10,6 +10,7 @@ use kpx_node::evidence::Gap;
 use kpx_node::net::Cidr;
 use kpx_node::node::routes::Route;
 use kpx_node::owner::EndpointState;
+use kpx_node::words::listed;
 
 /// Why packets with one outcome do not work.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +67,15 @@ pub enum Fault {
         address: SocketAddr,
         /// The pod, node or Service that has it, in words; `None` if unknown.
         holder: Option<Holder>,
+    },
+    /// No Service has the address and port, and rules that kube-proxy left behind lead to an endpoint.
+    Leftover {
+        /// The address and port.
+        asked: SocketAddr,
+        /// The endpoint.
+        address: SocketAddr,
+        /// The Services that have it, in words; empty if none has.
+        services: Vec<String>,
     },
     /// The endpoint does not take connections.
     NotReady {
@@ -393,6 +403,7 @@ impl Fault {
             | Self::NothingListens { .. }
             | Self::NotOnLoopback { .. } => Fate::Refused,
             Self::OtherProgram { .. }
+            | Self::Leftover { .. }
             | Self::NoEndpoint {
                 holder: Some(_), ..
             } => Fate::Misled,
@@ -496,6 +507,20 @@ impl fmt::Display for Fault {
                     f,
                     "the rules lead to {address}, which is no endpoint of the Service"
                 )
+            }
+            Self::Leftover {
+                asked,
+                address,
+                services,
+            } => {
+                write!(
+                    f,
+                    "no Service has {asked}, and rules that kube-proxy left behind lead to {address}"
+                )?;
+                match services.as_slice() {
+                    [] => Ok(()),
+                    services => write!(f, ", an endpoint of {}", listed(services)),
+                }
             }
             Self::NotReady { address, state } => {
                 write!(f, "the rules lead to endpoint {address}, which is {state}")

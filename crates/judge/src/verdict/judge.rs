@@ -22,7 +22,6 @@ use crate::trace::sources::{Likely, Source};
 use crate::trace::{self, Assumption, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
-use kpx_node::cluster::EndpointSlice;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::sysctl::Sysctl;
@@ -520,10 +519,17 @@ impl<'n> Judge<'n> {
         }
     }
 
+    fn knows_endpoints(&self, question: Question<'_>, port: &Port) -> bool {
+        let family = Family::of(question.flow.destination);
+        trace::knows_endpoints(self.node, &port.name, family)
+    }
+
     /// Returns the connections of IPVS that take UDP packets to `at` to addresses that are no endpoints: in mode ipvs they decide, not
     /// those of conntrack.
     fn balanced(&self, question: Question<'_>, at: SocketAddr) -> Option<Fault> {
-        let port = question.port.filter(|_| self.node.has_all_slices())?;
+        let port = question
+            .port
+            .filter(|port| self.knows_endpoints(question, port))?;
         let is_gone =
             |real: SocketAddr| port.endpoints.iter().all(|endpoint| endpoint.addr != real);
         let servers = self.node.ipvs().map_or(&[][..], |table| &table.servers);
@@ -570,7 +576,7 @@ impl<'n> Judge<'n> {
     fn bound(&self, question: Question<'_>) -> Option<Fault> {
         const ENDS: &str = "net.ipv4.vs.expire_quiescent_template";
         let (flow, port) = (question.flow, question.port?);
-        if flow.established || !self.node.has_all_slices() {
+        if flow.established || !self.knows_endpoints(question, port) {
             return None;
         }
         let at = SocketAddr::new(flow.destination, flow.port);
@@ -681,9 +687,6 @@ impl<'n> Judge<'n> {
 
 /// Returns whether `port` of a Service is known to have no usable endpoint of `family`.
 pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> bool {
-    let Ok(slices) = node.slices() else {
-        return false;
-    };
     // A kube-proxy that is not strict reads these as addresses of IPv4.
     let is_mapped =
         |at: &SocketAddr| matches!(at.ip(), IpAddr::V6(addr) if addr.to_ipv4_mapped().is_some());
@@ -697,17 +700,7 @@ pub fn lacks_endpoints(node: &NodeSnapshot<'_>, port: &Port, family: Family) -> 
     {
         return false;
     }
-    // Slices of other Services say nothing of this one.
-    let is_its = |slice: &EndpointSlice| {
-        slice.service() == Some((&*port.name.namespace, &*port.name.name))
-            && (slice.address_type == family.to_string() || slice.endpoints.is_empty())
-    };
-    if node.evidence().missing_part(Item::EndpointSlices).is_none() {
-        return true;
-    }
-    let its: Vec<_> = slices.iter().filter(|slice| is_its(slice)).collect();
-    let may_list_more = |slice: &&EndpointSlice| slice.in_part && !slice.endpoints.is_empty();
-    !its.is_empty() && !its.iter().any(may_list_more)
+    trace::knows_endpoints(node, &port.name, family)
 }
 
 /// Returns whether `fault` is there because no rule or program translates the packet.
@@ -727,9 +720,12 @@ fn stopped(question: Question<'_>, outcome: &Outcome) -> Fault {
     let reason = trace::why(outcome, question.port);
     match trace::end(outcome) {
         Some(at) => {
-            // A program that sends a datagram gets EPERM for its own packet; TCP does not look, and tries again.
+            // A program that sends a datagram gets EPERM for its own packet, unless IPVS has taken that to send it on; TCP does not
+            // look, and tries again.
+            let is_taken = |hop: &Rc<Hop>| matches!(hop.effect, Effect::Balance { .. });
             let is_own = question.flow.entry == Entry::Host
-                && matches!(outcome.hops[at].hook, Hook::Output | Hook::Postrouting);
+                && matches!(outcome.hops[at].hook, Hook::Output | Hook::Postrouting)
+                && !outcome.hops[..at].iter().any(is_taken);
             Fault::Stopped {
                 hop: at,
                 refused: refused || is_own && question.flow.proto == Proto::Udp,

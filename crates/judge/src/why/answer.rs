@@ -372,8 +372,14 @@ impl Answer {
                 let ends: BTreeSet<_> = outcomes
                     .map(|outcome| SocketAddr::from(outcome.destination))
                     .collect();
+                let is_asked = self.paths.iter().any(|path| ends.contains(&path.to));
                 let ends: Vec<_> = ends.iter().take(3).map(ToString::to_string).collect();
-                format!("{}, which no Service has", listed(&ends))
+                let whose = if is_asked {
+                    ", which no Service has"
+                } else {
+                    ""
+                };
+                format!("{}{whose}", listed(&ends))
             }
             // Its own process chooses an endpoint.
             (0, Some(_)) => "its endpoints".to_owned(),

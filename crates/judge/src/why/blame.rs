@@ -13,17 +13,16 @@ use super::there::{failing_there, fails_here};
 use super::{Cause, Degree, Idle, Look};
 use crate::check::{
     Finding, Fix, Outcome as CheckOutcome, ServiceRef, Severity, Subject, Writer, drifted, flushed,
-    idle_proxy, ipv6_fix, is_repairable, lost_conditions, rewriting_fix, room_fix, root,
+    idle_proxy, ipv6_fix, ipv6_refusal, is_repairable, lost_conditions, rewriting_fix, room_fix,
+    root,
 };
-use crate::diff::{Change, Delta, Object};
+use crate::diff::{Change, ChangeKind, Delta, Object};
 use crate::repair::{Edit, Repair};
 use crate::trace::sources::own_address;
 use crate::trace::userspace::CLOSED;
 use crate::trace::why::{self, Refusal};
 use crate::trace::{Effect, Entry, Hop, Outcome, Rule, Subsystem, mismatch};
-use crate::verdict::{
-    self, By, Cell, Fault, Kind, Missing, Obstacle, Target, Which, disable_ipv6_of,
-};
+use crate::verdict::{self, By, Cell, Fault, Kind, Missing, Obstacle, Target, Which};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::{Pod, Service};
@@ -508,7 +507,59 @@ impl Look<'_> {
         match (found.is_empty(), translation) {
             (false, _) => found,
             (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
-            (true, None) => vec![Blame::breaks(unexplained(&path.cell))],
+            (true, None) => {
+                let cause = self.leftover(&path.cell);
+                vec![Blame::breaks(
+                    cause.unwrap_or_else(|| unexplained(&path.cell)),
+                )]
+            }
+        }
+    }
+
+    /// Returns the rules that kube-proxy left behind at an address and port that no Service has.
+    fn leftover(&self, cell: &Cell) -> Option<Cause> {
+        let faults = cell.verdict.faults();
+        let left = faults
+            .iter()
+            .find(|of| matches!(of, Fault::Leftover { .. }))?;
+        let flow = &cell.flow;
+        let address = flow.destination.to_string();
+        let number = flow.port.to_string();
+        let known = self.node.addresses().ok()?;
+        let is_own = known
+            .all
+            .iter()
+            .any(|of| of.addr.addr == flow.destination && of.link != DUMMY);
+        let names = |change: &&Change| {
+            let text = format!("{} {}", change.object, change.have().unwrap_or_default());
+            let mut words = text.split(|c: char| !c.is_ascii_hexdigit() && !".:".contains(c));
+            let is_number = |word: &str| word.rsplit(':').next() == Some(&number);
+            change.kind() == ChangeKind::Extra
+                && words.any(|word| {
+                    word.strip_prefix(&*address)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+                        || is_own && is_number(word)
+                })
+        };
+        let changes: Vec<&Change> = self.diff().ok()?.changes.iter().filter(names).collect();
+        match self.rules(&changes, Family::of(flow.destination))? {
+            Cause::Rules {
+                object,
+                common,
+                synced,
+                proxy,
+                fix,
+                ..
+            } => Some(Cause::Rules {
+                difference: left.to_string(),
+                more: 0,
+                object,
+                common,
+                synced,
+                proxy,
+                fix,
+            }),
+            _ => None,
         }
     }
 
@@ -861,8 +912,7 @@ impl Look<'_> {
         let Object::Address(Delta::Missing(addr)) = &change.object else {
             return None;
         };
-        let value = self.node.sysctl().ok()?.get(&disable_ipv6_of(DUMMY));
-        (addr.is_ipv6() && value == Some("1")).then(|| ipv6_fix(DUMMY))
+        (addr.is_ipv6() && ipv6_refusal(self.node).is_some()).then(|| ipv6_fix(DUMMY))
     }
 
     /// Returns the fix of the doctor's finding on a portal: kpx cannot compute its rule.

@@ -115,6 +115,11 @@ impl Look<'_> {
             }
             unknown_ends(&mut answer);
         }
+        // Rules that are left at the address say more.
+        if answer.paths.iter().any(is_left) {
+            answer.settle_as(&name);
+            return Ok(answer);
+        }
         let degree = match cause {
             Cause::NoService {
                 unread: Some(_), ..
@@ -236,4 +241,11 @@ fn is_free(path: &Path) -> bool {
             }
         )
     })
+}
+
+/// Returns whether rules that kube-proxy left behind take the packets of `path`.
+fn is_left(path: &Path) -> bool {
+    let faults = path.cell.verdict.faults();
+    let mut faults = faults.iter();
+    faults.any(|fault| matches!(fault, Fault::Leftover { .. }))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use crate::check::Next;
+use crate::check::{CONFIG_MAP, Next};
 
 /// How to fix a finding.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -542,7 +542,14 @@ impl Line {
             .fold(self.text.to_string(), |text, (name, value)| {
                 text.replace(name, value)
             });
-        text.into()
+        match known.iter().find(|(of, _)| *of == CONFIG_MAP) {
+            Some((_, map)) => {
+                let words =
+                    format!("{text} ").replace(&format!("{CONFIG_MAP} "), &format!("{map} "));
+                words.trim_end().to_owned().into()
+            }
+            None => text.into(),
+        }
     }
 }
 

@@ -74,6 +74,15 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Returns the name of the ConfigMap with the configuration, as far as it is known: kubeadm's otherwise.
+    pub(in crate::check) fn map_name(&self) -> String {
+        match self.source() {
+            Source::Map { map, .. } => map.metadata.name.clone(),
+            Source::Unread(name) => name,
+            Source::Unknown => "kube-proxy".to_owned(),
+        }
+    }
+
     /// Returns the seconds since `map`, which contains the configuration `text`, was edited, if the kubelet has not written
     /// the edit to the node yet.
     pub(in crate::check) fn pending(&self, map: &ConfigMap, text: &str) -> Option<u64> {

@@ -50,8 +50,8 @@ pub(in crate::check) use obstacle::{
     HOME_GONE, RANGE_OF_ITS_OWN, port_range_fix, reserved_ports_fix,
 };
 pub use obstacle::{
-    bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, no_route_fix, obstacle_fix,
-    obstacle_owner, route_fix, way_there_fix,
+    bypass_fix, diversion_fix, hairpin_fix, home_fix, ipv6_fix, ipv6_refusal, no_route_fix,
+    obstacle_fix, obstacle_owner, route_fix, way_there_fix,
 };
 pub(in crate::check) use path::{PATH, Paths, deciding, ended, own_address};
 pub(in crate::check) use reads::{

@@ -11,7 +11,9 @@ use crate::verdict::{
     RESERVED_PORTS, Stranger, TunnelState, Wayless, WrongMac, accept_ra_of, disable_ipv6_of,
     sysctl_of,
 };
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::PolicyRule;
 
 /// Returns who sets `what`.
@@ -741,6 +743,15 @@ fn link_up(link: &str) -> Fix {
          did not make come back with the network manager.",
         format!("ip link set dev {link} up"),
     )
+}
+
+/// Returns the setting of kube-ipvs0 with which the kernel of `node` refuses IPv6 addresses there; a new link has that of `default`.
+pub fn ipv6_refusal(node: &NodeSnapshot<'_>) -> Option<String> {
+    let links = node.links().ok();
+    let has_link = links.is_none_or(|links| links.all.iter().any(|link| link.name == DUMMY));
+    let link = if has_link { DUMMY } else { "default" };
+    let is_off = node.sysctl().ok()?.get(&disable_ipv6_of(link)) == Some("1");
+    is_off.then(|| disable_ipv6_of(DUMMY))
 }
 
 /// Returns the fix of a `link` at which IPv6 is off.

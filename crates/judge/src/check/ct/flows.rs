@@ -7,10 +7,11 @@ use crate::check::core::{MODE, Served};
 use crate::check::{
     Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text, Verdict, When,
 };
+use crate::trace::knows_endpoints;
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::evidence::{Gap, Item};
-use kpx_node::net::{Cidr, Proto};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::conntrack::Entry;
 use kpx_node::owner::{EndpointState, Owners, Port, PortName};
@@ -229,7 +230,7 @@ pub(in crate::check) fn stale_of<'e>(
         Proto::Tcp => entry.state.as_deref() == Some("SYN_SENT"),
         _ => false,
     };
-    let mut found = Vec::new();
+    let (mut found, mut unknown) = (Vec::new(), None);
     for entry in flows.entries.iter().filter(|entry| waits(entry)) {
         let (to, from) = (entry.original.destination, entry.reply.source);
         let at = owners.served_at(to, entry.proto);
@@ -238,6 +239,10 @@ pub(in crate::check) fn stale_of<'e>(
         });
         let Some((port, _)) = at else { continue };
         if serves(port, from) || node.is_proxy_port(from, entry.proto) {
+            continue;
+        }
+        if !knows_endpoints(node, &port.name, Family::of(to.ip())) {
+            unknown = node.evidence().part(Item::EndpointSlices);
             continue;
         }
         let any = port.endpoints.iter().any(|e| takes(e.state));
@@ -253,7 +258,10 @@ pub(in crate::check) fn stale_of<'e>(
             why,
         });
     }
-    Ok(found)
+    match unknown {
+        Some(gap) if found.is_empty() => Err(gap),
+        _ => Ok(found),
+    }
 }
 
 fn serves(port: &Port, addr: SocketAddr) -> bool {

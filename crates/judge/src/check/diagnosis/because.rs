@@ -104,8 +104,9 @@ fn covers(cause: &Finding, wanted: Family) -> bool {
 /// Returns whether `cause` says that kube-proxy does not run, or that its syncs of `wanted` fail.
 pub(super) fn outdates(cause: &Finding, wanted: Option<Family>) -> bool {
     let differs = matches!((family(cause), wanted), (Some(a), Some(b)) if a != b);
+    let is_of_syncs = matches!(cause.about, Subject::Proxy | Subject::Family { .. });
     process(cause).is_some_and(ProcessState::is_gone)
-        || cause.about == Subject::Proxy && cause.severity == Severity::Error && !differs
+        || is_of_syncs && cause.severity == Severity::Error && !differs
 }
 
 /// Returns the state of kube-proxy's process, if `finding` is about that.

@@ -44,6 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Services("DV06"),
             Because::Loss("KM01"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
         ],
         run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
@@ -151,7 +153,11 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108460: the filter",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[
+            Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
+        ],
         run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -451,9 +457,15 @@ fn source(facts: &Facts<'_>) -> Verdict {
                 None => Severity::Error,
             };
             let message = "the node's own packets to Services get a Service's address as source, and no rule masquerades them";
-            (!ours.is_empty()).then(|| {
-                Finding::new(severity, state.family, message).evidence(ours)
+            let finding = Finding::new(severity, state.family, message).evidence(ours);
+            Some(match facts.target() {
+                Some(_) => finding,
+                None => finding.fix(Fix::kpx(
+                    "Remove what mode ipvs left behind.",
+                    ["cleanup", "--mode", "ipvs", "--apply"],
+                )),
             })
+            .filter(|finding| !finding.evidence.is_empty())
         })
         .collect())
 }

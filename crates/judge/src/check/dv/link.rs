@@ -44,6 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Loss("KM15"),
             Because::Loss("KM01"),
             Because::Outdated("KP21"),
+            Because::Outdated("KP05"),
+            Because::Outdated("KP06"),
         ],
         run: link,
     },

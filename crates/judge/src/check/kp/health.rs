@@ -6,7 +6,7 @@ use crate::check::core::{
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, Severity, Subject, Text,
-    Verdict, When,
+    Verdict, When, restart_fix,
 };
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{ContainerStatus, Pod};
@@ -126,7 +126,19 @@ pub(super) const CHECKS: &[Check] = &[
             "Find the cause of failing syncs in kube-proxy's log, then restart it on this node.",
         ),
         incidents: &["kubernetes/kubernetes#76338"],
-        needs: &[MODE, &[Item::Metrics, Item::Healthz]],
+        needs: &[
+            MODE,
+            &[
+                Item::Metrics,
+                Item::Healthz,
+                Item::Processes,
+                Item::Pods,
+                Item::DaemonSets,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyConfig,
+            ],
+        ],
         caused_by: &[
             Because::Outdated("KP21"),
             Because::Same("KP05"),
@@ -443,21 +455,33 @@ fn healthy(facts: &Facts<'_>) -> Verdict {
                 .map_or_else(|_| Subject::setting(name), Subject::from);
             Finding::new(Severity::Error, about, message)
                 .evidence(seen(format!("false, last written {last}")))
+                .fix(revive(facts))
         })
         .collect();
     if findings.is_empty() && health.healthy == Some(false) {
         findings.push(
             Finding::new(Severity::Error, Subject::Proxy, message)
-                .evidence(seen("false".to_owned())),
+                .evidence(seen("false".to_owned()))
+                .fix(revive(facts)),
         );
     }
     if health.status.is_empty() && health.healthy.is_none() {
-        findings.extend(older_health(health)?);
+        let older = older_health(health)?;
+        findings.extend(older.map(|finding| finding.fix(revive(facts))));
     }
     if findings.is_empty() && health.node_eligible == Some(false) {
         findings.push(not_eligible(facts));
     }
     Ok(findings)
+}
+
+/// Returns the fix of a kube-proxy whose syncs do not end, for no reason that its log shows.
+fn revive(facts: &Facts<'_>) -> Fix {
+    restart_fix(
+        facts.node,
+        "Read the end of kube-proxy's log, which may show what its sync waits for, then restart kube-proxy on this node: it writes \
+         its rules anew.",
+    )
 }
 
 /// Returns the finding for an unhealthy kube-proxy before 1.33, which has two times: they are the same if it is healthy, and
@@ -562,18 +586,20 @@ fn stuck(facts: &Facts<'_>) -> Verdict {
             let value = Time::from_epoch(last).filter(|_| last > 0.0);
             let value = value.map_or_else(|| "never".to_owned(), |time| time.to_string());
             findings.push(
-                Finding::new(Severity::Error, family_or_proxy(family), message).evidence([
-                    Proof::Setting {
-                        source: "kube-proxy's metrics".to_owned(),
-                        key: "queued".to_owned(),
-                        value: format!("{asked}, {age} s ago"),
-                    },
-                    Proof::Setting {
-                        source: "kube-proxy's metrics".to_owned(),
-                        key: "last sync".to_owned(),
-                        value,
-                    },
-                ]),
+                Finding::new(Severity::Error, family_or_proxy(family), message)
+                    .evidence([
+                        Proof::Setting {
+                            source: "kube-proxy's metrics".to_owned(),
+                            key: "queued".to_owned(),
+                            value: format!("{asked}, {age} s ago"),
+                        },
+                        Proof::Setting {
+                            source: "kube-proxy's metrics".to_owned(),
+                            key: "last sync".to_owned(),
+                            value,
+                        },
+                    ])
+                    .fix(revive(facts)),
             );
         }
     }

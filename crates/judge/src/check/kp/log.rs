@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, ProcessState, Proof, ServiceRef, Severity,
-    Subject, Text, Verdict, When,
+    Subject, Text, Verdict, When, ipv6_fix,
 };
+use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::Service;
 use kpx_node::evidence::proxy_log::{self, Claim, Kind, ProxyLog, Trouble};
 use kpx_node::evidence::{Gap, Item, Time};
@@ -321,15 +322,16 @@ fn lasting(facts: &Facts<'_>, log: &ProxyLog) -> Verdict {
         .filter(|trouble| !is_over(facts, log, trouble));
     let lasting =
         lasting.filter(|lasting| lasting.claim().is_none_or(|claim| is_wanted(facts, &claim)));
-    // One cause for all kinds of objects that kube-proxy cannot read.
+    // One cause for all kinds of objects that kube-proxy cannot read, and for all addresses that a link refuses.
     let mut causes: Vec<Vec<&Trouble>> = Vec::new();
     for trouble in lasting {
         let is_same = |of: &&mut Vec<&Trouble>| {
             let of = of[0];
-            let kinds = [of.kind, trouble.kind];
-            kinds == [Kind::Watch; 2]
+            let is_watch = [of.kind, trouble.kind] == [Kind::Watch; 2]
                 && watch_cause(&of.error) == watch_cause(&trouble.error)
-                && is_of_ranges(of) == is_of_ranges(trouble)
+                && is_of_ranges(of) == is_of_ranges(trouble);
+            is_watch
+                || of.family == trouble.family && refuses_address(of) && refuses_address(trouble)
         };
         match causes.iter_mut().find(is_same) {
             Some(cause) => cause.push(trouble),
@@ -472,6 +474,13 @@ fn watch_cause(error: &str) -> &str {
             .map_or(rest, |(_, why)| why),
     };
     rest.split(": current time").next().unwrap_or(rest)
+}
+
+/// Returns whether the kernel refused an address of kube-ipvs0 because IPv6 is off there: whoever may not add addresses gets
+/// "operation not permitted".
+fn refuses_address(trouble: &Trouble) -> bool {
+    let mut words = ["bind address: ", DUMMY, "permission denied"].into_iter();
+    words.all(|word| trouble.error.contains(word))
 }
 
 /// Returns the address in `error` that kube-proxy asks, and that of the API server, if they differ.
@@ -647,6 +656,7 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
                  {service}, which kube-proxy itself is to serve."
             )),
             (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
+            (None, None) if refuses_address(trouble) => ipv6_fix(DUMMY),
             (None, None) => match other_server(facts, error).filter(|_| *kind == Kind::Watch) {
                 Some((asked, own)) => server_fix(asked, own),
                 None => Fix::said(fix(*kind, error)),

@@ -15,7 +15,7 @@ pub(super) use silence::pod;
 
 /// The checks of kube-proxy's log, container and process, which say why it does not program the node; what the log says comes
 /// first.
-pub(super) const OF_PROXY: [&str; 4] = ["KP21", "KP02", "KP05", "KP17"];
+pub(super) const OF_PROXY: [&str; 5] = ["KP21", "KP02", "KP05", "KP06", "KP17"];
 
 /// Returns whether `finding` is that the nft of kube-proxy's image cannot read a set.
 pub(super) fn is_of_newer_sets(check: &Check, finding: &Finding) -> bool {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::check::core::{Collector, IPVS_TABLE, MODE, SHORT_IDLE, Served, of_tcp};
 use crate::check::{
-    Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
+    Advice, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::Timeouts;
@@ -59,7 +59,17 @@ pub(super) const CHECKS: &[Check] = &[
         commands: &[Example::on_node("ipvsadm -L --timeout")],
         fix: Text::plain("Restart kube-proxy on this node, and find out what else sets them."),
         incidents: &["kubelb#539", "terraform-aws-modules/terraform-aws-eks#3367"],
-        needs: &[MODE, IPVS_TABLE],
+        needs: &[
+            MODE,
+            IPVS_TABLE,
+            &[
+                Item::ConfigMaps,
+                Item::Pods,
+                Item::Nodes,
+                Item::Addresses,
+                Item::ProxyConfig,
+            ],
+        ],
         caused_by: &[],
         run: timeouts,
     },
@@ -170,6 +180,9 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
         let message = format!(
             "connections that are idle for {idle} s break: IPVS forgets them then, and answers their next packet with a reset"
         );
+        let wanted = facts.configuration().ok();
+        let wanted = wanted.and_then(|config| go_duration(&config.ipvs.tcp_timeout));
+        let is_configured = wanted.is_some_and(|time| time.as_secs() == idle);
         let seen = Proof::Setting {
             source: "IPVS".to_owned(),
             key: "tcp".to_owned(),
@@ -179,11 +192,18 @@ fn timeouts(facts: &Facts<'_>) -> Verdict {
             Finding::new(Severity::Warning, Subject::setting("tcpTimeout"), message)
                 .evidence([seen])
                 .services(of_tcp(facts))
-                .fix(Fix::on_node(
+                .fix(if is_configured { Fix::new(
+                    "Raise ipvs.tcpTimeout in kube-proxy's configuration, which sets it, and restart kube-proxy.",
+                    Advice::Edit {
+                        resource: "configmap",
+                        namespace: "kube-system".to_owned(),
+                        name: facts.map_name(),
+                    },
+                ) } else { Fix::on_node(
                     "Set ipvs.tcpTimeout in kube-proxy's configuration, which it sets when it starts, and find out what else sets it. \
                      Until then:",
                     format!("ipvsadm --set 900 {} {}", timeouts.tcp_fin.max(120), timeouts.udp.max(300)),
-                )),
+                ) }),
         );
     }
     findings.extend(unlike_configured(facts, timeouts)?);

@@ -7,6 +7,7 @@ mod sets;
 use std::net::IpAddr;
 
 use super::Drain;
+use crate::check::ipv6_refusal;
 use crate::diff::{Change, Delta, Layer, Object};
 use crate::plan::{Draft, Undo};
 use kpx_node::action::Action;
@@ -81,6 +82,17 @@ impl Draft {
             self.rules(node, family, &rules, changes)?;
         }
         self.servers(family, servers.make);
+        if family == Family::V6
+            && !addresses.missing.is_empty()
+            && let Some(key) = ipv6_refusal(node)
+        {
+            let [make, undo] = ["0", "1"].map(|value| Action::Sysctl {
+                key: key.clone(),
+                value: value.to_owned(),
+            });
+            let title = format!("set {key} to 0: the kernel refuses IPv6 addresses at the link");
+            self.plan.push(title, make, Undo::Do(undo));
+        }
         self.addresses(family, "add", &addresses.missing, change::add_addresses);
         self.foreign(&servers.foreign);
         if servers.drains && !self.plan.notes.iter().any(|note| note == DRAINING) {
