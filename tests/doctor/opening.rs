@@ -358,3 +358,19 @@ async fn a_pod_with_a_route_of_its_own_is_asked_for_itself() {
         "{answer}"
     );
 }
+
+/// A connection is assured as soon as both sides have sent something.
+#[tokio::test]
+async fn rules_for_a_status_of_connections_stop_their_later_packets() {
+    for status in ["ASSURED", "SEEN_REPLY,EXPECTED"] {
+        let rule = format!("-A FORWARD -p tcp -m conntrack --ctstatus {status} -j DROP");
+        let dir = with_rule("filter", &rule);
+        says(&dir, "demo/edge:http", "partly", &["drops", "later"]).await;
+    }
+    for rule in [
+        "-A FORWARD -p tcp -m conntrack --ctstatus EXPECTED -j DROP",
+        "-A FORWARD -p tcp -m conntrack --ctstatus ASSURED -j ACCEPT",
+    ] {
+        says(&with_rule("filter", rule), "demo/edge:http", "works", &[]).await;
+    }
+}

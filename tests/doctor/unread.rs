@@ -1,6 +1,8 @@
 //! Nodes whose Services or endpoints are not read, or read in part: the names in the rules and the rules themselves answer.
 
-use super::ends::{HEALTHY, says};
+use serde_json::json;
+
+use super::ends::{HEALTHY, ROUTES, json, says};
 use super::incidents::{answer, copy, write};
 use super::meant::with_rule;
 use crate::support::kpx;
@@ -106,7 +108,21 @@ async fn a_rule_that_lets_packets_pass_is_no_cause_beside_a_left_address() {
         let left = r#"{"ifindex":90,"ifname":"kube-ipvs0","flags":["BROADCAST","NOARP"],"mtu":1500,"operstate":"DOWN","link_type":"ether","addr_info":[{"family":"inet","local":"10.101.213.102","prefixlen":32,"scope":"global","label":"kube-ipvs0"}]},"#;
         text.replacen('[', &format!("[{left}"), 1)
     });
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            let left = json!({"type": "local", "dst": "10.101.213.102", "prefsrc": "10.101.213.102", "dev": "kube-ipvs0",
+                "table": "local", "protocol": "kernel", "scope": "host", "flags": []});
+            routes.as_array_mut().unwrap().push(left);
+        }),
+    );
     write(&dir, RULES, |text| {
+        let marks = |line: &str| {
+            line.starts_with("-A KUBE-SVC-XRY76EGRC3BSCIIJ") && line.ends_with("-j KUBE-MARK-MASQ")
+        };
+        let lines = text.lines().filter(|line| !marks(line));
+        let text = lines.collect::<Vec<_>>().join("\n") + "\n";
         let rules =
             "-A POSTROUTING -j MINE\n-A MINE -d 10.244.0.0/16 -j RETURN\n-A MINE -j MASQUERADE\n";
         let nat = text.find("*nat\n").unwrap();

@@ -93,6 +93,7 @@ impl Judge<'_> {
         let end = inside.end(&comes);
         let found = end
             .map(|fault| self.with_stranger(question, fault))
+            .or_else(|| inside.has_source(outcome.source))
             .or_else(|| self.beside(&inside, question.flow, outcome.leaves_by()))
             .or_else(strayed)
             .or_else(|| self.other_gateway(&inside, outcome.source));
@@ -614,6 +615,19 @@ impl<'p> Inside<'p> {
             .find_map(|fault| fault)
             .or_else(|| self.stopped(&answers, true))
             .or_else(no_way_back)
+    }
+
+    /// Returns the doubt about packets from `source`, if the pod itself has that address beside its own: the kernel takes them for
+    /// martians, unless `accept_local` is on.
+    fn has_source(&self, source: IpAddr) -> Option<Fault> {
+        let is_its = source != self.address && self.network.addresses.contains(&source);
+        is_its.then(|| {
+            let (pod, pid) = (self.address, self.network.pid);
+            Fault::Unknown(Missing::Unmodelled(format!(
+                "the pod with {pod} (process {pid}) has the client's address {source}, too, and discards packets from it unless \
+                 accept_local is on"
+            )))
+        })
     }
 
     /// Returns the link with the pod's address.

@@ -4,3 +4,5 @@ pub(crate) mod chain;
 pub(crate) mod matches;
 mod options;
 mod sets;
+
+pub(crate) use options::fits_status;

@@ -73,6 +73,22 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     likelihood
 }
 
+/// Returns whether the status that the options of `-m conntrack` ask for fits packets of a connection that is there (`later`), or
+/// else those that open one.
+pub(crate) fn fits_status(options: &str, later: bool) -> bool {
+    let is_later = |list: &str| {
+        list.split(',')
+            .any(|status| matches!(status, "SEEN_REPLY" | "ASSURED"))
+    };
+    let all = each(options);
+    let mut asked = all.iter().filter(|(_, name, _)| *name == "--ctstatus");
+    asked.all(|(inverted, _, values)| {
+        values
+            .first()
+            .is_none_or(|list| !is_later(list) || later != *inverted)
+    })
+}
+
 fn states(values: &[&str]) -> Option<States> {
     let bit = |name: &str| {
         let at = States::NAMES.iter().position(|state| *state == name)?;
