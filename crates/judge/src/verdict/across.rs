@@ -431,7 +431,8 @@ impl Judge<'_> {
             {
                 let back = self.leaves_again(walks, question, outcome, &mut arrival);
                 let fails = back.as_ref().is_some_and(|fault| fault.fate().fails());
-                return Way::of(if fails { back } else { here.or(back) }, None);
+                let way = Way::of(if fails { back } else { here.or(back) }, None);
+                return self.with_further(question, outcome, way);
             }
             match onward {
                 Some(onward) => {

@@ -15,7 +15,9 @@ use crate::trace::mismatch::listed;
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup, Router};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Effect, Entry, Flow, Outcome, Rule, Verdict, Walks, World, why};
+use crate::trace::{
+    Effect, Entry, Flow, Further, Outcome, Reply, Rule, Verdict, Walks, World, why,
+};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -602,19 +604,53 @@ impl<'p> Inside<'p> {
             let fault = self.fault(&node, outcome, comes.proto, false);
             // Rules may send it to another port, as those of service meshes do.
             let is_here = self.network.addresses.contains(&end.ip());
-            fault.or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
+            fault
+                .or_else(|| is_here.then(|| self.deaf(comes.proto, at, end))?)
+                .or_else(|| self.answer(&node, comes, outcome, Entry::Host))
         });
-        let answers = Flow {
-            entry: Entry::Host,
-            source: Some(comes.destination),
-            destination: comes.source?,
-            established: true,
-            ..comes.clone()
+        faults.find_map(|fault| fault).or_else(no_way_back)
+    }
+
+    /// Returns why the pod's network, `node`, stops the packets after the first one of the connection that `opens` with `outcome`:
+    /// the replies, which enter at `from`, or what the client sends then.
+    fn answer<'s>(
+        &self,
+        node: &'s NodeSnapshot<'s>,
+        opens: &Flow,
+        outcome: &Outcome,
+        from: Entry,
+    ) -> Option<Fault> {
+        if opens.established || !outcome.verdict.arrives() {
+            return None;
+        }
+        let reply = |later| {
+            Further::Reply(Reply {
+                flow: Flow {
+                    entry: from,
+                    source: Some(outcome.destination.0),
+                    destination: outcome.source,
+                    port: REPLY_PORT,
+                    established: true,
+                    ..opens.clone()
+                },
+                from: outcome.destination.1,
+                back: None,
+                translated: !(outcome.as_sent.destination && outcome.as_sent.port),
+                later,
+                mark: outcome.ct_mark,
+            })
         };
-        faults
-            .find_map(|fault| fault)
-            .or_else(|| self.stopped(&answers, true))
-            .or_else(no_way_back)
+        let sent = Further::Sent(Flow {
+            established: true,
+            ..opens.clone()
+        });
+        let world = World::whole(node, Family::of(opens.destination));
+        [reply(false), sent, reply(true)].iter().find_map(|packet| {
+            let ends = world.further(packet).unwrap_or_default();
+            let is_reply = matches!(packet, Further::Reply(_));
+            let mut faults = ends.iter();
+            faults.find_map(|end| self.fault(node, end, opens.proto, is_reply))
+        })
     }
 
     /// Returns the doubt about packets from `source`, if the pod itself has that address beside its own: the kernel takes them for
@@ -759,17 +795,10 @@ impl<'p> Inside<'p> {
                         }))
                     })
             };
-            self.fault(&node, outcome, leaves.proto, false).or_else(|| stays.then(unheard)?)
+            self.fault(&node, outcome, leaves.proto, false)
+                .or_else(|| stays.then(unheard)?)
+                .or_else(|| self.answer(&node, leaves, outcome, Entry::Outside))
         })
-    }
-
-    /// Returns why the pod's own packet does not leave its network.
-    fn stopped(&self, leaves: &Flow, reply: bool) -> Option<Fault> {
-        let node = NodeSnapshot::new(&self.network.evidence);
-        let outcomes = walked(&node, leaves);
-        outcomes
-            .iter()
-            .find_map(|outcome| self.fault(&node, outcome, leaves.proto, reply))
     }
 
     /// Returns the fault of a packet that a rule of the pod's network stops, or may stop.
