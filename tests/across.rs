@@ -183,6 +183,26 @@ fn cases() -> Vec<Case> {
             ..usual()
         },
         Case {
+            name: "drop of data",
+            pair: Pair::cluster().with_rule(
+                "filter",
+                "-A FORWARD -s 10.244.1.0/24 -p tcp -m tcp --tcp-flags PSH PSH -j DROP",
+            ),
+            joined: Fate::Lost,
+            says: &["because of node node2", "later packets"],
+            ..usual()
+        },
+        Case {
+            name: "drop of answers",
+            pair: Pair::cluster().with_rule(
+                "filter",
+                "-A FORWARD -d 10.244.1.0/24 -p tcp -m tcp --tcp-flags SYN,PSH PSH -j DROP",
+            ),
+            joined: Fate::Lost,
+            says: &["because of node node2", "later replies"],
+            ..usual()
+        },
+        Case {
             name: "input drop",
             pair: Pair::cluster()
                 .with_rule("filter", "-A INPUT -p tcp -m tcp --dport 9100 -j DROP"),

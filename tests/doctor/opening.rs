@@ -365,7 +365,7 @@ async fn rules_for_a_status_of_connections_stop_their_later_packets() {
     for status in ["ASSURED", "SEEN_REPLY,EXPECTED"] {
         let rule = format!("-A FORWARD -p tcp -m conntrack --ctstatus {status} -j DROP");
         let dir = with_rule("filter", &rule);
-        says(&dir, "demo/edge:http", "partly", &["drops", "later"]).await;
+        says(&dir, "demo/edge:http", "partly", &["drops the replies"]).await;
     }
     for rule in [
         "-A FORWARD -p tcp -m conntrack --ctstatus EXPECTED -j DROP",

@@ -428,3 +428,90 @@ async fn a_failure_that_no_other_check_names_has_its_cause_from_why() {
     let all = findings(&copy("rules-03-firewalld-forward-reject")).await;
     assert!(all.iter().all(|(id, ..)| id != "SV01"), "{all:?}");
 }
+
+/// A node where the network of [`EDGE`] has these rules in table filter.
+fn with_rules_inside(rules: &[&str]) -> tempfile::TempDir {
+    let dir = copy(HEALTHY);
+    let rules = rules.join("\n");
+    in_edge(&dir, |text| {
+        format!(
+            "{}\n--- node/iptables-save.txt\n*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{rules}\nCOMMIT",
+            text.trim_end()
+        )
+    });
+    dir
+}
+
+#[tokio::test]
+async fn rules_of_a_pod_that_stop_later_packets_are_found() {
+    for (rule, words) in [
+        (
+            "-A INPUT -p tcp -m conntrack --ctstate ESTABLISHED -j DROP",
+            "the packet is dropped by rule 1 of filter INPUT",
+        ),
+        (
+            "-A OUTPUT -p tcp -m tcp --sport 8080 --tcp-flags PSH PSH -j DROP",
+            "the reply is dropped by rule 1 of filter OUTPUT",
+        ),
+        (
+            "-A OUTPUT -p tcp -m tcp --sport 8080 --tcp-flags SYN SYN -j DROP",
+            "the reply is dropped by rule 1 of filter OUTPUT",
+        ),
+    ] {
+        let dir = with_rules_inside(&[rule]);
+        says(&dir, "demo/edge:http", "partly", &[words, "nsenter"]).await;
+    }
+    let usual = with_rules_inside(&[
+        "-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        "-A INPUT -p tcp -m tcp --dport 8080 -j ACCEPT",
+        "-A INPUT -i lo -j ACCEPT",
+        "-A INPUT -j DROP",
+        "-A OUTPUT -m conntrack --ctstate INVALID -j DROP",
+    ]);
+    says(&usual, "demo/edge:http", "works", &[]).await;
+}
+
+#[tokio::test]
+async fn a_pod_in_which_nothing_listens_at_all_refuses_connections() {
+    let dir = copy(HEALTHY);
+    in_edge(&dir, |text| {
+        let at = text.find("--- node/ss.txt\n").unwrap();
+        let begin = at + text[at..].find('\n').unwrap() + 1;
+        let end = begin + text[begin..].find("--- ").unwrap();
+        format!("{}\n{}", &text[..begin], &text[end..])
+    });
+    says(
+        &dir,
+        "demo/edge:http",
+        "partly",
+        &["nothing in the pod listens", "no port is open"],
+    )
+    .await;
+}
+
+/// The kernel of the pod takes packets from its own addresses for martians.
+#[tokio::test]
+async fn a_pod_that_has_the_address_of_a_client_is_in_doubt_for_that_client() {
+    let dir = copy(HEALTHY);
+    let path = dir.path().to_str().unwrap();
+    let asked = async |source: &str| {
+        let ran = kpx(&["--from", path, "why", "demo/edge:http", "--source", source]).await;
+        ran.out
+    };
+    let client = "10.244.1.2";
+    in_edge(&dir, |text| {
+        let own = format!("{{\"family\":\"inet\",\"local\":\"{EDGE}\"");
+        let other = format!(
+            "{{\"family\":\"inet\",\"local\":\"{client}\",\"prefixlen\":32,\"scope\":\"global\"}},"
+        );
+        assert!(text.contains(&own), "{text}");
+        text.replacen(&own, &format!("{other}{own}"), 1)
+    });
+    let said = asked(client).await;
+    assert!(
+        said.contains("\nUNKNOWN: ") && said.contains("has the client's address"),
+        "{said}"
+    );
+    let said = asked("10.244.1.3").await;
+    assert!(said.contains("\nWORKS: "), "{said}");
+}

@@ -119,7 +119,7 @@ async fn a_rule_that_lets_packets_pass_is_no_cause_beside_a_left_address() {
     );
     write(&dir, RULES, |text| {
         let marks = |line: &str| {
-            line.starts_with("-A KUBE-SVC-XRY76EGRC3BSCIIJ") && line.ends_with("-j KUBE-MARK-MASQ")
+            line.contains("-A KUBE-SVC-XRY76EGRC3BSCIIJ") && line.ends_with("-j KUBE-MARK-MASQ")
         };
         let lines = text.lines().filter(|line| !marks(line));
         let text = lines.collect::<Vec<_>>().join("\n") + "\n";

@@ -393,14 +393,17 @@ impl Judge<'_> {
         )
     }
 
-    /// Judges a packet that comes from another node, and its reply on this one.
-    pub(crate) fn arrived(
+    /// Judges a packet that comes from another node, and its reply on this one, through `world`, whose rules may be others than those of
+    /// the node.
+    pub(crate) fn arrived_in(
         &self,
-        walks: &dyn Walked,
+        world: &World<'_, '_>,
         question: Question<'_>,
         arrival: &Arrival,
     ) -> (Vec<Outcome>, Verdict, Arrival) {
-        self.arrive(walks, question, arrival.clone(), None)
+        let outcomes = world.walk(question.flow).unwrap_or_default();
+        self.follow_further(world, question, &outcomes);
+        self.arrive(world, question, arrival.clone(), None)
     }
 
     /// Judges a packet that comes from another node, and its reply on this one; with `onward`, also behind this node.

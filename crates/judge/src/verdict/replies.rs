@@ -87,14 +87,24 @@ impl<'n> Judge<'n> {
         question: Question<'_>,
     ) -> (Vec<Outcome>, Verdict) {
         let outcomes = world.walk(question.flow).unwrap_or_default();
-        let further = self.further(question, &outcomes).into_iter();
+        self.follow_further(world, question, &outcomes);
+        let verdict = self.judge(question, &outcomes);
+        (outcomes, verdict)
+    }
+
+    /// Follows the packets after the first one, which has `outcomes`, through `world`.
+    pub(super) fn follow_further(
+        &self,
+        world: &World<'_, '_>,
+        question: Question<'_>,
+        outcomes: &[Outcome],
+    ) {
+        let further = self.further(question, outcomes).into_iter();
         let followed = further.map(|packet| {
             let ends = world.further(&packet).unwrap_or_default();
             (packet, ends)
         });
         self.further_are(followed.collect());
-        let verdict = self.judge(question, &outcomes);
-        (outcomes, verdict)
     }
 
     /// Returns the reply to a packet that arrives, as it enters this node; `None` if it is unknown where.

@@ -203,7 +203,7 @@ impl Look<'_> {
                 port: target.asked(),
             };
             if let Some(arrival) = &cell.arrival {
-                let (outcomes, verdict, arrival) = judge.arrived(world, question, arrival);
+                let (outcomes, verdict, arrival) = judge.arrived_in(world, question, arrival);
                 return Cell {
                     outcomes,
                     verdict,
