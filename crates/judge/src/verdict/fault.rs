@@ -61,6 +61,13 @@ pub enum Fault {
         /// The destination.
         address: SocketAddr,
     },
+    /// `NodeLocal` DNS is to have the address on a link of this node, and none has it.
+    NoLocalDns {
+        /// The address.
+        address: IpAddr,
+        /// The pod of `NodeLocal` DNS, as `NAMESPACE/NAME`.
+        pod: String,
+    },
     /// The destination is no endpoint of the Service.
     NoEndpoint {
         /// The destination.
@@ -410,6 +417,7 @@ impl Fault {
             Self::NotForwarded { .. }
             | Self::Untranslated { .. }
             | Self::NoPod { .. }
+            | Self::NoLocalDns { .. }
             | Self::NoEndpoint { .. }
             | Self::NotReady { .. }
             | Self::WrongWay { .. }
@@ -492,6 +500,10 @@ impl fmt::Display for Fault {
                     "the rules lead to {address}, which is in this node's pod range, but no pod has the address"
                 )
             }
+            Self::NoLocalDns { address, pod } => write!(
+                f,
+                "{address} is an address of NodeLocal DNS (pod {pod}), and no link of this node has it"
+            ),
             Self::NoEndpoint {
                 address,
                 holder: Some(holder),

@@ -510,6 +510,7 @@ impl Look<'_> {
             (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
             (true, None) => {
                 let cause = self.leftover(&path.cell);
+                let cause = cause.or_else(|| self.found(&Service::default(), &path.cell));
                 vec![Blame::breaks(
                     cause.unwrap_or_else(|| unexplained(&path.cell)),
                 )]
