@@ -273,9 +273,12 @@ fn lost_dns(facts: &Facts<'_>) -> Verdict {
 }
 
 fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
-    let lost = lost_dns(facts)?;
-    if !lost.is_empty() && facts.target().is_none() {
-        return Ok(lost);
+    let lost = lost_dns(facts);
+    if let Ok(all) = &lost
+        && !all.is_empty()
+        && facts.target().is_none()
+    {
+        return lost;
     }
     facts.only_in(&[Mode::Nftables])?;
     let mut links = facts.node.addresses()?.all.iter();
@@ -285,6 +288,7 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
     }
     let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they reach it";
     let mut findings = Collector::default();
+    findings.read(lost);
     for (service, at) in taken_by_dns(facts)? {
         let ip = at.addr.addr;
         let family = Family::of(ip);

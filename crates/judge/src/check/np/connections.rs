@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "client-port",
         severity: Severity::Warning,
         when: When::Now,
-        title: "No connection of the node has the number of a NodePort as its source port",
+        title: "No connection of the node has a NodePort as its source port",
         symptom: "Occasionally a connection from the node, for example to the API server, times out.",
         why: "If ip_local_port_range overlaps the NodePort range, the kernel gives clients such ports. Replies to \
               that port look like traffic to the NodePort. Masquerading takes any port from 1024 on, and in ipvs mode the \
