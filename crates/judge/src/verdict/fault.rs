@@ -243,6 +243,11 @@ pub enum Odd {
         /// The range.
         range: Cidr,
     },
+    /// The pod's address is in none of the ranges of that Node's pods, and only the default route leads there.
+    Outside {
+        /// The ranges.
+        ranges: Vec<Cidr>,
+    },
     /// Only the default route leads to its pods, while those of other Nodes have routes by these Nodes' addresses.
     Default,
     /// The link is of a network plugin that does not run on this node.
@@ -270,6 +275,13 @@ impl OddWay {
             Odd::Shared { range } => {
                 format!(
                     "this Node and {node} have the same range of pods, {range}, which leads to pods of this node"
+                )
+            }
+            Odd::Outside { ranges } => {
+                let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+                format!(
+                    "the address is in no range of pods of {node} ({}), and only the default route leads there",
+                    listed(&ranges)
                 )
             }
             Odd::Default => {
