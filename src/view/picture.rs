@@ -475,6 +475,7 @@ fn stage_of(fault: &Fault, hop: Option<&Hop>) -> Stage {
         | Fault::WrongWay { .. }
         | Fault::There { .. } => Stage::Forward,
         Fault::NoPod { .. }
+        | Fault::NoLocalDns { .. }
         | Fault::NoEndpoint { .. }
         | Fault::Leftover { .. }
         | Fault::NotReady { .. } => Stage::Endpoint,

@@ -1162,3 +1162,146 @@ async fn rules_that_are_left_at_an_address_of_no_service_mislead() {
     let answer = answer(path(&dir), "203.0.113.31:80").await;
     assert_ne!(answer["fate"], "misled", "{answer}");
 }
+
+const CONNECTIONS: &str = "node/conntrack.txt";
+const LINK_ADDRESSES: &str = "node/ip-addr.json";
+
+#[tokio::test]
+async fn masquerading_takes_a_port_that_is_a_node_port() {
+    let dir = copy("dual-ipvs");
+    let syn = |port: u16| {
+        format!(
+            "tcp 6 84 SYN_SENT src=10.100.3.10 dst=10.100.3.10 sport=39616 dport=80 [UNREPLIED] src=10.244.2.10 dst=10.0.2.15 \
+             sport=8080 dport={port} mark=0 use=1\n"
+        )
+    };
+    write(&dir, CONNECTIONS, |text| format!("{text}{}", syn(50000)));
+    assert!(found(&dir, "NP02").await.is_empty());
+    write(&dir, CONNECTIONS, |text| format!("{text}{}", syn(31080)));
+    let all = found(&dir, "NP02").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(
+        all[0]
+            .1
+            .starts_with("masquerading gave a connection the NodePort"),
+        "{all:?}"
+    );
+    let of = answer(path(&dir), "shop/front:http").await;
+    assert!(of["findings"].to_string().contains("NP02"), "{of}");
+}
+
+#[tokio::test]
+async fn the_address_of_node_local_dns_is_on_a_link() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        PODS,
+        json(|pods| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let mut dns = all[0].clone();
+            dns["metadata"] = json!({"name": "node-local-dns-x7k2p", "namespace": "kube-system"});
+            dns["spec"]["nodeName"] = "w1".into();
+            dns["spec"]["hostNetwork"] = true.into();
+            dns["spec"]["containers"] = json!([{
+                "name": "node-cache",
+                "image": "registry.k8s.io/dns/k8s-dns-node-cache:1.26.4",
+                "args": ["-localip", "169.254.25.10,10.96.0.10", "-conf", "/etc/Corefile"],
+            }]);
+            all.push(dns);
+        }),
+    );
+    let all = found(&dir, "CN10").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    let words = [
+        "no link of the node has this address",
+        "logs node-local-dns-x7k2p",
+    ];
+    says(&dir, "169.254.25.10:53", "lost", &words).await;
+    write(
+        &dir,
+        LINK_ADDRESSES,
+        json(|links| {
+            let address = json!({"family": "inet", "local": "169.254.25.10", "prefixlen": 32, "scope": "global"});
+            links.as_array_mut().unwrap().push(json!({
+                "ifindex": 90, "ifname": "nodelocaldns", "flags": ["BROADCAST", "NOARP"], "mtu": 1500, "addr_info": [address],
+            }));
+        }),
+    );
+    assert!(found(&dir, "CN10").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_rule_by_time_of_day_takes_packets_at_its_times() {
+    for (times, fate) in [
+        ("--timestart 01:00:00 --timestop 03:00:00", "works"),
+        ("--timestart 04:00:00 --timestop 05:00:00", "partly"),
+        ("--timestart 22:00:00 --timestop 05:00:00", "partly"),
+        ("--weekdays Mon,Tue", "works"),
+        ("--weekdays Sat", "partly"),
+        ("--kerneltz --timestart 01:00:00", "unknown"),
+    ] {
+        let dir = copy(HEALTHY);
+        let rule =
+            format!("-A FORWARD -p tcp -m time {times} --datestop 2038-01-19T03:14:07 -j DROP");
+        filter(&dir, "FORWARD", &[&rule]);
+        let of = answer(path(&dir), "demo/web:http").await;
+        assert_eq!(of["fate"], fate, "{times}: {of}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_spares_packets_from_masquerading_is_not_to_blame_for_a_leftover_address() {
+    let dir = copy(HEALTHY);
+    write(&dir, "kube-proxy/config.conf", |text| {
+        text.replace("clusterCIDR: 10.244.0.0/16", "clusterCIDR: \"\"")
+            .replace("detectLocalMode: ClusterCIDR", "detectLocalMode: \"\"")
+    });
+    write(
+        &dir,
+        LINK_ADDRESSES,
+        json(|links| {
+            let address = json!({"family": "inet", "local": "10.101.213.102", "prefixlen": 32, "scope": "global"});
+            links.as_array_mut().unwrap().push(json!({
+                "ifindex": 91, "ifname": "kube-ipvs0", "flags": ["BROADCAST", "NOARP"], "mtu": 1500, "addr_info": [address],
+            }));
+        }),
+    );
+    write(
+        &dir,
+        LINKS,
+        json(|links| {
+            let link = json!({"ifindex": 91, "ifname": "kube-ipvs0", "flags": ["BROADCAST", "NOARP"], "mtu": 1500});
+            links.as_array_mut().unwrap().push(link);
+        }),
+    );
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            routes.as_array_mut().unwrap().push(json!({
+                "type": "local", "dst": "10.101.213.102", "prefsrc": "10.101.213.102", "dev": "kube-ipvs0", "table": "local",
+                "protocol": "kernel", "scope": "host", "flags": [],
+            }));
+        }),
+    );
+    write(&dir, RULES, |text| {
+        let text = text.replace("*nat\n", "*nat\n:AWS-SNAT-CHAIN-0 - [0:0]\n");
+        let at = text.find("*nat").unwrap();
+        let (before, nat) = text.split_at(at);
+        let end = nat.find("COMMIT").unwrap();
+        let rules = "[0:0] -A POSTROUTING -m comment --comment \"AWS SNAT CHAIN\" -j AWS-SNAT-CHAIN-0\n\
+                     [0:0] -A AWS-SNAT-CHAIN-0 -d 10.0.0.0/8 -m comment --comment \"AWS SNAT CHAIN\" -j RETURN\n\
+                     [0:0] -A AWS-SNAT-CHAIN-0 -m comment --comment \"AWS, SNAT\" -j SNAT --to-source 10.210.0.16 --random-fully\n";
+        let nat = nat
+            .lines()
+            .filter(|line| !line.contains("! -s 10.244.0.0/16"))
+            .collect::<Vec<_>>();
+        let nat = nat.join("\n") + "\n";
+        let end = nat.find("COMMIT").unwrap_or(end);
+        format!("{before}{}{rules}{}", &nat[..end], &nat[end..])
+    });
+    let of = answer(path(&dir), "demo/web:http").await;
+    let causes = of["causes"].to_string();
+    assert!(causes.contains("of kube-ipvs0"), "{of}");
+    assert!(!causes.contains("AWS-SNAT-CHAIN-0"), "{of}");
+}

@@ -191,7 +191,7 @@ impl Rule {
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
         self.blocks()
             && (own_policies(&self.chain).is_some_and(|words| self.rule.contains(words))
-                || self.ends_rest_of(node) == Some("WEAVE-NPC")
+                || self.ends_rest_of(node) == Some("WEAVE-NPC") && !self.is_of_unknown_pod(node)
                 || is_of(&[
                     "cali-pi-",
                     "cali-po-",
@@ -199,6 +199,20 @@ impl Rule {
                     "WEAVE-NPC",
                     "AZURE-NPM-",
                 ]))
+    }
+
+    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's for links without rules, or what
+    /// Weave Net's chain leaves although no NetworkPolicy applies to any pod.
+    pub fn is_of_unknown_pod(&self, node: &NodeSnapshot<'_>) -> bool {
+        let applies_none = || {
+            let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
+            let of_policies = rules.table(&self.table)?.chain("WEAVE-NPC-INGRESS")?;
+            Some(of_policies.rules.is_empty())
+        };
+        let dispatches = ["cali-to-wl-dispatch", "cali-from-wl-dispatch"];
+        let is_calicos = dispatches.iter().any(|name| self.chain.contains(name));
+        self.blocks() && is_calicos
+            || self.ends_rest_of(node) == Some("WEAVE-NPC") && applies_none() == Some(true)
     }
 
     /// Returns the chain of the node in which it is, if it is of iptables in use.

@@ -1,7 +1,7 @@
 //! Who has the destination of a packet in the end.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use super::judge::{Judge, Question};
@@ -12,11 +12,12 @@ use crate::trace::{Effect, Flow, Hop, Outcome, Verdict, why};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::cluster::release::Change;
-use kpx_node::cluster::{EndpointSlice, Service};
+use kpx_node::cluster::{EndpointSlice, Pod, Service};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
+use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::software::{Maker, is_node_local_dns};
-use kpx_node::owner::{Endpoint, EndpointState, Port};
+use kpx_node::owner::{self, Endpoint, EndpointState, Port};
 
 impl Judge<'_> {
     /// Returns whether `NodeLocal` DNS listens where `flow` goes: it untracks its connections on purpose.
@@ -649,6 +650,13 @@ impl Judge<'_> {
         let holder = self.places.holder(at.ip());
         let is_pod = self.places.is_pod(at.ip());
         let beyond = || {
+            let mut lost = lost_dns(self.node).unwrap_or_default().into_iter();
+            if let Some((pod, _)) = lost.find(|(_, address)| *address == at.ip()) {
+                return Some(Fault::NoLocalDns {
+                    address: at.ip(),
+                    pod: format!("{}/{}", pod.metadata.namespace, pod.metadata.name),
+                });
+            }
             let out = outcome.leaves_by().map(str::to_owned);
             let balancer = self.node.services().ok().and_then(|all| {
                 let has = |of: &&Service| {
@@ -715,6 +723,32 @@ impl Judge<'_> {
             }),
         }
     }
+}
+
+/// Returns the addresses that `NodeLocal` DNS is to have on this node and no link has, with its pod. Those of Services are served by
+/// kube-proxy then.
+pub fn lost_dns<'n>(node: &'n NodeSnapshot<'_>) -> Result<Vec<(&'n Pod, IpAddr)>, Gap> {
+    let here = node.name().ok();
+    let pods = node.pods()?.iter();
+    let here = pods.filter(|pod| here.is_some() && pod.spec.node_name == here && !pod.has_ended());
+    let wanted: Vec<(&Pod, IpAddr)> = here
+        .flat_map(|pod| {
+            pod.local_dns()
+                .into_iter()
+                .map(move |address| (pod, address))
+        })
+        .collect();
+    if wanted.is_empty() {
+        return Ok(wanted);
+    }
+    let known = node.addresses()?;
+    let services = node.services()?;
+    let is_lost = |address: IpAddr| {
+        let mut all = services.iter().flat_map(owner::addresses);
+        known.all.iter().all(|of| of.addr.addr != address) && all.all(|(_, at)| at != address)
+    };
+    let lost = wanted.into_iter().filter(|(_, address)| is_lost(*address));
+    Ok(lost.collect())
 }
 
 /// Returns whether `holder` is an endpoint of the Service that has `port`.

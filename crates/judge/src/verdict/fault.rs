@@ -61,6 +61,13 @@ pub enum Fault {
         /// The destination.
         address: SocketAddr,
     },
+    /// `NodeLocal` DNS is to have the address on a link of this node, and none has it.
+    NoLocalDns {
+        /// The address.
+        address: IpAddr,
+        /// The pod of `NodeLocal` DNS, as `NAMESPACE/NAME`.
+        pod: String,
+    },
     /// The destination is no endpoint of the Service.
     NoEndpoint {
         /// The destination.
@@ -236,6 +243,11 @@ pub enum Odd {
         /// The range.
         range: Cidr,
     },
+    /// The pod's address is in none of the ranges of that Node's pods, and only the default route leads there.
+    Outside {
+        /// The ranges.
+        ranges: Vec<Cidr>,
+    },
     /// Only the default route leads to its pods, while those of other Nodes have routes by these Nodes' addresses.
     Default,
     /// The link is of a network plugin that does not run on this node.
@@ -263,6 +275,13 @@ impl OddWay {
             Odd::Shared { range } => {
                 format!(
                     "this Node and {node} have the same range of pods, {range}, which leads to pods of this node"
+                )
+            }
+            Odd::Outside { ranges } => {
+                let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+                format!(
+                    "the address is in no range of pods of {node} ({}), and only the default route leads there",
+                    listed(&ranges)
                 )
             }
             Odd::Default => {
@@ -410,6 +429,7 @@ impl Fault {
             Self::NotForwarded { .. }
             | Self::Untranslated { .. }
             | Self::NoPod { .. }
+            | Self::NoLocalDns { .. }
             | Self::NoEndpoint { .. }
             | Self::NotReady { .. }
             | Self::WrongWay { .. }
@@ -492,6 +512,10 @@ impl fmt::Display for Fault {
                     "the rules lead to {address}, which is in this node's pod range, but no pod has the address"
                 )
             }
+            Self::NoLocalDns { address, pod } => write!(
+                f,
+                "{address} is an address of NodeLocal DNS (pod {pod}), and no link of this node has it"
+            ),
             Self::NoEndpoint {
                 address,
                 holder: Some(holder),

@@ -50,6 +50,7 @@ pub use barrier::Barrier;
 pub use cell::{Cell, Client, Kind, Target, client_names, targets};
 pub use design::{is_by_design, is_local, undetected, unnamed};
 pub use diversion::{Diversion, Diverter, Ways};
+pub use end::lost_dns;
 pub use fault::{Fault, Missing, Odd, OddWay, WayThere};
 pub use judge::{Judge, MOST_TRACKED, Question, TRACKED, lacks_endpoints};
 pub use limits::Limit;

@@ -601,6 +601,8 @@ pub struct By {
     pub maker: Maker,
     /// Whether that is a network plugin whose agent runs here; `None` if it is none, or if that is not known.
     pub agent: Option<Agent>,
+    /// The command that restarts, or lists, the agent of the network plugin, if the rule ends packets of pods that the plugin does not know.
+    pub behind: Option<String>,
     /// The NetworkPolicies that apply where it holds packets back, as `NAMESPACE/NAME`; `None` if it is of no policy that is in force.
     pub policies: Option<Vec<String>>,
     /// The pod that uses the host's network and whose policies it applies to the whole node, as `NAMESPACE/NAME`; empty if its name is
@@ -725,6 +727,13 @@ impl By {
         let maker = rule.maker(node, maker);
         Self {
             agent: node.agent_of(maker),
+            behind: rule.is_of_unknown_pod(node).then(|| {
+                let pod = node.agent_pod(maker).map(|pod| &pod.metadata);
+                match pod {
+                    Some(pod) => format!("kubectl -n {} delete pod {}", pod.namespace, pod.name),
+                    None => "kubectl get pods -A -o wide".to_owned(),
+                }
+            }),
             policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),
             pod_of_host: rule.pod_of_host(node),
             meshed_pod: meshed_pod(maker, node),

@@ -148,8 +148,17 @@ impl Judge<'_> {
         let peers = self.peers();
         let peer = peers.by_name.get(name)?;
         let by = peers.address(name, family)?;
-        if by == addr || !self.places.is_pod(addr) {
+        if by == addr {
             return None;
+        }
+        if !self.places.is_pod(addr) {
+            let why = self.out_of_range(address, peer)?;
+            return self.missing_way(
+                address,
+                name,
+                (device, gateway),
+                OddWay { why, hider: None },
+            );
         }
         let ranges = self.places.object().map(pod_ranges).unwrap_or_default();
         let mut shared = ranges.iter().filter(|range| range.contains(addr));
@@ -257,6 +266,24 @@ impl Judge<'_> {
                 odd: Some(odd),
             }),
         }))
+    }
+
+    /// Returns that `address`, of a pod of the Node `peer`, is in none of the ranges of its pods, although a route leads to these, and only
+    /// a default route to the address.
+    fn out_of_range(&self, address: SocketAddr, peer: &Peer) -> Option<Odd> {
+        let addr = address.ip();
+        let peers = self.peers();
+        // The address of a client may be one that no pod has, and pods in the host's network have that of a node.
+        let is_pod = address.port() != 0 || peers.by_pod.contains_key(&addr);
+        let mut ranges = peer.ranges.clone();
+        ranges.retain(|range| range.family() == Family::of(addr));
+        let routes = &self.node.routes().ok()?.all;
+        let leads_to = |range: &Cidr| routes.iter().any(|route| route.destination == *range);
+        let is_odd = is_pod
+            && !peers.by_address.contains_key(&addr)
+            && ranges.iter().any(leads_to)
+            && self.goes_by_default(addr);
+        is_odd.then_some(Odd::Outside { ranges })
     }
 
     /// Returns whether only a default route leads to `addr`.

@@ -509,6 +509,7 @@ impl Look<'_> {
             (true, Some(hop)) => vec![Blame::breaks(self.foreign(hop, &path.cell))],
             (true, None) => {
                 let cause = self.leftover(&path.cell);
+                let cause = cause.or_else(|| self.found(&Service::default(), &path.cell));
                 vec![Blame::breaks(
                     cause.unwrap_or_else(|| unexplained(&path.cell)),
                 )]
@@ -936,6 +937,16 @@ impl Look<'_> {
 
     fn foreign(&self, hop: &Hop, cell: &Cell) -> Cause {
         let faults = cell.verdict.faults();
+        // A jump is the cause where several rules behind it are: the first one that ends packets says more.
+        let is_jump = matches!(hop.effect, Effect::Jump { .. } | Effect::Goto { .. });
+        let mut ways = cell.outcomes.iter().zip(&cell.verdict.ways);
+        let hop = ways
+            .find_map(|(outcome, way)| match way.fault {
+                Some(Fault::Stopped { hop, .. }) => outcome.hops.get(hop),
+                _ => None,
+            })
+            .filter(|_| is_jump)
+            .map_or(hop, |ended| &**ended);
         let family = Family::of(cell.flow.destination);
         let rule_of = Rule::of(hop, family);
         let software = match rule_of.maker(self.node, why::maker(hop)) {

@@ -27,6 +27,22 @@ impl Pod {
         self.metadata.annotations.contains_key(mirror)
     }
 
+    /// Returns the addresses that `NodeLocal` DNS in it is to have on a link of its node (`-localip`); none of another pod.
+    pub fn local_dns(&self) -> Vec<IpAddr> {
+        let args = self
+            .spec
+            .containers
+            .iter()
+            .flat_map(|container| container.command.iter().chain(&container.args));
+        let words: Vec<&str> = args.flat_map(|arg| arg.split('=')).collect();
+        let at = words
+            .iter()
+            .position(|word| word.trim_start_matches('-') == "localip");
+        let list = at.and_then(|at| words.get(at + 1)).copied();
+        let all = list.unwrap_or_default().split(',');
+        all.filter_map(|text| text.parse().ok()).collect()
+    }
+
     /// Returns whether it has ended: then its object stays, and its address may be given to another pod.
     pub fn has_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")

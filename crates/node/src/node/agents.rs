@@ -21,13 +21,8 @@ pub enum Agent {
 impl NodeSnapshot<'_> {
     /// Returns whether the agent of `plugin` runs on this node; a gap if neither its pods nor its processes were read.
     pub fn agent(&self, plugin: &Software) -> Result<Agent, Gap> {
-        let here = self.object_name().ok();
         let pods = self.pods();
-        let mut of_node = pods
-            .iter()
-            .flat_map(|pods| pods.iter())
-            .filter(|pod| here.is_some() && pod.spec.node_name == here);
-        if of_node.any(|pod| plugin.has_agent(pod)) {
+        if self.pod_of(plugin).is_some() {
             return Ok(Agent::Runs);
         }
         let processes = match (self.processes(), &pods) {
@@ -48,11 +43,19 @@ impl NodeSnapshot<'_> {
 
     /// Returns the same of the network plugin that made something; `None` if none did, or if that is not known.
     pub fn agent_of(&self, maker: Maker) -> Option<Agent> {
-        let Maker::Other(name) = maker else {
-            return None;
-        };
-        let mut plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
-        self.agent(plugins.find(|plugin| plugin.name == name)?).ok()
+        self.agent(plugin_of(maker)?).ok()
+    }
+
+    /// Returns the pod with the agent of the network plugin that made something.
+    pub fn agent_pod(&self, maker: Maker) -> Option<&Pod> {
+        self.pod_of(plugin_of(maker)?)
+    }
+
+    /// Returns the pod on this node with the agent of `plugin`.
+    fn pod_of(&self, plugin: &Software) -> Option<&Pod> {
+        let here = self.object_name().ok();
+        let mut pods = self.pods().ok()?.iter();
+        pods.find(|pod| here.is_some() && pod.spec.node_name == here && plugin.has_agent(pod))
     }
 
     /// Returns whether a process that is in no pod may be the agent: k3s contains flannel, and the policies of kube-router.
@@ -102,6 +105,15 @@ impl NodeSnapshot<'_> {
             })
         })
     }
+}
+
+/// Returns the network plugin that is `maker`.
+fn plugin_of(maker: Maker) -> Option<&'static Software> {
+    let Maker::Other(name) = maker else {
+        return None;
+    };
+    let mut plugins = SOFTWARE.iter().filter(|plugin| !plugin.agents.is_empty());
+    plugins.find(|plugin| plugin.name == name)
 }
 
 impl Software {

@@ -12,6 +12,7 @@ use crate::check::{
     hairpin_fix,
 };
 use crate::trace::{Effect, Entry, Outcome, Verdict as End};
+use crate::verdict;
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Ruleset, Target};
 use kpx_node::cluster::{Pod, Service};
@@ -144,13 +145,15 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "CN10",
         name: "local-dns-tracked",
-        severity: Severity::Warning,
+        severity: Severity::Error,
         when: When::NowAndFor(&[Mode::Nftables]),
-        title: "NodeLocal DNS gets the queries to its Service's address",
-        symptom: "The DNS cache of the node gets no queries, and each of them goes to a pod of the cluster's DNS.",
+        title: "NodeLocal DNS gets the queries to its addresses",
+        symptom: "The DNS cache of the node gets no queries, and each of them goes to a pod of the cluster's DNS; or pods cannot \
+                  resolve names.",
         why: "NodeLocal DNS may have the address of Service kube-dns on its own link. It gets the queries to this address \
               only if they are not tracked: kube-proxy translates every tracked packet to a Service in nftables mode, as \
-              in iptables mode. NodeLocal DNS writes the rules for that to table raw of iptables.",
+              in iptables mode. NodeLocal DNS writes the rules for that to table raw of iptables. It puts \
+              its addresses on the link nodelocaldns; no other machine has the one of its own.",
         verify: "Table raw must have a rule with target CT --notrack for the address, in PREROUTING and OUTPUT.",
         commands: &[
             Example::on_node("iptables-save -t raw | grep -i notrack"),
@@ -161,7 +164,7 @@ pub(super) const CHECKS: &[Check] = &[
              node, and restart it. Or let pods use 169.254.20.10 as the kubelet's clusterDNS.",
         ),
         incidents: &["kubernetes/dns#682"],
-        needs: &[MODE, PATH],
+        needs: &[MODE, PATH, &[Item::Pods]],
         caused_by: &[],
         run: local_dns_tracked,
     },
@@ -248,7 +251,35 @@ fn vxlan_checksum(facts: &Facts<'_>) -> Verdict {
     vxlan.into_iter().map(finding).collect()
 }
 
+/// Returns a finding for each address of `NodeLocal` DNS that no link of the node has.
+fn lost_dns(facts: &Facts<'_>) -> Verdict {
+    let all = verdict::lost_dns(facts.node)?;
+    let finding = |(pod, address): (&Pod, IpAddr)| {
+        let meta = &pod.metadata;
+        let why = pod.unready();
+        let message = format!(
+            "no link of the node has this address of NodeLocal DNS, so queries to it get no answer: pod {}{}",
+            meta.name,
+            why.map_or_else(String::new, |why| format!(": {why}"))
+        );
+        let fix = Fix::kubectl(
+            "Find out in the log of NodeLocal DNS why it does not put the address on its link, then restart it. Until then, pods need \
+             the cluster DNS as their resolver.",
+            format!("kubectl -n {} logs {}", meta.namespace, meta.name),
+        );
+        Finding::new(Severity::Error, address, message).fix(fix)
+    };
+    Ok(all.into_iter().map(finding).collect())
+}
+
 fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
+    let lost = lost_dns(facts);
+    if let Ok(all) = &lost
+        && !all.is_empty()
+        && facts.target().is_none()
+    {
+        return lost;
+    }
     facts.only_in(&[Mode::Nftables])?;
     let mut links = facts.node.addresses()?.all.iter();
     if !links.any(|at| is_node_local_dns(&at.link)) {
@@ -257,6 +288,7 @@ fn local_dns_tracked(facts: &Facts<'_>) -> Verdict {
     }
     let message = "NodeLocal DNS has the Service's address, but kube-proxy translates the queries before they reach it";
     let mut findings = Collector::default();
+    findings.read(lost);
     for (service, at) in taken_by_dns(facts)? {
         let ip = at.addr.addr;
         let family = Family::of(ip);

@@ -849,6 +849,10 @@ fn odd_way_fix(odd: &OddWay, by: IpAddr) -> Fix {
         ),
         Odd::Announced { annotation, .. } => tunnel_address_fix(annotation),
         Odd::Shared { .. } => Fix::said(RANGE_OF_ITS_OWN),
+        Odd::Outside { .. } => Fix::said(
+            "Find out on its node which configuration in /etc/cni/net.d made the pod, for example one that was there before the network \
+             plugin, and delete the pod: the network plugin gives the next one an address of its range.",
+        ),
         Odd::Default => Fix::said(
             "If the routers between the nodes do not know the ranges of pods, let the network plugin use tunnels to Nodes outside of this \
              network (flannel: backend vxlan, with DirectRouting for the others; Calico: CrossSubnet).",

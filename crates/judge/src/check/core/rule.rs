@@ -241,6 +241,13 @@ pub fn rule_fix(by: &By) -> Fix {
     if let Some(pod) = &by.meshed_pod {
         return of_mesh(who, pod, &by.rule);
     }
+    if let Some(restart) = &by.behind {
+        let text = format!(
+            "The agent of {who} on this node has no rules for the pod yet, and drops its packets until then; no NetworkPolicy does. \
+             Restart the agent, and read its log."
+        );
+        return Fix::kubectl(text, restart.clone());
+    }
     if let Some(policies) = &by.policies {
         let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
         let line = match policies.iter().find_map(|policy| policy.split_once('/')) {

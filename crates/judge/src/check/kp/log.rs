@@ -69,7 +69,8 @@ const NO_MEMORY: &str = "Raise the memory limit of kube-proxy's container, or fi
 const FIXES: &[(&str, &str)] = &[
     (
         "executable file not found",
-        "Use an image of kube-proxy that contains the program which the message names, or install it where kube-proxy runs.",
+        "Install the program that the message names where kube-proxy runs: in the image of its container, or on the node if a service \
+         such as k3s contains kube-proxy. Then restart it.",
     ),
     ("proxyconnect tcp", BY_PROXY),
     ("\": forbidden", BY_PROXY),
@@ -119,6 +120,11 @@ const FIXES: &[(&str, &str)] = &[
     (
         "device or resource busy",
         "Find the rule of other software that still jumps to the chain of the message (`nft -a list ruleset`), and delete it.",
+    ),
+    (
+        "nf_conntrack_max: no such file",
+        "Load the module with `modprobe nf_conntrack`, and list it in a file of /etc/modules-load.d: the kernel does not track \
+         connections yet. If it is missing, install the package with extra kernel modules (kernel-modules-extra on RHEL and Fedora).",
     ),
     (
         "nf_conntrack_max",

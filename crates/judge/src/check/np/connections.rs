@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::check::core::{MODE, VERSION, connection_proof, leaving, node_ports};
 use crate::check::{
-    Because, Check, Example, Facts, Finding, Proof, ServiceRef, Severity, Subject, Text, Verdict,
-    When,
+    Because, Check, Example, Facts, Finding, Fix, Proof, ServiceRef, Severity, Subject, Text,
+    Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::DUMMY;
@@ -23,10 +23,11 @@ pub(super) const CHECKS: &[Check] = &[
         name: "client-port",
         severity: Severity::Warning,
         when: When::Now,
-        title: "No client socket of the node uses the number of a NodePort",
+        title: "No connection of the node has a NodePort as its source port",
         symptom: "Occasionally a connection from the node, for example to the API server, times out.",
         why: "If ip_local_port_range overlaps the NodePort range, the kernel gives clients such ports. Replies to \
-              that port look like traffic to the NodePort.",
+              that port look like traffic to the NodePort. Masquerading takes any port from 1024 on, and in ipvs mode the \
+              replies to a NodePort do not return.",
         verify: "No tracked connection from the node may have an allocated NodePort as its source port.",
         commands: &[
             Example::on_node(
@@ -41,8 +42,9 @@ pub(super) const CHECKS: &[Check] = &[
         incidents: &[
             "kubernetes/kubernetes#111682",
             "awslabs/amazon-eks-ami#1307",
+            "kubernetes/kubernetes#139276: masquerading in ipvs mode",
         ],
-        needs: &[&[Item::Conntrack, Item::Services, Item::Addresses]],
+        needs: &[MODE, &[Item::Conntrack, Item::Services, Item::Addresses]],
         caused_by: &[Because::Services("SY12")],
         run: client_ports,
     },
@@ -296,8 +298,37 @@ fn client_ports(facts: &Facts<'_>) -> Verdict {
         .map(|at| at.addr.addr)
         .collect();
     let mut findings = Vec::new();
+    let is_ipvs = facts.current().ok() == Some(Mode::Ipvs);
     for entry in &facts.node.conntrack()?.entries {
         let from = entry.original.source;
+        let masqueraded = entry.reply.destination;
+        if is_ipvs
+            && entry.state.as_deref() == Some("SYN_SENT")
+            && masqueraded != from
+            && ours.contains(&masqueraded.ip())
+            && let Some(service) = ports.get(&(entry.proto.number(), masqueraded.port()))
+        {
+            let number = masqueraded.port();
+            let message = "masquerading gave a connection the NodePort as its source port, and IPVS takes the replies to it";
+            let to = facts
+                .owners()
+                .served_at(entry.original.destination, entry.proto);
+            let about = Subject::NodePort {
+                service: service.clone(),
+                number,
+            };
+            findings.push(
+                Finding::new(Severity::Warning, about, message)
+                    .called(format!("{} {number}", service.whole()))
+                    .services(to.map(|(port, _)| ServiceRef::from(&port.name)))
+                    .evidence([connection_proof(entry)])
+                    .fix(Fix::kpx(
+                        "Switch to the nftables mode: in ipvs mode nothing keeps masquerading from NodePorts, and ip_local_reserved_ports \
+                         is for sockets alone. Until then, let clients try again with another port.",
+                        ["doctor", "--to", "nftables"],
+                    )),
+            );
+        }
         let ended = matches!(entry.state.as_deref(), Some("TIME_WAIT" | "CLOSE"));
         if ended || !ours.contains(&from.ip()) {
             continue;

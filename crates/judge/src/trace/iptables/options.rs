@@ -8,6 +8,7 @@ use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Coordinate as _;
 use crate::trace::route::{Lookup, Router};
 use kpx_node::backend::iptables::model::States;
+use kpx_node::evidence::Time;
 use kpx_node::net::{Cidr, PortRange, Proto};
 use kpx_node::node::NodeSnapshot;
 
@@ -243,6 +244,7 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
             let may = opening::may_have_helper(packet, values.first()?);
             (!may).then_some(*inverted)
         }
+        ("time", all) => at_time(all, collected(router.node)?),
         // Only a packet of a local process has a control group.
         ("cgroup", _) => (packet.input != Link::None).then_some(false),
         ("geoip", [(inverted, option, _)]) => {
@@ -251,6 +253,54 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
         }
         _ => None,
     }
+}
+
+/// Returns the time of the evidence, if it has one.
+fn collected(node: &NodeSnapshot<'_>) -> Option<Time> {
+    let manifest = node.evidence().manifest();
+    let of_health = || node.health().ok()?.current_time.as_deref()?.parse().ok();
+    manifest
+        .and_then(|manifest| manifest.time.parse().ok())
+        .or_else(of_health)
+}
+
+/// Returns whether the options of `-m time` hold at `now`, as `time_mt` compares; `None` for options that are not read, and another
+/// zone than UTC.
+fn at_time(all: &[(bool, &str, Vec<&str>)], now: Time) -> Option<bool> {
+    const DAY: i64 = 86_400;
+    // 1 January 1970 was a Thursday.
+    const NAMES: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let of_day = |text: &str| {
+        let parts = text.split(':').map(|part| part.parse::<i64>().ok());
+        let units = [3600, 60, 1].into_iter();
+        let mut seconds = parts.zip(units).map(|(part, unit)| Some(part? * unit));
+        seconds.try_fold(0, |sum, part| Some(sum + part?))
+    };
+    let (mut start, mut stop, mut holds) = (0, DAY - 1, true);
+    for (inverted, name, values) in all {
+        let value = *values.first()?;
+        let date = || format!("{value}Z").parse::<Time>().ok();
+        match *name {
+            "--timestart" => start = of_day(value)?,
+            "--timestop" => stop = of_day(value)?,
+            "--datestart" => holds &= now >= date()?,
+            "--datestop" => holds &= now <= date()?,
+            "--weekdays" => {
+                let today = usize::try_from(now.seconds.div_euclid(DAY).rem_euclid(7)).ok()?;
+                let is_one = value.split(',').any(|day| day == NAMES[today]);
+                holds &= is_one != *inverted;
+            }
+            _ => return None,
+        }
+    }
+    let second = now.seconds.rem_euclid(DAY);
+    let (is_after, is_before) = (second >= start, second <= stop);
+    let is_within = if start < stop {
+        is_after && is_before
+    } else {
+        is_after || is_before
+    };
+    Some(holds && is_within)
 }
 
 /// Returns whether `-m owner` matches the program that sends the packet; `None` if it is not known, and for other options.
