@@ -19,6 +19,9 @@ const OPENING_BYTES: Values = 0..=1_000;
 /// Packets that a connection has had at the most before its first data.
 const OPENING_PACKETS: Values = 0..=4;
 
+/// Bytes that a link carries.
+const MTU: u64 = 1_500;
+
 /// Ports at which the kernel or a rule follows the protocol of a helper.
 const HELPED: [(&str, u16); 9] = [
     ("amanda", 10080),
@@ -55,12 +58,21 @@ pub(super) fn within(values: &Values, range: &Values) -> Option<bool> {
     apart.then_some(false)
 }
 
-/// Returns the bytes of `packet` with its IP header: without data for TCP, and as much as a link carries for the others.
+/// Returns the bytes of `packet` with its IP header: with data once a connection of TCP is there, and as much as a link carries.
 pub(super) fn length(packet: &Packet) -> Values {
-    match (packet.is(Proto::Tcp), packet.family()) {
+    match packet.is(Proto::Tcp) {
+        true => bytes_of_tcp(packet.opens, packet.family()),
+        false => 28..=MTU,
+    }
+}
+
+/// Returns the bytes of a packet of TCP that opens a connection, or of one with data.
+pub(super) const fn bytes_of_tcp(opens: bool, family: Family) -> Values {
+    match (opens, family) {
         (true, Family::V4) => 40..=80,
         (true, Family::V6) => 60..=100,
-        (false, _) => 28..=1_500,
+        (false, Family::V4) => 41..=MTU,
+        (false, Family::V6) => 61..=MTU,
     }
 }
 

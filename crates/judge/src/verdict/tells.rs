@@ -1,7 +1,7 @@
 //! Rules that tell the packets of a connection that is there from the one that opens it.
 
-use crate::trace::fits_status;
 use crate::trace::packet::tcp_flags;
+use crate::trace::{fits_status, tells_data};
 use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
 use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::backend::nftables::model::{Expr, Statement};
@@ -36,12 +36,16 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
         })
 }
 
-/// Returns whether a statement of nft looks at the state of the connection, or at the flags of TCP.
+/// Returns whether a statement of nft looks at the state of the connection, at the flags of TCP, or at the size.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {
             Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status"),
-            Expr::Payload { protocol, field } => protocol == "tcp" && field == "flags",
+            Expr::Payload { protocol, field } => matches!(
+                (protocol.as_str(), field.as_str()),
+                ("tcp", "flags") | ("ip" | "ip6", "length")
+            ),
+            Expr::Meta(key) => key == "length",
             Expr::Concat(all) => all.iter().any(is_asked),
             Expr::Bits { left, .. } => is_asked(left),
             _ => false,
@@ -74,5 +78,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     };
     let is_good = matches!(target, Target::Accept | Target::Return);
     let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    first != later && !leads_to_kube_proxy && is_good == first
+    let by_size = |matched: &Match<'_>| matches!(matched, Match::Unknown(text) if tells_data(text));
+    let by_size = rule.matches.iter().any(by_size);
+    (by_size || first != later && is_good == first) && !leads_to_kube_proxy
 }

@@ -811,10 +811,13 @@ fn unknown_ends(answer: &mut Answer) {
     let unknown = answer
         .paths
         .iter()
-        .filter(|path| path.fate == Fate::Unknown);
+        .filter(|path| matches!(path.fate, Fate::Unknown | Fate::Partly));
     let mut reasons: Vec<(String, Vec<(Client, String)>)> = Vec::new();
     for path in unknown {
-        let whens = path.cell.outcomes.iter().flat_map(|outcome| &outcome.when);
+        // Of some connections it is known that they fail; of others it may be unknown.
+        let is_partly = path.fate == Fate::Partly;
+        let whens = path.cell.outcomes.iter().filter(|_| !is_partly);
+        let whens = whens.flat_map(|outcome| &outcome.when);
         let whens = whens.map(|when| match when {
             trace::Assumption::Answer { question, .. } => question.to_string(),
             trace::Assumption::Address { .. } | trace::Assumption::Port { .. } => when.to_string(),
@@ -827,10 +830,12 @@ fn unknown_ends(answer: &mut Answer) {
         });
         let ways = path.cell.outcomes.iter().zip(&path.cell.verdict.ways);
         let faults = ways.filter_map(|(outcome, way)| {
-            let fault = way.fault.as_ref()?;
+            let is_open = |fault: &&Fault| !is_partly || fault.fate() == Fate::Unknown;
+            let fault = way.fault.as_ref().filter(is_open)?;
             Some(format!("{fault}{}", verdict::conditions(&outcome.when)))
         });
-        let beside = path.cell.verdict.beside.iter().map(ToString::to_string);
+        let beside = path.cell.verdict.beside.iter().filter(|_| !is_partly);
+        let beside = beside.map(ToString::to_string);
         for reason in faults.chain(beside).chain(whens) {
             let at = reasons.iter().position(|(of, _)| *of == reason);
             let at = at.unwrap_or_else(|| {

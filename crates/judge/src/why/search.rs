@@ -107,7 +107,7 @@ impl Look<'_> {
                 .flat_map(|candidate| &candidate.repairs)
                 .collect();
             let repaired = self.judged(port, cell, &repairs);
-            if self.no_longer_fails(&repaired) {
+            if self.no_longer_fails(cell, &repaired) {
                 return Some(all);
             }
             let mut more = self.on_the_way(&repaired, Vec::new());
@@ -158,11 +158,12 @@ impl Look<'_> {
 
     /// Returns whether the connections of `cell` no longer fail with these repairs.
     fn works(&self, port: &Port, cell: &Cell, repairs: &[&Repair]) -> bool {
-        self.no_longer_fails(&self.judged(port, cell, repairs))
+        self.no_longer_fails(cell, &self.judged(port, cell, repairs))
     }
 
-    /// Returns whether nothing keeps the connections of `repaired` from working but what is not read of this node anyway.
-    fn no_longer_fails(&self, repaired: &Cell) -> bool {
+    /// Returns whether nothing keeps the connections of `repaired` from working but what was unknown of `cell` before, or is not read of
+    /// this node anyway.
+    fn no_longer_fails(&self, cell: &Cell, repaired: &Cell) -> bool {
         let family = Family::of(repaired.flow.destination);
         let verdict = &repaired.verdict;
         let is_known_gap = |fault: &&Fault| match fault {
@@ -175,8 +176,11 @@ impl Look<'_> {
             ) => true,
             _ => false,
         };
+        let before = cell.verdict.faults();
+        let mut faults = verdict.faults().into_iter();
         verdict.fate == Fate::Works
-            || verdict.fate == Fate::Unknown && verdict.faults().iter().all(is_known_gap)
+            || verdict.fate == Fate::Unknown
+                && faults.all(|fault| is_known_gap(&fault) || before.contains(&fault))
     }
 
     /// Returns the connections of `cell` with these repairs.

@@ -5,4 +5,4 @@ pub(crate) mod matches;
 mod options;
 mod sets;
 
-pub(crate) use options::fits_status;
+pub(crate) use options::{fits_status, tells_data};

@@ -9,7 +9,7 @@ use crate::trace::region::Coordinate as _;
 use crate::trace::route::{Lookup, Router};
 use kpx_node::backend::iptables::model::States;
 use kpx_node::evidence::Time;
-use kpx_node::net::{Cidr, PortRange, Proto};
+use kpx_node::net::{Cidr, Family, PortRange, Proto};
 use kpx_node::node::NodeSnapshot;
 
 /// The options of a match, each with its values and whether `!` precedes it.
@@ -79,7 +79,7 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
 pub(crate) fn fits_status(options: &str, later: bool) -> bool {
     let is_later = |list: &str| {
         list.split(',')
-            .any(|status| matches!(status, "SEEN_REPLY" | "ASSURED"))
+            .any(|status| matches!(status, "SEEN_REPLY" | "ASSURED" | "CONFIRMED"))
     };
     let all = each(options);
     let mut asked = all.iter().filter(|(_, name, _)| *name == "--ctstatus");
@@ -88,6 +88,20 @@ pub(crate) fn fits_status(options: &str, later: bool) -> bool {
             .first()
             .is_none_or(|list| !is_later(list) || later != *inverted)
     })
+}
+
+/// Returns whether a match is `-m length` and tells packets with data from those that open a connection of TCP.
+pub(crate) fn tells_data(text: &str) -> bool {
+    let Some(options) = text.strip_prefix("-m length ") else {
+        return false;
+    };
+    let mut all = each(options).into_iter();
+    let range = all.find_map(|(_, _, values)| range_of(values.first()?, u64::from(u16::MAX)));
+    let holds = |opens| {
+        let bytes = opening::bytes_of_tcp(opens, Family::V4);
+        opening::within(&bytes, &range.clone()?)
+    };
+    holds(true) != holds(false)
 }
 
 fn states(values: &[&str]) -> Option<States> {
