@@ -54,7 +54,7 @@ pub use assume::Assumed;
 pub use ending::overall;
 pub use forwarding::{forwarded, not_forwarding};
 pub use hop::{Assumption, Effect, Hook, Hop, Outcome, Pace, Question, Subsystem, Verdict};
-pub(crate) use iptables::{fits_status, tells_data};
+pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;

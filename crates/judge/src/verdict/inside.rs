@@ -40,6 +40,9 @@ pub(super) struct Insides<'n> {
 
 type Ask = (SocketAddr, Proto, IpAddr, bool, bool);
 
+/// With this TTL, a packet passes any cluster.
+const LONG_LIVED: u8 = 32;
+
 impl Judge<'_> {
     /// Returns why the network of the pod at the end of the way does not take the packet, or does not answer it.
     pub(super) fn inside(&self, question: Question<'_>, outcome: &Outcome) -> Option<Fault> {
@@ -648,8 +651,11 @@ impl<'p> Inside<'p> {
         [reply(false), sent, reply(true)].iter().find_map(|packet| {
             let ends = world.further(packet).unwrap_or_default();
             let is_reply = matches!(packet, Further::Reply(_));
-            let mut faults = ends.iter();
-            faults.find_map(|end| self.fault(node, end, opens.proto, is_reply))
+            let leaves = is_reply && from == Entry::Host;
+            ends.iter().find_map(|end| {
+                self.fault(node, end, opens.proto, is_reply)
+                    .or_else(|| leaves.then(|| self.changed(node, end, "replies"))?)
+            })
         })
     }
 
@@ -797,8 +803,39 @@ impl<'p> Inside<'p> {
             };
             self.fault(&node, outcome, leaves.proto, false)
                 .or_else(|| stays.then(unheard)?)
+                .or_else(|| (!stays).then(|| self.changed(&node, outcome, "packets"))?)
                 .or_else(|| self.answer(&node, leaves, outcome, Entry::Outside))
         })
+    }
+
+    /// Returns the doubt about packets of the pod, in words, that its own rules change before they leave: the node gets others.
+    fn changed(&self, node: &NodeSnapshot<'_>, outcome: &Outcome, which: &str) -> Option<Fault> {
+        let is_asked_for = || {
+            let mut rules = node.rules().into_iter().flat_map(|rules| &rules.all);
+            rules.any(|rule| rule.mark.is_some())
+        };
+        let found = outcome.hops.iter().find_map(|hop| {
+            let what = match hop.effect {
+                Effect::Dnat { address, port } => {
+                    format!("sends them to {}", SocketAddr::new(address, port))
+                }
+                Effect::Snat { address } if address != Some(self.address) => address.map_or_else(
+                    || "changes their source".to_owned(),
+                    |address| format!("gives them the source {address}"),
+                ),
+                Effect::Ttl { to } if to < LONG_LIVED => format!("sets their TTL to {to}"),
+                Effect::Mark { to, .. } if to != 0 && is_asked_for() => {
+                    format!("marks them {to:#x}, which a routing policy rule there asks for")
+                }
+                _ => return None,
+            };
+            Some((hop, what))
+        });
+        let (hop, what) = found?;
+        Some(Fault::Unknown(Missing::Unmodelled(format!(
+            "in the network of pod {} (process {}), rule {} of {} {} {what}: where the {which} end is not followed",
+            self.address, self.network.pid, hop.number, hop.table, hop.chain
+        ))))
     }
 
     /// Returns the fault of a packet that a rule of the pod's network stops, or may stop.

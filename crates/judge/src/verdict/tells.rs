@@ -1,7 +1,7 @@
 //! Rules that tell the packets of a connection that is there from the one that opens it.
 
 use crate::trace::packet::tcp_flags;
-use crate::trace::{fits_status, tells_data};
+use crate::trace::{fits_state, tells_data};
 use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
 use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::backend::nftables::model::{Expr, Statement};
@@ -63,7 +63,7 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     let holds = |of: &Match<'_>, state: u8, flags: u8| match of {
         Match::State { states, .. } => (states.value.0 & state != 0) != states.inverted,
         Match::TcpFlags(of) => (flags & of.value.mask == of.value.set) != of.inverted,
-        Match::Conntrack(options) => fits_status(options, state == States::ESTABLISHED),
+        Match::Conntrack(options) => fits_state(options, state == States::ESTABLISHED),
         _ => true,
     };
     let all = |state, flags| {

@@ -5,4 +5,4 @@ pub(crate) mod matches;
 mod options;
 mod sets;
 
-pub(crate) use options::{fits_status, tells_data};
+pub(crate) use options::{fits_state, tells_data};

@@ -74,19 +74,24 @@ pub(super) fn conntrack(options: &str, packet: &Packet) -> Likelihood {
     likelihood
 }
 
-/// Returns whether the status that the options of `-m conntrack` ask for fits packets of a connection that is there (`later`), or
-/// else those that open one.
-pub(crate) fn fits_status(options: &str, later: bool) -> bool {
-    let is_later = |list: &str| {
-        list.split(',')
-            .any(|status| matches!(status, "SEEN_REPLY" | "ASSURED" | "CONFIRMED"))
+/// Returns whether the state and the status that the options of `-m conntrack` ask for fit packets of a connection that is there
+/// (`later`), or else those that open one.
+pub(crate) fn fits_state(options: &str, later: bool) -> bool {
+    let now = if later {
+        States::ESTABLISHED
+    } else {
+        States::NEW
     };
-    let all = each(options);
-    let mut asked = all.iter().filter(|(_, name, _)| *name == "--ctstatus");
-    asked.all(|(inverted, _, values)| {
-        values
-            .first()
-            .is_none_or(|list| !is_later(list) || later != *inverted)
+    each(options).iter().all(|(inverted, name, values)| {
+        let fits = match *name {
+            "--ctstate" => states(values).is_none_or(|states| states.0 & now != 0),
+            "--ctstatus" => {
+                let mut list = values.iter().flat_map(|list| list.split(','));
+                list.any(|status| matches!(status, "SEEN_REPLY" | "ASSURED" | "CONFIRMED")) == later
+            }
+            _ => return true,
+        };
+        fits != *inverted
     })
 }
 
