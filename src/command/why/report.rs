@@ -88,7 +88,7 @@ impl Report for WhyReport {
             answer
                 .causes
                 .first()
-                .is_some_and(|cause| cause.sentence == answer.sentence),
+                .is_some_and(|cause| answer.sentence.starts_with(&cause.sentence)),
         );
         for broken in answer.causes.iter().skip(told) {
             lines.push(("also:  ", broken.sentence.clone()));
@@ -142,7 +142,7 @@ fn caption(answer: &Answer) -> Caption {
     });
     let causes = answer.causes.iter();
     let also = causes
-        .filter(|cause| cause.sentence != answer.sentence)
+        .filter(|cause| !answer.sentence.starts_with(&cause.sentence))
         .map(|cause| Foot::Text("also", cause.sentence.clone()));
     let unknown = answer.unknown.iter();
     let unknown = unknown.map(|text| Foot::Text("unknown", text.clone()));

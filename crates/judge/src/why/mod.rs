@@ -312,6 +312,7 @@ impl<'n> Look<'n> {
             return self.in_other_family(found, addr, source, answer);
         }
         let ports = self.ports(found);
+        answer.notes.extend(no_tcp(found, &ports));
         let mut blames = Vec::new();
         let mut known: Vec<Sets> = Vec::new();
         let mut left_out = BTreeSet::new();
@@ -884,6 +885,20 @@ fn keep_ways(paths: &mut Vec<(Target<'_>, Cell)>) {
     if paths.iter().any(has_way) {
         paths.retain(has_way);
     }
+}
+
+/// Returns that an address and port that are asked about without a protocol take no connections of TCP.
+fn no_tcp(found: &Found<'_>, ports: &[Port]) -> Option<String> {
+    let is_asked = matches!(found.at, AskedAt::Address(_) | AskedAt::NodePort(_));
+    let first = ports.first()?;
+    let is_other = ports.iter().all(|port| port.proto != Proto::Tcp);
+    (is_asked && is_other).then(|| {
+        let proto = first.proto.to_string().to_uppercase();
+        format!(
+            "{} is a port of {proto} alone: connections of TCP to it fail",
+            first.name
+        )
+    })
 }
 
 /// Returns why clients of a headless Service do not reach the port that is asked for by its number: names lead them to the pods, which
