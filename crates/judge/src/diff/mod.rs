@@ -4,6 +4,7 @@
 //! Services, real servers that drain, stale chains of a large cluster) is no difference.
 
 mod change;
+mod doubt;
 mod iptables;
 mod ipvs;
 mod nftables;
@@ -32,6 +33,8 @@ use kpx_node::net::{Cidr, Family};
 use kpx_node::node::mode::Leftover;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::words::number_of;
+
+pub(crate) use doubt::Doubt;
 
 pub use change::{Change, ChangeKind, Delta, Layer, Object, RuleNumber};
 use owners::Owners;
@@ -250,14 +253,14 @@ impl Diff {
         if !part.changes.is_empty() && state.has_zone_hints() {
             part = Self::zone(node, desired, family, part);
         }
-        part.drop_zoned(node, desired);
+        part.drop_doubtful(node, desired);
         self.changes.append(&mut part.changes);
         self.unknown.append(&mut part.unknown);
         self.notes.append(&mut part.notes);
     }
 
-    /// Removes the changes of Services whose endpoints depend on the zone of a Node that was not read.
-    fn drop_zoned(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+    /// Removes the changes that depend on a Node that was not read: on its zone, its addresses or its range of pods.
+    fn drop_doubtful(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
         let Err(gap) = node.nodes() else {
             return;
         };
@@ -272,6 +275,7 @@ impl Diff {
             .filter_map(EndpointSlice::service)
             .map(|(namespace, name)| format!("{namespace}/{name}"))
             .collect();
+        let doubt = Doubt::of(desired);
         let before = self.changes.len();
         self.changes.retain(|change| {
             let name = change
@@ -279,10 +283,11 @@ impl Diff {
                 .as_ref()
                 .and_then(|service| service.split(':').next());
             !name.is_some_and(|name| zoned.iter().any(|zoned| zoned == name))
+                && !doubt.covers(change)
         });
         if self.changes.len() < before {
             let what = format!(
-                "endpoints with hints for zones, of which node {} has one",
+                "what depends on the zone and the addresses of node {}",
                 desired.node
             );
             self.unknown.push(Unknown {
