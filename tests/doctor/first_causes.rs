@@ -1312,7 +1312,7 @@ async fn nothing_is_repaired_by_a_node_that_was_not_read() {
         let dir = copy(name);
         std::fs::remove_file(dir.path().join("cluster/nodes.json")).unwrap();
         let plan = page(&dir, &["reconcile"]).await;
-        assert!(plan.contains("no changes needed"), "{name}: {plan}");
+        assert!(!plan.contains("flush chain"), "{name}: {plan}");
         let diff = page(&dir, &["diff"]).await;
         assert!(!diff.contains("different"), "{name}: {diff}");
     }

@@ -12,7 +12,7 @@ use super::{
     Advice, Facts, Finding, Fix, Line, Proof, Prose, ServiceRef, Severity, Subject, Verdict,
 };
 use super::{kb, kp};
-use crate::diff::{self, Change, ChangeKind, Delta, Diff, Doubt, Layer, Object, Unknown};
+use crate::diff::{self, Change, ChangeKind, Delta, Diff, Layer, Object, Unknown};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::{DUMMY, Key};
 use kpx_node::backend::ipvs::print;
@@ -26,8 +26,11 @@ use kpx_node::node::processes::{kube_proxies, unit};
 use kpx_node::owner::PortName;
 
 mod classify;
+mod doubt;
 mod messages;
 mod ties;
+
+use doubt::Doubt;
 
 /// The items that the comparison reads.
 pub(super) const DRIFT: &[Item] = &[

@@ -4,7 +4,6 @@
 //! Services, real servers that drain, stale chains of a large cluster) is no difference.
 
 mod change;
-mod doubt;
 mod iptables;
 mod ipvs;
 mod nftables;
@@ -27,14 +26,13 @@ use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::backend::{self, Mode};
 use kpx_node::cluster::EndpointSlice;
+use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::desired::{DesiredState, FamilyState};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::mode::Leftover;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
 use kpx_node::words::number_of;
-
-pub(crate) use doubt::Doubt;
 
 pub use change::{Change, ChangeKind, Delta, Layer, Object, RuleNumber};
 use owners::Owners;
@@ -259,7 +257,7 @@ impl Diff {
         self.notes.append(&mut part.notes);
     }
 
-    /// Removes the changes that depend on a Node that was not read: on its zone, its addresses or its range of pods.
+    /// Removes the changes that depend on a Node that was not read: on its zone or its addresses.
     fn drop_doubtful(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
         let Err(gap) = node.nodes() else {
             return;
@@ -275,7 +273,21 @@ impl Diff {
             .filter_map(EndpointSlice::service)
             .map(|(namespace, name)| format!("{namespace}/{name}"))
             .collect();
-        let doubt = Doubt::of(desired);
+        // Without ranges for them, mode nftables serves NodePorts at the primary addresses of the Node.
+        let is_primary = desired.mode == Mode::Nftables
+            && desired
+                .config
+                .node_ports_at(desired.mode)
+                .contains(&NodePortsAt::Primary);
+        let is_of_address = |change: &Change| {
+            let texts = [
+                Some(change.object.to_string()),
+                change.have(),
+                change.want(),
+            ];
+            let mut texts = texts.iter().flatten();
+            is_primary && change.service.is_none() && texts.any(|text| text.contains("nodeport"))
+        };
         let before = self.changes.len();
         self.changes.retain(|change| {
             let name = change
@@ -283,7 +295,7 @@ impl Diff {
                 .as_ref()
                 .and_then(|service| service.split(':').next());
             !name.is_some_and(|name| zoned.iter().any(|zoned| zoned == name))
-                && !doubt.covers(change)
+                && !is_of_address(change)
         });
         if self.changes.len() < before {
             let what = format!(

@@ -10,7 +10,7 @@ use kpx_node::desired::{DesiredState, Hint};
 /// Differences that may come from the Node being unknown: its zone chooses endpoints, and its addresses and pod prefix are in
 /// rules.
 #[derive(Debug)]
-pub(crate) struct Doubt {
+pub(super) struct Doubt {
     /// Service ports, and their Services, whose rules depend on the zone or on the node's address.
     services: BTreeSet<String>,
     /// Whether rules of no Service in particular depend on the node's address.
@@ -21,7 +21,7 @@ pub(crate) struct Doubt {
 
 impl Doubt {
     /// Returns the doubt about `desired`, which was built without a Node.
-    pub(crate) fn of(desired: &DesiredState) -> Self {
+    pub(super) fn of(desired: &DesiredState) -> Self {
         let config = &desired.config;
         let primary = config
             .node_ports_at(desired.mode)
@@ -43,7 +43,7 @@ impl Doubt {
     }
 
     /// Returns whether `change` may come from it.
-    pub(crate) fn covers(&self, change: &Change) -> bool {
+    pub(super) fn covers(&self, change: &Change) -> bool {
         let of_service = |service: &String| self.services.contains(service);
         self.all || change.service.as_ref().map_or(self.general, of_service)
     }
