@@ -1305,3 +1305,61 @@ async fn a_rule_that_spares_packets_from_masquerading_is_not_to_blame_for_a_left
     assert!(causes.contains("of kube-ipvs0"), "{of}");
     assert!(!causes.contains("AWS-SNAT-CHAIN-0"), "{of}");
 }
+
+#[tokio::test]
+async fn nothing_is_repaired_by_a_node_that_was_not_read() {
+    for name in ["full-nftables", "dual-nftables"] {
+        let dir = copy(name);
+        std::fs::remove_file(dir.path().join("cluster/nodes.json")).unwrap();
+        let plan = page(&dir, &["reconcile"]).await;
+        assert!(!plan.contains("flush chain"), "{name}: {plan}");
+        let diff = page(&dir, &["diff"]).await;
+        assert!(!diff.contains("different"), "{name}: {diff}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_outside_of_the_ranges_of_its_node_may_not_be_reached() {
+    let dir = copy(HEALTHY);
+    object(&dir, SLICES, "web", |slice| {
+        let all = slice["endpoints"].as_array_mut().unwrap();
+        let far = all.iter_mut().find(|of| of["nodeName"] == "w2").unwrap();
+        far["addresses"] = json!(["10.85.0.2"]);
+    });
+    write(&dir, RULES, |text| text.replace("10.244.2.2", "10.85.0.2"));
+    let words = ["in no range of pods of w2", "/etc/cni/net.d"];
+    says(&dir, "demo/web:http", "unknown", &words).await;
+}
+
+#[tokio::test]
+async fn a_plugin_without_rules_for_a_pod_is_restarted() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        PODS,
+        json(|pods| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let mut agent = all[0].clone();
+            agent["metadata"] = json!({"name": "calico-node-x7k2p", "namespace": "kube-system"});
+            agent["spec"]["nodeName"] = "w1".into();
+            agent["spec"]["hostNetwork"] = true.into();
+            agent["spec"]["containers"] = json!([{"name": "calico-node", "image": "calico/node"}]);
+            all.push(agent);
+        }),
+    );
+    filter(
+        &dir,
+        "FORWARD",
+        &[
+            "-A FORWARD -j cali-FORWARD",
+            "-A cali-FORWARD -d 10.244.1.0/24 -j cali-to-wl-dispatch",
+            "-A cali-to-wl-dispatch -m comment --comment \"Unknown interface\" -j DROP",
+        ],
+    );
+    let words = [
+        "cali-to-wl-dispatch",
+        "delete pod calico-node-x7k2p",
+        "no NetworkPolicy does",
+    ];
+    says(&dir, "demo/web:http", "partly", &words).await;
+}

@@ -26,6 +26,7 @@ use kpx_node::backend::nftables::expect::TABLE;
 use kpx_node::backend::nftables::model::Table;
 use kpx_node::backend::{self, Mode};
 use kpx_node::cluster::EndpointSlice;
+use kpx_node::cluster::config::NodePortsAt;
 use kpx_node::desired::{DesiredState, FamilyState};
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Cidr, Family};
@@ -250,14 +251,14 @@ impl Diff {
         if !part.changes.is_empty() && state.has_zone_hints() {
             part = Self::zone(node, desired, family, part);
         }
-        part.drop_zoned(node, desired);
+        part.drop_doubtful(node, desired);
         self.changes.append(&mut part.changes);
         self.unknown.append(&mut part.unknown);
         self.notes.append(&mut part.notes);
     }
 
-    /// Removes the changes of Services whose endpoints depend on the zone of a Node that was not read.
-    fn drop_zoned(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+    /// Removes the changes that depend on a Node that was not read: on its zone or its addresses.
+    fn drop_doubtful(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
         let Err(gap) = node.nodes() else {
             return;
         };
@@ -272,6 +273,21 @@ impl Diff {
             .filter_map(EndpointSlice::service)
             .map(|(namespace, name)| format!("{namespace}/{name}"))
             .collect();
+        // Without ranges for them, mode nftables serves NodePorts at the primary addresses of the Node.
+        let is_primary = desired.mode == Mode::Nftables
+            && desired
+                .config
+                .node_ports_at(desired.mode)
+                .contains(&NodePortsAt::Primary);
+        let is_of_address = |change: &Change| {
+            let texts = [
+                Some(change.object.to_string()),
+                change.have(),
+                change.want(),
+            ];
+            let mut texts = texts.iter().flatten();
+            is_primary && change.service.is_none() && texts.any(|text| text.contains("nodeport"))
+        };
         let before = self.changes.len();
         self.changes.retain(|change| {
             let name = change
@@ -279,10 +295,11 @@ impl Diff {
                 .as_ref()
                 .and_then(|service| service.split(':').next());
             !name.is_some_and(|name| zoned.iter().any(|zoned| zoned == name))
+                && !is_of_address(change)
         });
         if self.changes.len() < before {
             let what = format!(
-                "endpoints with hints for zones, of which node {} has one",
+                "what depends on the zone and the addresses of node {}",
                 desired.node
             );
             self.unknown.push(Unknown {

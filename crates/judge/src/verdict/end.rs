@@ -160,6 +160,7 @@ impl Judge<'_> {
             return None;
         };
         let is_gone = endpoint.local == Some(true)
+            && self.node.addresses().is_ok()
             && self.places.own(addr).is_none()
             && self.is_in_no_network(addr)
             && self.sees_most_networks();
@@ -198,7 +199,8 @@ impl Judge<'_> {
         }
         let is_pod = matches!(self.places.holder(addr), Some(Holder::Pod(_)));
         // A pod in the host's network has the address of the node.
-        if is_pod || self.places.own(addr).is_some() || !self.places.knows_pods() {
+        let may_be_own = self.node.addresses().is_err() || self.places.own(addr).is_some();
+        if is_pod || may_be_own || !self.places.knows_pods() {
             return None;
         }
         if endpoint.pod.is_some() {
@@ -492,8 +494,10 @@ impl Judge<'_> {
         outcome: &Outcome,
         at: SocketAddr,
     ) -> Option<Fault> {
-        // Without its virtual servers, a packet to an address of kube-ipvs0 seems to end here.
-        if self.places.own(at.ip()).is_none()
+        // Without its virtual servers, a packet to an address of kube-ipvs0 or to a NodePort seems to end here.
+        let is_sent = question.port.is_some() && outcome.as_sent.destination;
+        let is_ipvs = self.node.configured_mode().ok() == Some(Mode::Ipvs);
+        if (self.places.own(at.ip()).is_none() || is_sent && is_ipvs)
             && let Err(gap) = self.node.ipvs_or_none()
             && !gap.is_absence()
         {

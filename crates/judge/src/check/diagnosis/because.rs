@@ -52,7 +52,10 @@ impl Because {
             Self::Node(_) => true,
             Self::Same(_) => cause.about == finding.about,
             Self::Services(_) => concerns_all(cause, finding),
-            Self::Bug(_, key) => cause.about == Subject::bug(key) && concerns_all(cause, finding),
+            Self::Bug(_, key) => {
+                let is_of_node = cause.services.is_empty() && finding.services.is_empty();
+                cause.about == Subject::bug(key) && (is_of_node || concerns_all(cause, finding))
+            }
             Self::Family(_) => family(finding).is_some_and(|family| covers(cause, family)),
             Self::Loss(_) => finding.ties.is_loss,
             Self::In(_) => finding.ties.places.first() == Some(&cause.about),
