@@ -699,6 +699,34 @@ async fn a_node_without_kube_proxy_needs_an_image() {
     assert_eq!(world.asked("POST", "/jobs"), 1);
 }
 
+/// What kube-proxy's pod waits for, a pod of kpx would wait for as well.
+#[tokio::test]
+async fn an_image_that_the_node_cannot_pull_is_not_used() {
+    let world = World::new();
+    world.api.with(|cluster| {
+        let mut node = cluster.get("nodes", "", NODE).unwrap().clone();
+        node["status"]["images"] = json!([{"names": ["registry.k8s.io/kube-proxy:v1.36.2"]}]);
+        cluster.put(node);
+    });
+    let mut proxies = world.api.proxies().into_iter();
+    let (_, name) = proxies.find(|(node, _)| node == NODE).unwrap();
+    world.api.with(|cluster| {
+        let mut pod = cluster.get("pods", "kube-system", &name).unwrap().clone();
+        pod["spec"]["containers"][0]["image"] = json!("registry.k8s.io/kube-proxy:v1.36.9");
+        pod["status"]["containerStatuses"] = json!([
+            {"name": "kube-proxy", "ready": false, "state": {"waiting": {"reason": "ImagePullBackOff"}}},
+        ]);
+        cluster.put(pod);
+    });
+    world.on(NODE, &["doctor"]).await;
+    let asked = world.api.asked();
+    let mut asked = asked.iter();
+    let job = asked.find(|request| request.method == "POST" && request.path.ends_with("/jobs"));
+    let job = job.unwrap();
+    let image = &job.body["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, "registry.k8s.io/kube-proxy:v1.36.2");
+}
+
 #[tokio::test]
 async fn another_processor_needs_its_program() {
     let world = World::new();

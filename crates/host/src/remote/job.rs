@@ -43,14 +43,18 @@ const NO_POD: Duration = Duration::from_secs(3);
 /// Time limit until the pod runs, as a multiple of one request's.
 pub(super) const STARTS: u32 = 6;
 
-/// Reasons of a container that does not start.
-const STUCK: &[&str] = &[
-    "CreateContainerConfigError",
-    "CreateContainerError",
+/// Reasons of a container whose image the node does not have.
+pub(super) const NO_IMAGE: &[&str] = &[
     "ErrImageNeverPull",
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
+];
+
+/// Reasons of a container that does not start although its image is there.
+const STUCK: &[&str] = &[
+    "CreateContainerConfigError",
+    "CreateContainerError",
     "RunContainerError",
 ];
 
@@ -153,8 +157,11 @@ impl Remote {
                 },
             };
             if began.elapsed() >= limit {
-                let seconds = limit.as_secs();
-                return Err(stuck(format!("{why}, after {seconds}s")));
+                let why = format!("{why}, after {}s", limit.as_secs());
+                return Err(match pods.is_empty() {
+                    true => Unreached::NoPod(name.to_owned(), why),
+                    false => stuck(why),
+                });
             }
             sleep(PAUSE).await;
         }
@@ -185,7 +192,7 @@ fn state(pod: &Value) -> State {
     if !container["running"].is_null() {
         return State::Runs(word(&pod["metadata"]["name"]));
     }
-    if STUCK.contains(&reason.as_str()) {
+    if [STUCK, NO_IMAGE].concat().contains(&reason.as_str()) {
         return State::Lost(joined(reason, message));
     }
     match status["phase"].as_str() {

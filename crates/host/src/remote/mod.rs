@@ -26,7 +26,7 @@ use crate::LiveCluster;
 pub use change::NodeChange;
 use job::Purpose;
 use kpx_node::action::{COPY, Object};
-use kpx_node::cluster::version;
+use kpx_node::cluster::{Pod, version};
 use kpx_node::evidence::Item;
 use kpx_node::node::NodeSnapshot;
 pub use node::RemoteNode;
@@ -147,13 +147,22 @@ impl Remote {
     }
 
     /// Returns the image of kube-proxy on the Node `name`, whose object is `node`: that of its pod, of the DaemonSet, or one that
-    /// the node has pulled.
+    /// the node has pulled, as it does if its pod waits for another one.
     async fn image(&self, name: &str, node: &Value) -> Result<String, Unreached> {
         let pods = self.api.cluster.proxy_pods(name, &self.api.options);
         let pods = pods.await?;
-        let containers = pods.iter().flat_map(|pod| &pod.spec.containers);
-        let of_pod = containers.map(|container| container.image.clone()).next();
-        if let Some(image) = of_pod {
+        let has_started = |pod: &&Pod| {
+            let states = pod.status.container_statuses.iter();
+            let mut waits =
+                states.filter_map(|status| status.state.waiting.as_ref()?.reason.as_deref());
+            !waits.any(|reason| job::NO_IMAGE.contains(&reason))
+        };
+        let image_of = |pod: &Pod| Some(pod.spec.containers.first()?.image.clone());
+        let waiting = pods.iter().find(|pod| !has_started(pod));
+        let known = pods.iter().filter(has_started).find_map(image_of);
+        let known =
+            known.or_else(|| waiting.and_then(|pod| pulled(node).or_else(|| image_of(pod))));
+        if let Some(image) = known {
             return Ok(image);
         }
         let evidence = self.live.read(&[Item::DaemonSets], name).await;

@@ -30,6 +30,9 @@ pub enum Unreached {
     /// The pod does not start.
     #[error("the pod on node {0} does not start: {1}")]
     Stuck(String, String),
+    /// No controller makes the pod.
+    #[error("node {0} cannot be read through a pod: {1}")]
+    NoPod(String, String),
     /// The API server does not accept the pod.
     #[error("the pod on node {0} is refused: {1}")]
     Refused(String, String),
@@ -79,6 +82,11 @@ impl Unreached {
             Self::Outcome(name, _) => Some(format!(
                 "the change continues on the node; `kpx --node {name} diff` shows its result"
             )),
+            Self::NoPod(..) => Some(
+                "kube-controller-manager makes the pods of Jobs: `kubectl -n kube-system get lease kube-controller-manager -o yaml` shows \
+                 whether it runs; or run kpx on the node itself"
+                    .to_owned(),
+            ),
             Self::Stuck(_, why) if why.contains("Image") => {
                 Some("pass --image IMAGE with an image that the node has or can pull".to_owned())
             }
