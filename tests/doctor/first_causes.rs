@@ -1363,3 +1363,42 @@ async fn a_plugin_without_rules_for_a_pod_is_restarted() {
     ];
     says(&dir, "demo/web:http", "partly", &words).await;
 }
+
+#[tokio::test]
+async fn a_table_of_the_vpc_cni_has_a_rule_that_leads_to_it() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        PODS,
+        json(|pods| {
+            let all = pods["items"].as_array_mut().unwrap();
+            let mut agent = all[0].clone();
+            agent["metadata"] = json!({"name": "aws-node-x7k2p", "namespace": "kube-system"});
+            agent["spec"]["nodeName"] = "w1".into();
+            agent["spec"]["hostNetwork"] = true.into();
+            agent["spec"]["containers"] =
+                json!([{"name": "aws-node", "image": "amazon-k8s-cni:v1.20.0"}]);
+            all.push(agent);
+        }),
+    );
+    assert!(found(&dir, "CN09").await.is_empty());
+    write(
+        &dir,
+        ROUTES,
+        json(|routes| {
+            let all = routes.as_array_mut().unwrap();
+            all.push(json!({"dst": "default", "gateway": "10.210.0.2", "dev": "eth1", "table": "2", "flags": []}));
+        }),
+    );
+    let all = found(&dir, "CN09").await;
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].2.contains("delete pod aws-node-x7k2p"), "{all:?}");
+    write(&dir, "node/ip-rule.json", |text| {
+        text.replacen(
+            "[{",
+            "[{\"priority\": 1536, \"src\": \"10.210.0.124\", \"table\": \"2\"}, {",
+            1,
+        )
+    });
+    assert!(found(&dir, "CN09").await.is_empty());
+}

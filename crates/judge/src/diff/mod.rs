@@ -251,14 +251,19 @@ impl Diff {
         if !part.changes.is_empty() && state.has_zone_hints() {
             part = Self::zone(node, desired, family, part);
         }
-        part.drop_doubtful(node, desired);
+        part.drop_doubtful(node, desired, state);
         self.changes.append(&mut part.changes);
         self.unknown.append(&mut part.unknown);
         self.notes.append(&mut part.notes);
     }
 
     /// Removes the changes that depend on a Node that was not read: on its zone or its addresses.
-    fn drop_doubtful(&mut self, node: &NodeSnapshot<'_>, desired: &DesiredState) {
+    fn drop_doubtful(
+        &mut self,
+        node: &NodeSnapshot<'_>,
+        desired: &DesiredState,
+        state: &FamilyState,
+    ) {
         let Err(gap) = node.nodes() else {
             return;
         };
@@ -275,18 +280,15 @@ impl Diff {
             .collect();
         // Without ranges for them, mode nftables serves NodePorts at the primary addresses of the Node.
         let is_primary = desired.mode == Mode::Nftables
+            && state.node_ip.is_loopback()
             && desired
                 .config
                 .node_ports_at(desired.mode)
                 .contains(&NodePortsAt::Primary);
         let is_of_address = |change: &Change| {
-            let texts = [
-                Some(change.object.to_string()),
-                change.have(),
-                change.want(),
-            ];
-            let mut texts = texts.iter().flatten();
-            is_primary && change.service.is_none() && texts.any(|text| text.contains("nodeport"))
+            let asks =
+                |text: Option<String>| text.is_some_and(|text| text.contains("@nodeport-ips"));
+            is_primary && asks(change.have()) && !asks(change.want())
         };
         let before = self.changes.len();
         self.changes.retain(|change| {

@@ -1,35 +1,47 @@
 //! The AWS VPC CNI.
 
-use crate::check::core::MODE;
+use crate::check::core::{Collector, MODE};
 use crate::check::{
-    Check, Example, Facts, Finding, Proof, Prose, Severity, Subject, Text, Verdict, When, Word,
+    Check, Example, Facts, Finding, Fix, Proof, Prose, Severity, Subject, Text, Verdict, When, Word,
 };
 use kpx_node::backend::Mode;
+use kpx_node::cluster::Pod;
 use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::node::routes::Route;
 
 pub(super) const CHECKS: &[Check] = &[Check {
     id: "CN09",
     name: "aws-vpc-cni",
     severity: Severity::Error,
     when: When::NowAndFor(&[Mode::Nftables]),
-    title: "The AWS VPC CNI works with the nftables mode",
+    title: "The AWS VPC CNI leads packets of pods by their own interface",
     symptom: "Pods with an address of a secondary network interface cannot reach Services.",
     why: "The VPC CNI marks connections in iptables before kube-proxy's nftables rules translate their destination, so the \
           kernel routes them by the mark of the Service's address: through the primary interface. Version 1.23.0 marks \
-          them after the translation.",
-    verify: "The image of the container aws-node must be 1.23.0 or newer.",
-    commands: &[Example::anywhere(
-        "kubectl -n kube-system get daemonset aws-node -o jsonpath='{..image}'",
-    )],
+          them after the translation. In every mode, a routing policy rule for each such pod leads to the table of its \
+          interface; systemd-networkd removes them when it starts.",
+    verify: "In nftables mode, the image of the container aws-node must be 1.23.0 or newer. Rules must lead to each table.",
+    commands: &[
+        Example::anywhere("kubectl -n kube-system get daemonset aws-node -o jsonpath='{..image}'"),
+        Example::on_node("ip rule; ip route show table all | grep default"),
+    ],
     fix: Text::plain("Upgrade the VPC CNI to 1.23.0 or newer, or use the iptables mode."),
     incidents: &[
         "aws/amazon-vpc-cni-k8s#3563",
         "bottlerocket-os/bottlerocket#4674: network policies",
+        "aws/amazon-vpc-cni-k8s#3309: rules that systemd-networkd removes",
     ],
     needs: &[
         MODE,
-        &[Item::Pods, Item::Nodes, Item::Addresses, Item::ProxyConfig],
+        &[
+            Item::Pods,
+            Item::Nodes,
+            Item::Addresses,
+            Item::ProxyConfig,
+            Item::Routes,
+            Item::Rules,
+        ],
     ],
     caused_by: &[],
     run: vpc_cni,
@@ -38,7 +50,52 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// The first version of the VPC CNI that works with the nftables mode.
 const OLDEST: &str = "1.23.0";
 
+/// Returns a finding for each interface whose table no routing policy rule leads to.
+fn unused_tables(facts: &Facts<'_>, agent: &Pod) -> Verdict {
+    let rules = &facts.node.rules()?.all;
+    let routes = facts.node.routes()?.all.iter();
+    let own = routes.filter(|route| {
+        let is_common = ["main", "default", "local"].contains(&route.table.as_str());
+        let mut leading = rules.iter();
+        !is_common
+            && route.kind == "unicast"
+            && route.destination.prefix == 0
+            && !leading.any(|rule| rule.table.as_ref() == Some(&route.table))
+    });
+    let finding = |route: &Route| {
+        let device = route.devices().join(", ");
+        let message = format!(
+            "no routing policy rule leads to table {}, so packets of pods with addresses of {device} leave by another interface",
+            route.table
+        );
+        let meta = &agent.metadata;
+        let fix = Fix::kubectl(
+            "Restart aws-node, which writes its rules when it starts. If systemd-networkd removed them, set \
+             ManageForeignRoutingPolicyRules=no in /etc/systemd/networkd.conf.",
+            format!("kubectl -n {} delete pod {}", meta.namespace, meta.name),
+        );
+        Finding::new(Severity::Error, Subject::link(device), message).fix(fix)
+    };
+    Ok(own.map(finding).collect())
+}
+
 fn vpc_cni(facts: &Facts<'_>) -> Verdict {
+    let mut findings = Collector::default();
+    let here = facts.node_name();
+    let mut pods = facts.node.pods().into_iter().flatten();
+    let agent = pods.find(|pod| {
+        let mut containers = pod.spec.containers.iter();
+        pod.spec.node_name == here && containers.any(|container| container.name == "aws-node")
+    });
+    if let Some(agent) = agent.filter(|_| facts.target().is_none()) {
+        findings.add(unused_tables(facts, agent));
+    }
+    findings.add(in_nftables(facts));
+    findings.verdict()
+}
+
+/// Returns the findings on a VPC CNI that does not fit the nftables mode.
+fn in_nftables(facts: &Facts<'_>) -> Verdict {
     facts.only_in(&[Mode::Nftables])?;
     let here = facts.node_name();
     let pods = facts.node.pods()?.iter();
