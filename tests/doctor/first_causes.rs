@@ -1402,3 +1402,24 @@ async fn a_table_of_the_vpc_cni_has_a_rule_that_leads_to_it() {
     });
     assert!(found(&dir, "CN09").await.is_empty());
 }
+
+#[tokio::test]
+async fn a_chain_of_kube_router_without_any_policy_is_no_policys() {
+    let jump = "-A KUBE-POD-FW-YKJ3IUWOVTXSDNQ2 -d 10.244.1.3/32 -j KUBE-NWPLCY-DEFAULT";
+    let rules = |more: &[&str]| {
+        let dir = copy(HEALTHY);
+        let first = ["-A FORWARD -d 10.244.1.3/32 -j KUBE-POD-FW-YKJ3IUWOVTXSDNQ2"];
+        let last = [
+            "-A KUBE-POD-FW-YKJ3IUWOVTXSDNQ2 -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable",
+            "-A KUBE-NWPLCY-DEFAULT -s 203.0.113.1/32 -j MARK --set-xmark 0x10000/0x10000",
+        ];
+        filter(&dir, "FORWARD", &[&first, more, &last].concat());
+        dir
+    };
+    let of = answer(path(&rules(&[])), "demo/web:http").await.to_string();
+    assert!(of.contains("no NetworkPolicy does"), "{of}");
+    let of = answer(path(&rules(&[jump])), "demo/web:http")
+        .await
+        .to_string();
+    assert!(!of.contains("no NetworkPolicy does"), "{of}");
+}

@@ -190,8 +190,9 @@ impl Rule {
         let chain = policy_name(&self.chain);
         let is_of = |names: &[&str]| names.iter().any(|name| chain.starts_with(name));
         self.blocks()
+            && !self.is_of_unknown_pod(node)
             && (own_policies(&self.chain).is_some_and(|words| self.rule.contains(words))
-                || self.ends_rest_of(node) == Some("WEAVE-NPC") && !self.is_of_unknown_pod(node)
+                || self.ends_rest_of(node) == Some("WEAVE-NPC")
                 || is_of(&[
                     "cali-pi-",
                     "cali-po-",
@@ -201,17 +202,29 @@ impl Rule {
                 ]))
     }
 
-    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's for links without rules, or what
-    /// Weave Net's chain leaves although no NetworkPolicy applies to any pod.
+    /// Returns whether it ends the packets of pods of which the network plugin knows nothing: Calico's for links without rules,
+    /// kube-router's for a pod without any policy, not even the default one, or what Weave Net's chain leaves although no NetworkPolicy
+    /// applies to any pod.
     pub fn is_of_unknown_pod(&self, node: &NodeSnapshot<'_>) -> bool {
         let applies_none = || {
             let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
             let of_policies = rules.table(&self.table)?.chain("WEAVE-NPC-INGRESS")?;
             Some(of_policies.rules.is_empty())
         };
+        let asks_none = || {
+            // Older releases have no default one.
+            let rules = node.iptables(IptablesBackend::InUse, self.family).ok()?;
+            rules.table(&self.table)?.chain("KUBE-NWPLCY-DEFAULT")?;
+            let chain = self.chain_of(node)?;
+            let mut targets = chain.rules.iter().filter_map(|rule| rule.target.as_ref());
+            let is_policy =
+                |to: &Target<'_>| matches!(to, Target::Jump(to) if to.starts_with("KUBE-NWPLCY-"));
+            Some(!targets.any(is_policy))
+        };
+        let is_of_pod = self.chain.starts_with("KUBE-POD-FW-");
         let dispatches = ["cali-to-wl-dispatch", "cali-from-wl-dispatch"];
         let is_calicos = dispatches.iter().any(|name| self.chain.contains(name));
-        self.blocks() && is_calicos
+        self.blocks() && (is_calicos || is_of_pod && asks_none() == Some(true))
             || self.ends_rest_of(node) == Some("WEAVE-NPC") && applies_none() == Some(true)
     }
 

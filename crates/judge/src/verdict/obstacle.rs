@@ -17,6 +17,7 @@ use kpx_node::evidence::Item;
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::agents::Agent;
+use kpx_node::node::processes::{kube_proxies, unit};
 use kpx_node::node::routes::{PolicyRule, Route};
 use kpx_node::node::tc::Filter;
 use kpx_node::node::xfrm::Policy;
@@ -729,9 +730,14 @@ impl By {
             agent: node.agent_of(maker),
             behind: rule.is_of_unknown_pod(node).then(|| {
                 let pod = node.agent_pod(maker).map(|pod| &pod.metadata);
+                let mut processes = node.processes().into_iter().flat_map(kube_proxies);
                 match pod {
                     Some(pod) => format!("kubectl -n {} delete pod {}", pod.namespace, pod.name),
-                    None => "kubectl get pods -A -o wide".to_owned(),
+                    // k3s contains kube-router, too.
+                    None => match processes.find_map(unit) {
+                        Some(unit) => format!("systemctl restart {unit}"),
+                        None => "kubectl get pods -A -o wide".to_owned(),
+                    },
                 }
             }),
             policies: is_of_policy(&rule, maker, node).then(|| rule.policies(node)),

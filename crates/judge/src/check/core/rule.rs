@@ -246,7 +246,11 @@ pub fn rule_fix(by: &By) -> Fix {
             "The agent of {who} on this node has no rules for the pod yet, and drops its packets until then; no NetworkPolicy does. \
              Restart the agent, and read its log."
         );
-        return Fix::kubectl(text, restart.clone());
+        return if restart.starts_with("kubectl") {
+            Fix::kubectl(text, restart.clone())
+        } else {
+            Fix::on_node(text, restart.clone())
+        };
     }
     if let Some(policies) = &by.policies {
         let text = "A NetworkPolicy applies to the pod, and none allows these packets: allow them in one, if they are to pass.";
