@@ -1,7 +1,7 @@
 //! The causes of connections that fail: from the sets of repairs that make them work.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::candidates::{Candidate, What, failing};
 use super::endpoints::{
@@ -16,7 +16,7 @@ use crate::check::{
     idle_proxy, ipv6_fix, ipv6_refusal, is_repairable, lost_conditions, rewriting_fix, room_fix,
     root,
 };
-use crate::diff::{Change, ChangeKind, Delta, Object};
+use crate::diff::{Change, Delta, Object};
 use crate::repair::{Edit, Repair};
 use crate::trace::sources::own_address;
 use crate::trace::userspace::CLOSED;
@@ -524,23 +524,34 @@ impl Look<'_> {
             .iter()
             .find(|of| matches!(of, Fault::Leftover { .. }))?;
         let flow = &cell.flow;
-        let address = flow.destination.to_string();
-        let number = flow.port.to_string();
         let known = self.node.addresses().ok()?;
         let is_own = known
             .all
             .iter()
             .any(|of| of.addr.addr == flow.destination && of.link != DUMMY);
-        let names = |change: &&Change| {
-            let text = format!("{} {}", change.object, change.have().unwrap_or_default());
-            let mut words = text.split(|c: char| !c.is_ascii_hexdigit() && !".:".contains(c));
-            let is_number = |word: &str| word.rsplit(':').next() == Some(&number);
-            change.kind() == ChangeKind::Extra
-                && words.any(|word| {
-                    word.strip_prefix(&*address)
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-                        || is_own && is_number(word)
-                })
+        let is_it = |addr: Option<IpAddr>, port: Option<u16>| {
+            port == Some(flow.port) && addr.map_or(is_own, |addr| addr == flow.destination)
+        };
+        let names = |change: &&Change| match &change.object {
+            Object::IptablesRule {
+                rule: Delta::Extra(rule),
+                ..
+            } => {
+                let to = rule.destination();
+                is_it(to.addr, to.port)
+            }
+            Object::VirtualServer {
+                key,
+                server: Delta::Extra(_),
+            } => key.socket() == Some(SocketAddr::new(flow.destination, flow.port)),
+            Object::Address(Delta::Extra(addr)) => **addr == flow.destination,
+            Object::NftablesElement {
+                element: Delta::Extra(element),
+                ..
+            } => element
+                .destination()
+                .is_some_and(|to| is_it(to.addr, Some(to.port))),
+            _ => false,
         };
         let changes: Vec<&Change> = self.diff().ok()?.changes.iter().filter(names).collect();
         match self.rules(&changes, Family::of(flow.destination))? {
