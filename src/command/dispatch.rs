@@ -246,7 +246,7 @@ async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> R
         Command::Top(args) => Box::pin(top::run::run(session, io, args)).await,
         Command::Watch(args) => Box::pin(watch::run::run(session, io, args)).await,
         Command::Trace(args) => Box::pin(trace::run::run(session, io, args)).await,
-        Command::Why(args) => why::run::run(session, io, args).await,
+        Command::Why(args) => Box::pin(why::run::run(session, io, args)).await,
         Command::Access(args) => access::run::run(session, io, args).await,
         Command::Completions(args) => {
             io.out.write_all(&completions::run::script(args.shell))?;

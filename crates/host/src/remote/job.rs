@@ -158,9 +158,11 @@ impl Remote {
             };
             if began.elapsed() >= limit {
                 let why = format!("{why}, after {}s", limit.as_secs());
-                return Err(match pods.is_empty() {
-                    true => Unreached::NoPod(name.to_owned(), why),
-                    false => stuck(why),
+                let is_made = !pods.is_empty();
+                return Err(if is_made {
+                    stuck(why)
+                } else {
+                    Unreached::NoPod(name.to_owned(), why)
                 });
             }
             sleep(PAUSE).await;

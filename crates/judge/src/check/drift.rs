@@ -257,10 +257,10 @@ struct Unheard {
 /// Returns the last change of one of `services` that kube-proxy has not received, if so.
 fn unheard(
     facts: &Facts<'_>,
-    changes: &[Change],
+    drift: &[Change],
     services: &BTreeSet<ServiceRef>,
 ) -> Option<Unheard> {
-    let family = changes.first()?.family;
+    let family = drift.first()?.family;
     let metrics = facts.node.metrics().ok()?;
     let mut queued = metrics.last_queued();
     let (_, last) = queued.find(|(of, _)| family.is_none() || *of == family)?;
@@ -278,10 +278,9 @@ fn unheard(
     });
     let of_services = facts.node.services().ok()?.iter();
     let of_services = of_services.filter(|object| is_ours(&object.metadata, &object.metadata.name));
-    let newest = of_slices
+    let changed = of_slices
         .chain(of_services.filter_map(|object| object.metadata.last_change()))
         .max()?;
-    let changed = newest;
     let is_old = |at: Time| changed < at.before(ARRIVES);
     if last < changed.before(ARRIVES) {
         let synced = None;
@@ -293,7 +292,7 @@ fn unheard(
     }
     // It has received other changes since, and would have written this one with them. Rules that others delete or add are
     // missing or extra alone.
-    let is = |kind| changes.iter().any(|change| change.kind() == kind);
+    let is = |kind| drift.iter().any(|change| change.kind() == kind);
     let is_of_before = is(ChangeKind::Extra) && is(ChangeKind::Missing);
     let mut syncs = metrics.last_sync();
     let (_, synced) = syncs.find(|(of, _)| family.is_none() || *of == family)?;

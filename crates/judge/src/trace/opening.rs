@@ -60,9 +60,10 @@ pub(super) fn within(values: &Values, range: &Values) -> Option<bool> {
 
 /// Returns the bytes of `packet` with its IP header: with data once a connection of TCP is there, and as much as a link carries.
 pub(super) fn length(packet: &Packet) -> Values {
-    match packet.is(Proto::Tcp) {
-        true => bytes_of_tcp(packet.opens, packet.family()),
-        false => 28..=MTU,
+    if packet.is(Proto::Tcp) {
+        bytes_of_tcp(packet.opens, packet.family())
+    } else {
+        28..=MTU
     }
 }
 

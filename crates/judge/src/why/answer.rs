@@ -307,12 +307,18 @@ impl Answer {
             self.fate = Fate::Unknown;
             self.unknown.insert(0, reason);
         }
-        let told = self.causes.first().filter(|_| self.fate != Fate::Works);
-        self.fix = told.and_then(|cause| cause.fix.clone());
-        self.sentence = match told {
+        let told = self.told();
+        let fix = told.and_then(|cause| cause.fix.clone());
+        let sentence = match told {
             Some(first) => format!("{}{}", first.sentence, self.others_than(first)),
             None => self.without_cause(subject),
         };
+        (self.fix, self.sentence) = (fix, sentence);
+    }
+
+    /// Returns the cause that the sentence tells.
+    pub fn told(&self) -> Option<&Broken> {
+        self.causes.first().filter(|_| self.fate != Fate::Works)
     }
 
     /// Returns which connections another cause than `first` breaks, as the end of its sentence.

@@ -176,11 +176,13 @@ impl Look<'_> {
             ) => true,
             _ => false,
         };
+        // What is unknown alone is no more known with a repair.
+        let fails = cell.verdict.fate != Fate::Unknown;
         let before = cell.verdict.faults();
         let mut faults = verdict.faults().into_iter();
         verdict.fate == Fate::Works
             || verdict.fate == Fate::Unknown
-                && faults.all(|fault| is_known_gap(&fault) || before.contains(&fault))
+                && faults.all(|fault| is_known_gap(&fault) || fails && before.contains(&fault))
     }
 
     /// Returns the connections of `cell` with these repairs.
