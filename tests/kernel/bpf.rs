@@ -13,7 +13,7 @@ use kpx_node::node::bpf::{Kind, Place, Proxy, Sought};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::netns::Netns;
+use super::netns::{Netns, processes};
 
 /// Commands and numbers of `linux/bpf.h`.
 const MAP_CREATE: i32 = 0;
@@ -117,7 +117,7 @@ impl Cgroup {
             .unwrap();
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next().unwrap(), fields.next().unwrap());
-        let name = format!("kpx-test-{}", process::id());
+        let name = format!("kpx-test-{}-{}", processes(), process::id());
         let path = Path::new(point).join(&name);
         fs::create_dir(&path).unwrap();
         Self(path, Path::new(root).join(name).display().to_string())

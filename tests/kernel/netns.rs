@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,11 @@ use kpx_node::evidence::{Evidence, Item};
 use kpx_node::net::Family;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the number of the namespace of this process's id: processes of two tests have the same ids in theirs.
+pub(crate) fn processes() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").unwrap().ino()
+}
 
 /// A network namespace with its loopback link up; deleted when dropped.
 pub(crate) struct Netns(String);

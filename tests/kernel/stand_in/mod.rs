@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::netns::Netns;
+use super::netns::{Netns, processes};
 
 /// In the environment of the process: the folder it works with.
 const FOLDER: &str = "KPX_STAND_IN";
@@ -78,7 +78,7 @@ impl Group {
             .collect();
         let named = mounts.iter().find(|m| m[3].contains("name=systemd"));
         let mount = named.or_else(|| mounts.iter().find(|m| m[2] == "cgroup2"))?;
-        let group = Path::new(mount[1]).join(format!("kubepods-kpx-test-{pid}"));
+        let group = Path::new(mount[1]).join(format!("kubepods-kpx-test-{}-{pid}", processes()));
         fs::create_dir(&group).unwrap();
         fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
         Some(Self(group))
