@@ -1396,7 +1396,7 @@ async fn a_table_of_the_vpc_cni_has_a_rule_that_leads_to_it() {
     write(&dir, "node/ip-rule.json", |text| {
         text.replacen(
             "[{",
-            "[{\"priority\": 1536, \"src\": \"10.210.0.124\", \"table\": \"2\"}, {",
+            "[{\"priority\": 512, \"src\": \"all\", \"dst\": \"10.244.1.4\", \"table\": \"main\"}, {",
             1,
         )
     });

@@ -99,7 +99,7 @@ async fn why_on(session: &Session, args: &WhyArgs) -> Result<WhyReport, Failure>
     let mut answer = answer.map_err(|why| match why {
         Unanswered::Objects(ref gap) => {
             let hint = unfit::without_services(session, gap);
-            Failure::from(why).with_hint(hint)
+            Failure::from(why).with_hint(format!("{hint}; or give its IP:PORT"))
         }
         Unanswered::Source(why) => no_source(&node, &why),
     })?;

@@ -8,6 +8,7 @@ use kpx_node::backend::Mode;
 use kpx_node::cluster::Pod;
 use kpx_node::cluster::version::Version;
 use kpx_node::evidence::{Gap, Item};
+use kpx_node::net::Cidr;
 use kpx_node::node::routes::Route;
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -50,9 +51,21 @@ pub(super) const CHECKS: &[Check] = &[Check {
 /// The first version of the VPC CNI that works with the nftables mode.
 const OLDEST: &str = "1.23.0";
 
-/// Returns a finding for each interface whose table no routing policy rule leads to.
+/// Returns a finding for each interface whose table no routing policy rule leads to, where the rules of all pods have gone: an interface
+/// without pods, kept for new ones, has a table and no rule.
 fn unused_tables(facts: &Facts<'_>, agent: &Pod) -> Verdict {
     let rules = &facts.node.rules()?.all;
+    let here = facts.node_name();
+    let is_here = |pod: &&Pod| pod.spec.node_name == here && !pod.spec.host_network;
+    let pods: Vec<&Pod> = facts.node.pods()?.iter().filter(is_here).collect();
+    let is_of_pod = |to: &Cidr| pods.iter().any(|pod| pod.has_ip(to.addr));
+    if pods.is_empty()
+        || rules
+            .iter()
+            .any(|rule| rule.to.as_ref().is_some_and(is_of_pod))
+    {
+        return Ok(Vec::new());
+    }
     let routes = facts.node.routes()?.all.iter();
     let own = routes.filter(|route| {
         let is_common = ["main", "default", "local"].contains(&route.table.as_str());
@@ -65,7 +78,8 @@ fn unused_tables(facts: &Facts<'_>, agent: &Pod) -> Verdict {
     let finding = |route: &Route| {
         let device = route.devices().join(", ");
         let message = format!(
-            "no routing policy rule leads to table {}, so packets of pods with addresses of {device} leave by another interface",
+            "the routing policy rules of pods are gone, also those that lead to table {}: packets of pods with addresses of {device} leave \
+             by another interface",
             route.table
         );
         let meta = &agent.metadata;
@@ -74,7 +88,7 @@ fn unused_tables(facts: &Facts<'_>, agent: &Pod) -> Verdict {
              ManageForeignRoutingPolicyRules=no in /etc/systemd/networkd.conf.",
             format!("kubectl -n {} delete pod {}", meta.namespace, meta.name),
         );
-        Finding::new(Severity::Error, Subject::link(device), message).fix(fix)
+        Finding::new(Severity::Warning, Subject::link(device), message).fix(fix)
     };
     Ok(own.map(finding).collect())
 }
