@@ -135,3 +135,22 @@ async fn a_rule_that_lets_packets_pass_is_no_cause_beside_a_left_address() {
     assert!(causes.contains("kube-ipvs0"), "{causes}");
     assert!(!causes.contains("MINE"), "{causes}");
 }
+
+/// Native rules of nftables in a table of iptables hide those of kube-proxy from the tool, not from the kernel.
+#[tokio::test]
+async fn a_table_that_iptables_cannot_list_is_not_empty() {
+    let dir = copy(HEALTHY);
+    write(&dir, RULES, |text| {
+        let begin = text.find("*nat\n").unwrap();
+        let end = begin + text[begin..].find("COMMIT\n").unwrap() + "COMMIT\n".len();
+        let remark = "# Table `nat' is incompatible, use 'nft' tool.\n";
+        format!("{}{remark}{}", &text[..begin], &text[end..])
+    });
+    let words = ["iptables cannot list table nat"];
+    says(&dir, "demo/web", "unknown", &words).await;
+    let path = dir.path().to_str().unwrap();
+    let ran = kpx(&["--from", path, "reconcile"]).await;
+    assert!(ran.err.contains(words[0]), "{ran}");
+    let ran = kpx(&["--from", path, "doctor"]).await;
+    assert!(ran.out.contains("ERROR IB06"), "{ran}");
+}

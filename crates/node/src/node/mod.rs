@@ -562,6 +562,24 @@ impl<'a> NodeSnapshot<'a> {
         if store == IptablesBackend::InUse && text.trim().is_empty() {
             return self.is_empty(family);
         }
+        let lists = |name: &str| {
+            let tables = self.nft().map_or(&[][..], |rules| &rules.tables);
+            let is_it =
+                |of: &&nftables::model::Table| of.family == family.nft_name() && of.name == name;
+            tables
+                .iter()
+                .find(is_it)
+                .is_some_and(|table| !table.chains.is_empty())
+        };
+        let mut left_out = iptables::parse::left_out(text);
+        if let Some(name) =
+            left_out.find(|name| ["nat", "filter", "mangle"].contains(name) && !lists(name))
+        {
+            let why = format!(
+                "iptables cannot list table {name}, which has native rules of nftables; record what nft lists"
+            );
+            return Err(Gap::Failed(store.item(family), why));
+        }
         let Some(gap) = only_table(store.item(family), text) else {
             return Ok(());
         };

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::check::core::{
-    Collector, FAMILIES, MODE, OBSERVED, RULES, containers, is_proxys, mounts, rules_in_use, tool,
+    Collector, FAMILIES, MODE, OBSERVED, RULES, by_family, containers, is_proxys, mounts,
+    rules_in_use, tool,
 };
 use crate::check::{
     Because, Check, Example, Facts, Finding, Fix, Proof, Severity, Subject, Text, Verdict, When,
 };
 use kpx_node::backend::Mode;
 use kpx_node::backend::iptables::model::{Match, Rule, Target};
+use kpx_node::backend::iptables::parse::left_out;
 use kpx_node::evidence::Item;
 use kpx_node::net::Family;
 use kpx_node::node::IptablesBackend;
@@ -291,15 +293,21 @@ fn lock(facts: &Facts<'_>) -> Verdict {
 
 fn incompatible(facts: &Facts<'_>) -> Verdict {
     let mut findings = Collector::default();
-    for (family, rules) in rules_in_use(facts, &mut findings) {
-        let names = rules.left_out.iter();
+    let listing = |family| {
+        facts
+            .node
+            .evidence()
+            .text(IptablesBackend::InUse.item(family))
+    };
+    for (family, text) in by_family(facts, &mut findings, listing) {
+        let names = left_out(text);
         // kube-proxy does not use other tables.
-        let names = names.filter(|name| matches!(name.as_ref(), "nat" | "filter" | "mangle"));
+        let names = names.filter(|name| matches!(*name, "nat" | "filter" | "mangle"));
         findings.extend(names.map(|name| {
             let message =
                 "iptables refuses to change the table, because it contains native nft rules";
             let ip = family.nft_name();
-            Finding::new(Severity::Error, Subject::table(family, &**name), message)
+            Finding::new(Severity::Error, Subject::table(family, name), message)
                 .evidence([Proof::object("nft-table", format!("{ip} {name}"))])
         }));
     }

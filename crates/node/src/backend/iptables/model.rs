@@ -15,8 +15,6 @@ pub struct Ruleset<'a> {
     pub tables: Vec<Table<'a>>,
     /// Whether the listing warns of tables in the legacy back end.
     pub legacy_too: bool,
-    /// Tables missing from the listing because iptables cannot show them (`nft` can).
-    pub left_out: Vec<Text<'a>>,
     /// The tables that are shown completely, if not all are.
     pub whole: Option<Vec<Text<'a>>>,
 }

@@ -41,6 +41,15 @@ pub fn rule(text: &str) -> Result<Rule<'_>, String> {
     RuleReader::default().rule(text)
 }
 
+/// Returns the tables that a listing of iptables omits, since they have native rules of nftables: nft shows them.
+pub fn left_out(text: &str) -> impl Iterator<Item = &str> {
+    // "# Table `nat' is incompatible, use 'nft' tool."
+    text.lines().filter_map(|line| {
+        let (name, what) = line.strip_prefix("# Table `")?.split_once('\'')?;
+        what.contains("incompatible").then_some(name)
+    })
+}
+
 #[derive(Default)]
 struct Reader<'a> {
     ruleset: Ruleset<'a>,
@@ -80,12 +89,6 @@ impl<'a> Reader<'a> {
             || self.ruleset.whole.take(),
             |names| Some(names.map(Text::Borrowed).collect()),
         );
-        // "# Table `nat' is incompatible, use 'nft' tool."
-        let name = line.strip_prefix("# Table `").and_then(|rest| {
-            let (name, what) = rest.split_once('\'')?;
-            what.contains("incompatible").then_some(name)
-        });
-        self.ruleset.left_out.extend(name.map(Text::Borrowed));
     }
 
     fn open(&mut self, name: &'a str) -> Result<(), String> {
