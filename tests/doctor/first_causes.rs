@@ -1331,22 +1331,28 @@ async fn a_pod_outside_of_the_ranges_of_its_node_may_not_be_reached() {
     says(&dir, "demo/web:http", "unknown", &words).await;
 }
 
-#[tokio::test]
-async fn a_plugin_without_rules_for_a_pod_is_restarted() {
-    let dir = copy(HEALTHY);
+/// Adds the pod of a network plugin's agent, whose container is called `name`, to the node.
+fn add_agent(dir: &tempfile::TempDir, name: &str, image: &str) {
     write(
-        &dir,
+        dir,
         PODS,
         json(|pods| {
             let all = pods["items"].as_array_mut().unwrap();
             let mut agent = all[0].clone();
-            agent["metadata"] = json!({"name": "calico-node-x7k2p", "namespace": "kube-system"});
+            agent["metadata"] =
+                json!({"name": format!("{name}-x7k2p"), "namespace": "kube-system"});
             agent["spec"]["nodeName"] = "w1".into();
             agent["spec"]["hostNetwork"] = true.into();
-            agent["spec"]["containers"] = json!([{"name": "calico-node", "image": "calico/node"}]);
+            agent["spec"]["containers"] = json!([{"name": name, "image": image}]);
             all.push(agent);
         }),
     );
+}
+
+#[tokio::test]
+async fn a_plugin_without_rules_for_a_pod_is_restarted() {
+    let dir = copy(HEALTHY);
+    add_agent(&dir, "calico-node", "calico/node");
     filter(
         &dir,
         "FORWARD",
@@ -1367,20 +1373,7 @@ async fn a_plugin_without_rules_for_a_pod_is_restarted() {
 #[tokio::test]
 async fn a_table_of_the_vpc_cni_has_a_rule_that_leads_to_it() {
     let dir = copy(HEALTHY);
-    write(
-        &dir,
-        PODS,
-        json(|pods| {
-            let all = pods["items"].as_array_mut().unwrap();
-            let mut agent = all[0].clone();
-            agent["metadata"] = json!({"name": "aws-node-x7k2p", "namespace": "kube-system"});
-            agent["spec"]["nodeName"] = "w1".into();
-            agent["spec"]["hostNetwork"] = true.into();
-            agent["spec"]["containers"] =
-                json!([{"name": "aws-node", "image": "amazon-k8s-cni:v1.20.0"}]);
-            all.push(agent);
-        }),
-    );
+    add_agent(&dir, "aws-node", "amazon-k8s-cni:v1.20.0");
     assert!(found(&dir, "CN09").await.is_empty());
     write(
         &dir,

@@ -16,7 +16,6 @@ use crate::cli::parser::Command;
 use crate::command::explain::run as explain;
 use crate::command::reconcile::plan as reconcile;
 use crate::command::shared::display::{Display, interrupts};
-use crate::command::shared::examine::taken;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
@@ -248,7 +247,7 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
     let notes = services.notes().iter().map(|note| format!("note: {note}"));
     let evidence = read.gather(&needs()).await?;
     let node = read.node(&evidence);
-    let facts = Facts::new(&node, taken(&evidence, &node));
+    let facts = Facts::new(&node, node.taken());
     let count = tally(&facts).map(|tally| tally.to_string());
     let table = Table::new(
         head,

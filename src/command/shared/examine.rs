@@ -74,7 +74,7 @@ pub(in crate::command) async fn examine(
     let named = session.name_in(&evidence);
     let named = named.or_else(|| evidence.manifest()?.node.as_deref());
     let now = match session.source.bundle() {
-        Some(_) => taken(&evidence, &NodeSnapshot::new(&evidence)),
+        Some(_) => NodeSnapshot::new(&evidence).taken(),
         None => Some(clock::now()),
     };
     let case = Arc::new(Case {
@@ -103,14 +103,6 @@ pub(in crate::command) async fn examine_with(
     let mut outcomes = examined.outcomes;
     check::fold(&mut outcomes);
     Ok((case, outcomes))
-}
-
-/// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
-pub(in crate::command) fn taken(evidence: &Evidence, node: &NodeSnapshot<'_>) -> Option<Time> {
-    let manifest = evidence.manifest().map(|manifest| manifest.time.as_str());
-    let health = node.health().ok();
-    let health = health.and_then(|health| health.current_time.as_deref());
-    manifest.or(health)?.parse().ok()
 }
 
 /// Runs `checks`, each for at most `limit`.

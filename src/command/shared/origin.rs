@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::examine::taken;
 use super::session::Session;
 use crate::render::{Origin, OriginSource};
 use kpx_judge::check::Facts;
@@ -63,7 +62,7 @@ impl Session {
         // A parser that panics leaves it unknown; the checks report it.
         let read = catch_unwind(AssertUnwindSafe(|| {
             let facts = Facts::new(&snapshot, None);
-            let time = is_recording.then(|| taken(evidence, &snapshot)).flatten();
+            let time = is_recording.then(|| snapshot.taken()).flatten();
             (facts.node_name(), facts.current().ok(), time)
         }));
         let (node, mode, time) = read.unwrap_or_default();

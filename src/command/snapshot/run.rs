@@ -7,7 +7,6 @@ use super::report::SnapshotReport;
 use super::report::nodes::SnapshotOfNodes;
 use super::view::files;
 use crate::cli::parser::{Cli, Command};
-use crate::command::shared::examine;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
@@ -161,7 +160,7 @@ async fn record(
             .and_then(|manifest| manifest.node.clone());
         let given = session.name_in(&evidence).map(str::to_owned);
         let node = given.or(named).or_else(|| snapshot.name().ok());
-        (examine::taken(&evidence, &snapshot), node)
+        (snapshot.taken(), node)
     } else {
         let snapshot = session.node(&evidence);
         let node = match (snapshot.name(), snapshot.nodes()) {

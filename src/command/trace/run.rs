@@ -12,7 +12,6 @@ use super::report::nodes::TraceOfNodes;
 use super::report::{PacketRow, ServiceRow, SourceTrace, TraceReport, dot, mermaid, picture, svg};
 use super::{live, observe};
 use crate::command::shared::beside::{Others, Reading, beside, in_bundle};
-use crate::command::shared::examine::taken;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach_all;
 use crate::command::shared::io::Io;
@@ -412,7 +411,7 @@ async fn why_not(
     let items: Vec<Item> = items.into_iter().collect();
     let evidence = session.gather(&items).await?;
     let node = session.node(&evidence);
-    let facts = Facts::new(&node, taken(&evidence, &node));
+    let facts = Facts::new(&node, node.taken());
     let outcomes: Vec<_> = checks
         .into_iter()
         .map(|check| (check, check::run(check, &facts)))

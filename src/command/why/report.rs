@@ -84,8 +84,7 @@ impl Report for WhyReport {
         }
         endpoints(page, &answer.endpoints);
         let mut lines: Vec<(&str, String)> = Vec::new();
-        let told = usize::from(answer.told().is_some());
-        for broken in answer.causes.iter().skip(told) {
+        for broken in answer.further() {
             lines.push(("also:  ", broken.sentence.clone()));
         }
         for note in &answer.notes {
@@ -135,9 +134,8 @@ fn caption(answer: &Answer) -> Caption {
         let command = command.map(|command| Foot::Command(fix.label(), command));
         command.into_iter().chain([Foot::Text(lead, fix.text())])
     });
-    let told = usize::from(answer.told().is_some());
-    let causes = answer.causes.iter().skip(told);
-    let also = causes.map(|cause| Foot::Text("also", cause.sentence.clone()));
+    let also = answer.further().iter();
+    let also = also.map(|cause| Foot::Text("also", cause.sentence.clone()));
     let unknown = answer.unknown.iter();
     let unknown = unknown.map(|text| Foot::Text("unknown", text.clone()));
     let service = answer.service.as_deref().unwrap_or("an address");

@@ -194,7 +194,7 @@ fn state(pod: &Value) -> State {
     if !container["running"].is_null() {
         return State::Runs(word(&pod["metadata"]["name"]));
     }
-    if [STUCK, NO_IMAGE].concat().contains(&reason.as_str()) {
+    if STUCK.contains(&reason.as_str()) || NO_IMAGE.contains(&reason.as_str()) {
         return State::Lost(joined(reason, message));
     }
     match status["phase"].as_str() {

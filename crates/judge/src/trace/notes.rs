@@ -13,7 +13,7 @@ use kpx_node::backend::iptables::model::{Match, Policy, Rule, Target};
 use kpx_node::backend::ipvs::model::Key;
 use kpx_node::backend::nftables::model::{self as nftables, Statement};
 use kpx_node::cluster::EndpointSlice;
-use kpx_node::evidence::{Gap, Item};
+use kpx_node::evidence::Gap;
 use kpx_node::net::Family;
 use kpx_node::node::conntrack;
 use kpx_node::node::{IptablesBackend, NodeSnapshot};
@@ -177,17 +177,17 @@ pub fn tracked(
 
 /// Returns whether all endpoints of `family` of a Service port are known: a table may list more, and slices of other Services say nothing.
 pub fn knows_endpoints(node: &NodeSnapshot<'_>, name: &PortName, family: Family) -> bool {
-    let Ok(slices) = node.slices() else {
-        return false;
-    };
+    if node.has_all_slices() {
+        return true;
+    }
     let is_its = |slice: &&EndpointSlice| {
         slice.service() == Some((&*name.namespace, &*name.name))
             && (slice.address_type == family.to_string() || slice.endpoints.is_empty())
     };
-    let mut its = slices.iter().filter(is_its).peekable();
+    let slices = node.slices().into_iter().flatten();
+    let mut its = slices.filter(is_its).peekable();
     let lists_all = |slice: &EndpointSlice| !slice.in_part || slice.endpoints.is_empty();
-    node.evidence().missing_part(Item::EndpointSlices).is_none()
-        || its.peek().is_some() && its.all(lists_all)
+    its.peek().is_some() && its.all(lists_all)
 }
 
 /// Returns the command that ends the tracked connections to the target of `flow` that lead to one of `backends`.

@@ -10,6 +10,7 @@ use foldhash::HashMap;
 use super::judge::{Judge, Question};
 use super::neighbours::is_link_local;
 use super::ports::REPLY_PORT;
+use super::replies::reply;
 use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
 use crate::trace::mismatch::listed;
 use crate::trace::region::Asked;
@@ -626,29 +627,22 @@ impl<'p> Inside<'p> {
         if opens.established || !outcome.verdict.arrives() {
             return None;
         }
-        let reply = |later| {
-            Further::Reply(Reply {
-                flow: Flow {
-                    entry: from,
-                    source: Some(outcome.destination.0),
-                    destination: outcome.source,
-                    port: REPLY_PORT,
-                    established: true,
-                    ..opens.clone()
-                },
-                from: outcome.destination.1,
-                back: None,
-                translated: !(outcome.as_sent.destination && outcome.as_sent.port),
-                later,
-                mark: outcome.ct_mark,
-            })
+        let question = Question {
+            flow: opens,
+            port: None,
+        };
+        let first = reply(node, question, outcome, from);
+        let later = Reply {
+            later: true,
+            ..first.clone()
         };
         let sent = Further::Sent(Flow {
             established: true,
             ..opens.clone()
         });
         let world = World::whole(node, Family::of(opens.destination));
-        [reply(false), sent, reply(true)].iter().find_map(|packet| {
+        let packets = [Further::Reply(first), sent, Further::Reply(later)];
+        packets.iter().find_map(|packet| {
             let ends = world.further(packet).unwrap_or_default();
             let is_reply = matches!(packet, Further::Reply(_));
             let leaves = is_reply && from == Entry::Host;

@@ -317,8 +317,13 @@ impl Answer {
     }
 
     /// Returns the cause that the sentence tells.
-    pub fn told(&self) -> Option<&Broken> {
+    fn told(&self) -> Option<&Broken> {
         self.causes.first().filter(|_| self.fate != Fate::Works)
+    }
+
+    /// Returns the causes that the sentence does not tell.
+    pub fn further(&self) -> &[Broken] {
+        &self.causes[usize::from(self.told().is_some())..]
     }
 
     /// Returns which connections another cause than `first` breaks, as the end of its sentence.

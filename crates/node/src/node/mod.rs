@@ -38,7 +38,7 @@ use crate::cluster::version::{self, ProxyVersion};
 use crate::cluster::{ConfigMap, DaemonSet, EndpointSlice, Node, Pod, Service, ServiceCidr};
 use crate::desired::DesiredState;
 use crate::evidence::proxy_log::{self, ProxyLog};
-use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel};
+use crate::evidence::{Evidence, Gap, Item, Kernel, NotAKernel, Time};
 use crate::net::{Family, Proto};
 
 use bpf::Bpf;
@@ -406,6 +406,15 @@ impl IptablesBackend {
 }
 
 impl<'a> NodeSnapshot<'a> {
+    /// Returns the time of a bundle: from its manifest, or else from kube-proxy's clock.
+    pub fn taken(&self) -> Option<Time> {
+        let manifest = self.evidence().manifest();
+        let manifest = manifest.map(|manifest| manifest.time.as_str());
+        let health = self.health().ok();
+        let health = health.and_then(|health| health.current_time.as_deref());
+        manifest.or(health)?.parse().ok()
+    }
+
     /// Returns whether every EndpointSlice is known: only then is an address that none of them has no endpoint.
     pub fn has_all_slices(&self) -> bool {
         self.slices().is_ok() && self.evidence().part(Item::EndpointSlices).is_none()

@@ -457,15 +457,16 @@ fn source(facts: &Facts<'_>) -> Verdict {
                 None => Severity::Error,
             };
             let message = "the node's own packets to Services get a Service's address as source, and no rule masquerades them";
-            let finding = Finding::new(severity, state.family, message).evidence(ours);
-            Some(match facts.target() {
-                Some(_) => finding,
-                None => finding.fix(Fix::kpx(
-                    "Remove what mode ipvs left behind.",
-                    ["cleanup", "--mode", "ipvs", "--apply"],
-                )),
+            (!ours.is_empty()).then(|| {
+                let finding = Finding::new(severity, state.family, message).evidence(ours);
+                match facts.target() {
+                    Some(_) => finding,
+                    None => finding.fix(Fix::kpx(
+                        "Remove what mode ipvs left behind.",
+                        ["cleanup", "--mode", "ipvs", "--apply"],
+                    )),
+                }
             })
-            .filter(|finding| !finding.evidence.is_empty())
         })
         .collect())
 }

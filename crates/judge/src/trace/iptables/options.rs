@@ -263,7 +263,7 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
             let may = opening::may_have_helper(packet, values.first()?);
             (!may).then_some(*inverted)
         }
-        ("time", all) => at_time(all, collected(router.node)?),
+        ("time", all) => at_time(all, router.node.taken()?),
         // Only a packet of a local process has a control group.
         ("cgroup", _) => (packet.input != Link::None).then_some(false),
         ("geoip", [(inverted, option, _)]) => {
@@ -272,15 +272,6 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
         }
         _ => None,
     }
-}
-
-/// Returns the time of the evidence, if it has one.
-fn collected(node: &NodeSnapshot<'_>) -> Option<Time> {
-    let manifest = node.evidence().manifest();
-    let of_health = || node.health().ok()?.current_time.as_deref()?.parse().ok();
-    manifest
-        .and_then(|manifest| manifest.time.parse().ok())
-        .or_else(of_health)
 }
 
 /// Returns whether the options of `-m time` hold at `now`, as `time_mt` compares; `None` for options that are not read, and another
