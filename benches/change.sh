@@ -2,7 +2,7 @@
 # How long it takes to program a large node, and to take that back, beside the tools that only load text:
 #
 #     from empty   kpx reconcile --apply    against  iptables-restore --noflush  of the same text
-#     cleanup      kpx cleanup --apply      against  iptables-restore --noflush  of the same lines in the order in which
+#     cleanup      kpx reconcile --cleanup      against  iptables-restore --noflush  of the same lines in the order in which
 #                                           iptables-save lists the chains
 #
 # At most 1.15 and 1.2 times. What is cleaned up was written in kube-proxy's order. 2000 Services of 10 endpoints, in
@@ -65,7 +65,7 @@ texts "$scratch/all" <"$scratch/plan"
 mkdir "$scratch/all.mixed" "$scratch/none.listed"
 for file in "$scratch/all"/*; do mixed <"$file" >"$scratch/all.mixed/${file##*/}"; done
 as_kube_proxy
-on_node cleanup --mode iptables --force -o wide >"$scratch/plan" || [ $? = 1 ]
+on_node reconcile --cleanup iptables --force -o wide >"$scratch/plan" || [ $? = 1 ]
 texts "$scratch/none" <"$scratch/plan"
 for file in "$scratch/none"/*; do listed <"$file" >"$scratch/none.listed/${file##*/}"; done
 
@@ -82,7 +82,7 @@ for ((i = 0; i < runs; i++)); do
     milliseconds load "$scratch/none" >>"$scratch/none.ordered"
     fresh
     as_kube_proxy
-    milliseconds on_node cleanup --mode iptables --force --apply --yes -q >>"$scratch/none.ours"
+    milliseconds on_node reconcile --cleanup iptables --force --apply --yes -q >>"$scratch/none.ours"
 done
 # Prints two times, and whether ours is at most `limit` of theirs.
 at_most() {

@@ -121,7 +121,7 @@ const OTHERS: [&str; 8] = [
     "trace default/nginx-svc",
     "why default/nginx-svc",
     "reconcile",
-    "cleanup --mode ipvs",
+    "reconcile --cleanup ipvs",
     "preflight --to nftables",
     "resolve nginx-svc",
 ];

@@ -2,6 +2,7 @@
 //! folder.
 
 pub(crate) mod change;
+pub(crate) mod checks;
 pub(crate) mod complaint;
 pub(crate) mod global;
 pub(crate) mod nodes;

@@ -203,8 +203,8 @@ fn list_of_words(rest: &str) -> Option<String> {
 fn words_of_typed_advice_are_read() {
     for (code, line) in [
         (
-            r#"Example::kpx(&["cleanup", "--mode", "ipvs"])"#,
-            "kpx cleanup --mode ipvs",
+            r#"Example::kpx(&["reconcile", "--cleanup", "ipvs"])"#,
+            "kpx reconcile --cleanup ipvs",
         ),
         (
             r#"Fix::kpx("Read [it], then (try) it.", ["why", name])"#,
@@ -306,7 +306,7 @@ fn every_command_line_in_help_is_understood() {
 fn invalid_command_lines_are_found() {
     for line in [
         "kpx doctor --for nftables",
-        "kpx cleanup --apply",
+        "kpx reconcile --cleanup ipvs --mode iptables",
         "kpx migrate --mode ipvs",
         "kpx show services three extra words",
         "kpx repair",

@@ -211,7 +211,7 @@ async fn the_first_line_says_whose_node_it_is() {
         "show config",
         "diff",
         "reconcile",
-        "cleanup --mode iptables",
+        "reconcile --cleanup iptables",
         "preflight --to nftables",
         "resolve nginx-svc",
         "explain SY01",

@@ -296,7 +296,7 @@ async fn a_remote_node_is_reported_as_its_bundle_is() {
         &["trace", "shop/cart", "-o", "json"],
         &["preflight", "--to", "nftables", "-o", "json"],
         &["reconcile", "-o", "json"],
-        &["cleanup", "--mode", "ipvs", "-o", "json"],
+        &["reconcile", "--cleanup", "ipvs", "-o", "json"],
     ];
     for (number, args) in commands.iter().enumerate() {
         let mut offline = vec!["--from", bundle.as_str(), "--node", NODE];

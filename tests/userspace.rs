@@ -331,7 +331,7 @@ async fn leftovers_are_found_and_removed_and_nothing_else() {
     let ran = kpx_on(LEFT, &["doctor", "--only", "MX11"]).await;
     insta::assert_snapshot!("mx11", ran);
     let input = removal(
-        &kpx_on(LEFT, &["cleanup", "--mode", "userspace", "-o", "json"])
+        &kpx_on(LEFT, &["reconcile", "--cleanup", "userspace", "-o", "json"])
             .await
             .out,
     );
@@ -376,8 +376,8 @@ async fn leftovers_are_found_and_removed_and_nothing_else() {
     let ran = kpx(&[
         "--from",
         from,
-        "cleanup",
-        "--mode",
+        "reconcile",
+        "--cleanup",
         "userspace",
         "-o",
         "json",
@@ -394,10 +394,10 @@ async fn leftovers_are_found_and_removed_and_nothing_else() {
         "{ran}"
     );
     // The mode in use is not removed.
-    let ran = kpx_on(NODE, &["cleanup", "--mode", "userspace"]).await;
+    let ran = kpx_on(NODE, &["reconcile", "--cleanup", "userspace"]).await;
     assert!(ran.err.contains("mode userspace serves this node"), "{ran}");
     // The kubelet of that time writes chains that the iptables mode writes, too.
-    let ran = kpx_on(NODE, &["cleanup", "--mode", "iptables", "-o", "json"]).await;
+    let ran = kpx_on(NODE, &["reconcile", "--cleanup", "iptables", "-o", "json"]).await;
     assert_eq!(removal(&ran.out), Vec::<String>::new(), "{ran}");
 }
 

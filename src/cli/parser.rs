@@ -9,7 +9,6 @@ use super::global::GlobalArgs;
 use super::{complaint, plugin, value};
 use crate::command::access::args::{self as access, AccessArgs};
 use crate::command::bridge::args::{self as bridge, BridgeArgs};
-use crate::command::cleanup::args::{self as cleanup, CleanupArgs};
 use crate::command::completions::args::{self as completions, CompleteArgs, CompletionsArgs};
 use crate::command::diff::args::{self as diff, DiffArgs};
 use crate::command::doctor::args::{self as doctor, DoctorArgs};
@@ -116,10 +115,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "doctor", "why", "trace", "show", "diff", "resolve", "top", "watch",
         ],
     ),
-    (
-        "Change",
-        &["reconcile", "cleanup", "preflight", "migrate", "bridge"],
-    ),
+    ("Change", &["reconcile", "preflight", "migrate", "bridge"]),
     ("Record", &["snapshot", "report", "serve"]),
 ];
 const MORE: &[&str] = &[
@@ -415,11 +411,12 @@ pub enum Command {
     #[command(after_help = preflight::EXAMPLES, after_long_help = preflight::EXAMPLES)]
     Preflight(PreflightArgs),
 
-    /// Repair the differences that kpx diff reports
+    /// Repair the node's rules, or remove another mode's
     ///
-    /// Prints the plan: each step as a command, with its undo. With --apply, kpx asks for confirmation, reads the node again,
-    /// and applies the plan; if a step fails, the steps before it are rolled back. On a node without any rules of the mode,
-    /// the plan programs all of them. Objects that kube-proxy does not own are never changed.
+    /// Prints the plan that removes the differences that `kpx diff` reports: each step as a command, with its undo. With --apply,
+    /// kpx asks for confirmation, reads the node again, and applies the plan; if a step fails, the steps before it are rolled
+    /// back. On a node without any rules of the mode, the plan programs all of them. With --cleanup, the plan removes what
+    /// another mode left behind instead. Objects that kube-proxy does not own are never changed.
     ///
     /// With --watch, kpx then follows Services and endpoints, and programs each change, on a node without kube-proxy or with
     /// one that hangs. It refuses to start beside a kube-proxy that works. Ctrl-C or SIGTERM stops it with exit status 0; when
@@ -429,14 +426,6 @@ pub enum Command {
     /// holds kpx's lock on the node as long as it runs.
     #[command(after_help = reconcile::EXAMPLES, after_long_help = reconcile::EXAMPLES)]
     Reconcile(ReconcileArgs),
-
-    /// Remove the leftovers of another mode
-    ///
-    /// Prints the plan; --apply applies it. Rules are removed first, then chains, IP sets, virtual servers, addresses and
-    /// the link. Objects that the active mode uses too, and objects that other software created or refers to, stay. kpx
-    /// refuses to remove the active mode.
-    #[command(after_help = cleanup::EXAMPLES, after_long_help = cleanup::EXAMPLES)]
-    Cleanup(CleanupArgs),
 
     /// Serve Services while kube-proxy changes its mode
     ///
@@ -536,7 +525,6 @@ impl Command {
             Self::Render(_) => "render",
             Self::Preflight(_) => "preflight",
             Self::Reconcile(_) => "reconcile",
-            Self::Cleanup(_) => "cleanup",
             Self::Bridge(_) => "bridge",
             Self::Migrate(_) => "migrate",
             Self::Access(_) => "access",

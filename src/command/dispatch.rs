@@ -22,9 +22,9 @@ use super::shared::session::Session;
 use super::shared::terminal::Terminal;
 use super::shared::unfit;
 use super::{
-    access, bridge, cleanup, completions, diff, doctor, explain, help, man, mcp, migrate, pod,
-    preflight, reconcile, render, report, resolve, screen, serve, show, snapshot, top, trace,
-    version, watch, why,
+    access, bridge, completions, diff, doctor, explain, help, man, mcp, migrate, pod, preflight,
+    reconcile, render, report, resolve, screen, serve, show, snapshot, top, trace, version, watch,
+    why,
 };
 use crate::cli;
 use crate::cli::complaint::variables_in;
@@ -216,19 +216,12 @@ async fn dispatch(session: &Session, io: &mut Io<'_>, command: &Command) -> Resu
 async fn run_command(session: &Session, io: &mut Io<'_>, command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Doctor(args) => doctor::run::run(session, io, args).await,
-        Command::Explain(args) => match &args.check {
-            None => session.finish(io, &explain::run::list()),
-            Some(word) => match explain::run::page(word) {
-                Some(page) => session.finish(io, &page),
-                None => session.finish(io, &explain::run::one(session, word)?),
-            },
-        },
+        Command::Explain(args) => explain::run::run(session, io, args),
         Command::Render(args) => {
             let report = render::run::run(session, io, args).await?;
             session.finish(io, &report)
         }
         Command::Diff(args) => diff::run::run(session, io, args).await,
-        Command::Cleanup(args) => cleanup::run::run(session, io, args).await,
         Command::Bridge(args) => Box::pin(bridge_command(session, io, args)).await,
         Command::Migrate(args) => migrate::run::run(session, io, args).await,
         Command::Preflight(args) => preflight::run::run(session, io, args).await,

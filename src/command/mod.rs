@@ -2,7 +2,6 @@
 
 pub(crate) mod access;
 pub(crate) mod bridge;
-pub(crate) mod cleanup;
 pub(crate) mod completions;
 pub(crate) mod diff;
 mod dispatch;

@@ -470,8 +470,8 @@ mod tests {
             page.into_text()
         };
         assert_eq!(
-            para("Then run `kpx cleanup --mode iptables` (or `kpx diff`), then drain."),
-            "fix   Then run\n      `kpx cleanup --mode iptables` (or\n      `kpx diff`), then drain.\n"
+            para("Then run `kpx reconcile --cleanup iptables` (or `kpx diff`), then drain."),
+            "fix   Then run\n      `kpx reconcile --cleanup iptables` (or\n      `kpx diff`), then drain.\n"
         );
         // One that is too long overflows; what follows it does not.
         assert_eq!(

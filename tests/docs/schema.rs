@@ -33,7 +33,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("DiffReport", "diff"),
     ("PacketsReport", "diff --packets"),
     ("PlanReport", "reconcile"),
-    ("PlanReport", "cleanup --mode ipvs"),
+    ("PlanReport", "reconcile --cleanup ipvs"),
     ("PreflightReport", "preflight --to ipvs"),
     ("ProgramReport", "render"),
     ("ResolveReport", "resolve kube-dns --namespace kube-system"),

@@ -18,7 +18,7 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     let page = ran.out;
     // The text of the fix is wrapped.
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let plan = "kubectl kpx cleanup --mode iptables --apply";
+    let plan = "kubectl kpx reconcile --cleanup iptables --apply";
     assert!(
         words.contains(&format!("Run `{plan}`: it shows the plan")),
         "{page}"
@@ -33,7 +33,7 @@ async fn a_plugin_of_kubectl_advises_commands_of_the_plugin() {
     );
     let others = words.replace("kubectl kpx ", "");
     assert!(
-        !others.contains("kpx cleanup") && !others.contains("kpx explain"),
+        !others.contains("--cleanup") && !others.contains("kpx explain"),
         "{page}"
     );
 

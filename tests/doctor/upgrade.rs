@@ -31,7 +31,7 @@ async fn other_checks_are_refused_before_an_upgrade() {
     ] {
         assert_eq!(kpx_on("seed-ipvs", args).await.code, 2, "{args:?}");
     }
-    let list = kpx(&["doctor", "--list", "--release", "1.40"]).await.out;
+    let list = kpx(&["explain", "--release", "1.40"]).await.out;
     assert!(list.contains("UP02") && !list.contains("SY01"), "{list}");
     let ran = kpx_on("seed-ipvs", &["doctor", "--only", "UP02", "-o", "json"]).await;
     assert!(ran.out.contains("--release RELEASE"), "{ran}");

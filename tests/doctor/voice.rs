@@ -124,7 +124,7 @@ async fn the_next_command_fixes_or_shows_if_there_is_one() {
     for (name, next) in [
         (
             "seed-leftover-iptables-to-ipvs",
-            "kpx cleanup --mode iptables --apply",
+            "kpx reconcile --cleanup iptables --apply",
         ),
         ("sy01-ip-forward-off", "sysctl -w net.ipv4.ip_forward=1"),
         ("mx06-unfinished-migration", "kpx migrate resume"),

@@ -1,4 +1,4 @@
-//! `kpx reconcile` and `kpx cleanup`, carried out: what the node has then, what others have on it, what failures leave.
+//! `kpx reconcile`, with `--cleanup` too, carried out: what the node has then, what others have on it, what failures leave.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -283,7 +283,7 @@ pub(super) fn broken(name: &str) -> (Netns, Vec<String>) {
 }
 
 pub(super) const APPLY: &[&str] = &["reconcile", "--apply", "--yes"];
-pub(super) const CLEANUP: &[&str] = &["cleanup", "--mode", "iptables", "--apply", "--yes"];
+pub(super) const CLEANUP: &[&str] = &["reconcile", "--cleanup", "iptables", "--apply", "--yes"];
 /// A node in mode nftables that has what mode iptables left.
 const LEFT: &str = "leftover-iptables-to-nftables";
 
@@ -653,7 +653,12 @@ fn the_mode_that_serves_the_node_is_not_removed() {
     others::add(&netns);
     let foreign = others::state(&netns);
     let args = [
-        "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
+        "reconcile",
+        "--cleanup",
+        "iptables",
+        "--force",
+        "--apply",
+        "--yes",
     ];
     kpx(&netns, "full-iptables", &args, 0);
     let left: Vec<_> = state(&netns)
@@ -674,7 +679,12 @@ fn the_kubelets_chains_stay_and_so_does_what_others_refer_to() {
     netns.feed("iptables-nft-restore --noflush", others);
     let firewall = netns.run("iptables-nft -t filter -S KUBE-FIREWALL");
     let args = [
-        "cleanup", "--mode", "iptables", "--force", "--apply", "--yes",
+        "reconcile",
+        "--cleanup",
+        "iptables",
+        "--force",
+        "--apply",
+        "--yes",
     ];
     let said = kpx(&netns, "full-iptables", &args, 0);
     assert!(said.contains("the kubelet on this node"), "{said}");
@@ -723,7 +733,7 @@ fn vm_cleanup_turns_each_leftover_into_the_mode_alone() {
         kpx(
             &netns,
             left,
-            &["cleanup", "--mode", mode, "--apply", "--yes"],
+            &["reconcile", "--cleanup", mode, "--apply", "--yes"],
             0,
         );
         assert_same(&whole_state(&netns), &whole_state(&want), left);

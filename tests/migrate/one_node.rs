@@ -500,7 +500,7 @@ async fn a_command_in_the_name_of_another_node_is_refused() {
         &["diff"],
         &["trace", "10.96.0.1:443"],
         &["reconcile", "--apply", "--yes"],
-        &["cleanup", "--mode", "ipvs"],
+        &["reconcile", "--cleanup", "ipvs"],
         &["bridge", "up"],
         &["migrate", "--to", "ipvs", "--this-node", "--yes"],
         &["migrate", "prepare", "--to", "ipvs", "--yes"],

@@ -25,7 +25,7 @@ Exit status: 0 all allowed, 1 something is missing, 3 unknown";
 pub struct AccessArgs {
     /// Show what this command needs
     ///
-    /// doctor, resolve, diff, snapshot, show, trace, why, render, preflight, reconcile, cleanup, bridge or migrate: the commands
+    /// doctor, resolve, diff, snapshot, show, trace, why, render, preflight, reconcile, bridge or migrate: the commands
     /// that contact the API server.
     #[arg(value_name = "COMMAND", value_parser = PossibleValuesParser::new(COMMANDS), hide_possible_values = true)]
     pub command: Option<String>,

@@ -1,10 +1,11 @@
-//! `kpx doctor`, `kpx explain` and `kpx preflight`
+//! `kpx doctor`
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::checks::ChecksArgs;
 use crate::cli::nodes::NodesArgs;
 use crate::cli::value;
 use kpx_judge::check;
@@ -34,30 +35,9 @@ pub struct DoctorArgs {
     #[arg(value_name = "NODE|ID", value_parser = value::check(), hide_possible_values = true)]
     pub words: Vec<String>,
 
-    /// Run these checks only: ids, names or groups
-    ///
-    /// Ids, names or groups, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
-        env = "KPX_ONLY")]
-    pub only: Vec<String>,
-
-    /// Skip these checks: ids, names or groups
-    ///
-    /// Ids, names or groups, separated by commas.
-    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = value::check(), hide_possible_values = true,
-        env = "KPX_SKIP")]
-    pub skip: Vec<String>,
-
-    /// Suppress the findings listed in this file
-    ///
-    /// On a live node /etc/kpx/ignore.yaml is the default.
-    ///
-    /// The file is a YAML list of entries such as {check: DP01, subject: "mode *", reason: we switch in spring, expires:
-    /// 2027-03-31}. `check` is an id or a name. `subject` limits the entry to matching findings; * matches any text. The
-    /// entry expires at the end of its last day, in UTC. Suppressed findings are counted, listed with -v and in JSON, and do
-    /// not change the exit status.
-    #[arg(long, value_name = "FILE", env = "KPX_IGNORE_FILE")]
-    pub ignore_file: Option<PathBuf>,
+    /// The checks to run.
+    #[command(flatten)]
+    pub checks: ChecksArgs,
 
     /// Write Prometheus metrics to this file as well
     ///
@@ -76,7 +56,7 @@ pub struct DoctorArgs {
     /// Report what an upgrade of kube-proxy to this release, or to this version of it, changes on the node: 1.40 or 1.37.2. What
     /// releases change that are not published yet is known from announcements only.
     #[arg(long, value_parser = value::goal, value_name = "RELEASE", env = "KPX_RELEASE",
-        conflicts_with_all = ["to", "textfile", "watch"])]
+        conflicts_with_all = ["to", "textfile"])]
     pub release: Option<Goal>,
 
     /// Set the lowest severity with exit status 1
@@ -89,29 +69,10 @@ pub struct DoctorArgs {
     )]
     pub fail_on: FailOn,
 
-    /// List the checks; do not run them
-    #[arg(long, conflicts_with = "textfile")]
-    pub list: bool,
-
     /// Re-check until healthy, at most this long
     #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WAIT",
         conflicts_with_all = ["from", "all_nodes", "selector"])]
     pub wait: Option<Duration>,
-
-    /// Print a line per change, checking this often
-    ///
-    /// Print a line when a finding appears, changes or goes, until Ctrl-C; with -o json a line of JSON. The checks run when
-    /// rules, virtual servers, addresses, settings, kube-proxy or Services changed, and every 5 minutes.
-    #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WATCH",
-        num_args = 0..=1, default_missing_value = "2s", require_equals = true,
-        conflicts_with_all = ["from", "all_nodes", "selector", "wait", "textfile", "list"])]
-    pub watch: Option<Duration>,
-
-    /// Run this program for each change
-    ///
-    /// With --watch: the program gets the change as a line of JSON on its standard input. No shell is started.
-    #[arg(long, value_name = "PROGRAM", env = "KPX_EXEC", requires = "watch")]
-    pub exec: Option<PathBuf>,
 
     /// The nodes to read.
     #[command(flatten)]
@@ -127,7 +88,7 @@ impl DoctorArgs {
     /// Returns the ids, names and groups of the checks that are asked for; none for all checks.
     pub(crate) fn chosen(&self) -> Vec<String> {
         let ids = self.words.iter().filter(|word| is_id(word));
-        ids.chain(&self.only).cloned().collect()
+        ids.chain(&self.checks.only).cloned().collect()
     }
 }
 

@@ -10,9 +10,11 @@ use color_eyre::eyre::WrapErr as _;
 
 use super::args::{DoctorArgs, FailOn};
 use super::report::{DoctorReport, Frame, HEAD, HEAD_WHOLE};
+use crate::cli::checks::ChecksArgs;
 use crate::command::shared::examine::{Case, Examined, examine};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity::{is_no_node, reach};
+use crate::command::shared::named_checks::selected;
 use crate::command::shared::session::Session;
 use crate::view::head;
 use kpx_host::clock;
@@ -59,11 +61,17 @@ impl<'a> Asked<'a> {
 
     /// Returns what `kpx doctor` without options asks.
     pub(in crate::command) fn everything(session: &Session) -> Result<Self, Failure> {
+        Self::now(session, &ChecksArgs::default())
+    }
+
+    /// Returns what `kpx doctor` asks with the options `args` alone.
+    pub(in crate::command) fn now(session: &Session, args: &ChecksArgs) -> Result<Self, Failure> {
+        let checks = selected(&args.only, &args.skip, check::asked(None))?;
         Ok(Self {
-            checks: Cow::Owned(check::asked(None)),
-            ignores: ignores(session, None, false)?.map(Cow::Owned),
+            checks: Cow::Owned(checks),
+            ignores: ignores(session, args.ignore_file.as_deref(), false)?.map(Cow::Owned),
             question: Question::Now,
-            is_whole: true,
+            is_whole: args.only.is_empty(),
             fail_on: None,
             details: ["doctor", "-v"].map(str::to_owned).to_vec(),
         })
@@ -206,10 +214,10 @@ fn details(args: &DoctorArgs) -> Vec<String> {
     if let Some(goal) = args.release {
         words.extend(["--release".to_owned(), goal.to_string()]);
     }
-    if !args.skip.is_empty() {
-        words.extend(["--skip".to_owned(), args.skip.join(",")]);
+    if !args.checks.skip.is_empty() {
+        words.extend(["--skip".to_owned(), args.checks.skip.join(",")]);
     }
-    if let Some(file) = &args.ignore_file {
+    if let Some(file) = &args.checks.ignore_file {
         words.extend(["--ignore-file".to_owned(), file.display().to_string()]);
     }
     words

@@ -8,26 +8,20 @@ use super::args::DoctorArgs;
 use super::examine::{Asked, examine_node, ignores, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
-use crate::command::explain::report::CheckList;
 use crate::command::shared::beside::{beside, every_node, in_bundle, of_all_services};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
-use crate::command::shared::named_checks::named;
+use crate::command::shared::named_checks::selected;
 use crate::command::shared::nodes;
 use crate::command::shared::nodes::NodeFormat;
 use crate::command::shared::output::Extra;
 use crate::command::shared::session::Session;
-use crate::command::watch::run as watch;
-use crate::command::watch::run::Follow;
 use crate::render::Report as _;
 use kpx_host::{self as host, clock};
 use kpx_judge::check::{self, Check, Question};
 
 /// The pause between two runs of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// The longest time between two readings of `--watch`.
-const AT_LEAST: Duration = Duration::from_secs(300);
 
 /// The doctor's formats in addition to those of every command.
 const FORMATS: &[Extra<DoctorReport>] = &[
@@ -61,12 +55,9 @@ pub(in crate::command) async fn run(
     args: &DoctorArgs,
 ) -> Result<u8, Failure> {
     let checks = select(args)?;
-    if args.list {
-        return session.finish(io, &CheckList::new(checks));
-    }
     let ignores = ignores(
         session,
-        args.ignore_file.as_deref(),
+        args.checks.ignore_file.as_deref(),
         args.nodes.are_several(),
     )?;
     let judges = args.chosen().is_empty() && question(args) == Question::Now;
@@ -89,16 +80,6 @@ pub(in crate::command) async fn run(
         session
     };
     let asked = Asked::new(args, &checks, ignores.as_ref());
-    if let Some(interval) = args.watch {
-        let how = Follow {
-            interval,
-            at_least: AT_LEAST,
-            exec: args.exec.as_deref(),
-            count: None,
-            findings: true,
-        };
-        return watch::follow(session, io, &asked, how).await;
-    }
     let started = Instant::now();
     loop {
         let report = examine_node(session, &asked).await?;
@@ -121,20 +102,16 @@ pub(in crate::command) async fn run(
 
 fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
     let question = question(args);
-    let chosen = match args.chosen().as_slice() {
-        [] if args.list && question == Question::Now => check::all().collect(),
-        [] => check::asked(question),
-        words => named(words)?,
-    };
+    let chosen = selected(&args.chosen(), &args.checks.skip, check::asked(question))?;
     let refused = |only: &Check| match question {
         Question::Now => None,
         Question::Switch(target) => Some((
             format!("{} does not run before a switch to {target}", only.id),
-            format!("`kpx doctor --list --to {target}` lists the checks that do"),
+            format!("`kpx explain --to {target}` lists the checks that do"),
         )),
         Question::Upgrade(goal) => Some((
             format!("{} does not run before an upgrade to {goal}", only.id),
-            format!("`kpx doctor --list --release {goal}` lists the checks that do"),
+            format!("`kpx explain --release {goal}` lists the checks that do"),
         )),
     };
     if let [only] = chosen.as_slice()
@@ -143,15 +120,5 @@ fn select(args: &DoctorArgs) -> Result<Vec<&'static Check>, Failure> {
     {
         return Err(Failure::usage(complaint).with_hint(hint));
     }
-    let skipped = named(&args.skip)?;
-    let left: Vec<_> = chosen
-        .into_iter()
-        .filter(|check| skipped.iter().all(|skipped| skipped.id != check.id))
-        .collect();
-    if left.is_empty() {
-        return Err(Failure::usage(
-            "no check to run: --only and --skip exclude all",
-        ));
-    }
-    Ok(left)
+    Ok(chosen)
 }

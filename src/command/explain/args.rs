@@ -3,11 +3,15 @@
 use clap::Args;
 
 use crate::cli::value;
+use kpx_node::backend::Mode;
+use kpx_node::cluster::release::Goal;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx explain MX01                       one check
   kpx explain                            all checks, one line each
+  kpx explain sysctl                     the checks of a group
+  kpx explain --to ipvs                  the checks before a switch
   kpx explain modes                      how each mode of kube-proxy works
   kpx explain providers                  recipes for a change of the mode
   kpx explain eks                        the recipe of a provider";
@@ -17,8 +21,16 @@ Examples:
 pub struct ExplainArgs {
     /// Explain this check or page; without it, list checks
     ///
-    /// An id or name of a check; modes, schedulers, affinity or chains: how kube-proxy works; `providers`, or the short name
+    /// An id or name of a check; a group, whose checks are listed; modes, schedulers, affinity or chains: how kube-proxy works; `providers`, or the short name
     /// of a provider, such as eks or k3s: where it keeps kube-proxy's mode, and the commands that change it.
     #[arg(value_name = "ID", value_parser = value::explained(), hide_possible_values = true)]
     pub check: Option<String>,
+
+    /// List the checks before a switch to this mode
+    #[arg(long, value_parser = value::mode(), value_name = "MODE", conflicts_with = "check")]
+    pub to: Option<Mode>,
+
+    /// List the checks before an upgrade to this release
+    #[arg(long, value_parser = value::goal, value_name = "RELEASE", conflicts_with_all = ["check", "to"])]
+    pub release: Option<Goal>,
 }

@@ -1,4 +1,4 @@
-//! The reports of `kpx explain` and `kpx doctor --list`.
+//! The reports of `kpx explain`.
 
 use serde::Serialize;
 

@@ -12,6 +12,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx reconcile --apply                  apply it, after confirmation
   kpx reconcile --part conntrack         forget connections without an answer
+  kpx reconcile --cleanup iptables       remove what mode iptables left behind
   kpx reconcile --all-nodes --apply      on all nodes, after one confirmation";
 
 /// Options of `kpx reconcile`.
@@ -25,7 +26,16 @@ pub struct ReconcileArgs {
     #[arg(long, value_parser = value::repaired(), alias = "only", value_name = "PARTS", value_delimiter = ',', env = "KPX_PART")]
     pub part: Vec<Part>,
 
+    /// Remove the leftovers of this mode instead
+    ///
+    /// Rules are removed first, then chains, IP sets, virtual servers, addresses and the link. Objects that the active mode uses
+    /// too, and objects that other software created or refers to, stay. kpx refuses to remove the active mode.
+    #[arg(long, value_parser = value::any_mode(), value_name = "MODE", conflicts_with_all = ["mode", "part", "no_drain", "watch"])]
+    pub cleanup: Option<Mode>,
+
     /// Continue although another service proxy owns the node
+    ///
+    /// With --cleanup: although the mode serves the node.
     #[arg(long, hide_short_help = true)]
     pub force: bool,
 

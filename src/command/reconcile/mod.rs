@@ -1,6 +1,7 @@
 //! `kpx reconcile`
 
 pub(crate) mod args;
+mod cleanup;
 mod follow;
 mod health;
 pub(super) mod plan;

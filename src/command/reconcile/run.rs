@@ -1,6 +1,7 @@
 //! `kpx reconcile`
 
 use super::args::ReconcileArgs;
+use super::cleanup;
 use super::follow;
 use super::plan::{Scope, goal, plan};
 use crate::cli::change::Part;
@@ -19,6 +20,9 @@ pub(in crate::command) async fn run(
 ) -> Result<u8, Failure> {
     if args.watch {
         return Box::pin(follow::run(session, io, args)).await;
+    }
+    if let Some(mode) = args.cleanup {
+        return cleanup::run(session, io, args, mode).await;
     }
     if args.nodes.are_several() {
         let all = args.clone();

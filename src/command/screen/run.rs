@@ -348,8 +348,10 @@ async fn page(session: &Session, topic: &Topic, style: Style) -> Result<String, 
                 .map(|finding| finding.id)
                 .collect();
             for id in ids {
-                page.line("");
-                explain::one(session, id)?.page(&mut page);
+                for explanation in explain::each(session, id) {
+                    page.line("");
+                    explanation.page(&mut page);
+                }
             }
             Ok(page.into_text())
         }

@@ -83,9 +83,8 @@ pub(in crate::command) fn reads_here(session: &Session, command: &Command) -> bo
 /// Returns whether `command` reads or changes a machine.
 fn reads(command: &Command) -> bool {
     match command {
-        Command::Doctor(args) => !args.list,
-        Command::Diff(_)
-        | Command::Cleanup(_)
+        Command::Doctor(_)
+        | Command::Diff(_)
         | Command::Preflight(_)
         | Command::Reconcile(_)
         | Command::Render(_)
@@ -124,7 +123,6 @@ fn reads(command: &Command) -> bool {
 pub(in crate::command) const fn reads_several(command: &Command) -> bool {
     match command {
         Command::Doctor(args) => args.nodes.are_several(),
-        Command::Cleanup(args) => args.nodes.are_several(),
         Command::Diff(args) => args.nodes.are_several(),
         Command::Reconcile(args) => args.nodes.are_several(),
         Command::Preflight(args) => args.nodes.are_several(),
@@ -149,8 +147,7 @@ fn reaches_others(command: &Command) -> bool {
         | Command::Report(_)
         | Command::Resolve(_)
         | Command::Screen
-        | Command::Reconcile(_)
-        | Command::Cleanup(_) => true,
+        | Command::Reconcile(_) => true,
         Command::Preflight(args) => !(args.load || args.persist),
         _ => false,
     }
@@ -551,7 +548,7 @@ mod tests {
             "kpx trace a/b",
             "kpx why a/b",
             "kpx reconcile",
-            "kpx cleanup --mode ipvs",
+            "kpx reconcile --cleanup ipvs",
             "kpx bridge up",
             "kpx snapshot",
             "kpx preflight --to ipvs",
@@ -581,7 +578,6 @@ mod tests {
             "kpx migrate resume --all-nodes",
             "kpx bridge guard",
             "kpx explain",
-            "kpx doctor --list",
         ] {
             assert!(!claim(&format!("{line} --node w1")), "{line}");
             assert!(!here(line), "{line}");
@@ -592,8 +588,8 @@ mod tests {
     const ADVISED: &[(&str, Runs)] = &[
         ("bridge down --apply --yes", Runs::OnNode),
         ("bridge follow", Runs::OnNode),
-        ("cleanup --mode ipvs", Runs::Again),
-        ("cleanup --mode ipvs --apply", Runs::Again),
+        ("reconcile --cleanup ipvs", Runs::Again),
+        ("reconcile --cleanup ipvs --apply", Runs::Again),
         ("diff", Runs::Again),
         ("doctor --only KB01", Runs::OnEvidence),
         ("doctor --to nftables", Runs::OnEvidence),

@@ -48,11 +48,7 @@ fn of_command(command: &Command, word: &str) -> Result<Output, Failure> {
         (Command::Snapshot(_), None) => return bundle_path(word),
         _ => {}
     }
-    let formats = match command {
-        // The list of checks has no findings.
-        Command::Doctor(args) if args.list => formats("explain"),
-        _ => formats(command.name()),
-    };
+    let formats = formats(command.name());
     if let Some(format) = format.filter(|_| !formats.is_empty() || is_free(command)) {
         return Ok(Output::Format(format));
     }

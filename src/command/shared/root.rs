@@ -36,7 +36,6 @@ fn changes(command: &Command) -> Option<&'static str> {
     let apply = |apply: bool| apply.then_some("--apply");
     match command {
         Command::Reconcile(args) => apply(args.change.apply && !args.nodes.are_several()),
-        Command::Cleanup(args) => apply(args.change.apply && !args.nodes.are_several()),
         Command::Bridge(args) => match args.action {
             BridgeAction::Up | BridgeAction::Down => apply(args.change.apply),
             BridgeAction::Show | BridgeAction::Follow | BridgeAction::Guard => None,

@@ -100,10 +100,9 @@ pub(in crate::command) async fn refuse_unusable(
 /// without it.
 const fn asks(command: &Command) -> bool {
     match command {
-        Command::Doctor(args) => !args.list,
         Command::Snapshot(args) => !args.script,
-        Command::Diff(_)
-        | Command::Cleanup(_)
+        Command::Doctor(_)
+        | Command::Diff(_)
         | Command::Preflight(_)
         | Command::Reconcile(_)
         | Command::Render(_)

@@ -5,17 +5,27 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::cli::checks::ChecksArgs;
 use crate::cli::value;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx watch                                what changes on this node
+  kpx watch --findings                     what the doctor finds, as it appears and goes
   kpx watch --interval 1m -o json          a line of JSON per change
   kpx watch --exec /usr/local/bin/page     run a program for each change";
 
 /// Options of `kpx watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
+    /// Print changes of findings alone
+    #[arg(long)]
+    pub findings: bool,
+
+    /// The checks whose findings are followed.
+    #[command(flatten)]
+    pub checks: ChecksArgs,
+
     /// Check for changes this often
     ///
     /// This costs little: kpx finds out whether rules, virtual servers, addresses, settings or kube-proxy changed. The API server

@@ -1,4 +1,4 @@
-//! `kpx watch`, `kpx doctor --watch`, and `kpx diff BUNDLE [BUNDLE]`: what changes on a node.
+//! `kpx watch`, and `kpx diff BUNDLE [BUNDLE]`: what changes on a node.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,45 +28,14 @@ use kpx_node::evidence::{Gap, Item, Time};
 /// The least time between two readings of a node whose changes are not all noticed.
 const BLIND: Duration = Duration::from_secs(10);
 
-/// How to follow changes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::command) struct Follow<'f> {
-    /// Time between two looks for changes.
-    pub(in crate::command) interval: Duration,
-    /// The longest time between two readings of the node.
-    pub(in crate::command) at_least: Duration,
-    /// How often to read the node; `None` for no end.
-    pub(in crate::command) count: Option<u32>,
-    /// A program that gets each change, in JSON, on its standard input.
-    pub(in crate::command) exec: Option<&'f Path>,
-    /// Whether only findings are followed.
-    pub(in crate::command) findings: bool,
-}
-
 pub(in crate::command) async fn run(
     session: &Session,
     io: &mut Io<'_>,
     args: &WatchArgs,
 ) -> Result<u8, Failure> {
-    let follow = Follow {
-        interval: args.interval,
-        at_least: args.check_interval,
-        exec: args.exec.as_deref(),
-        count: args.count,
-        findings: false,
-    };
-    self::follow(session, io, &Asked::everything(session)?, follow).await
-}
-
-/// Prints a line per change until a signal ends it.
-pub(in crate::command) async fn follow(
-    session: &Session,
-    io: &mut Io<'_>,
-    asked: &Asked<'_>,
-    how: Follow<'_>,
-) -> Result<u8, Failure> {
+    let asked = Asked::now(session, &args.checks)?;
     session.refuse_bundle("`watch` follows")?;
-    if let Some(program) = how.exec {
+    if let Some(program) = &args.exec {
         host::check_hook(program).map_err(|why| {
             let error = format!("--exec {}: {why}", program.display());
             Failure::usage(error)
@@ -78,7 +47,7 @@ pub(in crate::command) async fn follow(
     // When each fact began; those of the first reading are older.
     let mut since: BTreeMap<(Topic, String), Time> = BTreeMap::new();
     let mut is_first = true;
-    let mut left = how.count;
+    let mut left = args.count;
     let mut notices = Notices::new(session);
     let mut cluster = Err(Gap::NotCollected(Item::Services));
     let mut reported = None;
@@ -94,7 +63,7 @@ pub(in crate::command) async fn follow(
         let servers = notices.servers().await;
         let look = notices.look(servers.as_ref().ok().copied().flatten()).await;
         let start = Instant::now();
-        let now = read(session, asked, how.findings).await?;
+        let now = read(session, &asked, args.findings).await?;
         let at = clock::now();
         let (mut changes, unknown) = state.changes(&now);
         if is_first {
@@ -108,7 +77,7 @@ pub(in crate::command) async fn follow(
             let key = (change.topic, change.name.clone());
             let began = since.insert(key, at).filter(|_| !is_first);
             let after = began.map(|began| at.since(began).as_secs());
-            event(session, io, how.exec, at, change, after).await?;
+            event(session, io, args.exec.as_deref(), at, change, after).await?;
         }
         is_first = false;
         state = now.or(state);
@@ -125,19 +94,19 @@ pub(in crate::command) async fn follow(
             writeln!(
                 io.err,
                 "kpx: changes may go unnoticed ({why}): the node is read every {:?}",
-                how.interval.max(BLIND)
+                args.interval.max(BLIND)
             )?;
         }
         let wait = Wait {
             // Less than half of the time.
-            from: Instant::now() + how.interval.max(duration),
+            from: Instant::now() + args.interval.max(duration),
             until: Instant::now()
                 + if blind.is_some() {
-                    how.interval.max(BLIND)
+                    args.interval.max(BLIND)
                 } else {
-                    how.at_least
+                    args.check_interval
                 },
-            every: how.interval,
+            every: args.interval,
         };
         reported = blind;
         let Some(why) = wait.end(&mut notices, &mut cluster, &mut interrupts).await else {

@@ -62,18 +62,18 @@ impl Node {
     }
 
     #[expect(clippy::disallowed_methods, reason = "kpx itself is what is tested")]
-    pub(crate) fn command(&self, verb: &str, args: &[&str]) -> process::Command {
+    pub(crate) fn command(&self, what: &str, args: &[&str]) -> process::Command {
         let mut command = process::Command::new(BIN);
         let name = self.netns.options().netns.unwrap();
         command.args(["--netns", &name, "--timeout", "60s", "--cluster-from"]);
         command.arg(&self.recording);
-        command.args([verb, "--mode", "ipvs"]).args(args);
+        command.args(["reconcile", what, "ipvs"]).args(args);
         command.stdin(Stdio::null());
         command
     }
 
-    fn ran(&self, verb: &str, args: &[&str]) -> Ran {
-        let output = self.command(verb, args).output().unwrap();
+    fn ran(&self, what: &str, args: &[&str]) -> Ran {
+        let output = self.command(what, args).output().unwrap();
         Ran {
             text: String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
             code: output.status.code(),
@@ -81,7 +81,7 @@ impl Node {
     }
 
     pub(crate) fn reconcile(&self, args: &[&str]) -> Ran {
-        self.ran("reconcile", args)
+        self.ran("--mode", args)
     }
 
     pub(crate) fn apply(&self) {
@@ -91,7 +91,7 @@ impl Node {
 
     /// Removes what the mode has.
     pub(crate) fn cleanup(&self) {
-        let ran = self.ran("cleanup", &["--force", "--apply", "--yes"]);
+        let ran = self.ran("--cleanup", &["--force", "--apply", "--yes"]);
         assert_eq!(ran.code, Some(0), "{}", ran.text);
     }
 

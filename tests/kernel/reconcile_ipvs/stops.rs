@@ -84,7 +84,7 @@ fn vm_killed_in_each_of_its_steps_kpx_gets_there_by_starting_again() {
     let mut killed = 0;
     loop {
         let mut child = node
-            .command("reconcile", &["--apply", "--yes"])
+            .command("--mode", &["--apply", "--yes"])
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()

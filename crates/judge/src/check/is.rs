@@ -91,10 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Node("KM01"),
             Because::Services("KP11"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
+            Because::Outdated,
         ],
         run: |facts| facts.drifted("IS03", &[Mode::Ipvs], Layer::Ipset),
     },
@@ -138,13 +135,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#67292"],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Node("KM01"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
-        ],
+        caused_by: &[Because::Node("KM01"), Because::Outdated],
         run: |facts| facts.drifted("IS05", &[Mode::Ipvs], Layer::Ipset),
     },
     Check {

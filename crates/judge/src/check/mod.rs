@@ -372,7 +372,7 @@ pub fn of_proxy() -> Vec<&'static Check> {
             .filter(|check| kp::OF_PROXY.contains(&check.id))
             .flat_map(|check| {
                 let causes = check.caused_by.iter();
-                causes.map(|because| because.check())
+                causes.flat_map(Because::checks).copied()
             }),
     );
     let ids: BTreeSet<&str> = ids.collect();

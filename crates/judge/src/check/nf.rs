@@ -26,13 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         incidents: &["kubernetes/kubernetes#136786"],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Outdated("KP02"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
-        ],
+        caused_by: &[Because::Outdated],
         run: |facts| facts.drifted("NF01", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -56,14 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#135639",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Services("KP11"),
-            Because::Outdated("KP02"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
-        ],
+        caused_by: &[Because::Services("KP11"), Because::Outdated],
         run: |facts| facts.drifted("NF02", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -89,13 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#70493: the same in other modes"],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Outdated("KP02"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
-        ],
+        caused_by: &[Because::Outdated],
         run: |facts| facts.drifted("NF03", &[Mode::Nftables], Layer::Nftables),
     },
     Check {
@@ -114,14 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: RESTART,
         incidents: &["kubernetes/kubernetes#102314: the same with rules of iptables"],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Services("KP11"),
-            Because::Outdated("KP02"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-            Because::Outdated("KP17"),
-        ],
+        caused_by: &[Because::Services("KP11"), Because::Outdated],
         run: |facts| facts.drifted("NF04", &[Mode::Nftables], Layer::Nftables),
     },
 ];

@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         why: "Rules are compared with recordings of releases. What newer releases change is known from their source, and \
               what unpublished ones change from announcements (KEPs), which may still change.",
         verify: "Read the release notes of kube-proxy's release.",
-        commands: &[Example::kpx(&["doctor", "--list", "--release", "RELEASE"]).with(&["RELEASE"])],
+        commands: &[Example::kpx(&["explain", "--release", "RELEASE"]).with(&["RELEASE"])],
         fix: Text::with(
             "Read the release notes, and run {} on the first node after the upgrade.",
             &[Example::kpx(&["diff"])],

@@ -93,7 +93,7 @@ pub fn running(node: &NodeSnapshot<'_>, mode: Mode) -> String {
         ),
         Ok(its) => format!(
             "{who} in mode {its}, so nothing updates the rules of mode {mode} that this plan writes; \
-             remove them with `kpx cleanup --mode {mode}`"
+             remove them with `kpx reconcile --cleanup {mode}`"
         ),
         Err(gap) => format!("{who}, but its mode is unknown: {gap}"),
     }

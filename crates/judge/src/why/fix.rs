@@ -85,7 +85,7 @@ impl Cause {
             ),
             Self::Leftover { mode, .. } => kpx(
                 "Remove what the other mode left behind.",
-                &["cleanup", "--mode", mode.name(), "--apply"],
+                &["reconcile", "--cleanup", mode.name(), "--apply"],
             ),
             Self::Idle(idle)
             | Self::Rules {

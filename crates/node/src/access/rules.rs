@@ -18,7 +18,6 @@ pub const COMMANDS: &[&str] = &[
     "render",
     "preflight",
     "reconcile",
-    "cleanup",
     "bridge",
     "migrate",
 ];
@@ -109,7 +108,7 @@ pub const RULES: &[Rule] = &[
         namespace: SYSTEM,
         purpose: "kube-proxy's log, if it is not on the node's disk; the mode in it, during a migration; the log of a pod with --apply",
         commands: LOG,
-        remote: &["reconcile", "cleanup"],
+        remote: &["reconcile"],
         ..read("", "pods/log", &["get"])
     },
     Rule {
@@ -201,7 +200,6 @@ const NODE: &[&str] = &[
     "render",
     "preflight",
     "reconcile",
-    "cleanup",
     "bridge",
     "migrate",
 ];
@@ -266,7 +264,6 @@ const REMOTE: &[&str] = &[
     "why",
     "preflight",
     "reconcile",
-    "cleanup",
 ];
 
 /// Returns a permission for the whole cluster, to read its objects.

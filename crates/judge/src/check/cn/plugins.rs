@@ -44,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: Text::with(
             "Drain and reboot the node. Or run {} to see the plan that removes what kube-proxy wrote and nothing of \
               other software, and add --apply to run it. Do not flush tables by hand.",
-            &[Example::kpx(&["cleanup", "--mode", "MODE"]).with(&["MODE"])],
+            &[Example::kpx(&["reconcile", "--cleanup", "MODE"]).with(&["MODE"])],
         ),
         incidents: &[
             "kube-hetzner/terraform-hcloud-kube-hetzner#1210",
@@ -385,7 +385,7 @@ fn cilium_leftovers(facts: &Facts<'_>) -> Verdict {
             "{name} serves Services here and kube-proxy does not run, but objects of mode {mode} are left over{addresses}"
         );
         let fix = Prose::from("Drain and reboot the node. Or run ")
-            .kpx(["cleanup", "--mode", mode.name()])
+            .kpx(["reconcile", "--cleanup", mode.name()])
             .and(
                 " to see the plan that removes what kube-proxy wrote and nothing of other software, and add --apply to run it. \
                  Do not flush tables by hand.",

@@ -404,7 +404,7 @@ pub fn runs(words: &[Word]) -> Runs {
         "report" | "resolve" | "show" | "trace" | "why" => Runs::OnEvidence,
         // It asks more of what was read.
         "doctor" if words.len() > 1 => Runs::OnEvidence,
-        "cleanup" | "diff" | "doctor" | "reconcile" | "snapshot" => Runs::Again,
+        "diff" | "doctor" | "reconcile" | "snapshot" => Runs::Again,
         "preflight" => here(has("--load") || has("--persist"), Runs::Again),
         "migrate" => {
             let parts = ["finish", "prepare", "resume", "rollback"];

@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn a_text_is_printed_with_its_commands() {
         const COMMANDS: &[Example] = &[
-            Example::kpx(&["cleanup", "--mode", "MODE"]).with(&["MODE"]),
+            Example::kpx(&["reconcile", "--cleanup", "MODE"]).with(&["MODE"]),
             Example::kpx(&["doctor"]),
         ];
         let text = Text::with("Run {}, then {}.", COMMANDS);
         assert_eq!(
             text.to_string(),
-            "Run `kpx cleanup --mode MODE`, then `kpx doctor`."
+            "Run `kpx reconcile --cleanup MODE`, then `kpx doctor`."
         );
         let prose = text.prose();
         let complete: Vec<bool> = prose.commands().map(Advice::is_complete).collect();

@@ -26,12 +26,17 @@ pub enum Because {
     /// The cause says that kube-proxy does not run, so it provides nothing.
     Absence(&'static str),
     /// The cause says that kube-proxy does not run, or that its syncs fail, so what it has written is outdated.
-    Outdated(&'static str),
+    OutdatedBy(&'static str),
+    /// The same, of any check of [`OUTDATING`].
+    Outdated,
 }
 
+/// The checks that say why what kube-proxy has written is outdated, the deepest causes first.
+const OUTDATING: [&str; 5] = ["KP02", "KP21", "KP05", "KP06", "KP17"];
+
 impl Because {
-    /// Returns the id of the cause's check.
-    pub const fn check(self) -> &'static str {
+    /// Returns the ids of the checks that may be the cause, those that are asked first at first.
+    pub fn checks(&self) -> &[&'static str] {
         match self {
             Self::Node(id)
             | Self::Same(id)
@@ -42,7 +47,8 @@ impl Because {
             | Self::In(id)
             | Self::Exit(id)
             | Self::Absence(id)
-            | Self::Outdated(id) => id,
+            | Self::OutdatedBy(id) => std::slice::from_ref(id),
+            Self::Outdated => &OUTDATING,
         }
     }
 
@@ -64,7 +70,7 @@ impl Because {
                 let is_it = process(finding) == Some(ProcessState::Absent);
                 (is_it || finding.ties.is_loss) && process(cause).is_some_and(ProcessState::is_gone)
             }
-            Self::Outdated(_) => outdates(cause, family(finding)),
+            Self::OutdatedBy(_) | Self::Outdated => outdates(cause, family(finding)),
         };
         let is_complete = match self {
             Self::In(_) => {

@@ -24,8 +24,10 @@ fn cause<'o>(
     findings: impl Fn(&str) -> Option<(&'static Check, &'o [Finding])>,
 ) -> Option<(&'static Check, usize)> {
     check.caused_by.iter().find_map(|because| {
-        let (cause, causes) = findings(because.check())?;
-        Some((cause, because.explain(causes, finding)?))
+        because.checks().iter().find_map(|id| {
+            let (cause, causes) = findings(id)?;
+            Some((cause, because.explain(causes, finding)?))
+        })
     })
 }
 

@@ -43,9 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::In("DV01"),
             Because::Services("DV06"),
             Because::Loss("KM01"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
+            Because::Outdated,
         ],
         run: |facts| facts.drifted("DV02", &[Mode::Ipvs], Layer::Link),
     },
@@ -153,11 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#108460: the filter",
         ],
         needs: DRIFT_NEEDS,
-        caused_by: &[
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-        ],
+        caused_by: &[Because::Outdated],
         run: |facts| facts.drifted("DV08", &[Mode::Ipvs], Layer::Iptables),
     },
     Check {
@@ -210,7 +204,7 @@ pub(super) const CHECKS: &[Check] = &[
         fix: Text::with(
             "Set clusterCIDR to the pods' prefixes, or masqueradeAll to true; remove kube-ipvs0 with {} once \
              nothing uses it.",
-            &[Example::kpx(&["cleanup", "--mode", "ipvs"])],
+            &[Example::kpx(&["reconcile", "--cleanup", "ipvs"])],
         ),
         incidents: &["aws/containers-roadmap#2826: the switch from ipvs to iptables on EKS"],
         needs: &[MODE, NEEDS, OBSERVED, &[Item::ConfigMaps]],
@@ -463,7 +457,7 @@ fn source(facts: &Facts<'_>) -> Verdict {
                     Some(_) => finding,
                     None => finding.fix(Fix::kpx(
                         "Remove what mode ipvs left behind.",
-                        ["cleanup", "--mode", "ipvs", "--apply"],
+                        ["reconcile", "--cleanup", "ipvs", "--apply"],
                     )),
                 }
             })

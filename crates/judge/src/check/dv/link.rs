@@ -43,9 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         caused_by: &[
             Because::Loss("KM15"),
             Because::Loss("KM01"),
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
+            Because::Outdated,
         ],
         run: link,
     },

@@ -122,11 +122,7 @@ pub(super) const CHECKS: &[Check] = &[
             "rancher/rke2#10469: a reload of firewalld",
         ],
         needs: &[MODE, RULES, OBSERVED, FAMILIES],
-        caused_by: &[
-            Because::Outdated("KP21"),
-            Because::Outdated("KP05"),
-            Because::Outdated("KP06"),
-        ],
+        caused_by: &[Because::Outdated],
         run: canaries,
     },
     Check {

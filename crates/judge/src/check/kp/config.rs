@@ -73,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
             Because::Family("KM01"),
             Because::Family("KM08"),
             Because::Same("KP21"),
-            Because::Outdated("KP21"),
+            Because::OutdatedBy("KP21"),
         ],
         run: mode,
     },

@@ -98,7 +98,7 @@ pub(super) const CHECKS: &[Check] = &[
         ],
         caused_by: &[
             Because::Absence("KP21"),
-            Because::Outdated("KP21"),
+            Because::OutdatedBy("KP21"),
             Because::Absence("KP02"),
             Because::Exit("KM01"),
             Because::Exit("KM08"),
@@ -141,7 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
         ],
         caused_by: &[
-            Because::Outdated("KP21"),
+            Because::OutdatedBy("KP21"),
             Because::Same("KP05"),
             Because::Family("KP05"),
             Because::Bug("KB01", "conntrack-memory"),
@@ -175,7 +175,7 @@ pub(super) const CHECKS: &[Check] = &[
             "kubernetes/kubernetes#136786",
         ],
         needs: &[&[Item::Metrics]],
-        caused_by: &[Because::Outdated("KP21")],
+        caused_by: &[Because::OutdatedBy("KP21")],
         run: failures,
     },
     Check {

@@ -35,7 +35,12 @@ pub(super) const CHECKS: &[Check] = &[
         fix: Text::with(
             "Run {}: it shows the plan, and asks before it removes anything. Draining and rebooting the node removes them \
              too. Do not use `kube-proxy --cleanup`: it also removes the rules of the running mode.",
-            &[Example::kpx(&["cleanup", "--mode", "iptables", "--apply"])],
+            &[Example::kpx(&[
+                "reconcile",
+                "--cleanup",
+                "iptables",
+                "--apply",
+            ])],
         ),
         incidents: &[
             "kubernetes/kubernetes#102314: REJECT rules of the iptables mode broke pods after the switch to ipvs",
@@ -68,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Wait until no connection uses IPVS (`ipvsadm -Lnc`). Then run {}: it shows the plan, and asks before it \
              removes anything. Draining and rebooting the node removes them too. Do not use `ipvsadm -C`: it \
              also clears virtual servers of other software.",
-            &[Example::kpx(&["cleanup", "--mode", "ipvs", "--apply"])],
+            &[Example::kpx(&["reconcile", "--cleanup", "ipvs", "--apply"])],
         ),
         incidents: &[
             "gardener/gardener#4599",
@@ -116,7 +121,12 @@ pub(super) const CHECKS: &[Check] = &[
         )],
         fix: Text::with(
             "Run {}: it shows the plan, and asks before it removes anything.",
-            &[Example::kpx(&["cleanup", "--mode", "userspace", "--apply"])],
+            &[Example::kpx(&[
+                "reconcile",
+                "--cleanup",
+                "userspace",
+                "--apply",
+            ])],
         ),
         incidents: &["kubernetes/kubernetes#132516: chains of older releases stay"],
         needs: &[MODE, LEFTOVERS, REPLACEMENT],
@@ -194,7 +204,7 @@ fn ipvs(facts: &Facts<'_>) -> Verdict {
                 .evidence(found)
                 .fix(
                     Prose::from("Run ")
-                        .kpx(["cleanup", "--mode", "ipvs", "--apply"])
+                        .kpx(["reconcile", "--cleanup", "ipvs", "--apply"])
                         .and(": it shows the plan, and asks before it removes anything."),
                 ),
         ]);

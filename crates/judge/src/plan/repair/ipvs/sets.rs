@@ -121,7 +121,7 @@ impl Writer {
             if is_matched(node, &have.name)? {
                 let why = format!(
                     "set {} is of type {} and should be of type {}, but rules match it, so its type cannot change: delete \
-                     these rules (see `iptables-save`), or run `kpx cleanup --mode ipvs`",
+                     these rules (see `iptables-save`), or run `kpx reconcile --cleanup ipvs`",
                     have.name, have.kind, want.kind
                 );
                 return Err(Gap::Failed(Item::Ipset, why));

@@ -1,6 +1,6 @@
-//! `kpx cleanup`
+//! The removal of the leftovers of a mode.
 
-use super::args::CleanupArgs;
+use super::args::ReconcileArgs;
 use crate::command::shared::READABLE;
 use crate::command::shared::change::{carry_out, verified};
 use crate::command::shared::changes;
@@ -9,32 +9,34 @@ use crate::command::shared::failure::Failure;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use kpx_judge::plan::{self, Refusal};
+use kpx_node::backend::Mode;
 
-pub(in crate::command) async fn run(
+/// Plans the removal of the leftovers of `mode`, and carries it out with `--apply`.
+pub(super) async fn run(
     session: &Session,
     io: &mut Io<'_>,
-    args: &CleanupArgs,
+    args: &ReconcileArgs,
+    mode: Mode,
 ) -> Result<u8, Failure> {
+    let force = args.force;
     if args.nodes.are_several() {
-        let all = args.clone();
-        let make = async move |session: &Session| plan(session, &all).await;
+        let make = async move |session: &Session| plan(session, mode, force).await;
         return changes::carry_out(session, io, &args.nodes, args.change, make).await;
     }
-    let make = async || Ok(plan(session, args).await?.1);
-    let report = carry_out(session, io, &args.change, &goal(args), &make).await?;
+    let make = async || Ok(plan(session, mode, force).await?.1);
+    let report = carry_out(session, io, &args.change, &goal(mode), &make).await?;
     session.finish(io, &verified(report, make).await)
 }
 
-fn goal(args: &CleanupArgs) -> String {
-    format!("remove the leftovers of mode {}", args.mode)
+fn goal(mode: Mode) -> String {
+    format!("remove the leftovers of mode {mode}")
 }
 
 /// Plans the removal on the node of `session`.
-async fn plan(session: &Session, args: &CleanupArgs) -> Result<Planned, Failure> {
-    let mode = args.mode;
+async fn plan(session: &Session, mode: Mode, force: bool) -> Result<Planned, Failure> {
     let evidence = session.gather(plan::CLEANUP_NEEDS).await?;
     let node = session.node(&evidence);
-    let plan = plan::cleanup(&node, mode, session.families(), args.force).map_err(|refusal| {
+    let plan = plan::cleanup(&node, mode, session.families(), force).map_err(|refusal| {
         let hint = match refusal {
             Refusal::Serves { .. } => {
                 "name a mode that does not serve the node, or pass --force to remove this one anyway"
@@ -43,5 +45,5 @@ async fn plan(session: &Session, args: &CleanupArgs) -> Result<Planned, Failure>
         };
         Failure::from(refusal).with_hint(hint)
     })?;
-    Ok((goal(args), plan))
+    Ok((goal(mode), plan))
 }

@@ -1,4 +1,0 @@
-//! `kpx cleanup`
-
-pub(crate) mod args;
-pub(super) mod run;
