@@ -211,7 +211,13 @@ impl Page {
         // Marks take no columns.
         let marks = line.chars().count() - length(line);
         let keep = width.saturating_sub(dots.chars().count()) + marks;
-        let kept: String = line.chars().take(keep).collect();
+        let mut kept: String = line.chars().take(keep).collect();
+        // A part of a command cannot be copied.
+        if kept.matches('`').count() % 2 == 1
+            && let Some(at) = kept.rfind('`')
+        {
+            kept.truncate(at);
+        }
         self.line(&format!("{}{dots}", kept.trim_end()));
     }
 

@@ -71,7 +71,7 @@ pub struct DoctorArgs {
 
     /// Re-check until healthy, at most this long
     #[arg(long, value_name = "TIME", value_parser = value::duration, env = "KPX_WAIT",
-        conflicts_with_all = ["from", "all_nodes", "selector"])]
+        conflicts_with_all = ["all_nodes", "selector"])]
     pub wait: Option<Duration>,
 
     /// The nodes to read.

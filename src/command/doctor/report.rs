@@ -21,7 +21,7 @@ use kpx_judge::check::{
     self, Advice, Checked, Diagnosed, Diagnosis, Finding, Fix, Proof, Question, Reach, ServiceRef,
     Severity, Subject, Summary,
 };
-use kpx_judge::verdict::Tally;
+use kpx_judge::verdict::{Failing, Tally};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{ByTool, Time};
@@ -169,6 +169,8 @@ pub(crate) struct Consequence {
     pub id: &'static str,
     /// The name of its check.
     pub name: &'static str,
+    /// Its severity.
+    pub severity: Severity,
     /// The name of the object that it is about.
     pub subject: String,
     /// The object that it is about.
@@ -245,6 +247,21 @@ impl DoctorReport {
             || outlook.is_some_and(|outlook| !outlook.worse.is_empty())
     }
 
+    /// Returns the Services whose connections fail and that no finding names: those of them are ignored, or were not asked for.
+    fn unnamed(&self) -> impl Iterator<Item = &Failing> {
+        let is_named = |failing: &&Failing| {
+            self.findings.iter().any(|finding| {
+                let consequences = finding.consequences.iter();
+                let all = consequences.flat_map(|of| &of.services);
+                let mut all = all.chain(&finding.services);
+                finding.severity == Severity::Error
+                    && all.any(|service| service.whole().to_string() == failing.service)
+            })
+        };
+        let failing = self.head.services.iter().flat_map(|tally| &tally.failing);
+        failing.filter(move |failing| !is_named(failing))
+    }
+
     /// Returns whether data is missing: of a check, or of what happens to the connections of a Service.
     fn lacks_data(&self) -> bool {
         let services = self.head.services.as_ref();
@@ -319,6 +336,7 @@ impl Consequence {
         Self {
             id: of.check.id,
             name: of.check.name,
+            severity: of.finding.severity,
             subject: of.finding.subject,
             about: of.finding.about,
             services: of.finding.services,

@@ -55,6 +55,9 @@ pub(in crate::command) async fn run(
     args: &DoctorArgs,
 ) -> Result<u8, Failure> {
     let checks = select(args)?;
+    if args.wait.is_some() {
+        session.refuse_bundle("--wait reads")?;
+    }
     let ignores = ignores(
         session,
         args.checks.ignore_file.as_deref(),

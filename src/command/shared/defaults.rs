@@ -31,7 +31,11 @@ pub(in crate::command) fn completed(words: Vec<OsString>) -> Result<Vec<OsString
         return Ok(words);
     }
     match std::fs::read_to_string(&path) {
-        Ok(text) => with_options(words, &text).map_err(|why| of_file(&path, &why)),
+        Ok(text) => match with_options(words.clone(), &text) {
+            // They say how to correct it.
+            Err(_) if only_tells(&words) => Ok(words),
+            done => done.map_err(|why| of_file(&path, &why)),
+        },
         // That of another user, as with `sudo -u`, is not meant.
         Err(error)
             if !is_named
@@ -43,6 +47,17 @@ pub(in crate::command) fn completed(words: Vec<OsString>) -> Result<Vec<OsString
             Ok(words)
         }
         Err(error) => Err(of_file(&path, &error.into())),
+    }
+}
+
+/// Returns whether the command line `words` asks for what kpx knows without a node.
+fn only_tells(words: &[OsString]) -> bool {
+    match cli::command().try_get_matches_from(words) {
+        Ok(matches) => matches!(
+            matches.subcommand_name(),
+            Some("completions" | "complete" | "explain" | "help" | "man" | "version")
+        ),
+        Err(answer) => !answer.use_stderr(),
     }
 }
 
@@ -104,6 +119,11 @@ fn with_options(mut words: Vec<OsString>, text: &str) -> Result<Vec<OsString>, F
         of_all.retain(|argument| !OF_MACHINE.contains(&argument.name.as_str()));
     }
     words.splice(1..1, open(of_all, &matches));
+    root.try_get_matches_from(&words).map_err(|wrong| {
+        let text = wrong.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        Failure::usage(first.strip_prefix("error: ").unwrap_or(first).to_owned())
+    })?;
     Ok(words)
 }
 

@@ -166,7 +166,7 @@ fn decides(session: &Session, args: &WhyArgs, answer: &Answer) -> Option<(String
     let tries = args.probe.is_none() && answer.paths.iter().any(|path| is_open(&path));
     let next = if tries {
         let words = ["why", args.target.as_str(), "--probe"].map(str::to_owned);
-        Next::Run(Advice::kpx(words))
+        Next::Run(Advice::kpx(words), None)
     } else {
         Next::Read
     };

@@ -242,7 +242,7 @@ fn set_size(facts: &Facts<'_>) -> Verdict {
             .evidence([seen]);
         findings.push(if most < MAXELEM {
             finding.fix(Fix::kpx(
-                "The set was created too small: let kube-proxy create it anew.",
+                "The set was created too small. IS02 says how kube-proxy creates it anew.",
                 ["doctor", "IS02"],
             ))
         } else {

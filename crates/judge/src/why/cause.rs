@@ -667,12 +667,7 @@ impl Cause {
                 object: (_, ChangeKind::Extra),
                 ..
             } => None,
-            Self::Rules { .. }
-            | Self::Idle(_)
-            | Self::Leftover { .. }
-            | Self::NoLocalEndpoints { .. }
-            | Self::SourceRanges { .. }
-            | Self::NotMasqueraded { .. } => Some("kube-proxy"),
+            Self::Rules { .. } | Self::Idle(_) | Self::Leftover { .. } => Some("kube-proxy"),
             Self::Obstacle { what, .. } => Some(obstacle_owner(what)),
             _ => None,
         }

@@ -7,6 +7,7 @@ use crate::check::{
     Advice, Fix, ServiceRef, Writer, get_slices, hairpin_fix, home_fix, no_route_fix, obstacle_fix,
     route_fix, rule_fix, way_there_fix,
 };
+use crate::verdict::Client;
 use kpx_node::words::listed;
 
 impl Cause {
@@ -265,10 +266,9 @@ impl Cause {
             Self::Unexplained { .. } if service.is_of_api() => Some(Fix::said(
                 "An API server announces its own address as an endpoint: let it announce one at which this node reaches it                  (--advertise-address of kube-apiserver; on a machine with several addresses also --node-ip of the kubelet).",
             )),
-            Self::Unexplained { .. } => kpx(
-                "Follow the packets rule by rule.",
-                &["trace", &at.subject, "-o", "wide"],
-            ),
+            Self::Unexplained { .. } => {
+                Some(Fix::kpx("Follow the packets rule by rule.", trace_of(at)))
+            }
             Self::Probe { .. } => with(
                 "Read the log of the application.",
                 format!("kubectl -n {namespace} logs service/{name}"),
@@ -292,6 +292,29 @@ impl Cause {
             _ => None,
         }
     }
+}
+
+/// Returns the arguments of the command that traces the first connections that fail.
+fn trace_of(at: &At) -> Vec<String> {
+    let (to, protocol) = at
+        .failed
+        .first()
+        .map_or((at.subject.as_str(), ""), |failed| {
+            failed.to.split_once('/').unwrap_or((&failed.to, ""))
+        });
+    let source = at.failed.first().map(|failed| failed.client);
+    let source = match source {
+        Some(Client::Host) => &["--source", "host"][..],
+        Some(Client::Outside) => &["--source", "external"],
+        _ => &[],
+    };
+    let protocol = match protocol {
+        "" | "tcp" => Vec::new(),
+        other => vec!["--protocol", other],
+    };
+    let words = ["trace", to].into_iter().chain(protocol);
+    let words = words.chain(source.iter().copied()).chain(["-o", "wide"]);
+    words.map(str::to_owned).collect()
 }
 
 fn edit(text: &'static str, service: &ServiceRef) -> Fix {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -79,12 +80,11 @@ impl Gap {
             let begin: String = first.chars().take(QUOTED).collect();
             return Self::Failed(item, format!("it is not JSON: it begins with {begin:?}"));
         }
-        let hint = if error.is_eof() {
-            "; was it cut short?"
-        } else {
-            ""
-        };
-        Self::Failed(item, format!("{error}{hint}"))
+        let whole: Result<IgnoredAny, _> = serde_json::from_str(text);
+        if whole.is_err_and(|error| error.is_eof()) {
+            return Self::Failed(item, "it is cut short: collect it again".to_owned());
+        }
+        Self::Failed(item, error.to_string())
     }
 
     /// Returns the same reason for another item that depends on this one.

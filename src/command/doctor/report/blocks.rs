@@ -9,6 +9,9 @@ use kpx_node::words::number_of;
 /// Maximum of equal lines without -v.
 const FEW: usize = 3;
 
+/// The lines for a cause with which there is room for what follows from it.
+const ROOMY: usize = 3;
+
 /// Findings that one fix clears, or a finding without such a fix.
 pub(crate) struct Block<'r> {
     of: &'r check::Block,
@@ -82,17 +85,29 @@ impl<'r> Block<'r> {
             count => format!("{} ({})", first.id, number_of(count, "finding")),
         };
         let name = self.severity().name().to_uppercase();
-        let lead = page.paint(first.tone(), &format!("{name} {id}"));
+        let title = page.paint(first.tone(), &format!("{name} {id}"));
         let text = format!("{}: {}", first.subject, first.message);
         page.clip(
-            &format!("{margin}{lead}  "),
+            &format!("{margin}{title}  "),
             &format!("{margin}  "),
             &text,
             most,
         );
+        let all = self.groups.iter().flatten();
+        let mut consequences = all.flat_map(|finding| &finding.consequences);
+        let error = consequences.find(|of| of.severity == Severity::Error);
+        if let Some(of) = error.filter(|_| most >= ROOMY) {
+            let start = format!("{margin}{}", lead(0, "so"));
+            page.clip(
+                &start,
+                &start,
+                &format!("{} {}: {}", of.id, of.subject, of.message),
+                1,
+            );
+        }
     }
 
-    /// Adds how to fix it: the command on a line of its own, or else the text on at most `most` lines; `details` returns the
+    /// Adds how to fix it on about `most` lines: the command on one of its own, and the text; `details` returns the
     /// command that shows everything about the findings of a check.
     pub(super) fn remedy(
         &self,
@@ -110,7 +125,18 @@ impl<'r> Block<'r> {
             [only] => {
                 let looks = all.iter().any(|of| of.fix.only_looks());
                 let label = if looks { "look" } else { "fix" };
-                page.line(&format!("{}{only}", lead(0, label)));
+                // A command that opens an editor does not say what to change.
+                let edits = all.iter().any(|of| of.fix.edits());
+                let room = (most - 1).max(usize::from(edits));
+                let text = texts(&all).join(" ");
+                let leads_up = room > 1 && text.ends_with(':');
+                if leads_up {
+                    page.clip(lead(0, label), lead(1, label), &text, room);
+                }
+                page.line(&format!("{}{only}", lead(usize::from(leads_up), label)));
+                if room > 0 && !leads_up {
+                    page.clip(lead(1, label), lead(1, label), &text, room);
+                }
             }
             several => {
                 let count = number_of(several.len(), "command");

@@ -19,7 +19,9 @@ const REASONS: usize = 1;
 type Lines = (usize, usize);
 
 /// The lines for what Services fail or are unknown because of, and for other findings, from the most to the least.
-const DETAILS: [(Lines, Lines); 6] = [
+const DETAILS: [(Lines, Lines); 8] = [
+    ((8, 8), (8, 8)),
+    ((5, 5), (4, 4)),
     ((3, 3), (3, 3)),
     ((2, 2), (2, 2)),
     ((2, 1), (2, 1)),
@@ -103,25 +105,30 @@ fn causes(report: &DoctorReport, room: usize, style: Style) -> Page {
     let page = |count: usize| {
         let (shown, left) = blocks.split_at(count);
         let mut page = written(shown, &all_of(((1, 1), (1, 0))));
-        rest(report, left, &mut page);
+        rest(report, left, shown.is_empty(), &mut page);
         page
     };
     let counts = (vital..blocks.len()).rev();
     counts.map(page).find(fits).unwrap_or_else(|| page(vital))
 }
 
-/// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them.
-fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
+/// Adds the number of the findings in `blocks`, which do not fit, and the command that shows them; `is_first` if no finding is
+/// shown.
+fn rest(report: &DoctorReport, blocks: &[Block<'_>], is_first: bool, page: &mut Page) {
     let of = |severity| {
         let blocks = blocks
             .iter()
             .filter(move |block| block.severity() == severity);
         blocks.map(Block::count).sum()
     };
-    let counted: [(usize, _); 2] = [
-        (of(Severity::Warning), "more warning"),
-        (of(Severity::Info), "more note"),
-    ];
+    // Nothing is more where nothing is shown.
+    let (warning, note) = match (is_first, report.target) {
+        (true, Some(_)) => ("risk", "note"),
+        (true, None) => ("warning", "note"),
+        (false, Some(_)) => ("more risk", "more note"),
+        (false, None) => ("more warning", "more note"),
+    };
+    let counted: [(usize, _); 2] = [(of(Severity::Warning), warning), (of(Severity::Info), note)];
     let parts: Vec<_> = counted
         .into_iter()
         .filter(|(count, _)| *count > 0)
@@ -132,10 +139,15 @@ fn rest(report: &DoctorReport, blocks: &[Block<'_>], page: &mut Page) {
     }
 }
 
-/// Adds a tick for each group whose checks passed.
+/// Adds a tick for each group whose checks passed; for the Services, if they are known to work.
 fn passed(report: &DoctorReport, page: &mut Page) {
     let has = |group: &str, status| report.with(status).any(|check| check.group == group);
-    let is_clean = |group: &str| !has(group, Status::Fail) && !has(group, Status::Unknown);
+    let tally = report.head.services.as_ref();
+    let is_open = tally.is_some_and(|tally| !tally.failing.is_empty() || !tally.unknown.is_empty());
+    let is_clean = |group: &str| {
+        let is_open = is_open && group == "services";
+        !has(group, Status::Fail) && !has(group, Status::Unknown) && !is_open
+    };
     let names = GROUPS.iter().map(|group| group.name);
     let passed = names.filter(|name| has(name, Status::Pass) && is_clean(name));
     let tick = page.paint(Tone::Good, "✓");

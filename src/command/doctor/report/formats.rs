@@ -7,6 +7,7 @@ use crate::render::markup::escaped as xml;
 use crate::render::prometheus::Exposition;
 use crate::report::metrics;
 use kpx_judge::check::Severity;
+use kpx_judge::verdict::{Failing, client_names};
 
 impl DoctorReport {
     /// Returns a line per finding, and per unknown check.
@@ -44,7 +45,13 @@ impl DoctorReport {
     }
 }
 
-/// Returns a line per finding, and per unknown check.
+/// Returns what the connections of a Service do that no finding names.
+fn of_service(failing: &Failing) -> String {
+    let clients = client_names(&failing.clients);
+    format!("{}: does not work from {clients}", failing.service)
+}
+
+/// Returns a line per finding, per Service that fails without one, and per unknown check.
 fn short(report: &DoctorReport, lead: &str) -> String {
     let mut text = String::new();
     for finding in &report.findings {
@@ -54,6 +61,9 @@ fn short(report: &DoctorReport, lead: &str) -> String {
             finding.id, finding.subject, finding.message
         );
         text.push_str(&line);
+    }
+    for failing in report.unnamed() {
+        text.push_str(&format!("{lead}error services {}\n", of_service(failing)));
     }
     for check in report.with(Status::Unknown) {
         let reason = check.reason.as_deref().unwrap_or("");
@@ -73,6 +83,9 @@ fn npd(report: &DoctorReport) -> String {
     let line = match (errors.next(), errors.count()) {
         (Some(of), 0) => format!("{} {}: {}", of.id, of.subject, of.message),
         (Some(of), more) => format!("{} (+{more}) {}: {}", of.id, of.subject, of.message),
+        (None, _) if report.unnamed().next().is_some() => {
+            report.unnamed().take(1).map(of_service).collect()
+        }
         (None, _) if unknown > 0 => format!("no error found, {unknown} checks unknown"),
         (None, _) => "no error found".to_owned(),
     };
@@ -139,6 +152,14 @@ fn suite(report: &DoctorReport, name: &str) -> String {
         };
         cases.push_str(&case);
     }
+    for failing in report.unnamed() {
+        let case = format!(
+            "    <testcase classname=\"kpx.services\" name=\"{0}\">\n      <failure type=\"error\" message=\"{1}\"/>\n    </testcase>\n",
+            xml(&failing.service),
+            xml(&of_service(failing)),
+        );
+        cases.push_str(&case);
+    }
     let counts = counts(report);
     let stamp = report
         .taken
@@ -153,10 +174,11 @@ fn counts(report: &DoctorReport) -> String {
         .filter(|check| check.reason.is_some())
         .count();
     let summary = &report.summary;
+    let unnamed = report.unnamed().count();
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\"",
-        report.checks.len(),
-        summary.failed - folded,
+        report.checks.len() + unnamed,
+        summary.failed - folded + unnamed,
         summary.unknown,
         summary.skipped + folded,
     )

@@ -94,7 +94,7 @@ pub(super) fn worse(report: &DoctorReport, most: usize, page: &mut Page) {
             .as_ref()
             .map_or_else(String::new, |why| format!(" ({why})"));
         let text = format!(
-            "{} {} from {}: {}, now {}{reason}",
+            "{} {} from {}: {} instead of {}{reason}",
             of.service,
             of.to,
             of.client.name(),
@@ -176,6 +176,9 @@ pub(super) fn answer(report: &DoctorReport) -> (Tone, String) {
     let found = match (parts.is_empty(), lacks_data, planned) {
         (false, _, None) => parts.join(", "),
         (false, _, Some(planned)) => format!("{} for {planned}", parts.join(", ")),
+        (true, false, None) if report.has_failing() && summary.ignored > 0 => {
+            "what explains it is ignored".to_owned()
+        }
         (true, false, None) if report.has_failing() => "no finding explains it".to_owned(),
         (true, false, None) => "healthy".to_owned(),
         (true, true, None) => "inconclusive: data is missing".to_owned(),
@@ -331,7 +334,7 @@ pub(super) fn checked(report: &DoctorReport, skipped: &str) -> String {
     let summary = &report.summary;
     let mut failed = Vec::new();
     if summary.explained > 0 {
-        failed.push(format!("{} explained by others", summary.explained));
+        failed.push(format!("{} caused by others", summary.explained));
     }
     let hidden = report.with(Status::Fail).count() - report.failing() - summary.explained;
     if hidden > 0 {

@@ -175,7 +175,7 @@ impl Report for StatusReport {
             for row in &migration.stages {
                 let mark = match row.status {
                     StageProgress::Done => "done ",
-                    StageProgress::Begun => "BEGUN",
+                    StageProgress::Begun => "begun",
                     StageProgress::Open => "open ",
                 };
                 page.line(&format!("  {mark}  {}", row.stage.title()));

@@ -70,7 +70,7 @@ pub(super) const CHECKS: &[Check] = &[
             "Configure a separate range for Services; this requires new cluster IPs for all of them. If it is a link's network \
              that has them, give the link another one.",
         ),
-        incidents: &["seen in clusters that were merged or grown by hand"],
+        incidents: &["clusters that were merged or grown by hand"],
         needs: &[&[
             Item::Services,
             Item::Nodes,

@@ -163,6 +163,11 @@ impl Fix {
         self
     }
 
+    /// Returns the node that it is for, if that is another one than the report's.
+    pub fn there(&self) -> Option<&str> {
+        self.there.as_deref()
+    }
+
     /// Makes it the fix of several nodes: its command is for each of them, unless it is for another one.
     pub fn of_several(&mut self) {
         Arc::make_mut(&mut self.reach).node = None;
@@ -181,6 +186,11 @@ impl Fix {
     /// Returns whether its command only looks: what changes something is in the text.
     pub fn only_looks(&self) -> bool {
         self.advice.as_ref().is_some_and(|advice| !advice.changes())
+    }
+
+    /// Returns whether its command opens an editor.
+    pub fn edits(&self) -> bool {
+        matches!(self.advice, Some(Advice::Edit { .. }))
     }
 
     /// Returns the word before its command: `fix`, or `look` if the command changes nothing.
@@ -205,10 +215,7 @@ impl Fix {
 
     /// Returns how its commands reach their node.
     fn way(&self) -> Cow<'_, Reach> {
-        match &self.there {
-            Some(node) => Cow::Owned(self.reach.at(node)),
-            None => Cow::Borrowed(&*self.reach),
-        }
+        self.reach.way(self.there())
     }
 }
 
@@ -285,6 +292,11 @@ impl Advice {
 }
 
 impl Reach {
+    /// Returns how commands reach the node that they are for: `there`, if that is another one.
+    fn way(&self, there: Option<&str>) -> Cow<'_, Self> {
+        there.map_or(Cow::Borrowed(self), |node| Cow::Owned(self.at(node)))
+    }
+
     /// Returns how commands reach the other node `name`.
     fn at(&self, name: &str) -> Self {
         let to = |options: &str| {
@@ -358,12 +370,15 @@ impl Reach {
 
     /// Returns the command to run next as it is typed, and the machine to type it on, if that is another one.
     pub fn next(&self, next: &Next) -> (String, Option<String>) {
-        let advice = match next {
-            Next::Run(advice) => Cow::Borrowed(advice),
-            Next::Read => Cow::Owned(self.reading()),
+        let (advice, there) = match next {
+            Next::Run(advice, there) => (Cow::Borrowed(advice), there.as_deref()),
+            Next::Read => (Cow::Owned(self.reading()), None),
         };
-        let machine = self.machine(&advice).map(str::to_owned);
-        (self.command(&advice), machine)
+        let way = self.way(there);
+        (
+            way.command(&advice),
+            way.machine(&advice).map(str::to_owned),
+        )
     }
 
     /// Returns what reads the node again, with all rights.

@@ -64,8 +64,8 @@ impl Writer {
         };
         match self {
             Self::Controller => Fix::kubectl(
-                "kube-controller-manager updates EndpointSlices: check that it runs and leads. It creates a slice that is deleted \
-                 again.",
+                "kube-controller-manager updates EndpointSlices: check that it runs and holds the lease. A slice that is \
+                 deleted is created again.",
                 "kubectl -n kube-system get lease kube-controller-manager -o yaml",
             ),
             Self::Former => Fix::kubectl(

@@ -1,7 +1,7 @@
 //! The findings in blocks: what one fix clears is one block.
 
 use super::Diagnosed;
-use crate::check::{Advice, Severity};
+use crate::check::{Advice, Fix, Severity};
 
 /// Findings that one fix clears, or a finding without such a fix. Numbers are positions among the findings of the diagnosis.
 #[derive(Clone, Debug)]
@@ -34,7 +34,12 @@ pub(super) fn blocks(findings: &[Diagnosed]) -> Vec<Block> {
     for group in groups(findings) {
         let advice = common(findings, &group);
         let severity = findings[group[0]].severity;
-        let same = |block: &&mut Block| advice.is_some() && block.advice == advice;
+        let same = |block: &&mut Block| {
+            let there = |at: usize| findings[at].finding.fix.as_ref().and_then(Fix::there);
+            advice.is_some()
+                && block.advice == advice
+                && there(block.groups[0][0]) == there(group[0])
+        };
         match blocks.iter_mut().find(same) {
             Some(block) => block.groups.push(group),
             None => blocks.push(Block {
@@ -72,10 +77,10 @@ fn groups(findings: &[Diagnosed]) -> Vec<Vec<usize>> {
 fn common(findings: &[Diagnosed], group: &[usize]) -> Option<Advice> {
     let of = |at: &usize| {
         let fix = findings[*at].finding.fix.as_ref()?;
-        let advice = fix.advice.as_ref();
-        advice.filter(|advice| !fix.is_to_decide && advice.changes())
+        let advice = fix.advice.as_ref()?;
+        (!fix.is_to_decide && advice.changes()).then_some((advice, fix.there()))
     };
     let first = group.first().and_then(of)?;
     let is_same = group.iter().all(|at| of(at) == Some(first));
-    is_same.then(|| first.clone())
+    is_same.then(|| first.0.clone())
 }

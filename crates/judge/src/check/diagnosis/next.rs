@@ -7,8 +7,8 @@ use crate::verdict::Tally;
 /// The command to run next.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Next {
-    /// This one.
-    Run(Advice),
+    /// This one, on the node beside it if that is another one than the report's.
+    Run(Advice, Option<String>),
     /// The one that reads the node again, with the rights to read everything.
     Read,
 }
@@ -27,7 +27,7 @@ pub(super) fn next(
 ) -> Next {
     let why = |service: &String| Advice::kpx([Word::from("why"), Word::from(service.clone())]);
     let failing = services.and_then(|tally| tally.failing.first());
-    let explains = failing.map(|failure| why(&failure.service));
+    let explains = failing.map(|failure| (why(&failure.service), None));
     let is_error = |of: &Diagnosed| of.severity == Severity::Error;
     let is_worth = explains.is_none() || findings.iter().any(is_error);
     let worst = Worst {
@@ -36,7 +36,10 @@ pub(super) fn next(
         question,
         known,
     };
-    let open = services.and_then(|tally| tally.unknown.first()).map(why);
+    let open = services.and_then(|tally| tally.unknown.first());
+    let open = open.map(|service| (why(service), None));
+    // A load balancer of which nothing is recorded is no reason to look there first.
+    let is_doubtful = services.is_some_and(|tally| tally.unknown.len() > tally.behind_balancers);
     let are_notes = findings
         .iter()
         .all(|finding| finding.severity == Severity::Info);
@@ -44,24 +47,31 @@ pub(super) fn next(
         return Next::Read;
     }
     let open = open.filter(|_| !findings.iter().any(is_error));
-    let found = worst.repair().filter(|_| is_worth && open.is_none());
+    let found = worst
+        .repair()
+        .filter(|_| is_worth && (!are_notes || open.is_none()));
     let plan = match question {
         Question::Switch(to) => {
             let words = ["migrate", "--to", to.name(), "--dry-run"];
-            Some(Advice::kpx(words))
+            Some((Advice::kpx(words), None))
         }
         Question::Now | Question::Upgrade(_) => None,
     };
-    let found = found.or(explains).or(open).or(plan);
-    let found = found.or_else(|| worst.lesser_repair().filter(|_| is_worth));
-    let found = found.or_else(|| worst.decides());
+    let lesser = || worst.lesser_repair().filter(|_| is_worth);
+    let found = found
+        .or(explains)
+        .or_else(|| open.clone().filter(|_| is_doubtful));
+    let found = found.or(plan).or_else(lesser).or_else(|| worst.decides());
+    let found = found.or(open);
     found.map_or_else(
         || match (unknown, question) {
             (1.., _) => Next::Read,
-            (0, Question::Now) => Next::Run(Advice::kpx(["show", "services"])),
-            (0, Question::Switch(_) | Question::Upgrade(_)) => Next::Run(Advice::kpx(["doctor"])),
+            (0, Question::Now) => Next::Run(Advice::kpx(["show", "services"]), None),
+            (0, Question::Switch(_) | Question::Upgrade(_)) => {
+                Next::Run(Advice::kpx(["doctor"]), None)
+            }
         },
-        Next::Run,
+        |(advice, there)| Next::Run(advice, there),
     )
 }
 
@@ -71,6 +81,9 @@ fn is_of_newer_sets(diagnosed: &Diagnosed) -> bool {
     kb::is_of_newer_sets(check, finding) || kp::is_of_newer_sets(check, finding)
 }
 
+/// A command, and the node that it is for if that is another one than the report's.
+type Step = (Advice, Option<String>);
+
 /// The findings of the highest severity.
 struct Worst<'d> {
     findings: &'d [Diagnosed],
@@ -78,6 +91,12 @@ struct Worst<'d> {
     question: Question,
     /// Values for commands.
     known: &'d [(&'d str, String)],
+}
+
+/// Returns the node that the fix of a finding is for, if that is another one than the report's.
+fn there(of: &Diagnosed) -> Option<String> {
+    let fix = of.finding.fix.as_ref()?;
+    fix.there().map(str::to_owned)
 }
 
 impl<'d> Worst<'d> {
@@ -95,30 +114,29 @@ impl<'d> Worst<'d> {
     }
 
     /// Returns the command that repairs the most, or the first one in the text of a fix.
-    fn repair(&self) -> Option<Advice> {
+    fn repair(&self) -> Option<Step> {
         if self.question == Question::Now && self.findings.iter().any(is_of_newer_sets) {
             // The nft of this release reads the sets of newer ones.
-            return Some(Advice::kpx(["doctor", "--release", "1.37"]));
+            return Some((Advice::kpx(["doctor", "--release", "1.37"]), None));
         }
         // The blocks whose fix clears several findings come first.
-        let whole = self
-            .blocks()
-            .find_map(|block| self.repairs(block.advice.as_ref()?));
-        whole.or_else(|| self.firsts().find_map(|of| self.repair_in_text(of)))
+        self.blocks().find_map(|block| self.repair_of(block))
     }
 
     /// Returns the command that repairs a finding that is not of the worst.
-    fn lesser_repair(&self) -> Option<Advice> {
+    fn lesser_repair(&self) -> Option<Step> {
         let warnings = self.blocks.iter();
         let mut warnings = warnings.filter(|block| block.severity == Severity::Warning);
-        warnings.find_map(|block| {
-            let of = self.findings.get(*block.groups.first()?.first()?)?;
-            let whole = block
-                .advice
-                .as_ref()
-                .and_then(|advice| self.repairs(advice));
-            whole.or_else(|| self.repair_in_text(of))
-        })
+        warnings.find_map(|block| self.repair_of(block))
+    }
+
+    /// Returns the command that clears `block`, or the first one in the text of its first fix.
+    fn repair_of(&self, block: &Block) -> Option<Step> {
+        let first = self.findings.get(*block.groups.first()?.first()?)?;
+        let whole = block.advice.as_ref();
+        let found = whole.and_then(|advice| self.repairs(advice));
+        let found = found.or_else(|| self.repair_in_text(first))?;
+        Some((found, there(first)))
     }
 
     /// Returns the first command in the text of the fix, unless it is to be decided about.
@@ -132,16 +150,14 @@ impl<'d> Worst<'d> {
     }
 
     /// Returns the command that shows what to do about a finding.
-    fn decides(&self) -> Option<Advice> {
+    fn decides(&self) -> Option<Step> {
         let first = self.firsts().next()?;
-        let shown = self.firsts().find_map(|diagnosed| self.shows(diagnosed));
+        let mut firsts = self.firsts();
+        let shown = firsts.find_map(|of| Some((self.shows(of)?, there(of))));
         let service = self.firsts().find_map(|of| of.finding.services.first());
         let why = service.map(|service| Advice::kpx(["why".to_owned(), service.to_string()]));
-        Some(
-            shown
-                .or(why)
-                .unwrap_or_else(|| Advice::kpx(["explain", first.check.id])),
-        )
+        let explained = || Advice::kpx(["explain", first.check.id]);
+        Some(shown.unwrap_or_else(|| (why.unwrap_or_else(explained), None)))
     }
 
     /// Returns the command that shows the finding: that of its fix, or one of its check.

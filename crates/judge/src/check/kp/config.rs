@@ -227,8 +227,10 @@ fn refused(facts: &Facts<'_>) -> Vec<Finding> {
         ))
     };
     let evidence = facts.node.evidence();
-    let text = evidence.text(Item::ProxyConfig);
-    match text.and_then(|text| validate::refused(text, mode, version)) {
+    let Ok(text) = evidence.text(Item::ProxyConfig) else {
+        return Vec::new();
+    };
+    match validate::refused(text, mode, version) {
         Err(_) if evidence.shown(Item::ProxyConfig).is_ok_and(is_readable) => Vec::new(),
         Ok(refused) => refused.into_iter().map(finding).collect(),
         Err(Gap::Failed(_, why)) => {

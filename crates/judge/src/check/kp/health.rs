@@ -523,7 +523,7 @@ fn not_eligible(facts: &Facts<'_>) -> Finding {
             let message = "/healthz answers 503 because this node is about to be removed; kube-proxy is healthy";
             Finding::new(Severity::Info, Subject::Node { name: None }, message)
                 .evidence([eligible, why])
-                .fix("Nothing is to be repaired. Let probes and alerts for kube-proxy itself ask /livez.")
+                .fix("Nothing to fix. Point probes and alerts for kube-proxy itself at /livez.")
         }
         (None, Ok(_)) => {
             let message = "/healthz answers 503: kube-proxy does not see its Node object, so load balancers avoid the node";

@@ -179,8 +179,8 @@ const FIXES: &[(&str, &str)] = &[
     ),
     (
         "unknown option",
-        "Load the kernel module of the match or target that has this option (`modprobe xt_mark` for --xor-mark), or use a \
-         kube-proxy image with another iptables: one line that is refused stops all changes.",
+        "Load the kernel module of the match or target that has this option, xt_mark for --xor-mark, or use a kube-proxy image \
+         with another iptables: one line that is refused stops all changes.",
     ),
     (
         "no chain/target/match by that name",
@@ -482,6 +482,9 @@ fn watch_cause(error: &str) -> &str {
     rest.split(": current time").next().unwrap_or(rest)
 }
 
+/// An option of target MARK that older releases of xt_mark, and kernels without it, do not have.
+const XOR_MARK: &str = "\"--xor-mark\"";
+
 /// Returns whether the kernel refused an address of kube-ipvs0 because IPv6 is off there: whoever may not add addresses gets
 /// "operation not permitted".
 fn refuses_address(trouble: &Trouble) -> bool {
@@ -663,6 +666,9 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
             )),
             (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
             (None, None) if refuses_address(trouble) => ipv6_fix(DUMMY),
+            (None, None) if error.contains(XOR_MARK) => {
+                Fix::on_node(fix(*kind, error), "modprobe xt_mark")
+            }
             (None, None) => match other_server(facts, error).filter(|_| *kind == Kind::Watch) {
                 Some((asked, own)) => server_fix(asked, own),
                 None => Fix::said(fix(*kind, error)),

@@ -152,7 +152,7 @@ fn local_traffic(facts: &Facts<'_>) -> Verdict {
     }
     Ok(blind
         .map(|state| {
-            let message = "kube-proxy cannot detect local pods' traffic, and masquerades no traffic by source";
+            let message = "kube-proxy cannot tell pods from clients outside, and masquerades no traffic by source";
             Finding::new(Severity::Warning, state.family, message).evidence([
                 Proof::Setting {
                     source: "kube-proxy's configuration".to_owned(),

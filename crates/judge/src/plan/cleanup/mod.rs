@@ -171,8 +171,9 @@ impl Draft {
                 key: LOCALNET.to_owned(),
                 value: value.to_owned(),
             };
-            let title =
-                format!("set {LOCALNET} to 0: it is unsafe without the rule that is deleted next");
+            let title = format!(
+                "set {LOCALNET} to 0, which is unsafe without the rule that the next step deletes"
+            );
             self.plan.push(title, set("0"), Undo::Do(set("1")));
         }
         for table in &rules.tables {

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::{Evidence, Gap, Item, files};
+use crate::words;
 pub use manifest::{MANIFEST, Manifest, Recorded, UNKNOWN_TIME};
 use member::Found;
 pub use nodes::{NODES, Visit, each_node};
@@ -80,7 +81,7 @@ pub enum BundleError {
         found: String,
     },
     /// The path contains more than one bundle.
-    #[error("{} contains several bundles ({}); choose one of them", path.display(), tops.join(", "))]
+    #[error("{} contains several bundles ({}); choose one of them", path.display(), words::listed(tops))]
     Several {
         /// Requested path.
         path: PathBuf,
