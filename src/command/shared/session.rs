@@ -414,6 +414,7 @@ pub(in crate::command) fn unreadable(error: BundleError) -> Failure {
     let hint = match &error {
         BundleError::AllNodes { .. } => "choose one with --node NAME, or read all with --all-nodes",
         BundleError::NoNode { .. } => "--node takes one of these names",
+        BundleError::Several { .. } => "add the name of one to the path after --from",
         BundleError::Unread { .. } => "read the node again with `kpx --node NAME snapshot`",
         BundleError::Manifest { .. } => {
             "copy the bundle again; without its manifest.json it can be read, but the reasons why items are missing are lost"
