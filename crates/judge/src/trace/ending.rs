@@ -1,6 +1,7 @@
 //! How a packet ends.
 
 use super::hop::{Hook, Outcome, Verdict};
+use super::packet::Carried;
 use super::walk::Branch;
 
 /// Why the end of a translated packet is unknown behind a rule that sets a zone.
@@ -41,7 +42,12 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         bridged: branch.packet.bridged,
         gateway: branch.packet.gateway,
         ttl: branch.packet.ttl,
-        ct_mark: branch.packet.ct_mark,
+        carried: Carried {
+            tos: branch.packet.tos,
+            ct_mark: branch.packet.ct_mark,
+            ecn: branch.packet.ecn,
+            ports: branch.packet.ports,
+        },
         output: branch.packet.output,
     }
 }
@@ -73,7 +79,7 @@ pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
                 && o.sticky == outcome.sticky
                 && o.source == outcome.source
                 && o.output == outcome.output
-                && o.ct_mark == outcome.ct_mark
+                && o.carried == outcome.carried
                 && o.reason == outcome.reason
         };
         match merged.iter_mut().find(same) {

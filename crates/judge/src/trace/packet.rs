@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use super::hop::Question;
+use super::Need;
+use super::hop::{Outcome, Question};
 use super::region::{Asked, AskedMark, Field, Seen};
 use kpx_node::net::{Family, Mark, Proto};
 
@@ -36,10 +37,44 @@ pub struct Flow {
     pub port: u16,
     /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
     pub mark: u32,
+    /// What else it enters with.
+    pub carried: Carried,
     /// TCP, UDP or SCTP, or ICMP for an echo request; `ICMPv6` with a port of [`NDP`] for that type.
     pub proto: Proto,
     /// Whether the connection is already there.
     pub established: bool,
+}
+
+/// What a packet brings from where it was before: another network, or the packets of its connection before it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Carried {
+    /// The byte with its type of service; `None` if that is unknown.
+    pub tos: Option<u8>,
+    /// The mark of its connection on this node, which rules may give to it.
+    pub ct_mark: u32,
+    /// Whether the client asks for ECN, at first: what it sends again does not.
+    pub ecn: bool,
+    /// The first and the last of the ports that the client gets for its packets, if they are known.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Carried {
+    /// Returns what of it another network sees.
+    pub(crate) const fn elsewhere(self) -> Self {
+        Self { ct_mark: 0, ..self }
+    }
+}
+
+impl Default for Carried {
+    /// Returns what a packet has that no rule changed.
+    fn default() -> Self {
+        Self {
+            tos: Some(0),
+            ct_mark: 0,
+            ecn: false,
+            ports: None,
+        }
+    }
 }
 
 /// The types of `ICMPv6` by which neighbours find each other: conntrack does not track them (`nf_conntrack_proto_icmpv6.c`).
@@ -61,8 +96,6 @@ pub struct Reply {
     pub translated: bool,
     /// Whether it is one after the first reply.
     pub later: bool,
-    /// The mark of its connection, which rules may give to it.
-    pub mark: u32,
 }
 
 /// A packet after the first one of a connection.
@@ -73,6 +106,9 @@ pub enum Further {
     /// From the client.
     Sent(Flow),
 }
+
+/// Follows a packet after the first one to its ends, or asks for the chain to read next.
+pub type Follow<'f> = dyn Fn(&Further) -> Result<Vec<Outcome>, Need> + 'f;
 
 /// A packet on its way, with what the kernel keeps beside it.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +130,12 @@ pub(crate) struct Packet {
     pub(crate) translated: bool,
     /// Whether a rule set its zone of conntrack.
     pub(crate) zoned: bool,
-    /// Whether a rule set its type of service.
-    pub(crate) typed: bool,
+    /// The byte with its type of service; `None` if a rule set it to something unknown.
+    pub(crate) tos: Option<u8>,
+    /// Whether the client asks for ECN.
+    pub(crate) ecn: bool,
+    /// The first and the last of the ports that it may be sent from, if they are known and it is no reply.
+    pub(crate) ports: Option<(u16, u16)>,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -223,7 +263,7 @@ impl Packet {
                 kept: u32::MAX,
             },
             original_mark: flow.mark,
-            ct_mark: 0,
+            ct_mark: flow.carried.ct_mark,
             first_mark: None,
             input: Link::None,
             output: Link::None,
@@ -236,7 +276,9 @@ impl Packet {
             back: None,
             translated: false,
             zoned: false,
-            typed: false,
+            tos: flow.carried.tos,
+            ecn: flow.carried.ecn,
+            ports: flow.carried.ports,
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,
@@ -392,6 +434,7 @@ impl Packet {
     /// Rewrites the source.
     pub(crate) const fn set_source(&mut self, addr: IpAddr) {
         self.source = addr;
+        self.ports = None;
         self.as_sent.source = false;
     }
 

@@ -14,11 +14,12 @@ use super::local_ports::{LastPorts, Masqueraded};
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
+use super::single::Single;
 use super::unanswered::Unanswered;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables, only_in_vrf};
-use crate::trace::sources::{Likely, Source};
+use crate::trace::sources::Likely;
 use crate::trace::{self, Assumption, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
@@ -73,7 +74,7 @@ pub struct Judge<'n> {
     peers: OnceCell<Peers>,
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
-    pub(super) single: OnceCell<Vec<Source>>,
+    pub(super) single: OnceCell<Single>,
     pub(super) unanswered: OnceCell<Unanswered>,
     /// Pods with a chain for their NetworkPolicies, and whether these are in force.
     pub(super) policed: OnceCell<HashMap<IpAddr, bool>>,
@@ -186,7 +187,12 @@ impl<'n> Judge<'n> {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
                 None => Way::of(here, None),
             };
-            self.with_further(question, outcome, way)
+            let mut way = self.with_further(question, outcome, way);
+            // A rule, or what else leaves it open, says more.
+            if way.fault.is_none() && outcome.verdict.arrives() {
+                way.fault = self.unanswered_lately(question, outcome);
+            }
+            way
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         if verdict.fate == Fate::Unknown {

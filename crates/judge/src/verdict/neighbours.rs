@@ -140,6 +140,7 @@ impl Judge<'_> {
                     link: link.clone(),
                     used: mac.to_owned(),
                     has: (has.clone(), format!("{} of the pod", of_pod.name)),
+                    of_pod: true,
                     inside: None,
                 }))
             });

@@ -10,7 +10,7 @@ use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
-use crate::trace::{Chains, Stop, ttl};
+use crate::trace::{Chains, Stop, tos, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
 };
@@ -700,7 +700,9 @@ fn other(
             )));
         }
         kind if WITHOUT_EFFECT.contains(&kind) => {
-            branch.packet.typed |= matches!(kind, "TOS" | "DSCP");
+            if matches!(kind, "TOS" | "DSCP") {
+                branch.packet.tos = tos::target(branch.packet.tos, options);
+            }
             note(branch, Effect::Other { what: shown() });
         }
         _ => {

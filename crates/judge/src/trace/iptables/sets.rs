@@ -218,7 +218,7 @@ fn address(value: &str, addr: Asked<'_, IpAddr>) -> Option<Fit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::packet::{Entry, Flow};
+    use crate::trace::packet::{Carried, Entry, Flow};
     use kpx_node::backend::ipset::Member;
 
     fn packet() -> Packet {
@@ -232,6 +232,7 @@ mod tests {
             destination: "203.0.113.11".parse().unwrap(),
             port,
             mark: 0,
+            carried: Carried::default(),
             proto,
             established: false,
         })
