@@ -85,7 +85,7 @@ async fn later_packets_have_the_mark_that_those_before_gave_the_connection() {
             ),
         ],
     ] {
-        let words = ["later", "-D FORWARD"];
+        let words = ["-D FORWARD"];
         says(&with_rules(&rules), "demo/edge:http", "partly", &words).await;
     }
     for rules in [
@@ -124,7 +124,7 @@ async fn a_type_of_service_that_a_pod_gives_its_packets_meets_the_rules_of_the_n
         assert_eq!(failing(&client, "demo/edge:http").await, [single]);
         let server = with_rule("filter", &rule);
         mangle(&server, EDGE, &[&format!("-A {sets}")]);
-        let words = ["drops the replies"];
+        let words = ["in table filter drops the"];
         says(&server, "demo/edge:http", "partly", &words).await;
         // Another type.
         mangle(&dir, CLIENT, &["-A OUTPUT -j TOS --set-tos 0x10/0x3f"]);
@@ -202,6 +202,17 @@ async fn what_a_pod_has_against_one_client_is_found_without_asking_for_it() {
     });
     let single = ("single".to_owned(), "unknown".to_owned());
     assert_eq!(failing(&dir, "demo/edge:http").await, [single]);
+    in_edge(&dir, |text| {
+        let settings = "net.ipv4.conf.all.accept_local = 0\nnet.ipv4.conf.eth0.accept_local = 0";
+        format!("{}\n--- node/sysctl.txt\n{settings}\n", text.trim_end())
+    });
+    let single = ("single".to_owned(), "partly".to_owned());
+    assert_eq!(failing(&dir, "demo/edge:http").await, [single]);
+    let words = [
+        "has the address 10.244.1.2 of the client",
+        "ip addr del 10.244.1.2 dev lo",
+    ];
+    says(&dir, "demo/edge:http", "partly", &words).await;
 }
 
 /// The first datagram opens the flow.
@@ -247,4 +258,38 @@ async fn settings_of_a_pod_decide_about_what_it_sends() {
     assert_eq!(failing(&dir, "demo/edge:http").await, [single]);
     let dir = with("net.ipv4.tcp_ecn = 2", ecn);
     assert_eq!(failing(&dir, "demo/edge:http").await, []);
+}
+
+/// The first packet is not in the set yet.
+#[tokio::test]
+async fn what_the_first_packet_adds_to_a_set_later_packets_find_there() {
+    let with = |rules: &[&str]| {
+        let dir = copy(HEALTHY);
+        write(&dir, "node/ipset-save.txt", |text| {
+            let set = "create ban hash:ip family inet hashsize 1024 maxelem 65536 timeout 60";
+            format!("{}\n{set}\n", text.trim_end())
+        });
+        for rule in rules {
+            add_rule(&dir, "filter", rule);
+        }
+        dir
+    };
+    let to_edge = format!("-A FORWARD -d {EDGE}/32 -p tcp");
+    let add = format!("{to_edge} -j SET --add-set ban src");
+    let stop = format!("{to_edge} -m set --match-set ban src -j DROP");
+    // The first one in the list is the last one in the chain.
+    let dir = with(&[&add, &stop]);
+    says(
+        &dir,
+        "demo/edge:http",
+        "partly",
+        &["later packets", "-D FORWARD"],
+    )
+    .await;
+    let dir = with(&[&stop, &add]);
+    says(&dir, "demo/edge:http", "partly", &["-D FORWARD"]).await;
+    let other = format!("{to_edge} -m set --match-set ban dst -j DROP");
+    for rules in [&[&*add, &*other][..], &[&*stop][..], &[&*add][..]] {
+        says(&with(rules), "demo/edge:http", "works", &[]).await;
+    }
 }

@@ -115,7 +115,7 @@ async fn rules_for_what_opening_packets_have_stop_connections() {
             1,
         )
     });
-    says(&dir, "demo/web:http", "unknown", &[]).await;
+    says(&dir, "demo/web:http", "partly", &[]).await;
     for (key, what) in [
         (("ip", "daddr"), "another ip daddr"),
         (("tcp", "dport"), "another tcp dport"),

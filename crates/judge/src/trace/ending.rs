@@ -1,7 +1,6 @@
 //! How a packet ends.
 
 use super::hop::{Hook, Outcome, Verdict};
-use super::packet::Carried;
 use super::walk::Branch;
 
 /// Why the end of a translated packet is unknown behind a rule that sets a zone.
@@ -42,12 +41,7 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         bridged: branch.packet.bridged,
         gateway: branch.packet.gateway,
         ttl: branch.packet.ttl,
-        carried: Carried {
-            tos: branch.packet.tos,
-            ct_mark: branch.packet.ct_mark,
-            ecn: branch.packet.ecn,
-            ports: branch.packet.ports,
-        },
+        carried: branch.packet.carried(),
         output: branch.packet.output,
     }
 }

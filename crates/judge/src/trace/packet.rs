@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Need;
 use super::hop::{Outcome, Question};
@@ -46,7 +47,7 @@ pub struct Flow {
 }
 
 /// What a packet brings from where it was before: another network, or the packets of its connection before it.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Carried {
     /// The byte with its type of service; `None` if that is unknown.
     pub tos: Option<u8>,
@@ -56,12 +57,18 @@ pub struct Carried {
     pub ecn: bool,
     /// The first and the last of the ports that the client gets for its packets, if they are known.
     pub ports: Option<(u16, u16)>,
+    /// The elements that rules of this node added to sets, or took from them: the last one first.
+    pub(crate) written: Option<Arc<Vec<Written>>>,
 }
 
 impl Carried {
     /// Returns what of it another network sees.
-    pub(crate) const fn elsewhere(self) -> Self {
-        Self { ct_mark: 0, ..self }
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self {
+            ct_mark: 0,
+            written: None,
+            ..self.clone()
+        }
     }
 }
 
@@ -73,6 +80,7 @@ impl Default for Carried {
             ct_mark: 0,
             ecn: false,
             ports: None,
+            written: None,
         }
     }
 }
@@ -174,7 +182,7 @@ pub(crate) struct Packet {
     /// Whether conntrack has seen it.
     pub(super) seen_by_conntrack: bool,
     /// The elements that rules added to sets, or took from them, on its way: the last one first.
-    written: Option<Rc<Vec<Written>>>,
+    written: Option<Arc<Vec<Written>>>,
     /// Whether the connection is already there.
     pub(crate) established: bool,
     /// Whether it opens the connection: the first packet, or the first reply.
@@ -284,7 +292,7 @@ impl Packet {
             looked_up: None,
             untracked: is_ndp(flow.proto, flow.port),
             seen_by_conntrack: false,
-            written: None,
+            written: flow.carried.written.clone(),
             established: flow.established,
             opens: !flow.established,
             reply: false,
@@ -391,7 +399,19 @@ impl Packet {
 
     /// Notes that a rule added an element to a set, or took it from there.
     pub(crate) fn write(&mut self, written: Written) {
-        Rc::make_mut(self.written.get_or_insert_default()).insert(0, written);
+        Arc::make_mut(self.written.get_or_insert_default()).insert(0, written);
+    }
+
+    /// Returns what packets that follow it bring.
+    pub(super) fn carried(&self) -> Carried {
+        let written = self.written.as_ref();
+        Carried {
+            tos: self.tos,
+            ct_mark: self.ct_mark,
+            ecn: self.ecn,
+            ports: self.ports,
+            written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
+        }
     }
 
     /// Returns whether a rule added an element to the set `name` or took it from there, for which `is_it` holds.
@@ -480,7 +500,7 @@ impl Packet {
 }
 
 /// An element that a rule added to a set, or took from it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Written {
     /// The set, as [`hash`] of what names it.
     pub(crate) set: u64,
@@ -488,8 +508,22 @@ pub(crate) struct Written {
     pub(crate) is_added: bool,
 }
 
+impl Written {
+    /// Returns the same as other packets meet it, whose fields are others.
+    fn for_others(&self) -> Self {
+        let key = self.key.iter().map(|part| match part {
+            Part::Number(number, _) => Part::Number(*number, None),
+            Part::Word(word) => Part::Word(word.clone()),
+        });
+        Self {
+            key: key.collect(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A part of an element, with the field that it is, if questions about that are recorded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Part {
     Number(u128, Option<Field>),
     Word(String),

@@ -170,7 +170,7 @@ impl Judge<'_> {
                 tos,
                 ecn: asks_for_ecn(network) && flow.proto == Proto::Tcp,
                 ports: ports_of(network),
-                ..flow.carried
+                ..flow.carried.clone()
             },
             ..flow
         }
@@ -204,6 +204,12 @@ impl Judge<'_> {
             world.further(&Further::Reply(first)).unwrap_or_default()
         });
         common_tos(&replies.collect::<Vec<_>>())
+    }
+
+    /// Returns whether rules of the client's pod set the type of service of its packets, which may be another one for later packets.
+    pub(super) fn is_typed(&self, flow: &Flow) -> bool {
+        let client = flow.source.filter(|_| flow.entry == Entry::Pod);
+        client.is_some_and(|client| self.typing(client).is_some())
     }
 
     /// Returns the network of the pod with `address`, if rules there set the type of service of packets.

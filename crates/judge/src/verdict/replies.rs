@@ -82,7 +82,7 @@ impl<'n> Judge<'n> {
         let is_told = matches!(flow.proto, Proto::Tcp | Proto::Udp) && !flow.established && {
             let family = Family::of(flow.destination);
             let told = &self.told[usize::from(family == Family::V6)];
-            *told.get_or_init(|| tells(self.node, family))
+            *told.get_or_init(|| tells(self.node, family)) || self.is_typed(flow)
         };
         is_told.then(|| {
             self.as_sent(Flow {
@@ -250,7 +250,7 @@ impl<'n> Judge<'n> {
             reply.back,
             reply.translated,
             reply.later,
-            reply.flow.carried,
+            reply.flow.carried.clone(),
         );
         let mut arrive = known.arrive.iter().rev();
         let is_it =
@@ -286,8 +286,17 @@ impl<'n> Judge<'n> {
                 Which::Sent => "packets after the first one arrive",
                 Which::Datagram => "datagrams after the first one arrive",
             };
+            // A chance, or what decides.
+            let ended = packets.iter().filter(|packet| is_stopped(packet));
+            let chance: f64 = ended.map(|packet| packet.probability).sum();
+            let when = match super::conditions(&first.when) {
+                when if when.is_empty() && chance > 0.0 && chance < 1.0 => {
+                    format!(" ({:.0}% of them)", chance * 100.0)
+                }
+                when => when,
+            };
             return Some(Fault::Unknown(Missing::Other(format!(
-                "whether {what} is unknown: {reason}"
+                "whether {what} is unknown: {reason}{when}"
             ))));
         }
         let missing = first
@@ -343,10 +352,12 @@ pub(super) fn follow_on<E>(
     let Some(sent) = sent else {
         return Ok(());
     };
+    // What the first packet added to sets is there for all that follow.
     let with_mark = |flow: &Flow, ct_mark| Flow {
         carried: Carried {
             ct_mark,
-            ..flow.carried
+            written: reply.flow.carried.written.clone(),
+            ..flow.carried.clone()
         },
         ..flow.clone()
     };
@@ -440,7 +451,7 @@ pub(super) fn reply(
             mark: 0,
             carried: Carried {
                 tos: Some(0),
-                ..outcome.carried
+                ..outcome.carried.clone()
             },
             proto: question.flow.proto,
             established: true,

@@ -36,15 +36,15 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
         })
 }
 
-/// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, at the type of service, or
-/// at the size.
+/// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, or at the size, or writes
+/// what later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {
             Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status" | "mark"),
             Expr::Payload { protocol, field } => matches!(
                 (protocol.as_str(), field.as_str()),
-                ("tcp", "flags") | ("ip" | "ip6", "length" | "dscp")
+                ("tcp", "flags") | ("ip" | "ip6", "length")
             ),
             Expr::Meta(key) => key == "length",
             Expr::Concat(all) => all.iter().any(is_asked),
@@ -56,6 +56,8 @@ fn asks_which(statement: &Statement) -> bool {
         Statement::Match { left, .. } => is_asked(left),
         Statement::Vmap { key, .. } => is_asked(key),
         Statement::Mangle { value, .. } => is_asked(value),
+        // What the first packet adds to a set, later ones find there.
+        Statement::SetOp { .. } => true,
         _ => false,
     }
 }
@@ -80,18 +82,14 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     };
     let is_good = matches!(target, Target::Accept | Target::Return);
     let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    // What packets bring may differ from that of the first one.
-    let is_brought = |matched: &Match<'_>| match matched {
+    // What those before have left may stop them.
+    let is_asked = |matched: &Match<'_>| match matched {
         Match::Connmark(_) => true,
-        Match::Unknown(text) => {
-            tells_data(text)
-                || ["-m tos ", "-m dscp "]
-                    .iter()
-                    .any(|of| text.starts_with(of))
-        }
+        Match::Unknown(text) => tells_data(text),
         _ => false,
     };
-    let by_mark = matches!(target, Target::Connmark(Connmark::Restore { .. }));
-    let by_more = by_mark || rule.matches.iter().any(is_brought);
+    let by_mark = matches!(target, Target::Connmark(Connmark::Restore { .. }))
+        || matches!(target, Target::Other { name, .. } if name == "SET");
+    let by_more = by_mark || rule.matches.iter().any(is_asked);
     (by_more || first != later && is_good == first) && !leads_to_kube_proxy
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use smallvec::{SmallVec, smallvec};
 
 use super::matches::{self, Context};
+use super::sets;
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
@@ -700,8 +701,10 @@ fn other(
             )));
         }
         kind if WITHOUT_EFFECT.contains(&kind) => {
-            if matches!(kind, "TOS" | "DSCP") {
-                branch.packet.tos = tos::target(branch.packet.tos, options);
+            match kind {
+                "TOS" | "DSCP" => branch.packet.tos = tos::target(branch.packet.tos, options),
+                "SET" => sets::write(options, &mut branch.packet),
+                _ => {}
             }
             note(branch, Effect::Other { what: shown() });
         }
