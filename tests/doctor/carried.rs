@@ -223,6 +223,18 @@ async fn later_datagrams_from_a_port_are_followed() {
     let words = ["later datagrams from each port", "-D FORWARD"];
     says(&dir, "demo/web:datagrams", "partly", &words).await;
     says(&dir, "demo/web:http", "works", &[]).await;
+    let reply = established.replace("--dport", "--sport");
+    let dir = with_rule("filter", &format!("-A FORWARD {reply}"));
+    says(&dir, "demo/web:datagrams", "partly", &["drops the replies"]).await;
+    let inside = copy(HEALTHY);
+    in_pod(&inside, "10.244.1.3", |text| {
+        format!(
+            "{}\n--- node/iptables-save.txt\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT {established}\nCOMMIT\n",
+            text.trim_end()
+        )
+    });
+    let words = ["whether datagrams after the first one arrive"];
+    says(&inside, "demo/web:datagrams", "unknown", &words).await;
     let accept = established.replace("DROP", "ACCEPT");
     let dir = with_rule("filter", &format!("-A FORWARD {accept}"));
     says(&dir, "demo/web:datagrams", "works", &[]).await;
@@ -288,7 +300,7 @@ async fn what_the_first_packet_adds_to_a_set_later_packets_find_there() {
     .await;
     let dir = with(&[&stop, &add]);
     says(&dir, "demo/edge:http", "partly", &["-D FORWARD"]).await;
-    let other = format!("{to_edge} -m set --match-set ban dst -j DROP");
+    let other = format!("{to_edge} -m tcp --dport 9000 -m set --match-set ban src -j DROP");
     for rules in [&[&*add, &*other][..], &[&*stop][..], &[&*add][..]] {
         says(&with(rules), "demo/edge:http", "works", &[]).await;
     }
