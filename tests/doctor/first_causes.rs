@@ -1441,7 +1441,7 @@ async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
     assert!(
         all[0]
             .2
-            .contains(r#""resources":["nodes"],"verbs":["watch"]"#),
+            .contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
         "{all:?}"
     );
     let none = [("list", "services", ""), ("list", "nodes", "")];

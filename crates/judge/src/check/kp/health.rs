@@ -562,7 +562,7 @@ pub(in crate::check) fn queued_sync(facts: &Facts<'_>, family: Option<Family>) -
 }
 
 /// Returns the finding on a kube-proxy that has not finished its first sync, and may ask the API server seldom.
-fn kept_waiting(facts: &Facts<'_>, metrics: &Metrics) -> Option<Finding> {
+fn kept_waiting(facts: &Facts<'_>, metrics: &Metrics<'_>) -> Option<Finding> {
     let connection = &facts.node.proxy_config().ok()?.client_connection;
     let seconds = connection.seconds_between()?;
     let (family, _) = metrics.last_queued().find(|(of, _)| {
