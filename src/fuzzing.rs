@@ -17,7 +17,7 @@ use kpx_judge::check::{Facts, all, run};
 use kpx_judge::diff;
 use kpx_judge::redact::Redactor;
 use kpx_judge::trace::target::Target;
-use kpx_judge::trace::{Entry, Flow, World};
+use kpx_judge::trace::{Carried, Entry, Flow, World};
 use kpx_migrate::wire::Line;
 use kpx_node::backend::{Mode, ipset, iptables, ipvs, nftables};
 use kpx_node::cluster::config::ProxyConfig;
@@ -304,6 +304,7 @@ fn doctor(evidence: &Evidence) {
                 destination,
                 port: port.port,
                 mark: 0,
+                carried: Carried::default(),
                 proto: Proto::Tcp,
                 established: false,
             };

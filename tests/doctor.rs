@@ -4,6 +4,7 @@ mod absent;
 mod advice;
 mod backends;
 mod blame;
+mod carried;
 mod case;
 mod causes;
 mod config;

@@ -15,7 +15,7 @@ use kpx_judge::proof::{
     Comparison, Fate, Packets, Proved, around, in_mode, of_node, served_otherwise,
 };
 use kpx_judge::trace::region::{Field, Ranges};
-use kpx_judge::trace::{Assumed, Entry, Flow, World};
+use kpx_judge::trace::{Assumed, Carried, Entry, Flow, World};
 use kpx_node::backend::Mode;
 use kpx_node::backend::nftables::model::{Element, Expr, Ruleset};
 use kpx_node::backend::nftables::{parse, print};
@@ -169,6 +169,7 @@ impl Flows {
             destination,
             port,
             mark,
+            carried: Carried::default(),
             proto,
             established: false,
         }

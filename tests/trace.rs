@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 
-use kpx_judge::trace::{Assumed, Entry, Flow, Outcome, Verdict, World};
+use kpx_judge::trace::{Assumed, Carried, Entry, Flow, Outcome, Verdict, World};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{self, Evidence, Item};
 use kpx_node::net::Family;
@@ -358,6 +358,7 @@ fn flows(owners: &Owners) -> Vec<(String, Flow)> {
                     destination,
                     port: number,
                     mark: 0,
+                    carried: Carried::default(),
                     proto: port.proto,
                     established: false,
                 };

@@ -1,7 +1,7 @@
 //! The userspace mode of kube-proxy up to 1.25, on nodes that are made from the forms of its rules.
 
 use kpx_judge::diff::{self, ChangeKind};
-use kpx_judge::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict, World};
+use kpx_judge::trace::{Carried, Effect, Entry, Flow, Outcome, Subsystem, Verdict, World};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{self, Evidence, Gap, ITEMS, Item};
 use kpx_node::net::{Family, Proto};
@@ -32,6 +32,7 @@ fn flow(to: &str, entry: Entry, proto: Proto) -> Flow {
         destination: to.ip(),
         port: to.port(),
         mark: 0,
+        carried: Carried::default(),
         proto,
         established: false,
     }

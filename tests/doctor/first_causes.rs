@@ -1416,3 +1416,94 @@ async fn a_chain_of_kube_router_without_any_policy_is_no_policys() {
         .to_string();
     assert!(!of.contains("no NetworkPolicy does"), "{of}");
 }
+
+#[tokio::test]
+async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
+    let with = |refused: &[(&str, &str, &str)]| {
+        let dir = copy(HEALTHY);
+        let line = |(verb, resource, group): &(&str, &str, &str)| {
+            format!(
+                "E1129 18:00:18.100000       1 reflector.go:205] \"Failed to watch\" err=\"{resource} is forbidden: User \\\"system:serviceaccount:kube-system:kube-proxy\\\" cannot {verb} resource \\\"{resource}\\\" in API group \\\"{group}\\\" at the cluster scope\" logger=\"UnhandledError\"\n"
+            )
+        };
+        let lines: String = refused.iter().map(line).collect();
+        write(&dir, "kube-proxy/kube-proxy.log", |text| {
+            text.to_owned() + &lines.repeat(2)
+        });
+        dir
+    };
+    let watch = [("watch", "services", ""), ("watch", "nodes", "")];
+    let all = found(&with(&watch), "KP21").await;
+    assert!(
+        all[0].2.contains("patch clusterrole system:node-proxier"),
+        "{all:?}"
+    );
+    assert!(
+        all[0]
+            .2
+            .contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
+        "{all:?}"
+    );
+    let none = [("list", "services", ""), ("list", "nodes", "")];
+    let all = found(&with(&none), "KP21").await;
+    assert!(all[0].2.contains("create clusterrolebinding"), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_ip_stays_where_another_service_has_it_for_a_balancer() {
+    let dir = copy(HEALTHY);
+    write(
+        &dir,
+        SERVICES,
+        json(|services| {
+            let all = services["items"].as_array_mut().unwrap();
+            let named = |name: &str| {
+                let mut all = all.iter();
+                all.position(|service| service["metadata"]["name"] == name)
+                    .unwrap()
+            };
+            let (api, balanced) = (named("api"), named("edge-balanced"));
+            let ip = all[api]["spec"]["clusterIP"].clone();
+            all[balanced]["status"]["loadBalancer"] =
+                json!({"ingress": [{"ip": ip, "ipMode": "VIP"}]});
+        }),
+    );
+    let words = [
+        "too, not only a load-balancer IP",
+        "edit service edge-balanced --subresource=status",
+    ];
+    says(&dir, "demo/edge-balanced:http", "partly", &words).await;
+}
+
+#[tokio::test]
+async fn a_kube_proxy_that_may_seldom_ask_the_api_server_does_not_finish_its_first_sync() {
+    let with = |qps: &str, burst: &str, first: bool| {
+        let dir = copy(HEALTHY);
+        write(&dir, "kube-proxy/config.conf", |text| {
+            let text = text.replacen("qps: 0\n", &format!("qps: {qps}\n"), 1);
+            text.replacen("burst: 0\n", &format!("burst: {burst}\n"), 1)
+        });
+        if first {
+            write(&dir, METRICS, |text| {
+                let is_last =
+                    |line: &&str| line.starts_with("kubeproxy_sync_proxy_rules_last_timestamp");
+                let lines = text.lines().filter(|line| !is_last(line));
+                lines.flat_map(|line| [line, "\n"]).collect()
+            });
+        }
+        dir
+    };
+    let all = found(&with("0.01", "1", true), "KP06").await;
+    assert!(
+        all[0].1.contains("one request to the API server in 100 s"),
+        "{all:?}"
+    );
+    for (qps, burst, first) in [("0.01", "1", false), ("0.01", "10", true), ("5", "1", true)] {
+        let all = found(&with(qps, burst, first), "KP06").await;
+        let mut said = all.iter().map(|(_, message, _)| message);
+        assert!(
+            !said.any(|message| message.contains("first sync")),
+            "{all:?}"
+        );
+    }
+}

@@ -12,7 +12,13 @@ const RULES: &str = "node/iptables-save.txt";
 /// A node with `rule` at the head of its chain in `table`.
 pub(super) fn with_rule(table: &str, rule: &str) -> tempfile::TempDir {
     let dir = copy(HEALTHY);
-    write(&dir, RULES, |text| {
+    add_rule(&dir, table, rule);
+    dir
+}
+
+/// Adds `rule` at the head of its chain in `table`.
+pub(super) fn add_rule(dir: &tempfile::TempDir, table: &str, rule: &str) {
+    write(dir, RULES, |text| {
         let at = text.find(&format!("*{table}\n")).unwrap();
         let chain = rule.split(' ').nth(1).unwrap();
         let commit = text[at..].find("COMMIT").unwrap();
@@ -23,7 +29,6 @@ pub(super) fn with_rule(table: &str, rule: &str) -> tempfile::TempDir {
             });
         format!("{}[0:0] {rule}\n{}", &text[..line], &text[line..])
     });
-    dir
 }
 
 async fn fixes(dir: &tempfile::TempDir, service: &str) -> String {

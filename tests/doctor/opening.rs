@@ -115,7 +115,7 @@ async fn rules_for_what_opening_packets_have_stop_connections() {
             1,
         )
     });
-    says(&dir, "demo/web:http", "unknown", &[]).await;
+    says(&dir, "demo/web:http", "partly", &[]).await;
     for (key, what) in [
         (("ip", "daddr"), "another ip daddr"),
         (("tcp", "dport"), "another tcp dport"),
@@ -173,6 +173,29 @@ async fn an_endpoint_that_answered_no_connection_lately_is_no_working_one() {
     // It answered before.
     let before = lost.clone() + &tracked("TIME_WAIT", 40, 40_010);
     says(&with(&before), "demo/edge:http", "unknown", &words).await;
+    // A rule of which the effect is not known says more, everywhere.
+    let ruled = with(&lost);
+    write(
+        &ruled,
+        NFT,
+        json(|rules| {
+            let all = rules["nftables"].as_array_mut().unwrap();
+            all.push(json!({"table": {"family": "netdev", "name": "guard", "handle": 33}}));
+            all.push(json!({"chain": {"family": "netdev", "table": "guard", "name": "i", "handle": 1, "type": "filter",
+                "hook": "ingress", "prio": 0, "policy": "accept", "dev": ["eth0"]}}));
+            let from = json!({"payload": {"protocol": "ip", "field": "saddr"}});
+            let expr = json!([{"match": {"op": "==", "left": from, "right": "10.244.2.5"}}, {"fwd": {"dev": "lo"}}]);
+            all.push(json!({"rule": {"family": "netdev", "table": "guard", "chain": "i", "handle": 2, "expr": expr}}));
+        }),
+    );
+    says(&ruled, "demo/edge:http", "unknown", &["effect of fwd"]).await;
+    let path = ruled.path().to_str().unwrap();
+    for command in [&["trace", "demo/edge:http"][..], &["doctor"]] {
+        let ran = kpx(&[&["--from", path], command].concat()).await;
+        let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("the effect of fwd"), "{said}");
+        assert!(!said.contains("were not answered"), "{said}");
+    }
     // It has answered since.
     let since = lost + &tracked("TIME_WAIT", 119, 40_011);
     says(&with(&since), "demo/edge:http", "works", &[]).await;

@@ -6,7 +6,7 @@ use std::slice;
 use kpx_judge::proof::difference::{Difference, Differences, Grouping, Harm, Target};
 use kpx_judge::proof::{Class, Fate, Way};
 use kpx_judge::trace::region::{Coordinate as _, Field, Ranges, Region};
-use kpx_judge::trace::{Assumption, Entry, Flow, Question, Verdict, World};
+use kpx_judge::trace::{Assumption, Carried, Entry, Flow, Question, Verdict, World};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::owner::{Owners, Role};
@@ -372,6 +372,7 @@ fn ways_that_differ_in_a_share_alone_are_one_way() {
         destination: ip(OWN),
         port: 30089,
         mark: 0,
+        carried: Carried::default(),
         proto: Proto::Tcp,
         established: false,
     };

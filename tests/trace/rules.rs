@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use kpx_judge::trace::{Entry, Flow, Hop, Verdict};
+use kpx_judge::trace::{Carried, Entry, Flow, Hop, Verdict};
 use kpx_node::evidence::{self, Evidence, Gap, Item};
 use kpx_node::net::Proto;
 use kpx_node::node::NodeSnapshot;
@@ -21,6 +21,7 @@ pub(super) fn flow(established: bool) -> Flow {
         destination: [10, 97, 54, 248].into(),
         port: 80,
         mark: 0,
+        carried: Carried::default(),
         proto: Proto::Tcp,
         established,
     }

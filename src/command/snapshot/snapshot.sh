@@ -198,6 +198,11 @@ part() {
     inside "$@"
 }
 
+# Settings that decide on what pods send and take in.
+pod_settings='net.ipv4.conf.all.accept_local net.ipv4.conf.eth0.accept_local net.ipv4.conf.all.arp_ignore
+    net.ipv4.conf.eth0.arp_ignore net.ipv4.ip_default_ttl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports
+    net.ipv4.tcp_ecn net.ipv4.tcp_timestamps'
+
 # The networks of pods: the addresses, links, routes, neighbours, sockets and rules of each.
 pod_networks() {
     seen=" $(readlink /proc/self/ns/net) "
@@ -218,7 +223,8 @@ pod_networks() {
         part node/ip-route.json ip -j route show table all
         part node/ip-rule.json ip -j rule
         part node/ip-neigh.json ip -j neigh
-        part node/sysctl.txt sysctl net.ipv4.ip_default_ttl
+        # shellcheck disable=SC2086
+        part node/sysctl.txt sysctl -e $pod_settings
         part node/ss.txt env PROC_ROOT="/proc/$pid" ss -lntuH
         if has nft && present nf_tables; then
             part node/nft.json nft -j list ruleset

@@ -32,7 +32,7 @@ use kpx_judge::trace::question::{
 };
 use kpx_judge::trace::sources::{self, Source};
 use kpx_judge::trace::target::{Found, Target, TargetError};
-use kpx_judge::trace::{self, Assumed, Entry, Flow, Need, Outcome, World, affinity, notes};
+use kpx_judge::trace::{self, Assumed, Entry, Flow, Follow, Need, Outcome, World, affinity, notes};
 use kpx_judge::verdict::{self, Cell, Client, Fate, Judge, Kind, Question};
 use kpx_judge::why::{self, Answer, Asked, Cause, Degree, EndpointRow, Look, Unanswered};
 use kpx_node::backend::Mode;
@@ -222,15 +222,17 @@ async fn trace_here(
     let family = Family::of(found.addr);
     let flows: Vec<_> = sources
         .iter()
-        .map(|source| Flow {
-            mark: args.mark,
-            ..flow(source, found, proto, args.established)
+        .map(|source| {
+            judge.as_sent(Flow {
+                mark: args.mark,
+                ..flow(source, found, proto, args.established)
+            })
         })
         .collect();
     let is_in_parts = begun.is_some();
-    let answers = |flow: &Flow, walk: &[Outcome]| {
+    let answers = |flow: &Flow, walk: &[Outcome], follow: &Follow<'_>| {
         let question = Question { flow, port: at };
-        judge.further(question, walk)
+        judge.further(question, walk, follow)
     };
     let Walked {
         mut walks,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use kpx_judge::proof;
-use kpx_judge::trace::{Assumption, Flow, Outcome, Question, Verdict, World};
+use kpx_judge::trace::{Assumption, Carried, Flow, Outcome, Question, Verdict, World};
 use kpx_node::evidence::{Evidence, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -186,6 +186,7 @@ impl<'n> Judge<'n> {
             destination: target.ip(),
             port: target.port(),
             mark: 0,
+            carried: Carried::default(),
             proto: Proto::Tcp,
             established: true,
         };
@@ -330,6 +331,7 @@ pub(crate) fn flow(order: &Order) -> Flow {
         destination: order.target.addr,
         port: order.target.port,
         mark: 0,
+        carried: Carried::default(),
         proto: order.target.proto,
         established: false,
     }

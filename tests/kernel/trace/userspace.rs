@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
-use kpx_judge::trace::{Effect, Flow, Outcome, Verdict, World};
+use kpx_judge::trace::{Carried, Effect, Flow, Outcome, Verdict, World};
 use kpx_node::backend::iptables::portals::{PORTALS, portals};
 use kpx_node::evidence::Item;
 use kpx_node::net::{Family, Proto};
@@ -78,6 +78,7 @@ async fn host_the_kernel_leads_portals_to_the_port_that_a_trace_names() {
                         destination: target.addr,
                         port: target.port,
                         mark: 0,
+                        carried: Carried::default(),
                         proto: target.proto,
                         established: false,
                     })

@@ -39,6 +39,7 @@ const SETTINGS: &[&str] = &[
     "net/ipv4/ip_nonlocal_bind",
     "net/ipv4/ip_unprivileged_port_start",
     "net/ipv4/neigh/default/gc_thresh*",
+    "net/ipv4/tcp_ecn",
     "net/ipv4/tcp_fwmark_accept",
     "net/ipv4/tcp_keepalive_*",
     "net/ipv4/tcp_l3mdev_accept",
@@ -63,9 +64,13 @@ const SETTINGS: &[&str] = &[
 
 /// Those of the network of a pod.
 const OF_POD: &[&str] = &[
+    "net/ipv4/conf/*/accept_local",
+    "net/ipv4/conf/*/arp_ignore",
     "net/ipv4/ip_default_ttl",
     "net/ipv4/ip_local_port_range",
     "net/ipv4/ip_local_reserved_ports",
+    "net/ipv4/tcp_ecn",
+    "net/ipv4/tcp_timestamps",
 ];
 
 /// Reads the relevant settings of the current thread's network namespace.

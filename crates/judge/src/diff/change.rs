@@ -368,6 +368,11 @@ impl Object {
         }
     }
 
+    /// Returns whether it is an element with an address of the Node, at which NodePorts are served.
+    pub fn is_of_node(&self) -> bool {
+        matches!(self, Self::NftablesElement { set, .. } if set == "nodeport-ips")
+    }
+
     /// Returns the protocol and address of the endpoint for whose own pod this element of a set masquerades.
     pub fn hairpin(&self) -> Option<(Proto, SocketAddr)> {
         match self {

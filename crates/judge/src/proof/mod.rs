@@ -26,7 +26,7 @@ pub use space::Space;
 
 use crate::trace::region::{Field, Ranges, Region, Seen, address};
 use crate::trace::walk::Walker;
-use crate::trace::{Entry, Flow, Stop, World};
+use crate::trace::{Carried, Entry, Flow, Stop, World};
 use kpx_node::evidence::Gap;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -215,6 +215,7 @@ fn witness(entry: Entry, family: Family, region: &Region) -> Flow {
         destination: address(family, last(Field::Destination)),
         port: u16::try_from(last(Field::Port)).unwrap_or_default(),
         mark: u32::try_from(last(Field::Mark)).unwrap_or_default(),
+        carried: Carried::default(),
         proto: Proto::from_number(proto),
         established: false,
     }

@@ -16,7 +16,7 @@ use kpx_node::net::Family;
 use kpx_node::node::{IptablesBackend, NodeSnapshot, conntrack};
 use kpx_node::owner::Owners;
 
-use crate::trace::{Assumed, Assumption, Flow, Outcome, Question, Verdict, World};
+use crate::trace::{Assumed, Assumption, Carried, Flow, Outcome, Question, Verdict, World};
 
 /// The number of classes at which a comparison gives up; a cluster of 20,000 Services has 640,000.
 const MOST: usize = 5_000_000;
@@ -339,6 +339,7 @@ fn uses(node: &NodeSnapshot<'_>, difference: &Difference) -> Result<usize, Gap> 
                     destination: to.ip(),
                     port: to.port(),
                     mark: 0,
+                    carried: Carried::default(),
                     proto: entry.proto,
                     established: false,
                 })

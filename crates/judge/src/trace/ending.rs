@@ -41,7 +41,7 @@ pub(super) fn outcome(branch: Branch, verdict: Verdict, reason: &str) -> Outcome
         bridged: branch.packet.bridged,
         gateway: branch.packet.gateway,
         ttl: branch.packet.ttl,
-        ct_mark: branch.packet.ct_mark,
+        carried: branch.packet.carried(),
         output: branch.packet.output,
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn merge(outcomes: Vec<Outcome>) -> Vec<Outcome> {
                 && o.sticky == outcome.sticky
                 && o.source == outcome.source
                 && o.output == outcome.output
-                && o.ct_mark == outcome.ct_mark
+                && o.carried == outcome.carried
                 && o.reason == outcome.reason
         };
         match merged.iter_mut().find(same) {

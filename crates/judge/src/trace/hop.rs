@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::packet::{AsSent, Link};
+use super::packet::{AsSent, Carried, Link};
 
 /// A netfilter hook.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -532,8 +532,8 @@ pub struct Outcome {
     pub(crate) bridged: bool,
     /// Its time to live or hop limit when it leaves.
     pub(crate) ttl: u8,
-    /// The mark that rules give to its connection, which replies meet.
-    pub(crate) ct_mark: u32,
+    /// What it leaves with; its connection has that mark then.
+    pub(crate) carried: Carried,
 }
 
 impl Outcome {

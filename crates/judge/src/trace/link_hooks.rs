@@ -360,7 +360,7 @@ pub(crate) fn reply<'n>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Entry, Verdict};
+    use crate::trace::{Carried, Entry, Verdict};
     use kpx_node::evidence::{Evidence, Item};
     use kpx_node::net::Proto;
 
@@ -381,6 +381,7 @@ mod tests {
             destination: [198, 51, 100, 7].into(),
             port: 80,
             mark: 0,
+            carried: Carried::default(),
             proto: Proto::Tcp,
             established: false,
         };

@@ -32,6 +32,7 @@ pub mod sources;
 mod stage;
 mod tail;
 pub mod target;
+mod tos;
 mod ttl;
 pub(crate) mod userspace;
 pub(crate) mod walk;
@@ -58,7 +59,7 @@ pub(crate) use iptables::{fits_state, tells_data};
 pub use ipvs::choose;
 pub use notes::{Tracked, end_tracked, knows_endpoints, notes, tracked, unread};
 pub(crate) use packet::SENT_TTL;
-pub use packet::{Entry, Flow, Further, Reply};
+pub use packet::{Carried, Entry, Flow, Follow, Further, Reply};
 pub(crate) use rule::own_policies;
 pub use rule::{Accepted, PODS, Rule};
 pub(crate) use why::end;
@@ -384,13 +385,13 @@ impl<'n> Kept<'n> {
         answered.unwrap_or_default()
     }
 
-    /// Returns the region of all packets that arrive as the reply does, if it arrives whatever is unknown.
-    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<Region> {
+    /// Returns the region of all packets that arrive as the reply does, with its outcomes, if it arrives whatever is unknown.
+    pub(crate) fn replies_arrive(&self, reply: &Reply) -> Option<(Region, Vec<Outcome>)> {
         let seen = Rc::new(Seen::new(Region::whole()));
         let follows = Follows::Questions(Rc::clone(&seen));
         let outcomes = self.with(|walker| walker.answer(reply, follows)).ok()?;
         let all_arrive = outcomes.iter().all(|outcome| outcome.verdict.arrives());
-        all_arrive.then(|| seen.region())
+        all_arrive.then(|| (seen.region(), outcomes))
     }
 }
 

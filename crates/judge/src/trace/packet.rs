@@ -4,8 +4,10 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::hop::Question;
+use super::Need;
+use super::hop::{Outcome, Question};
 use super::region::{Asked, AskedMark, Field, Seen};
 use kpx_node::net::{Family, Mark, Proto};
 
@@ -36,10 +38,51 @@ pub struct Flow {
     pub port: u16,
     /// The mark that it enters with, from a socket or a program of eBPF: 0 for almost all packets.
     pub mark: u32,
+    /// What else it enters with.
+    pub carried: Carried,
     /// TCP, UDP or SCTP, or ICMP for an echo request; `ICMPv6` with a port of [`NDP`] for that type.
     pub proto: Proto,
     /// Whether the connection is already there.
     pub established: bool,
+}
+
+/// What a packet brings from where it was before: another network, or the packets of its connection before it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Carried {
+    /// The byte with its type of service; `None` if that is unknown.
+    pub tos: Option<u8>,
+    /// The mark of its connection on this node, which rules may give to it.
+    pub ct_mark: u32,
+    /// Whether the client asks for ECN, at first: what it sends again does not.
+    pub ecn: bool,
+    /// The first and the last of the ports that the client gets for its packets, if they are known.
+    pub ports: Option<(u16, u16)>,
+    /// The elements that rules of this node added to sets, or took from them: the last one first.
+    pub(crate) written: Option<Arc<Vec<Written>>>,
+}
+
+impl Carried {
+    /// Returns what of it another network sees.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Self {
+            ct_mark: 0,
+            written: None,
+            ..self.clone()
+        }
+    }
+}
+
+impl Default for Carried {
+    /// Returns what a packet has that no rule changed.
+    fn default() -> Self {
+        Self {
+            tos: Some(0),
+            ct_mark: 0,
+            ecn: false,
+            ports: None,
+            written: None,
+        }
+    }
 }
 
 /// The types of `ICMPv6` by which neighbours find each other: conntrack does not track them (`nf_conntrack_proto_icmpv6.c`).
@@ -61,8 +104,6 @@ pub struct Reply {
     pub translated: bool,
     /// Whether it is one after the first reply.
     pub later: bool,
-    /// The mark of its connection, which rules may give to it.
-    pub mark: u32,
 }
 
 /// A packet after the first one of a connection.
@@ -73,6 +114,9 @@ pub enum Further {
     /// From the client.
     Sent(Flow),
 }
+
+/// Follows a packet after the first one to its ends, or asks for the chain to read next.
+pub type Follow<'f> = dyn Fn(&Further) -> Result<Vec<Outcome>, Need> + 'f;
 
 /// A packet on its way, with what the kernel keeps beside it.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,8 +138,12 @@ pub(crate) struct Packet {
     pub(crate) translated: bool,
     /// Whether a rule set its zone of conntrack.
     pub(crate) zoned: bool,
-    /// Whether a rule set its type of service.
-    pub(crate) typed: bool,
+    /// The byte with its type of service; `None` if a rule set it to something unknown.
+    pub(crate) tos: Option<u8>,
+    /// Whether the client asks for ECN.
+    pub(crate) ecn: bool,
+    /// The first and the last of the ports that it may be sent from, if they are known and it is no reply.
+    pub(crate) ports: Option<(u16, u16)>,
     /// Which of its fields it was sent with.
     pub(crate) as_sent: AsSent,
     /// Where the answers about it are recorded, if they are.
@@ -134,7 +182,7 @@ pub(crate) struct Packet {
     /// Whether conntrack has seen it.
     pub(super) seen_by_conntrack: bool,
     /// The elements that rules added to sets, or took from them, on its way: the last one first.
-    written: Option<Rc<Vec<Written>>>,
+    written: Option<Arc<Vec<Written>>>,
     /// Whether the connection is already there.
     pub(crate) established: bool,
     /// Whether it opens the connection: the first packet, or the first reply.
@@ -223,7 +271,7 @@ impl Packet {
                 kept: u32::MAX,
             },
             original_mark: flow.mark,
-            ct_mark: 0,
+            ct_mark: flow.carried.ct_mark,
             first_mark: None,
             input: Link::None,
             output: Link::None,
@@ -236,13 +284,15 @@ impl Packet {
             back: None,
             translated: false,
             zoned: false,
-            typed: false,
+            tos: flow.carried.tos,
+            ecn: flow.carried.ecn,
+            ports: flow.carried.ports,
             ttl: SENT_TTL,
             sticky: false,
             looked_up: None,
             untracked: is_ndp(flow.proto, flow.port),
             seen_by_conntrack: false,
-            written: None,
+            written: flow.carried.written.clone(),
             established: flow.established,
             opens: !flow.established,
             reply: false,
@@ -349,7 +399,19 @@ impl Packet {
 
     /// Notes that a rule added an element to a set, or took it from there.
     pub(crate) fn write(&mut self, written: Written) {
-        Rc::make_mut(self.written.get_or_insert_default()).insert(0, written);
+        Arc::make_mut(self.written.get_or_insert_default()).insert(0, written);
+    }
+
+    /// Returns what packets that follow it bring.
+    pub(super) fn carried(&self) -> Carried {
+        let written = self.written.as_ref();
+        Carried {
+            tos: self.tos,
+            ct_mark: self.ct_mark,
+            ecn: self.ecn,
+            ports: self.ports,
+            written: written.map(|all| Arc::new(all.iter().map(Written::for_others).collect())),
+        }
     }
 
     /// Returns whether a rule added an element to the set `name` or took it from there, for which `is_it` holds.
@@ -392,6 +454,7 @@ impl Packet {
     /// Rewrites the source.
     pub(crate) const fn set_source(&mut self, addr: IpAddr) {
         self.source = addr;
+        self.ports = None;
         self.as_sent.source = false;
     }
 
@@ -437,7 +500,7 @@ impl Packet {
 }
 
 /// An element that a rule added to a set, or took from it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Written {
     /// The set, as [`hash`] of what names it.
     pub(crate) set: u64,
@@ -445,8 +508,22 @@ pub(crate) struct Written {
     pub(crate) is_added: bool,
 }
 
+impl Written {
+    /// Returns the same as other packets meet it, whose fields are others.
+    fn for_others(&self) -> Self {
+        let key = self.key.iter().map(|part| match part {
+            Part::Number(number, _) => Part::Number(*number, None),
+            Part::Word(word) => Part::Word(word.clone()),
+        });
+        Self {
+            key: key.collect(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A part of an element, with the field that it is, if questions about that are recorded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Part {
     Number(u128, Option<Field>),
     Word(String),

@@ -6,7 +6,8 @@ use super::sources::Source;
 use super::target::{Found, Target, port_in_words};
 use super::why::owner as owner_of;
 use super::{
-    Chains, Flow, Further, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Verdict, World, unread,
+    Carried, Chains, Flow, Follow, Further, Hop, NEEDS, NOTES_NEEDS, Need, Outcome, Verdict, World,
+    unread,
 };
 use kpx_node::cluster::Service;
 use kpx_node::evidence::{IPTABLES, Item};
@@ -88,6 +89,7 @@ pub fn flow(source: &Source, found: Found, proto: Proto, established: bool) -> F
         destination: found.addr,
         port: found.port,
         mark: 0,
+        carried: Carried::default(),
         proto,
         established,
     }
@@ -105,8 +107,9 @@ pub struct Walked {
     pub nft_is_other: bool,
 }
 
-/// Returns the packets after the first one of a flow with these outcomes.
-pub type Answers<'a> = dyn Fn(&Flow, &[Outcome]) -> Vec<Further> + 'a;
+/// Returns the packets after the first one of a flow with these outcomes, each with its ends, to which the last argument follows it.
+pub type Answers<'a> =
+    dyn Fn(&Flow, &[Outcome], &Follow<'_>) -> Result<Vec<(Further, Vec<Outcome>)>, Need> + 'a;
 
 impl Walked {
     /// Follows `flows` and the `answers` to them. Fails with a chain that was not read.
@@ -119,11 +122,12 @@ impl Walked {
         let families = flows.first().map(|flow| Family::of(flow.destination));
         let walks = flows.iter().map(|flow| world.walk(flow));
         let walks: Vec<_> = walks.collect::<Result<_, _>>()?;
+        let follow = |packet: &Further| world.further(packet);
         let further = flows.iter().zip(&walks);
-        let further = further.flat_map(|(flow, walk)| answers(flow, walk));
-        let further = further.map(|packet| Ok((packet.clone(), world.further(&packet)?)));
+        let further = further.map(|(flow, walk)| answers(flow, walk, &follow));
+        let further = further.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            further: further.collect::<Result<_, _>>()?,
+            further: further.into_iter().flatten().collect(),
             walks,
             unread: families.map_or_else(Vec::new, |family| unread(world.node, family)),
             nft_is_other: world.chains.iter().any(nft),

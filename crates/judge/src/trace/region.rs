@@ -183,7 +183,7 @@ pub fn address(family: Family, number: u128) -> IpAddr {
 }
 
 /// A field of the first packet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Field {
     /// The destination address.
     Destination,

@@ -10,7 +10,7 @@ use super::packet::{FIRST_EPHEMERAL, Link, Packet};
 use super::region::{Asked, AskedMark, Coordinate as _, Ranges, ends};
 use super::sources::OUTSIDE;
 use kpx_node::evidence::Gap;
-use kpx_node::net::{Cidr, Family};
+use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::routes::{PolicyRule, Route};
 
@@ -60,6 +60,17 @@ pub(crate) struct Transport<'a> {
     pub(crate) port: Asked<'a, u16>,
     /// `None` for some ephemeral port.
     pub(crate) source_port: Option<u16>,
+}
+
+impl Transport<'_> {
+    /// Returns those of a packet; without a source port, it is sent from some ephemeral one.
+    pub(crate) const fn of(proto: Proto, source_port: Option<u16>, port: u16) -> Self {
+        Self {
+            proto: Asked::new(proto.number(), None),
+            port: Asked::new(port, None),
+            source_port,
+        }
+    }
 }
 
 impl<'a> Lookup<'a> {

@@ -495,6 +495,34 @@ impl Rule {
         Some((kind, &words[at][1..], before == Some("!=")))
     }
 
+    /// Returns whether another rule adds what packets have to the set that it looks up: taken out, it is there again with the next packet.
+    pub fn is_of_filled_set(&self, node: &NodeSnapshot<'_>) -> bool {
+        let Some(("set", name, false)) = self.set() else {
+            return false;
+        };
+        if !self.is_nft() {
+            let adds = format!("--add-set {name} ");
+            let families = Family::BOTH.into_iter();
+            let mut saved =
+                families.filter_map(|family| node.saved(IptablesBackend::InUse, family).ok());
+            return saved.any(|saved| {
+                let others = saved.chains(|name| !name.starts_with("KUBE-"));
+                let mut rules = others.flat_map(|chain| &chain.rules);
+                rules.any(|rule| rule.to_string().contains(&adds))
+            });
+        }
+        let table = self.table.split_once(' ').and_then(|(family, table)| {
+            let rules = node.nft().ok()?;
+            rules.table(family, table)
+        });
+        let chains = table.into_iter().flat_map(|table| &table.chains);
+        let rules = chains.flat_map(|chain| &chain.rules);
+        let mut statements = rules.flat_map(|rule| &rule.statements);
+        statements.any(|statement| {
+            matches!(statement, Statement::SetOp { op, set, .. } if set == name && op != "delete")
+        })
+    }
+
     /// Returns the command that lists the set or map that it looks up, if it does, and whether it is for what is not in there.
     pub fn listing_of_set(&self) -> Option<(String, bool)> {
         let (kind, name, inverted) = self.set()?;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use super::hop::{Effect, Hook, Hop, Outcome, Subsystem, Verdict};
-use super::packet::{AsSent, Entry, Flow};
+use super::packet::{AsSent, Carried, Entry, Flow};
 use super::why::comment;
 use super::{Need, World, ending};
 use kpx_node::backend::Mode;
@@ -137,6 +137,7 @@ impl World<'_, '_> {
                 destination: addr.ip(),
                 port: addr.port(),
                 mark: 0,
+                carried: Carried::default(),
                 proto: flow.proto,
                 established: flow.established,
             };
@@ -244,7 +245,7 @@ fn joined(first: &Outcome, hop: &Rc<Hop>, second: Outcome) -> Outcome {
         output: second.output,
         gateway: second.gateway,
         ttl: second.ttl,
-        ct_mark: second.ct_mark,
+        carried: second.carried,
         bridged: false,
     }
 }

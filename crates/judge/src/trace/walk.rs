@@ -186,7 +186,6 @@ impl<'w, 'n, 'r> Walker<'w, 'n, 'r> {
             branch.packet.established = true;
             branch.packet.opens = !reply.later;
             branch.packet.reply = true;
-            branch.packet.ct_mark = reply.mark;
             branch.packet.bound = [true; 2];
             self.by_link((branch, phase))
         });

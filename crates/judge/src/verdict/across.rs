@@ -15,9 +15,9 @@ use super::cell::{Cell, Client, Kind};
 use super::inside::hung;
 use super::judge::{Judge, Question};
 use super::place::Holder;
-use super::replies::reply;
+use super::single::{Signs, signs_inside};
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way, Which};
-use crate::trace::{self, Entry, Flow, Further, Kept, Outcome, Reply, World};
+use crate::trace::{self, Carried, Entry, Flow, Further, Kept, Outcome, Reply, World};
 use kpx_node::evidence::Evidence;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -55,14 +55,42 @@ impl<'e> Across<'e> {
     where
         'e: 'n,
     {
+        let machines = Rc::new(self.machines());
         let stations = Stations {
             across: self,
             read: RefCell::default(),
             followed: RefCell::default(),
+            machines: Rc::clone(&machines),
         };
         let mut judge = Judge::new(node);
+        judge.machines = machines;
         judge.beyond = Some(Rc::new(stations));
         judge
+    }
+}
+
+/// The MAC addresses of links of nodes, each with the link in words, by the addresses of the links.
+pub(super) type Machines = HashMap<IpAddr, (String, String)>;
+
+impl Across<'_> {
+    fn machines(&self) -> Machines {
+        let mut all = Machines::default();
+        for (name, node) in &self.nodes {
+            let Ok(node) = node else {
+                continue;
+            };
+            let (Ok(addresses), Ok(links)) = (node.addresses(), node.links()) else {
+                continue;
+            };
+            for at in &addresses.all {
+                let link = links.all.iter().find(|link| link.name == at.link);
+                if let Some(mac) = link.and_then(|link| link.mac.clone()) {
+                    let words = format!("{} of node {name}", at.link);
+                    all.insert(at.addr.addr, (mac, words));
+                }
+            }
+        }
+        all
     }
 }
 
@@ -82,6 +110,8 @@ pub(super) struct Leaving<'q> {
 pub(super) trait Beyond: fmt::Debug {
     /// Returns what happens to a packet on the node that it goes to; `None` if nothing is known of that node.
     fn follow(&self, leaving: Leaving<'_>) -> Option<Onward>;
+    /// Returns the single addresses that pods of other nodes name.
+    fn signs(&self) -> HashMap<IpAddr, Signs>;
 }
 
 /// The way of a packet behind the node that it left.
@@ -150,7 +180,7 @@ impl Walked for World<'_, '_> {
 }
 
 /// What tells packets apart that arrive at a node: the node and its link, both addresses, the port, the protocol, whether the
-/// connection is there already, and the Service.
+/// connection is there already, what it brings, and the Service.
 type Key = (
     String,
     Option<String>,
@@ -158,6 +188,7 @@ type Key = (
     SocketAddr,
     Proto,
     bool,
+    Carried,
     String,
 );
 
@@ -167,6 +198,7 @@ struct Stations<'n> {
     across: &'n Across<'n>,
     read: RefCell<BTreeMap<String, Rc<Station<'n>>>>,
     followed: RefCell<HashMap<Key, Rc<Far>>>,
+    machines: Rc<Machines>,
 }
 
 #[derive(Debug)]
@@ -180,8 +212,10 @@ impl<'n> Stations<'n> {
         if let Some(known) = self.read.borrow().get(name) {
             return Rc::clone(known);
         }
+        let mut judge = Judge::new(node);
+        judge.machines = Rc::clone(&self.machines);
         let station = Rc::new(Station {
-            judge: Judge::new(node),
+            judge,
             walks: Family::BOTH.map(|family| Kept::new(node, family)),
         });
         let mut all = self.read.borrow_mut();
@@ -191,6 +225,11 @@ impl<'n> Stations<'n> {
 }
 
 impl Beyond for Stations<'_> {
+    fn signs(&self) -> HashMap<IpAddr, Signs> {
+        let nodes = self.across.nodes.values().flatten();
+        nodes.flat_map(signs_inside).collect()
+    }
+
     fn follow(&self, leaving: Leaving<'_>) -> Option<Onward> {
         let node = match self.across.nodes.get(leaving.to)? {
             Ok(node) => node,
@@ -216,6 +255,7 @@ impl Beyond for Stations<'_> {
             to,
             asked.proto,
             asked.established,
+            outcome.carried.elsewhere(),
             leaving
                 .question
                 .port
@@ -230,6 +270,7 @@ impl Beyond for Stations<'_> {
             destination: to.ip(),
             port: to.port(),
             mark: 0,
+            carried: outcome.carried.elsewhere(),
             proto: asked.proto,
             established: asked.established,
         };
@@ -340,6 +381,13 @@ impl Judge<'_> {
             },
         };
         Way::of(fault, Some(onward))
+    }
+
+    /// Returns the way of a packet behind this node, as far as that is known.
+    pub(super) fn onward(&self, question: Question<'_>, outcome: &Outcome) -> Option<Onward> {
+        let beyond = self.beyond.as_ref()?;
+        let way = self.go_on(question, outcome, None, (beyond.as_ref(), 0));
+        way.onward
     }
 
     /// Returns the node that has `addr`, or whose range of pods has it.
@@ -468,6 +516,7 @@ impl Judge<'_> {
             return Some(Fault::Obstacle(Box::new(Obstacle::Taken {
                 address: address.ip(),
                 link: link.to_owned(),
+                inside: None,
                 end: Some((address, program.map(|program| program.name.clone()))),
             })));
         }
@@ -511,7 +560,7 @@ impl Judge<'_> {
             Entry::Pod
         };
         // Translated back, the reply goes to where the packet was sent from.
-        let reply = reply(self.node, question, outcome, entry);
+        let reply = self.reply_from(question, outcome, entry);
         let replies = walks.back(&reply);
         let fault = self.stopped(&replies, Which::Reply, outcome.sent_from);
         let fault = fault.or_else(|| untracked(outcome, &replies));
@@ -647,6 +696,7 @@ mod tests {
             destination: at.ip(),
             port: at.port(),
             mark: 0,
+            carried: Carried::default(),
             proto: Proto::Tcp,
             established: false,
         };

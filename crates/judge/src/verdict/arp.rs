@@ -7,7 +7,7 @@ use super::obstacle::Arp;
 use super::replies::{ends, is_stopped};
 use super::{By, Fault, Missing, Obstacle, is_likely, sysctl_of};
 use crate::trace::why::{decisive, maker};
-use crate::trace::{Entry, Flow, Outcome, Rule, Subsystem};
+use crate::trace::{Carried, Entry, Flow, Outcome, Rule, Subsystem};
 use kpx_node::backend::nftables::model::{Base, Chain, Expr, Statement, Table, Verdict};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -112,6 +112,7 @@ impl Judge<'_> {
             destination,
             port: kind,
             mark: 0,
+            carried: Carried::default(),
             proto: Proto::Icmpv6,
             established: false,
         };

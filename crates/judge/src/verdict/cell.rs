@@ -10,7 +10,7 @@ use super::{Arrival, Fate, Verdict};
 use crate::trace::affinity::remembered;
 use crate::trace::mismatch::usable;
 use crate::trace::sources::{self, Likely, Pods, Source, SourceError};
-use crate::trace::{Entry, Flow, Outcome, Walks};
+use crate::trace::{Carried, Entry, Flow, Outcome, Walks};
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Address;
@@ -309,9 +309,11 @@ impl Judge<'_> {
             destination: target.at.ip(),
             port: target.at.port(),
             mark: 0,
+            carried: Carried::default(),
             proto: target.port.proto,
             established: false,
         };
+        let flow = self.as_sent(flow);
         let outcomes = walk(&flow);
         let question = Question {
             flow: &flow,
@@ -363,6 +365,10 @@ impl Judge<'_> {
             clients.extend(other.map(|source| (Client::Outside, source)));
         }
         if !to.is_loopback() {
+            clients.retain(|(client, source)| {
+                let is_single = || source.addr.is_some_and(|addr| self.is_single(addr));
+                *client != Client::Pod || !is_single()
+            });
             let typical = clients.iter().find(|(client, _)| *client == Client::Pod);
             let typical = typical.and_then(|(_, source)| source.addr);
             let single = self.single_pods(target, typical);
@@ -478,7 +484,7 @@ impl Judge<'_> {
         let to = target.at.ip();
         let backends: Vec<IpAddr> = target.port.endpoints.iter().map(|e| e.addr.ip()).collect();
         // A pod that something tells apart stands for no other.
-        let apart = self.all_single().iter().filter_map(|source| source.addr);
+        let apart = self.single().pods.iter().filter_map(|source| source.addr);
         let restricted = self.policed().keys().copied();
         let apart = apart.chain(restricted.filter(|addr| self.is_restricted(*addr)));
         let others: Vec<IpAddr> = backends.iter().copied().chain(apart).collect();

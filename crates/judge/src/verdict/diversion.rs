@@ -130,6 +130,8 @@ pub struct Ways<'n> {
     router: Router<'n>,
     /// The routes without a route or rule, once asked for.
     without: RefCell<Vec<(Diverter, Rc<Router<'n>>)>>,
+    /// The protocol and ports of the packets; `None` for those of TCP to a port.
+    transport: Option<Transport<'n>>,
 }
 
 impl<'n> Ways<'n> {
@@ -139,7 +141,13 @@ impl<'n> Ways<'n> {
             node,
             router: Router::new(node),
             without: RefCell::default(),
+            transport: None,
         }
+    }
+
+    /// Returns the same for packets of this protocol with these ports.
+    pub(super) fn carrying(self, transport: Option<Transport<'n>>) -> Self {
+        Self { transport, ..self }
     }
 
     /// Returns what keeps packets from `source` from leaving the node to `to`, if that is one route or rule: without it they leave;
@@ -150,10 +158,8 @@ impl<'n> Ways<'n> {
                 source: Some(Asked::new(source, None)),
                 mark: mark.map(AskedMark::of),
                 input,
-                transport: (to.port() != 0).then(|| Transport {
-                    proto: Asked::new(Proto::Tcp.number(), None),
-                    port: Asked::new(to.port(), None),
-                    source_port: None,
+                transport: self.transport.or_else(|| {
+                    (to.port() != 0).then(|| Transport::of(Proto::Tcp, None, to.port()))
                 }),
                 ..Lookup::to(Asked::new(to.ip(), None))
             };

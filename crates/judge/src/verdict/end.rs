@@ -149,6 +149,7 @@ impl Judge<'_> {
         Some(Fault::Obstacle(Box::new(Obstacle::Taken {
             address: at.ip(),
             link: link.to_owned(),
+            inside: None,
             end: Some((at, program)),
         })))
     }

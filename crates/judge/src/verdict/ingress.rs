@@ -16,7 +16,7 @@ use super::place::Holder;
 use super::{Fault, Missing, Obstacle};
 use crate::trace::region::Asked;
 use crate::trace::route::Lookup;
-use crate::trace::{Entry, Outcome, Reply};
+use crate::trace::{Entry, Outcome};
 use kpx_node::backend::ipvs::model::DUMMY;
 use kpx_node::net::{Cidr, Family};
 use kpx_node::node::NodeSnapshot;
@@ -103,10 +103,15 @@ impl Judge<'_> {
             return self.reply_astray(outcome).map(fault);
         }
         let source = outcome.sent_from;
-        if let Some(link) = self.taken(source) {
+        let taken = match entry {
+            Entry::Outside => self.places.own(source).map(str::to_owned),
+            _ => self.taken(source),
+        };
+        if let Some(link) = taken {
             return Some(fault(Obstacle::Taken {
                 address: source,
                 link,
+                inside: None,
                 end: None,
             }));
         }
@@ -305,15 +310,14 @@ impl Judge<'_> {
         }
         let reply = self.reply_to(question, outcome)?;
         let walks = self.back(Family::of(question.flow.destination));
-        let links = |mark: u32| -> BTreeSet<String> {
-            let outcomes = walks.reply(&Reply {
-                mark,
-                ..reply.clone()
-            });
+        let links = |ct_mark: u32| -> BTreeSet<String> {
+            let mut reply = reply.clone();
+            reply.flow.carried.ct_mark = ct_mark;
+            let outcomes = walks.reply(&reply);
             let all = outcomes.iter().filter_map(Outcome::leaves_by);
             all.map(str::to_owned).collect()
         };
-        let mut marked = links(reply.mark);
+        let mut marked = links(reply.flow.carried.ct_mark);
         let mut marks = rules.iter().filter_map(|rule| rule.mark);
         if marked.contains(link) || marks.any(|mark| links(mark.value).contains(link)) {
             return None;

@@ -3,23 +3,25 @@
 //! Without the item, which older bundles do not have, nothing is said of them.
 
 use std::cell::{OnceCell, RefCell};
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::HashMap;
 
 use super::judge::{Judge, Question};
+use super::local_ports::{DEFAULT_RANGE, LocalPorts};
 use super::neighbours::is_link_local;
 use super::ports::REPLY_PORT;
-use super::replies::reply;
-use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, sysctl_of};
+use super::replies::{common_tos, follow_on, marks, reply};
+use super::{By, DEFAULT_TTL, Fate, Fault, Missing, Obstacle, Ways, Which, sysctl_of};
 use crate::trace::mismatch::listed;
 use crate::trace::region::Asked;
-use crate::trace::route::{Decision, Lookup, Router};
+use crate::trace::route::{Decision, Lookup, Router, Transport};
 use crate::trace::why::{decisive, maker};
 use crate::trace::{
-    Effect, Entry, Flow, Further, Outcome, Reply, Rule, Verdict, Walks, World, why,
+    Carried, Effect, Entry, Flow, Further, Outcome, Rule, Verdict, Walks, World, why,
 };
-use kpx_node::evidence::Gap;
+use kpx_node::evidence::{Gap, IPTABLES, Item};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::links::Link;
@@ -37,9 +39,11 @@ pub(super) struct Insides<'n> {
     /// Why packets to an address and port, from another address, are not answered; for those that something has translated, and those
     /// from outside, apart.
     known: RefCell<HashMap<Ask, Option<Fault>>>,
+    /// Whether rules of a pod set the type of service of packets.
+    types: RefCell<HashMap<IpAddr, bool>>,
 }
 
-type Ask = (SocketAddr, Proto, IpAddr, bool, bool);
+type Ask = (SocketAddr, Proto, IpAddr, bool, bool, Carried);
 
 /// With this TTL, a packet passes any cluster.
 const LONG_LIVED: u8 = 32;
@@ -69,19 +73,13 @@ impl Judge<'_> {
             outcome.source,
             is_translated,
             is_outside,
+            outcome.carried.elsewhere(),
         );
         if let Some(known) = self.insides.known.borrow().get(&asked) {
             return known.clone();
         }
-        let comes = Flow {
-            entry: Entry::Outside,
-            source: Some(outcome.source),
-            destination: at.ip(),
-            port: at.port(),
-            mark: 0,
-            ..question.flow.clone()
-        };
-        let inside = Inside::of(network, at.ip());
+        let comes = comes(question.flow, outcome);
+        let inside = Inside::of(network, at.ip()).sending(comes.proto, Some(at.port()), REPLY_PORT);
         if inside.is_of_vm() {
             return None;
         }
@@ -116,7 +114,7 @@ impl Judge<'_> {
             entry: Entry::Host,
             ..flow.clone()
         };
-        let inside = Inside::of(network, address);
+        let inside = Inside::of(network, address).sending(flow.proto, None, flow.port);
         let stopped = || {
             let is_followed = network.has_rules() || network.addresses.contains(&flow.destination);
             is_followed.then(|| inside.leaving(&leaves)).flatten()
@@ -145,6 +143,81 @@ impl Judge<'_> {
             .or_else(|| self.silent_gateway(&inside, flow.destination))
             .or_else(|| self.other_gateway(&inside, flow.destination))
             .or_else(|| self.unknown_gateway(&inside, flow.destination))
+    }
+
+    /// Returns `flow` with what the network of its client gives its packets.
+    pub fn as_sent(&self, flow: Flow) -> Flow {
+        let client = flow.source.filter(|_| flow.entry == Entry::Pod);
+        let Some((client, network)) = client.and_then(|client| {
+            let network = self.network_of(client).ok().flatten()?;
+            Some((client, network))
+        }) else {
+            return flow;
+        };
+        let tos = match self.typing(client) {
+            Some(inside) => {
+                let leaves = Flow {
+                    entry: Entry::Host,
+                    ..flow.clone()
+                };
+                let node = NodeSnapshot::new(&inside.network.evidence);
+                common_tos(&walked(&node, &leaves))
+            }
+            None => flow.carried.tos,
+        };
+        Flow {
+            carried: Carried {
+                tos,
+                ecn: asks_for_ecn(network) && flow.proto == Proto::Tcp,
+                ports: ports_of(network),
+                ..flow.carried.clone()
+            },
+            ..flow
+        }
+    }
+
+    /// Returns whether the pod with `address` has settings of its own for the packets that it sends.
+    pub(super) fn has_own_settings(&self, address: IpAddr) -> bool {
+        let network = self.network_of(address).ok().flatten();
+        network.is_some_and(|network| {
+            let ports = ports_of(network);
+            asks_for_ecn(network)
+                || ports.is_some_and(|(first, last)| format!("{first} {last}") != DEFAULT_RANGE)
+        })
+    }
+
+    /// Returns the type of service of the replies to a packet that ends at a pod of this node; `None` if it is unknown.
+    pub(super) fn tos_of_replies(&self, question: Question<'_>, outcome: &Outcome) -> Option<u8> {
+        let Some(inside) = self.typing(outcome.destination.0) else {
+            return Some(0);
+        };
+        let comes = comes(question.flow, outcome);
+        let node = NodeSnapshot::new(&inside.network.evidence);
+        let world = World::whole(&node, Family::of(comes.destination));
+        let asked = Question {
+            flow: &comes,
+            port: None,
+        };
+        let taken = walked(&node, &comes);
+        let replies = taken.iter().flat_map(|taken| {
+            let first = reply(&node, asked, taken, Entry::Host);
+            world.further(&Further::Reply(first)).unwrap_or_default()
+        });
+        common_tos(&replies.collect::<Vec<_>>())
+    }
+
+    /// Returns whether rules of the client's pod set the type of service of its packets, which may be another one for later packets.
+    pub(super) fn is_typed(&self, flow: &Flow) -> bool {
+        let client = flow.source.filter(|_| flow.entry == Entry::Pod);
+        client.is_some_and(|client| self.typing(client).is_some())
+    }
+
+    /// Returns the network of the pod with `address`, if rules there set the type of service of packets.
+    fn typing(&self, address: IpAddr) -> Option<Inside<'_>> {
+        let network = self.network_of(address).ok().flatten()?;
+        let mut types = self.insides.types.borrow_mut();
+        let sets = types.entry(address).or_insert_with(|| sets_tos(network));
+        sets.then(|| Inside::of(network, address))
     }
 
     /// Returns the fault of packets of a pod whose link is on a link of the node, past its rules; or of packets to it that leave the node
@@ -290,8 +363,8 @@ impl Judge<'_> {
         (fault.fate() != Fate::Unknown).then_some(fault)
     }
 
-    /// Returns the fault of packets to `to` whose gateway has a permanent neighbour entry in the pod with another MAC than the node's end
-    /// of the pod's link. A bridge takes packets that it translates whatever their MAC is.
+    /// Returns the fault of packets to `to` whose next hop has a permanent neighbour entry in the pod with another MAC than that pod, or
+    /// than the node's end of the pod's link. A bridge takes packets that it translates whatever their MAC is.
     fn other_gateway(&self, inside: &Inside<'_>, to: IpAddr) -> Option<Fault> {
         let node = NodeSnapshot::new(&inside.network.evidence);
         let table = node.neighbour_table().ok()?;
@@ -300,20 +373,27 @@ impl Judge<'_> {
             .on(gateway, &own)
             .filter(|neighbour| neighbour.permanent)?;
         let (_, link) = self.link_of_pod(inside.address)?;
-        let peer = self.far_end(link)?;
-        let (used, mac) = (entry.mac.as_ref()?, peer.mac.as_ref()?);
-        let is_apart = peer.kind == "veth" && peer.master.is_none() && own == link.name;
-        if !is_apart || used.eq_ignore_ascii_case(mac) {
+        let peer = self.far_end(link).filter(|_| own == link.name)?;
+        let is_apart = peer.kind == "veth" && peer.master.is_none();
+        let beside = self.link_of_pod(gateway).filter(|_| !is_apart);
+        let (mac, whose) = match beside {
+            Some((_, of_pod)) => (of_pod.mac.as_ref()?, format!("{} of that pod", of_pod.name)),
+            None if is_apart => {
+                let whose = format!("the node's end of that link, {},", peer.name);
+                (peer.mac.as_ref()?, whose)
+            }
+            None => return None,
+        };
+        let used = entry.mac.as_ref()?;
+        if used.eq_ignore_ascii_case(mac) {
             return None;
         }
         Some(Fault::Obstacle(Box::new(Obstacle::OtherMac {
             address: gateway,
             link: own,
             used: used.clone(),
-            has: (
-                mac.clone(),
-                format!("the node's end of that link, {},", peer.name),
-            ),
+            has: (mac.clone(), whose),
+            of_pod: beside.is_some(),
             inside: Some((inside.address, inside.network.pid)),
         })))
     }
@@ -567,12 +647,18 @@ impl Judge<'_> {
         let by_address = self.insides.by_address.get_or_init(|| {
             let all = self.node.pod_networks()?.iter();
             let mut by_address = HashMap::default();
-            for network in all.filter(|network| self.has_link_to(network)) {
-                for own in &network.addresses {
-                    let same = by_address.entry(*own).or_insert(Some(network));
-                    // Which of two is the pod is not known.
-                    *same = same.filter(|other| std::ptr::eq(*other, network));
-                }
+            let all: Vec<_> = all
+                .filter(|network| self.has_link_to(network))
+                .flat_map(|network| network.by_link.iter().map(move |own| (network, own)))
+                .collect();
+            for (network, (own, _)) in all.iter().filter(|(_, (_, link))| link != "lo") {
+                let same = by_address.entry(*own).or_insert(Some(*network));
+                // Which of two is the pod is not known.
+                *same = same.filter(|other| std::ptr::eq(*other, *network));
+            }
+            // An address of lo is nobody else's, unless another pod has it for others.
+            for (network, (own, _)) in all.iter().filter(|(_, (_, link))| link == "lo") {
+                by_address.entry(*own).or_insert(Some(*network));
             }
             Ok(by_address)
         });
@@ -584,11 +670,25 @@ impl Judge<'_> {
 struct Inside<'p> {
     address: IpAddr,
     network: &'p PodNetwork,
+    /// The protocol and ports of the packets that leave it, where rules of routing may ask for them.
+    transport: Option<Transport<'p>>,
 }
 
 impl<'p> Inside<'p> {
     const fn of(network: &'p PodNetwork, address: IpAddr) -> Self {
-        Self { address, network }
+        Self {
+            address,
+            network,
+            transport: None,
+        }
+    }
+
+    /// Returns the same for packets of `proto` that leave by these ports.
+    const fn sending(self, proto: Proto, source_port: Option<u16>, port: u16) -> Self {
+        Self {
+            transport: Some(Transport::of(proto, source_port, port)),
+            ..self
+        }
     }
 
     /// Returns why a packet that comes in does not end at a program, or is not answered.
@@ -632,38 +732,64 @@ impl<'p> Inside<'p> {
             port: None,
         };
         let first = reply(node, question, outcome, from);
-        let later = Reply {
-            later: true,
-            ..first.clone()
-        };
-        let sent = Further::Sent(Flow {
+        let sent = Flow {
             established: true,
             ..opens.clone()
-        });
+        };
         let world = World::whole(node, Family::of(opens.destination));
-        let packets = [Further::Reply(first), sent, Further::Reply(later)];
-        packets.iter().find_map(|packet| {
-            let ends = world.further(packet).unwrap_or_default();
-            let is_reply = matches!(packet, Further::Reply(_));
+        let mut found = None;
+        let followed = follow_on(first, Some(sent), |which, packet| {
+            let ends = world.further(&packet).unwrap_or_default();
+            let is_reply = which != Which::Sent;
             let leaves = is_reply && from == Entry::Host;
-            ends.iter().find_map(|end| {
+            found = ends.iter().find_map(|end| {
                 self.fault(node, end, opens.proto, is_reply)
                     .or_else(|| leaves.then(|| self.changed(node, end, "replies"))?)
-            })
-        })
+            });
+            // The first datagram is answered.
+            if opens.proto == Proto::Udp && which != Which::Reply {
+                found = found.take().map(|fault| {
+                    let what =
+                        format!("whether datagrams after the first one arrive is unknown: {fault}");
+                    Fault::Unknown(Missing::Other(what))
+                });
+            }
+            Ok::<_, Infallible>(found.is_none().then(|| marks(ends.iter())))
+        });
+        let Ok(()) = followed;
+        found
     }
 
-    /// Returns the doubt about packets from `source`, if the pod itself has that address beside its own: the kernel takes them for
-    /// martians, unless `accept_local` is on.
+    /// Returns the fault of packets from `source`, if the pod itself has that address beside its own: the kernel takes them for martians,
+    /// unless `accept_local` is on.
     fn has_source(&self, source: IpAddr) -> Option<Fault> {
         let is_its = source != self.address && self.network.addresses.contains(&source);
+        let (pod, pid) = (self.address, self.network.pid);
+        if let Some(link) = self.network.link_with(source).filter(|_| is_its)
+            && self.accepts_local() == Some(false)
+        {
+            return Some(Fault::Obstacle(Box::new(Obstacle::Taken {
+                address: source,
+                link: link.name.clone(),
+                inside: Some((pod, pid)),
+                end: None,
+            })));
+        }
         is_its.then(|| {
-            let (pod, pid) = (self.address, self.network.pid);
             Fault::Unknown(Missing::Unmodelled(format!(
                 "the pod with {pod} (process {pid}) has the client's address {source}, too, and discards packets from it unless \
                  accept_local is on"
             )))
         })
+    }
+
+    /// Returns whether the pod takes in packets from its own addresses; `None` if its setting is not read.
+    fn accepts_local(&self) -> Option<bool> {
+        let node = NodeSnapshot::new(&self.network.evidence);
+        let sysctl = node.sysctl().ok()?;
+        let of = |link: &str| sysctl.get(&sysctl_of(link, "accept_local"));
+        let own = of(&self.own_link()?.name)?;
+        Some([of("all")?, own].contains(&"1"))
     }
 
     /// Returns the link with the pod's address.
@@ -690,7 +816,7 @@ impl<'p> Inside<'p> {
             return None;
         }
         let node = NodeSnapshot::new(&self.network.evidence);
-        let ways = Ways::of(&node);
+        let ways = Ways::of(&node).carrying(self.transport);
         let diverted = ways.diverted(SocketAddr::new(to, 0), self.address, false);
         Some(Fault::Obstacle(Box::new(Obstacle::InsideRoute {
             pod: self.address,
@@ -708,6 +834,7 @@ impl<'p> Inside<'p> {
         node.routes().ok()?;
         let lookup = Lookup {
             source: bound.then(|| Asked::new(self.address, None)),
+            transport: self.transport,
             ..Lookup::to(Asked::new(to, None))
         };
         Some(Router::new(&node).decide(lookup))
@@ -726,6 +853,7 @@ impl<'p> Inside<'p> {
             destination: to,
             port: REPLY_PORT,
             mark: 0,
+            carried: Carried::default(),
             proto: Proto::Tcp,
             established: false,
         };
@@ -936,6 +1064,43 @@ fn is_tap(link: &Link) -> bool {
 /// Returns whether links of this kind lead to the other end of a VPN alone.
 fn is_of_vpn(kind: &str) -> bool {
     matches!(kind, "tun" | "wireguard")
+}
+
+/// Returns whether clients in the network of a pod ask for ECN.
+fn asks_for_ecn(network: &PodNetwork) -> bool {
+    let node = NodeSnapshot::new(&network.evidence);
+    node.sysctl()
+        .is_ok_and(|all| all.get("net.ipv4.tcp_ecn") == Some("1"))
+}
+
+/// Returns the first and the last port that the network of a pod gives to clients.
+fn ports_of(network: &PodNetwork) -> Option<(u16, u16)> {
+    let ports = LocalPorts::read(&NodeSnapshot::new(&network.evidence)).ok()?;
+    Some((ports.first, ports.last))
+}
+
+/// Returns whether rules of a pod's network set the type of service of packets.
+fn sets_tos(network: &PodNetwork) -> bool {
+    let items = IPTABLES.iter().chain(&[Item::Nft]);
+    let mut texts = items.filter_map(|item| network.evidence.text(*item).ok());
+    texts.any(|text| {
+        let mut words = ["-j TOS", "-j DSCP", "dscp"].into_iter();
+        words.any(|word| text.contains(word))
+    })
+}
+
+/// Returns the packet of `flow` with `outcome` as it comes into the network of a pod.
+fn comes(flow: &Flow, outcome: &Outcome) -> Flow {
+    let (destination, port) = outcome.destination;
+    Flow {
+        entry: Entry::Outside,
+        source: Some(outcome.source),
+        destination,
+        port,
+        mark: 0,
+        carried: outcome.carried.elsewhere(),
+        ..flow.clone()
+    }
 }
 
 /// Returns the ends of `flow` in the network of a pod.

@@ -7,18 +7,19 @@ use std::rc::Rc;
 
 use foldhash::HashMap;
 
-use super::across::Beyond;
+use super::across::{Beyond, Machines};
 use super::ingress::Ingress;
 use super::inside::Insides;
 use super::local_ports::{LastPorts, Masqueraded};
 use super::peers::Peers;
 use super::place::Places;
 use super::replies::Replies;
+use super::single::Single;
 use super::unanswered::Unanswered;
 use super::{Fate, Fault, Missing, Obstacle, Verdict, Way};
 use crate::trace::mismatch::usable;
 use crate::trace::route::{Router, is_of_own_tables, only_in_vrf};
-use crate::trace::sources::{Likely, Source};
+use crate::trace::sources::Likely;
 use crate::trace::{self, Assumption, Effect, Entry, Flow, Hook, Hop, Kept, Outcome};
 use kpx_node::backend::Mode;
 use kpx_node::backend::ipvs::model::VirtualServer;
@@ -73,7 +74,7 @@ pub struct Judge<'n> {
     peers: OnceCell<Peers>,
     pub(super) insides: Insides<'n>,
     /// Pods that something tells apart.
-    pub(super) single: OnceCell<Vec<Source>>,
+    pub(super) single: OnceCell<Single>,
     pub(super) unanswered: OnceCell<Unanswered>,
     /// Pods with a chain for their NetworkPolicies, and whether these are in force.
     pub(super) policed: OnceCell<HashMap<IpAddr, bool>>,
@@ -94,6 +95,8 @@ pub struct Judge<'n> {
     pub(super) replies: RefCell<Replies>,
     /// By family, whether rules may treat packets of a connection that is there worse than those that open it.
     pub(super) told: [OnceCell<bool>; 2],
+    /// The links of other nodes with their addresses, if their states are given.
+    pub(super) machines: Rc<Machines>,
     /// Follows packets to other nodes, if their states are given.
     pub(super) beyond: Option<Rc<dyn Beyond + 'n>>,
     /// Whether chains of nftables are on links or bridges.
@@ -132,6 +135,7 @@ impl<'n> Judge<'n> {
             neighbours: RefCell::default(),
             replies: RefCell::default(),
             told: Default::default(),
+            machines: Rc::default(),
             beyond: None,
             has_link_hooks: node.nft().is_ok_and(trace::link_hooks::any),
             pod_network: node.has_pod_network(),
@@ -186,7 +190,12 @@ impl<'n> Judge<'n> {
                 Some(beyond) => self.go_on(question, outcome, here, (beyond.as_ref(), 0)),
                 None => Way::of(here, None),
             };
-            self.with_further(question, outcome, way)
+            let mut way = self.with_further(question, outcome, way);
+            // A rule, or what else leaves it open, says more.
+            if way.fault.is_none() && outcome.verdict.arrives() {
+                way.fault = self.unanswered_lately(question, outcome);
+            }
+            way
         });
         let mut verdict = Verdict::joined(outcomes, judged.collect());
         if verdict.fate == Fate::Unknown {

@@ -371,6 +371,8 @@ pub enum Obstacle {
         used: String,
         /// The MAC of the link that has the address, and its name.
         has: (String, String),
+        /// Whether that is the link of a pod, whose address others ask for.
+        of_pod: bool,
         /// The pod whose entry it is, and a process in it; `None` for the node's own.
         inside: Option<(IpAddr, u32)>,
     },
@@ -518,12 +520,15 @@ pub enum Obstacle {
         /// Whether it stops the replies.
         reply: bool,
     },
-    /// The node itself has the address of a pod: the kernel discards what comes from that address, and keeps what is sent to it.
+    /// The node itself, or another pod, has the address of a pod: the kernel discards what comes from that address, and keeps what is sent
+    /// to it.
     Taken {
         /// The pod's address.
         address: IpAddr,
-        /// The link of the node that has it.
+        /// The link that has it.
         link: String,
+        /// The pod whose link that is, and a process in it; `None` for the node itself.
+        inside: Option<(IpAddr, u32)>,
         /// The endpoint, if the packets are sent to it, and the program that gets them.
         end: Option<(SocketAddr, Option<String>)>,
     },
@@ -588,6 +593,8 @@ pub enum Which {
     LaterReply,
     /// What the client sends once the connection is there.
     Sent,
+    /// A datagram that is not the first one of its port.
+    Datagram,
 }
 
 /// The sysctl with the TTL that packets are sent with.
@@ -625,6 +632,8 @@ pub struct By {
     pub program: String,
     /// The command that takes addresses of the cluster out of the set whose members it stops.
     pub release: Option<String>,
+    /// Whether another rule fills that set.
+    pub is_filled: bool,
     /// Whether it ends all packets that reach it, or all of a link, to an address or to a port: rules before it accept some.
     pub closes: bool,
     /// Whether it is one of firewalld, which forwards only translated packets that it has translated itself (`StrictForwardPorts`).
@@ -746,6 +755,7 @@ impl By {
             undo: rule.undo(node),
             listing: rule.listing(node),
             release: rule.release(node),
+            is_filled: rule.is_of_filled_set(node),
             program: rule.program(node),
             sparing: rule.sparing(node),
             localized: rule.localized(node),
@@ -926,7 +936,13 @@ impl Obstacle {
             | Self::RouteBack { refused: true, .. }
             | Self::HomeGone { refused: true, .. }
             | Self::Xfrm { refused: true, .. } => Fate::Refused,
-            Self::DeadNextHop { .. } | Self::TwoPods { .. } | Self::Limited { .. } => Fate::Partly,
+            Self::DeadNextHop { .. }
+            | Self::TwoPods { .. }
+            | Self::Limited { .. }
+            | Self::Further {
+                which: Which::Datagram,
+                ..
+            } => Fate::Partly,
             Self::LinkForwarding { .. }
             | Self::Forgotten { .. }
             | Self::OnLink { .. }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::judge::{Judge, Question};
 use super::{By, Fault, Missing, Obstacle, Which};
-use crate::trace::{Effect, Entry, Flow, Hop, Outcome, link_hooks};
+use crate::trace::{Carried, Effect, Entry, Flow, Hop, Outcome, link_hooks};
 use kpx_node::net::Family;
 use kpx_node::node::links::Link;
 use kpx_node::node::pod_networks::PodNetwork;
@@ -149,6 +149,7 @@ impl Judge<'_> {
             destination: outcome.source,
             port: REPLY_PORT,
             mark: 0,
+            carried: Carried::default(),
             proto: question.flow.proto,
             established: true,
         };
@@ -179,7 +180,6 @@ impl Judge<'_> {
             .or_else(|| narrowed(outcome))
             .or_else(|| self.in_no_vlan(outcome))
             .or_else(|| self.in_two_pods(outcome))
-            .or_else(|| self.unanswered_lately(question, outcome))
     }
 
     /// Returns the doubt about a packet to a port of a bridge that filters VLANs, and in which a port is in none unless one is set.

@@ -1,7 +1,8 @@
 //! Whether the rules and routes of this node let the packets after the first one through: the replies, and what the client sends
 //! once the connection is there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 
 use super::judge::{Judge, Question, index};
@@ -9,11 +10,14 @@ use super::place::Holder;
 use super::ports::REPLY_PORT;
 use super::tells::tells;
 use super::{
-    By, Diversion, Fate, Fault, Missing, Obstacle, Verdict, Way, Which, is_decided, is_likely,
+    By, Diversion, Fate, Fault, Missing, Obstacle, Onward, Verdict, Way, Which, is_decided,
+    is_likely,
 };
 use crate::trace::region::Region;
 use crate::trace::why::decisive;
-use crate::trace::{self, Effect, Entry, Flow, Further, Hop, Kept, Outcome, Reply, World};
+use crate::trace::{
+    self, Carried, Effect, Entry, Flow, Follow, Further, Hop, Kept, Need, Outcome, Reply, World,
+};
 use kpx_node::backend::Mode;
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
@@ -22,14 +26,17 @@ use kpx_node::node::NodeSnapshot;
 const MOST_REGIONS: usize = 32;
 
 /// Where replies enter, the port that they come from, the client that nat translates them back to, whether it translates them,
-/// whether they are later ones, and the mark of their connection.
-type Key = (Entry, u16, Option<IpAddr>, bool, bool, u32);
+/// whether they are later ones, and what they bring.
+type Key = (Entry, u16, Option<IpAddr>, bool, bool, Carried);
+
+/// Marks that packets leave on their connection.
+pub(super) type Marks = BTreeSet<u32>;
 
 /// What is known of packets after the first ones.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// The replies that arrive.
-    arrive: VecDeque<(Key, Region)>,
+    arrive: VecDeque<(Key, Region, Marks)>,
     /// The packets that were followed beforehand, where rules are read in parts or changed.
     followed: Option<Vec<(Further, Vec<Outcome>)>>,
     /// The last flow whose later packets were followed.
@@ -42,40 +49,46 @@ impl<'n> Judge<'n> {
         self.replies.borrow_mut().followed = Some(followed);
     }
 
-    /// Returns the packets after the first one of a connection with `outcomes` that rules of the node may stop.
-    pub fn further(&self, question: Question<'_>, outcomes: &[Outcome]) -> Vec<Further> {
-        let replies = outcomes
-            .iter()
-            .filter_map(|outcome| self.reply_to(question, outcome));
-        let mut all: Vec<Further> = replies.map(Further::Reply).collect();
-        if let Some(sent) = self.sent_later(question) {
-            let later: Vec<_> = all
-                .iter()
-                .filter_map(|further| match further {
-                    Further::Reply(reply) => Some(Further::Reply(Reply {
-                        later: true,
-                        ..reply.clone()
-                    })),
-                    Further::Sent(_) => None,
-                })
-                .collect();
-            all.extend(later);
-            all.push(Further::Sent(sent));
+    /// Returns the packets after the first one of a connection with `outcomes` that rules of the node may stop, each with its ends, to
+    /// which `follow` follows it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `follow`.
+    pub fn further(
+        &self,
+        question: Question<'_>,
+        outcomes: &[Outcome],
+        follow: &Follow<'_>,
+    ) -> Result<Vec<(Further, Vec<Outcome>)>, Need> {
+        let mut all = Vec::new();
+        for outcome in outcomes {
+            let Some(reply) = self.reply_to(question, outcome) else {
+                continue;
+            };
+            follow_on(reply, self.sent_later(question), |_, packet| {
+                let ends = follow(&packet)?;
+                let marks = marks(of_way(&packet, &ends, outcome));
+                all.push((packet, ends));
+                Ok::<_, Need>(Some(marks))
+            })?;
         }
-        all
+        Ok(all)
     }
 
     /// Returns what the client sends once the connection is there, unless no rule tells it from what opens it.
     fn sent_later(&self, question: Question<'_>) -> Option<Flow> {
         let flow = question.flow;
-        let is_told = flow.proto == Proto::Tcp && !flow.established && {
+        let is_told = matches!(flow.proto, Proto::Tcp | Proto::Udp) && !flow.established && {
             let family = Family::of(flow.destination);
             let told = &self.told[usize::from(family == Family::V6)];
-            *told.get_or_init(|| tells(self.node, family))
+            *told.get_or_init(|| tells(self.node, family)) || self.is_typed(flow)
         };
-        is_told.then(|| Flow {
-            established: true,
-            ..flow.clone()
+        is_told.then(|| {
+            self.as_sent(Flow {
+                established: true,
+                ..flow.clone()
+            })
         })
     }
 
@@ -99,12 +112,11 @@ impl<'n> Judge<'n> {
         question: Question<'_>,
         outcomes: &[Outcome],
     ) {
-        let further = self.further(question, outcomes).into_iter();
-        let followed = further.map(|packet| {
-            let ends = world.further(&packet).unwrap_or_default();
-            (packet, ends)
-        });
-        self.further_are(followed.collect());
+        let follow = |packet: &Further| Ok(world.further(packet).unwrap_or_default());
+        self.further_are(
+            self.further(question, outcomes, &follow)
+                .unwrap_or_default(),
+        );
     }
 
     /// Returns the reply to a packet that arrives, as it enters this node; `None` if it is unknown where.
@@ -119,7 +131,30 @@ impl<'n> Judge<'n> {
         outcome
             .verdict
             .arrives()
-            .then(|| reply(self.node, question, outcome, entry))
+            .then(|| self.reply_from(question, outcome, entry))
+    }
+
+    /// Returns the reply to a packet with `outcome`, which enters at `entry`, with what the networks that it passed before gave it.
+    pub(super) fn reply_from(
+        &self,
+        question: Question<'_>,
+        outcome: &Outcome,
+        entry: Entry,
+    ) -> Reply {
+        let mut reply = reply(self.node, question, outcome, entry);
+        reply.flow.carried.tos = match entry {
+            Entry::Host => Some(0),
+            Entry::Pod => self.tos_of_replies(question, outcome),
+            Entry::Outside => match self.onward(question, outcome) {
+                Some(Onward::Far(far)) => {
+                    let arrival = far.cell.arrival.as_ref();
+                    let replies = arrival.map_or(&[][..], |arrival| &arrival.replies);
+                    common_tos(replies)
+                }
+                _ => Some(0),
+            },
+        };
+        reply
     }
 
     /// Returns `way` with what this node does to the packets after the first one, unless that one fails already.
@@ -132,25 +167,24 @@ impl<'n> Judge<'n> {
         let Some(reply) = self.reply_to(question, outcome) else {
             return way;
         };
-        let sent = self.sent_later(question);
-        let mut lost = self.lost(&reply);
-        let mut which = Which::Reply;
-        if !lost.iter().any(ends) && sent.is_some() {
-            which = Which::LaterReply;
-            lost = self.lost(&Reply {
-                later: true,
-                ..reply
-            });
-        }
         // Where each pod has a route of its own, an address that stands for any pod has none.
         let is_pod = matches!(self.places.holder(outcome.sent_from), Some(Holder::Pod(_)));
-        let is_carried = self.is_on_its_bridge(outcome);
-        if question.flow.entry == Entry::Pod && (!is_pod || is_carried) {
-            lost.retain(|lost_outcome| lost_outcome.hops.last().is_none_or(|hop| !is_routing(hop)));
-        }
-        if let Some(sent) = sent.filter(|_| !lost.iter().any(ends)) {
-            which = Which::Sent;
-            lost = self.lost_later(&sent, outcome);
+        let has_way =
+            question.flow.entry == Entry::Pod && (!is_pod || self.is_on_its_bridge(outcome));
+        let (mut which, mut lost) = (Which::Reply, Vec::new());
+        let sent = self.sent_later(question);
+        let followed = follow_on(reply, sent, |of, packet| {
+            let (mut ends, marks) = self.followed(&packet, outcome);
+            if of != Which::Sent && has_way {
+                ends.retain(|end| end.hops.last().is_none_or(|hop| !is_routing(hop)));
+            }
+            let is_lost = ends.iter().any(self::ends);
+            (which, lost) = (of, ends);
+            Ok::<_, Infallible>((!is_lost).then_some(marks))
+        });
+        let Ok(()) = followed;
+        if question.flow.proto == Proto::Udp && which != Which::Reply {
+            which = Which::Datagram;
         }
         let Some(fault) = self.stopped(&lost, which, outcome.sent_from) else {
             return way;
@@ -187,51 +221,53 @@ impl<'n> Judge<'n> {
         walks.get_or_init(|| Box::new(Kept::new(self.node, family)))
     }
 
-    /// Returns the outcomes of `reply`; nothing if it arrives and none are known.
-    fn lost(&self, reply: &Reply) -> Vec<Outcome> {
+    /// Returns the outcomes of `packet`, which follows the first one, that had `outcome`, and the marks that it leaves on the connection;
+    /// no outcomes if it arrives.
+    fn followed(&self, packet: &Further, outcome: &Outcome) -> (Vec<Outcome>, Marks) {
         let mut known = self.replies.borrow_mut();
         if let Some(followed) = &known.followed {
-            let is_it = |of: &Further| matches!(of, Further::Reply(of) if of == reply);
-            let of = followed.iter().find(|(of, _)| is_it(of));
-            return of.map_or_else(Vec::new, |(_, outcomes)| outcomes.clone());
+            let found = followed.iter().find(|(of, _)| of == packet);
+            let ends = found.map_or(&[][..], |(_, ends)| ends);
+            return lost(of_way(packet, ends, outcome));
         }
+        match packet {
+            Further::Reply(reply) => self.reply_ends(&mut known, reply),
+            Further::Sent(sent) => {
+                if known.sent.as_ref().is_none_or(|(of, _)| of != sent) {
+                    let walked = self.back(Family::of(sent.destination)).brief(sent);
+                    known.sent = Some((sent.clone(), walked));
+                }
+                let all = known.sent.as_ref().map_or(&[][..], |(_, all)| all);
+                lost(of_way(packet, all, outcome))
+            }
+        }
+    }
+
+    fn reply_ends(&self, known: &mut Replies, reply: &Reply) -> (Vec<Outcome>, Marks) {
         let key = (
             reply.flow.entry,
             reply.from,
             reply.back,
             reply.translated,
             reply.later,
-            reply.mark,
+            reply.flow.carried.clone(),
         );
         let mut arrive = known.arrive.iter().rev();
-        if arrive.any(|(of, region)| *of == key && region.contains(&reply.flow)) {
-            return Vec::new();
+        let is_it =
+            |(of, region, _): &&(Key, Region, Marks)| *of == key && region.contains(&reply.flow);
+        if let Some((.., marks)) = arrive.find(is_it) {
+            return (Vec::new(), marks.clone());
         }
         let walks = self.back(Family::of(reply.flow.destination));
-        let Some(region) = walks.replies_arrive(reply) else {
-            return walks.reply(reply);
+        let Some((region, ends)) = walks.replies_arrive(reply) else {
+            return lost(walks.reply(reply).iter());
         };
         if known.arrive.len() == MOST_REGIONS {
             known.arrive.pop_front();
         }
-        known.arrive.push_back((key, region));
-        Vec::new()
-    }
-
-    /// Returns the outcomes of the packets that `sent` has and that follow the first one, which had `outcome`; nothing if they arrive.
-    fn lost_later(&self, sent: &Flow, outcome: &Outcome) -> Vec<Outcome> {
-        let mut known = self.replies.borrow_mut();
-        if let Some(followed) = &known.followed {
-            let is_it = |of: &Further| matches!(of, Further::Sent(of) if of == sent);
-            let of = followed.iter().find(|(of, _)| is_it(of));
-            return of.map_or_else(Vec::new, |(_, all)| of_way(all, outcome));
-        }
-        if known.sent.as_ref().is_none_or(|(of, _)| of != sent) {
-            let walked = self.back(Family::of(sent.destination)).brief(sent);
-            known.sent = Some((sent.clone(), walked));
-        }
-        let all = known.sent.as_ref().map_or(&[][..], |(_, all)| all);
-        of_way(all, outcome)
+        let marks = marks(ends.iter());
+        known.arrive.push_back((key, region, marks.clone()));
+        (Vec::new(), marks)
     }
 
     /// Returns why packets with these outcomes do not arrive, if they certainly do not; or why that is unknown. `to` is the client.
@@ -248,9 +284,19 @@ impl<'n> Judge<'n> {
                 Which::Reply => "the reply returns",
                 Which::LaterReply => "later replies return",
                 Which::Sent => "packets after the first one arrive",
+                Which::Datagram => "datagrams after the first one arrive",
+            };
+            // A chance, or what decides.
+            let ended = packets.iter().filter(|packet| is_stopped(packet));
+            let chance: f64 = ended.map(|packet| packet.probability).sum();
+            let when = match super::conditions(&first.when) {
+                when if when.is_empty() && chance > 0.0 && chance < 1.0 => {
+                    format!(" ({:.0}% of them)", chance * 100.0)
+                }
+                when => when,
             };
             return Some(Fault::Unknown(Missing::Other(format!(
-                "whether {what} is unknown: {reason}"
+                "whether {what} is unknown: {reason}{when}"
             ))));
         }
         let missing = first
@@ -259,7 +305,7 @@ impl<'n> Judge<'n> {
             .filter(|hop| is_routing(hop) && decisive(first).is_none());
         let to = match which {
             Which::Reply | Which::LaterReply => to,
-            Which::Sent => first.destination.0,
+            Which::Sent | Which::Datagram => first.destination.0,
         };
         if missing.is_some()
             && let Some(known) = self.wayless(to, false)
@@ -293,14 +339,83 @@ fn untracking(of: &Outcome) -> Option<&Hop> {
     hops.find(|hop| !is_routed && hop.effect == Effect::Untrack)
 }
 
-/// Returns those of `all`, the outcomes of later packets, that are of the connections whose first packet had `outcome`; nothing if
-/// they arrive.
-fn of_way(all: &[Outcome], outcome: &Outcome) -> Vec<Outcome> {
-    let is_of_it =
-        |of: &&Outcome| of.destination == outcome.destination || ends(of) && of.as_sent.destination;
-    let of_it: Vec<Outcome> = all.iter().filter(is_of_it).cloned().collect();
-    let is_lost = of_it.iter().any(ends);
-    if is_lost { of_it } else { Vec::new() }
+/// Lets `follow` follow `reply` and the packets after it, of which the client sends `sent`, each with the marks that those before it
+/// leave on the connection, until it returns none.
+pub(super) fn follow_on<E>(
+    reply: Reply,
+    sent: Option<Flow>,
+    mut follow: impl FnMut(Which, Further) -> Result<Option<Marks>, E>,
+) -> Result<(), E> {
+    let Some(marks) = follow(Which::Reply, Further::Reply(reply.clone()))? else {
+        return Ok(());
+    };
+    let Some(sent) = sent else {
+        return Ok(());
+    };
+    // What the first packet added to sets is there for all that follow.
+    let with_mark = |flow: &Flow, ct_mark| Flow {
+        carried: Carried {
+            ct_mark,
+            written: reply.flow.carried.written.clone(),
+            ..flow.carried.clone()
+        },
+        ..flow.clone()
+    };
+    for ct_mark in marks {
+        let sent = Further::Sent(with_mark(&sent, ct_mark));
+        let Some(marks) = follow(Which::Sent, sent)? else {
+            return Ok(());
+        };
+        for ct_mark in marks {
+            let later = Reply {
+                flow: with_mark(&reply.flow, ct_mark),
+                later: true,
+                ..reply.clone()
+            };
+            if follow(Which::LaterReply, Further::Reply(later))?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns those of `all`, the outcomes of a later packet, that are of the connections whose first packet had `outcome`.
+fn of_way<'o>(
+    packet: &Further,
+    all: &'o [Outcome],
+    outcome: &Outcome,
+) -> impl Iterator<Item = &'o Outcome> {
+    let (is_reply, way) = (matches!(packet, Further::Reply(_)), outcome.destination);
+    all.iter()
+        .filter(move |of| is_reply || of.destination == way || ends(of) && of.as_sent.destination)
+}
+
+/// Returns the outcomes of a packet, none if it arrives, and the marks that it leaves on its connection.
+fn lost<'o>(ends: impl Iterator<Item = &'o Outcome>) -> (Vec<Outcome>, Marks) {
+    let ends: Vec<Outcome> = ends.cloned().collect();
+    let marks = marks(ends.iter());
+    if ends.iter().any(self::ends) {
+        (ends, marks)
+    } else {
+        (Vec::new(), marks)
+    }
+}
+
+pub(super) fn marks<'o>(ends: impl Iterator<Item = &'o Outcome>) -> Marks {
+    ends.map(|end| end.carried.ct_mark).collect()
+}
+
+/// Returns the type of service with which packets with these outcomes leave; `None` if that depends on something.
+pub(super) fn common_tos(outcomes: &[Outcome]) -> Option<u8> {
+    let mut leaving = outcomes.iter().filter(|outcome| outcome.verdict.arrives());
+    let Some(first) = leaving.next() else {
+        return Some(0);
+    };
+    let tos = first.carried.tos;
+    leaving
+        .all(|other| other.carried.tos == tos)
+        .then_some(tos)?
 }
 
 /// Returns whether a packet ends at this node, or may.
@@ -334,6 +449,10 @@ pub(super) fn reply(
             destination: outcome.source,
             port: REPLY_PORT,
             mark: 0,
+            carried: Carried {
+                tos: Some(0),
+                ..outcome.carried.clone()
+            },
             proto: question.flow.proto,
             established: true,
         },
@@ -342,7 +461,6 @@ pub(super) fn reply(
         translated: is_nat && !(outcome.as_sent.destination && outcome.as_sent.port)
             || outcome.source != outcome.sent_from,
         later: false,
-        mark: outcome.ct_mark,
     }
 }
 

@@ -27,6 +27,14 @@ const FEWEST: usize = 2;
 const MOST: usize = 16;
 const OF_ALL_SERVICES: usize = 400;
 
+/// Pods that something tells apart.
+#[derive(Debug)]
+pub(super) struct Single {
+    pub(super) pods: Vec<Source>,
+    /// Whether these are all of the node.
+    is_all: bool,
+}
+
 impl Judge<'_> {
     /// Returns pods of this node that something tells apart, but for endpoints of `target` and the pod `typical`.
     pub(super) fn single_pods(
@@ -34,7 +42,7 @@ impl Judge<'_> {
         target: Target<'_>,
         typical: Option<IpAddr>,
     ) -> impl Iterator<Item = Source> {
-        let all = self.all_single();
+        let all = &self.single().pods;
         let is_typical = all.iter().any(|source| source.addr == typical);
         let is_other = move |source: &&Source| {
             source.addr.is_some_and(|addr| {
@@ -55,16 +63,33 @@ impl Judge<'_> {
     }
 
     /// Returns all such pods of this node.
-    pub(super) fn all_single(&self) -> &[Source] {
-        self.single.get_or_init(|| self.all_single_pods())
+    pub(super) fn single(&self) -> &Single {
+        self.single.get_or_init(|| {
+            let running = Pods::of(self.node, &[]).running_here();
+            let count = running.len();
+            let pods = self.told_apart(running);
+            let is_all = pods.len() == count;
+            Single { pods, is_all }
+        })
     }
 
-    fn all_single_pods(&self) -> Vec<Source> {
-        let mut pods = Pods::of(self.node, &[]).running_here();
+    /// Returns whether something tells the pod with `addr` apart from others, so that it stands for none.
+    pub(super) fn is_single(&self, addr: IpAddr) -> bool {
+        let single = self.single();
+        let mut pods = single.pods.iter();
+        !single.is_all && pods.any(|pod| pod.addr == Some(addr))
+    }
+
+    fn told_apart(&self, mut pods: Vec<Source>) -> Vec<Source> {
         if pods.is_empty() {
             return pods;
         }
-        let signs = signs(self.node);
+        let mut signs = signs(self.node);
+        // Pods of other nodes may name clients of this one.
+        let beyond = self.beyond.iter().flat_map(|beyond| beyond.signs());
+        for (addr, places) in beyond {
+            signs.entry(addr).or_default().extend(places);
+        }
         let of = |pod: &Source| pod.addr.and_then(|addr| signs.get(&addr));
         // What rules say of most pods, such as those of a network plugin for each of its pods, tells none apart.
         let mut counts: HashMap<Option<&Signs>, usize> = HashMap::default();
@@ -88,6 +113,7 @@ impl Judge<'_> {
                     || self.has_restricted_port(addr)
                     || self.has_service_address(addr)
                     || self.has_used_up(addr)
+                    || self.has_own_settings(addr)
                     || self
                         .ttl_inside(addr)
                         .is_some_and(|(ttl, _)| ttl <= FEW_HOPS)
@@ -178,7 +204,7 @@ fn policed(node: &NodeSnapshot<'_>, family: Family) -> Policed {
 }
 
 /// The rules that name an address, but for what they do with it.
-type Signs = BTreeSet<String>;
+pub(super) type Signs = BTreeSet<String>;
 
 /// Returns the single addresses in rules that are not kube-proxy's, in policy rules, and in routes that end packets, with the places of
 /// these; on the node, and in the networks of its pods.
@@ -257,24 +283,8 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
             add(&route.destination, format!("route {}", route.kind));
         }
     }
-    for pod in node.pod_networks().into_iter().flatten() {
-        let inside = self::signs(&NodeSnapshot::new(&pod.evidence));
-        for (addr, places) in inside {
-            let places = places.into_iter().map(|place| format!("pod {place}"));
-            signs.entry(addr).or_default().extend(places);
-        }
-        // Every pod of a network plugin gets the same routes.
-        let inside = NodeSnapshot::new(&pod.evidence);
-        for route in inside.routes().into_iter().flat_map(|routes| &routes.all) {
-            if route.gateway.is_some() && route.destination.prefix > 0 {
-                for addr in &pod.addresses {
-                    signs
-                        .entry(*addr)
-                        .or_default()
-                        .insert(format!("pod route {route}"));
-                }
-            }
-        }
+    for (addr, places) in signs_inside(node) {
+        signs.entry(addr).or_default().extend(places);
     }
     let tables = node.nft().into_iter().flat_map(|rules| &rules.tables);
     for table in tables.filter(|table| table.name != OWN_TABLE) {
@@ -293,6 +303,45 @@ fn signs(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
                 add_words(&element.key, &place(&set.name), &by_name, &mut signs);
             }
         }
+    }
+    signs
+}
+
+/// Returns the single addresses that the networks of the node's pods name, with the places of these there.
+pub(super) fn signs_inside(node: &NodeSnapshot<'_>) -> HashMap<IpAddr, Signs> {
+    let mut signs: HashMap<IpAddr, Signs> = HashMap::default();
+    for pod in node.pod_networks().into_iter().flatten() {
+        let inside = NodeSnapshot::new(&pod.evidence);
+        let mut add = |addr: IpAddr, place: String| {
+            signs
+                .entry(addr)
+                .or_default()
+                .insert(format!("pod {place}"));
+        };
+        for (addr, places) in self::signs(&inside) {
+            places.into_iter().for_each(|place| add(addr, place));
+        }
+        for route in inside.routes().into_iter().flat_map(|routes| &routes.all) {
+            let is_own = pod.addresses.contains(&route.destination.addr);
+            if route.destination.is_host() && !is_own {
+                add(route.destination.addr, "route".to_owned());
+            }
+            // Every pod of a network plugin gets the same routes.
+            if route.gateway.is_some() && route.destination.prefix > 0 {
+                for addr in &pod.addresses {
+                    add(*addr, format!("route {route}"));
+                }
+            }
+        }
+        let neighbours = inside.neighbour_table();
+        for neighbour in neighbours.into_iter().flat_map(|table| &table.all) {
+            if neighbour.permanent {
+                add(neighbour.address, "neighbour".to_owned());
+            }
+        }
+        // What another pod has, too, is on lo here.
+        let on_lo = pod.by_link.iter().filter(|(_, link)| link == "lo");
+        on_lo.for_each(|(addr, _)| add(*addr, "lo".to_owned()));
     }
     signs
 }

@@ -2,7 +2,7 @@
 
 use crate::trace::packet::tcp_flags;
 use crate::trace::{fits_state, tells_data};
-use kpx_node::backend::iptables::model::{Match, Rule, States, Target};
+use kpx_node::backend::iptables::model::{Connmark, Match, Rule, States, Target};
 use kpx_node::backend::iptables::parse::Saved;
 use kpx_node::backend::nftables::model::{Expr, Statement};
 use kpx_node::evidence::Gap;
@@ -36,11 +36,12 @@ pub(super) fn tells(node: &NodeSnapshot<'_>, family: Family) -> bool {
         })
 }
 
-/// Returns whether a statement of nft looks at the state of the connection, at the flags of TCP, or at the size.
+/// Returns whether a statement of nft looks at the state or the mark of the connection, at the flags of TCP, or at the size, or writes
+/// what later packets find.
 fn asks_which(statement: &Statement) -> bool {
     fn is_asked(of: &Expr) -> bool {
         match of {
-            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status"),
+            Expr::Ct { key, .. } => matches!(key.as_str(), "state" | "status" | "mark"),
             Expr::Payload { protocol, field } => matches!(
                 (protocol.as_str(), field.as_str()),
                 ("tcp", "flags") | ("ip" | "ip6", "length")
@@ -54,6 +55,9 @@ fn asks_which(statement: &Statement) -> bool {
     match statement {
         Statement::Match { left, .. } => is_asked(left),
         Statement::Vmap { key, .. } => is_asked(key),
+        Statement::Mangle { value, .. } => is_asked(value),
+        // What the first packet adds to a set, later ones find there.
+        Statement::SetOp { .. } => true,
         _ => false,
     }
 }
@@ -78,7 +82,14 @@ fn tells_rule(rule: &Rule<'_>) -> bool {
     };
     let is_good = matches!(target, Target::Accept | Target::Return);
     let leads_to_kube_proxy = matches!(target, Target::Jump(name) if name.starts_with("KUBE-"));
-    let by_size = |matched: &Match<'_>| matches!(matched, Match::Unknown(text) if tells_data(text));
-    let by_size = rule.matches.iter().any(by_size);
-    (by_size || first != later && is_good == first) && !leads_to_kube_proxy
+    // What those before have left may stop them.
+    let is_asked = |matched: &Match<'_>| match matched {
+        Match::Connmark(_) => true,
+        Match::Unknown(text) => tells_data(text),
+        _ => false,
+    };
+    let by_mark = matches!(target, Target::Connmark(Connmark::Restore { .. }))
+        || matches!(target, Target::Other { name, .. } if name == "SET");
+    let by_more = by_mark || rule.matches.iter().any(is_asked);
+    (by_more || first != later && is_good == first) && !leads_to_kube_proxy
 }

@@ -12,7 +12,7 @@ use super::{By, Fault, Missing, Obstacle, Odd, OddWay, TunnelState, WrongMac, is
 use crate::trace::region::Asked;
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::why::decisive;
-use crate::trace::{self, Entry, Flow, Outcome};
+use crate::trace::{self, Carried, Entry, Flow, Outcome};
 use kpx_node::cluster::{Node, Pod};
 use kpx_node::net::{Cidr, Family, Proto};
 use kpx_node::node::links::Link;
@@ -98,6 +98,7 @@ impl Judge<'_> {
             destination: peer,
             port,
             mark: 0,
+            carried: Carried::default(),
             proto,
             established: false,
         };

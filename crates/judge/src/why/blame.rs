@@ -702,9 +702,13 @@ impl Look<'_> {
         Some(Idle {
             check: "KP11",
             reason: match &finding.about {
-                Subject::Node { name: Some(name) } => format!(
-                    "kube-proxy runs with the name {name}, which is not that of this Node, so no endpoint is local to it"
-                ),
+                Subject::Node { name: Some(name) }
+                    if self.node.by_clues().name().ok().as_ref() != Some(name) =>
+                {
+                    format!(
+                        "kube-proxy runs with the name {name}, which is not that of this Node, so no endpoint is local to it"
+                    )
+                }
                 _ => finding.message.clone(),
             },
             lasts: true,
@@ -716,8 +720,9 @@ impl Look<'_> {
     fn misnamed_for(&self, change: &Change) -> Option<Idle> {
         let services = &self.failed("KP11")?.services;
         let is_of = |name: &str| services.iter().any(|service| service.to_string() == name);
-        let follows =
-            change.object.hairpin().is_some() || change.service.as_deref().is_some_and(is_of);
+        let follows = change.object.hairpin().is_some()
+            || change.object.is_of_node()
+            || change.service.as_deref().is_some_and(is_of);
         let idle = follows.then(|| self.misnamed()).flatten()?;
         // Its next sync removes what kpx writes.
         Some(Idle {
@@ -983,7 +988,7 @@ impl Look<'_> {
         let is_first = cell.outcomes.iter().any(is_on);
         let which = match which {
             _ if is_first => None,
-            Some(Which::Sent) => Some(Which::Sent),
+            Some(which @ (Which::Sent | Which::Datagram)) => Some(which),
             which => here
                 .chain(there)
                 .any(is_on)

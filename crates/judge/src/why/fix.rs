@@ -8,6 +8,7 @@ use crate::check::{
     route_fix, rule_fix, way_there_fix,
 };
 use crate::verdict::Client;
+use kpx_node::owner::Role;
 use kpx_node::words::listed;
 
 impl Cause {
@@ -99,6 +100,20 @@ impl Cause {
                 "Repair kube-proxy's rules; if they break again, read kube-proxy's log.",
                 &["reconcile", "--apply"],
             ),
+            Self::SharedAddress {
+                role,
+                other_role: Role::ClusterIp,
+                ..
+            } if *role != Role::ClusterIp => {
+                let status = match role {
+                    Role::LoadBalancerIp => " --subresource=status",
+                    Role::ClusterIp | Role::ExternalIp => "",
+                };
+                with(
+                    "Take the address out of this Service: a cluster IP cannot be changed. A load balancer's address is in its status.",
+                    format!("kubectl -n {namespace} edit service {name}{status}"),
+                )
+            }
             Self::SharedAddress { other, .. } => {
                 let (namespace, name) = other.split_once('/')?;
                 with(

@@ -49,7 +49,7 @@ use crate::check::{Check, Outcome};
 use crate::diff::{self, Diff};
 use crate::trace::mismatch::listed;
 use crate::trace::sources::{SourceError, is_any_outside};
-use crate::trace::{self, Entry, Flow, Walks, World};
+use crate::trace::{self, Carried, Entry, Flow, Walks, World};
 use crate::verdict::{self, Across, Cell, Client, Fate, Fault, Judge, Kind, Missing, Target};
 use kpx_node::cluster::{EndpointSlice, Service};
 use kpx_node::desired::Hint;
@@ -751,6 +751,7 @@ impl<'n> Look<'n> {
                 destination: target.at.ip(),
                 port: target.at.port(),
                 mark: 0,
+                carried: Carried::default(),
                 proto: port.proto,
                 established: true,
             };

@@ -67,6 +67,10 @@ pub(super) fn repairs(what: &Obstacle) -> Vec<Repair> {
             inside: Some((pod, _)),
             ..
         }
+        | Obstacle::Taken {
+            inside: Some((pod, _)),
+            ..
+        }
         | Obstacle::OwnEnd { pod, .. }
         | Obstacle::Inside { pod, .. }
         | Obstacle::InsideRoute { pod, .. }

@@ -457,6 +457,7 @@ const fn packets(which: Option<Which>) -> &'static str {
         Some(Which::Reply) => "replies",
         Some(Which::LaterReply) => "later replies of each connection",
         Some(Which::Sent) => "later packets of each connection",
+        Some(Which::Datagram) => "later datagrams from each port",
     }
 }
 

@@ -282,6 +282,22 @@ pub struct ClientConnection {
     /// Path of the kubeconfig file.
     #[serde(deserialize_with = "or_default")]
     pub kubeconfig: String,
+    /// Requests per second; 0 for the default.
+    #[serde(deserialize_with = "or_default")]
+    pub qps: f64,
+    /// Requests at once; 0 for the default.
+    #[serde(deserialize_with = "or_default")]
+    pub burst: i64,
+}
+
+impl ClientConnection {
+    /// Returns the seconds between requests, if these are longer than usual, and the first requests of kube-proxy are more than it sends
+    /// at once.
+    pub fn seconds_between(&self) -> Option<f64> {
+        const FIRST_REQUESTS: i64 = 5;
+        let is_slow = self.qps > 0.0 && self.qps < 1.0;
+        (is_slow && (1..FIRST_REQUESTS).contains(&self.burst)).then(|| 1.0 / self.qps)
+    }
 }
 
 /// Parses a configuration as written, without filling in defaults.

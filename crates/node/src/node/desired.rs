@@ -103,7 +103,7 @@ impl NodeSnapshot<'_> {
         self.build(mode, false)
     }
 
-    /// Returns whether kube-proxy is still in its first sync of `family` and not overdue.
+    /// Returns whether kube-proxy is still in its first sync of `family`, not overdue, and may ask the API server as often as usual.
     pub fn is_first_sync(&self, family: Family) -> bool {
         let Ok(metrics) = self.metrics() else {
             return false;
@@ -113,10 +113,15 @@ impl NodeSnapshot<'_> {
             let mut samples = metrics.of(metric);
             samples.any(|sample| sample.label("ip_family") == Some(&name))
         };
-        let on_time = self.health().is_ok_and(|health| {
-            let status = health.status.get(&name);
-            status.is_some_and(|family| family.healthy)
+        let is_kept_waiting = self.proxy_config().is_ok_and(|config| {
+            let connection = &config.client_connection;
+            connection.seconds_between().is_some()
         });
+        let on_time = !is_kept_waiting
+            && self.health().is_ok_and(|health| {
+                let status = health.status.get(&name);
+                status.is_some_and(|family| family.healthy)
+            });
         on_time
             && told("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")
             && !told("kubeproxy_sync_proxy_rules_last_timestamp_seconds")

@@ -9,7 +9,7 @@ use crate::check::{
     When,
 };
 use crate::trace::route::only_for_vrf;
-use crate::trace::{Effect, Entry, Flow, Outcome, Subsystem, Verdict as End, World};
+use crate::trace::{Carried, Effect, Entry, Flow, Outcome, Subsystem, Verdict as End, World};
 use kpx_node::backend::Mode;
 use kpx_node::evidence::{Gap, Item};
 use kpx_node::net::{Family, Proto};
@@ -125,6 +125,7 @@ fn api(facts: &Facts<'_>) -> Verdict {
         destination,
         port,
         mark: 0,
+        carried: Carried::default(),
         proto: Proto::Tcp,
         established: false,
     };

@@ -46,7 +46,7 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::KeptByRoute { .. }
         | Obstacle::Unanswered { there: Some(_), .. }
         | Obstacle::ProxyArp { no_route: true, .. } => "routes of the node",
-        Obstacle::Taken { .. }
+        Obstacle::Taken { inside: None, .. }
         | Obstacle::NoGateway { .. }
         | Obstacle::SameNetwork { .. }
         | Obstacle::Duplicate { .. }
@@ -97,6 +97,9 @@ pub const fn obstacle_owner(what: &Obstacle) -> &'static str {
         | Obstacle::OwnEnd { .. }
         | Obstacle::NoLocalPort { pod: Some(_), .. }
         | Obstacle::OtherMac {
+            inside: Some(_), ..
+        }
+        | Obstacle::Taken {
             inside: Some(_), ..
         }
         | Obstacle::FullQueue { .. }
@@ -472,6 +475,16 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
         Obstacle::OtherMac {
             address,
             link,
+            of_pod: true,
+            inside: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Remove the entry, also where it is configured; the pod then asks for the address.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip neigh del {address} dev {link}"),
+        ),
+        Obstacle::OtherMac {
+            address,
+            link,
             has: (mac, _),
             inside: Some((_, pid)),
             ..
@@ -666,6 +679,15 @@ pub fn obstacle_fix(what: &Obstacle) -> Fix {
             "Set portIsolation to false in the network plugin's configuration, which new pods follow, and turn isolation off \
              at the ports.",
             format!("for port in /sys/class/net/{bridge}/brif/*/isolated; do echo 0 >$port; done"),
+        ),
+        Obstacle::Taken {
+            address,
+            link,
+            inside: Some((_, pid)),
+            ..
+        } => Fix::on_node(
+            "Remove the address from the pod's network, also where it is configured.",
+            format!("nsenter --net=/proc/{pid}/ns/net ip addr del {address} dev {link}"),
         ),
         Obstacle::Taken { address, link, .. } => Fix::on_node(
             "Remove the address from the node, also where it is configured.",

@@ -7,7 +7,7 @@ use crate::check::{Facts, Proof};
 use crate::trace::route::only_for_vrf;
 use crate::trace::sources::{self, Pods, Source};
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World,
+    self, Assumption, Carried, Effect, Entry, Flow, Outcome, Question, Rule, Verdict, World,
 };
 use kpx_node::evidence::{Gap, IPTABLES, Item, join};
 use kpx_node::net::{Family, Proto};
@@ -71,6 +71,7 @@ impl<'n> Paths<'n> {
             destination: to.ip(),
             port: to.port(),
             mark: 0,
+            carried: Carried::default(),
             proto,
             established: false,
         })

@@ -455,7 +455,7 @@ fn of_mesh(who: &str, pod: &str, rule: &Rule) -> Fix {
 
 fn without_owner(by: &By) -> Fix {
     let is_policy = by.rule.number == 0;
-    match by.rule.listing_of_set() {
+    match by.rule.listing_of_set().filter(|_| !by.is_filled) {
         Some((listing, false)) => {
             return Fix::on_node(OF_SET, by.release.clone().unwrap_or(listing));
         }

@@ -13,7 +13,7 @@ use kpx_node::cluster::{ContainerStatus, Pod};
 use kpx_node::evidence::proxy_log::Kind;
 use kpx_node::evidence::{Gap, Item, Time};
 use kpx_node::net::Family;
-use kpx_node::node::runtime::Health;
+use kpx_node::node::runtime::{Health, Metrics};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -561,8 +561,38 @@ pub(in crate::check) fn queued_sync(facts: &Facts<'_>, family: Option<Family>) -
     (age <= 2 * period).then_some(asked)
 }
 
+/// Returns the finding on a kube-proxy that has not finished its first sync, and may ask the API server seldom.
+fn kept_waiting(facts: &Facts<'_>, metrics: &Metrics<'_>) -> Option<Finding> {
+    let connection = &facts.node.proxy_config().ok()?.client_connection;
+    let seconds = connection.seconds_between()?;
+    let (family, _) = metrics.last_queued().find(|(of, _)| {
+        let mut synced = metrics.last_sync();
+        synced.all(|(other, at)| other != *of || at <= 0.0)
+    })?;
+    let message = format!(
+        "kube-proxy has not finished its first sync: its configuration allows one request to the API server in {seconds:.0} s"
+    );
+    let finding = Finding::new(Severity::Error, family_or_proxy(family), message);
+    let proof = |key: &str, value: String| Proof::Setting {
+        source: "kube-proxy's configuration".to_owned(),
+        key: format!("clientConnection.{key}"),
+        value,
+    };
+    let proofs = [
+        proof("qps", connection.qps.to_string()),
+        proof("burst", connection.burst.to_string()),
+    ];
+    Some(finding.evidence(proofs).fix(Fix::kubectl(
+        "Remove qps and burst from clientConnection in kube-proxy's configuration, and restart kube-proxy.",
+        "kubectl -n kube-system edit configmap kube-proxy",
+    )))
+}
+
 fn stuck(facts: &Facts<'_>) -> Verdict {
     let metrics = facts.node.metrics()?;
+    if let Some(finding) = kept_waiting(facts, metrics) {
+        return Ok(vec![finding]);
+    }
     let period = || Ok(facts.configuration()?.sync_period(facts.mode()?).as_secs());
     let mut findings = Collector::default();
     for (family, queued) in queued(metrics)? {

@@ -1,5 +1,6 @@
 //! What kube-proxy's log says of its work.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -659,12 +660,12 @@ fn finding(facts: &Facts<'_>, all: &[&Trouble]) -> Finding {
                 .map(|of| Proof::Log(format!("kube-proxy.log: {}", of.line)))
                 .chain([Proof::Note(times)]),
         )
-        .fix(match (own_service(facts, error), binding(error)) {
+        .fix(match (own_service(facts, error), rights(facts, all)) {
             (Some(service), _) => Fix::said(format!(
                 "Set the server in kube-proxy's kubeconfig to the API server's own address: the one that it has is the address of Service \
                  {service}, which kube-proxy itself is to serve."
             )),
-            (None, Some(line)) => Fix::kubectl(fix(*kind, error), line),
+            (None, Some(rights)) => rights,
             (None, None) if refuses_address(trouble) => ipv6_fix(DUMMY),
             (None, None) if error.contains(XOR_MARK) => {
                 Fix::on_node(fix(*kind, error), "modprobe xt_mark")
@@ -696,6 +697,52 @@ pub(super) fn server_fix(asked: SocketAddr, own: SocketAddr) -> Fix {
         ),
         "kubectl -n kube-system edit configmap kube-proxy",
     )
+}
+
+/// Returns the fix of requests that are refused, for want of the ClusterRole, or of rules of it where other requests are not.
+fn rights(facts: &Facts<'_>, all: &[&Trouble]) -> Option<Fix> {
+    let first = all.first()?;
+    let bound = binding(&first.error)?;
+    let refused: BTreeSet<_> = all.iter().filter_map(|of| refused(&of.error)).collect();
+    let is_needed = |of: &Trouble| {
+        let refused = self::refused(&of.error);
+        refused.is_some_and(|(verb, resource, _)| {
+            verb == "list" && matches!(resource, "services" | "endpointslices" | "endpoints")
+        })
+    };
+    let log = facts.node.proxy_log().ok();
+    let mut troubles = log
+        .and_then(|log| log.troubles.as_ref().ok())
+        .into_iter()
+        .flatten();
+    if refused.is_empty() || all.iter().any(|of| is_needed(of)) || troubles.any(is_needed) {
+        return Some(Fix::kubectl(fix(first.kind, &first.error), bound));
+    }
+    let rules: Vec<String> = refused
+        .iter()
+        .map(|(verb, resource, group)| {
+            format!(
+                "{{\"op\":\"add\",\"path\":\"/rules/-\",\"value\":{{\"apiGroups\":[\"{group}\"],\"resources\":[\"{resource}\"],\"verbs\":[\"{verb}\"]}}}}"
+            )
+        })
+        .collect();
+    Some(Fix::kubectl(
+        "Give kube-proxy's ClusterRole the rights that it lacks: other requests of kube-proxy are not refused, so the role is bound. An API \
+         server that starts gives system:node-proxier its own rules again.",
+        format!(
+            "kubectl patch clusterrole system:node-proxier --type=json -p '[{}]'",
+            rules.join(",")
+        ),
+    ))
+}
+
+/// Returns the verb, the resource and its API group of a request that was refused.
+fn refused(error: &str) -> Option<(&str, &str, &str)> {
+    let (_, rest) = error.split_once("\" cannot ")?;
+    let (verb, rest) = rest.split_once(" resource \"")?;
+    let (resource, rest) = rest.split_once('"')?;
+    let (_, rest) = rest.split_once("in API group \"")?;
+    Some((verb, resource, rest.split('"').next()?))
 }
 
 /// Returns the command that gives the user of a refused request the rights of kube-proxy.

@@ -88,6 +88,9 @@ pub(super) fn silent(facts: &Facts<'_>, gap: Gap) -> Verdict {
     if let Some((why, fix)) = kept_off(facts) {
         return Ok(vec![absent(&why, fix).evidence([seen])]);
     }
+    if let Ok(found) = without_pod(facts, gap) {
+        return Ok(found);
+    }
     let message = "kube-proxy does not run on this node: its rules are no longer updated";
     let finding = error(ProcessState::Absent, message).evidence([seen]);
     let list = "kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide --field-selector spec.nodeName=";

@@ -368,6 +368,7 @@ impl Look<'_, '_> {
                         Which::Reply => "replies of Services",
                         Which::LaterReply => "later replies of Services",
                         Which::Sent => "packets to Services after the first one",
+                        Which::Datagram => "datagrams of Services after the first one",
                     }
                 ),
                 evidence: vec![proof_of(&by.rule), Proof::Note(what.to_string())],

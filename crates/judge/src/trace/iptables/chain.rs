@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use smallvec::{SmallVec, smallvec};
 
 use super::matches::{self, Context};
+use super::sets;
 use crate::trace::hop::{Assumption, Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::packet::{Likelihood, Link};
 use crate::trace::region::{self, Coordinate as _};
 use crate::trace::route::{Decision, Lookup};
 use crate::trace::walk::{Branch, Branches, End, Ends, Walker, bounded};
-use crate::trace::{Chains, Stop, ttl};
+use crate::trace::{Chains, Stop, tos, ttl};
 use kpx_node::backend::iptables::model::{
     Chain, Connmark, Match, NOT_SHOWN, Policy, RecentAction, Rule, Target,
 };
@@ -700,7 +701,11 @@ fn other(
             )));
         }
         kind if WITHOUT_EFFECT.contains(&kind) => {
-            branch.packet.typed |= matches!(kind, "TOS" | "DSCP");
+            match kind {
+                "TOS" | "DSCP" => branch.packet.tos = tos::target(branch.packet.tos, options),
+                "SET" => sets::write(options, &mut branch.packet),
+                _ => {}
+            }
             note(branch, Effect::Other { what: shown() });
         }
         _ => {

@@ -263,6 +263,13 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// The source port of a first packet is ephemeral, so unknown beforehand.
 fn source_port(ranges: &[PortRange], inverted: bool, packet: &Packet) -> Likelihood {
+    if let Some((first, last)) = packet.ports {
+        let has = |range: &PortRange| range.first <= first && last <= range.last;
+        let is_apart = |range: &PortRange| range.last < first || last < range.first;
+        if ranges.iter().any(has) || ranges.iter().all(is_apart) {
+            return Likelihood::sure(ranges.iter().any(has) != inverted);
+        }
+    }
     if let Some(port) = packet.source_port {
         let mut ranges = ranges.iter();
         return Likelihood::sure(

@@ -7,6 +7,7 @@ use crate::trace::opening::{self, Values};
 use crate::trace::packet::{Likelihood, Link, Packet};
 use crate::trace::region::Coordinate as _;
 use crate::trace::route::{Lookup, Router};
+use crate::trace::tos;
 use kpx_node::backend::iptables::model::States;
 use kpx_node::evidence::Time;
 use kpx_node::net::{Cidr, Family, PortRange, Proto};
@@ -179,7 +180,7 @@ pub(super) fn mac(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
 }
 
 /// Returns whether `-m ecn` matches. Linux asks for no ECN by default, as most other systems do not, and a pod is taken for one that does
-/// not; `None` for packets of the node with another setting, for those of other machines, and for other options.
+/// not unless its setting is known; `None` for packets of clients with another setting, for those of other machines, and for other options.
 pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bool> {
     const NOT_CAPABLE: &str = "0";
     let all = each(text.strip_prefix("-m ecn ")?);
@@ -188,6 +189,7 @@ pub(super) fn ecn(text: &str, packet: &Packet, router: &Router<'_>) -> Option<bo
             let setting = router.node.sysctl().ok()?.get("net.ipv4.tcp_ecn");
             matches!(setting, None | Some("0" | "2"))
         }
+        _ if packet.ecn => false,
         // A reply has it only if the client asked.
         _ if packet.reply => router.has_pod(packet.destination()),
         _ => router.has_pod(packet.original_source()),
@@ -228,12 +230,9 @@ pub(super) fn field(text: &str, packet: &Packet, router: &Router<'_>) -> Option<
             };
             Some(opening::within(&left, &range)? != *inverted)
         }
-        ("tos" | "dscp", _) if packet.typed => None,
-        ("tos", [(inverted, "--tos", values)]) => {
-            let tos = values.first()?.split('/').next()?;
-            Some((number(tos)? == 0) != *inverted)
+        ("tos" | "dscp", [(inverted, option, values)]) => {
+            Some(tos::matches(packet, option, values.first()?)? != *inverted)
         }
-        ("dscp", [(inverted, "--dscp", values)]) => Some((value(values)? == 0) != *inverted),
         ("connbytes", all) => {
             let mut counts = all.iter().filter(|(_, option, _)| *option == "--connbytes");
             let (inverted, _, range) = counts.next()?;

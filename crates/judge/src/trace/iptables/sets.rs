@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::trace::index::{self, Index};
-use crate::trace::packet::{Likelihood, Link, Packet};
-use crate::trace::region::Asked;
+use crate::trace::packet::{Likelihood, Link, Packet, Part, Written, hash};
+use crate::trace::region::{Asked, Coordinate as _};
 use kpx_node::backend::ipset::Set;
 use kpx_node::backend::iptables::model::Side;
 use kpx_node::net::{Cidr, PortRange, Proto};
@@ -22,6 +22,9 @@ pub(crate) fn holds(
         None | Some(("list", _)) => return open(set),
         Some((method, parts)) => (method, parts.split(',').collect::<Vec<_>>()),
     };
+    if let Some(is_added) = wrote(set, sides, packet) {
+        return Likelihood::sure(is_added);
+    }
     if let Some(members) = index.and_then(|index| index.members(set))
         && let Some(parts) = index::member_parts(method, &parts, sides, packet)
     {
@@ -56,6 +59,58 @@ pub(crate) fn holds(
         }
         None => Likelihood::NO,
     }
+}
+
+/// Notes that a target `SET` with these options adds the packet's addresses to a set, or takes them from there.
+pub(super) fn write(options: &str, packet: &mut Packet) {
+    let mut words = options.split_ascii_whitespace();
+    let (Some(option), Some(name), Some(sides)) = (words.next(), words.next(), words.next()) else {
+        return;
+    };
+    let is_added = match option {
+        "--add-set" => true,
+        "--del-set" => false,
+        _ => return,
+    };
+    let key = sides.split(',').map(|side| {
+        let addr = if side == "dst" {
+            packet.destination()
+        } else {
+            packet.source()
+        };
+        Part::Number(addr.shown().number(), addr.field())
+    });
+    let key = key.collect();
+    packet.write(Written {
+        set: name_of(name),
+        key,
+        is_added,
+    });
+}
+
+/// Returns what names an IP set.
+fn name_of(set: &str) -> u64 {
+    hash(&format!("ipset {set}"))
+}
+
+/// Returns whether a rule added the packet's addresses to `set`, or took them from there; `None` for sets of more than addresses.
+fn wrote(set: &Set<'_>, sides: &[Side], packet: &Packet) -> Option<bool> {
+    let (_, kinds) = set.kind.split_once(':')?;
+    if !kinds.split(',').all(|kind| matches!(kind, "ip" | "net")) {
+        return None;
+    }
+    packet.wrote(name_of(&set.name), |key| {
+        let mut pairs = key.iter().zip(sides);
+        key.len() == sides.len()
+            && pairs.all(|(part, side)| {
+                let addr = match side {
+                    Side::Destination => packet.destination(),
+                    _ => packet.source(),
+                };
+                matches!(part, Part::Number(number, field) if addr.shown().number() == *number
+                    && (addr.field() == *field || addr.exact() == addr.shown()))
+            })
+    })
 }
 
 /// `hash:net,iface`: the kernel looks for a net from the longest prefix to the shortest, and stops at the first that has the
@@ -218,7 +273,7 @@ fn address(value: &str, addr: Asked<'_, IpAddr>) -> Option<Fit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::packet::{Entry, Flow};
+    use crate::trace::packet::{Carried, Entry, Flow};
     use kpx_node::backend::ipset::Member;
 
     fn packet() -> Packet {
@@ -232,6 +287,7 @@ mod tests {
             destination: "203.0.113.11".parse().unwrap(),
             port,
             mark: 0,
+            carried: Carried::default(),
             proto,
             established: false,
         })

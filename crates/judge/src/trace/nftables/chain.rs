@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use smallvec::smallvec;
 
 use super::matches;
-use super::value::{Context, Value, read};
+use super::value::{Context, DSCP, Value, flags, read};
 use crate::trace::hop::{Effect, Hook, Hop, Question, Subsystem};
 use crate::trace::iptables::chain::{
     BY_PROXY, COPIED, mapped, masquerade, redirected, reunite, sources, split, translated,
@@ -13,6 +13,7 @@ use crate::trace::iptables::chain::{
 };
 use crate::trace::packet::{Likelihood, Packet, Written};
 use crate::trace::region;
+use crate::trace::tos;
 use crate::trace::walk::{self, Branch, Branches, End, Walker};
 use kpx_node::backend::nftables::model::{
     Chain, Datum, Expr, NatKind, Rule, Statement, Table, Verdict,
@@ -704,7 +705,11 @@ fn mangle(
             let why = "routing policy rules look at the type of service, which the rule changes and kpx does not follow";
             return vec![Next::End(branch, End::Unknown(why.to_owned()))];
         }
-        (Expr::Payload { field, .. }, _) if field == "dscp" => branch.packet.typed = true,
+        (Expr::Payload { field, .. }, _) if field == "dscp" => {
+            let dscp = new.number().or_else(|| flags(value, DSCP));
+            let dscp = dscp.and_then(|dscp| u8::try_from(dscp).ok());
+            branch.packet.tos = dscp.and_then(|dscp| tos::with_dscp(branch.packet.tos, dscp));
+        }
         (Expr::Ct { key, .. }, _) if key == "zone" => {
             branch.packet.zoned = true;
         }

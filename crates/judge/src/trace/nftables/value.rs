@@ -52,8 +52,11 @@ const TCP_FLAGS: Names = &[
     ("cwr", 0x80),
 ];
 
+/// Those of them that belong to ECN.
+const ECN_FLAGS: u64 = 0xc0;
+
 /// Types of service.
-const DSCP: Names = &[
+pub(super) const DSCP: Names = &[
     ("cs0", 0),
     ("be", 0),
     ("lephb", 1),
@@ -295,12 +298,17 @@ pub(crate) fn read<'p>(expr: &Expr, packet: &'p Packet, context: &Context<'_, '_
             {
                 return Value::Number(0);
             }
+            let is_of_tcp = matches!(&**left, Expr::Payload { protocol, field } if protocol == "tcp" && field == "flags");
             let left = read(left, packet, context);
             let names = match left {
                 Value::Named(_, names) => names,
                 _ => TCP_FLAGS,
             };
             let right = match flags(right, names) {
+                // Only at first does a client ask for ECN.
+                Some(bits) if is_of_tcp && packet.ecn && packet.opens && bits & ECN_FLAGS != 0 => {
+                    return Value::Unknown("whether the packet asks for ECN".to_owned());
+                }
                 Some(bits) => Value::Number(bits),
                 None => read(right, packet, context),
             };
@@ -460,10 +468,16 @@ fn payload<'p>(protocol: &str, field: &str, packet: &'p Packet) -> Value<'p> {
         ("tcp" | "udp" | "sctp" | "th", "dport") => Value::Port(packet.port()),
         ("tcp" | "udp" | "sctp" | "th", "sport") => match packet.source_port {
             Some(port) => Value::Port(Asked::new(port, None)),
-            None => Value::Unknown("what the source port is".to_owned()),
+            None => match packet.ports {
+                Some((first, last)) => Value::Within(first.into()..=last.into()),
+                None => Value::Unknown("what the source port is".to_owned()),
+            },
         },
         ("tcp", "flags") => Value::Named(packet.tcp_flags().into(), TCP_FLAGS),
-        ("ip" | "ip6", "dscp") if !packet.typed => Value::Named(0, DSCP),
+        ("ip" | "ip6", "dscp") => match packet.tos {
+            Some(tos) => Value::Named(u64::from(tos >> 2), DSCP),
+            None => Value::Unknown("the type of service".to_owned()),
+        },
         ("ip", "length") => of_opening(opening::length(packet)),
         (protocol, field) => Value::Unknown(format!("what {protocol} {field} is")),
     }

@@ -1,7 +1,7 @@
 //! A connection of the node to a Service, 10.96.0.10:80, whose endpoint is 10.244.1.5:8080.
 
 use super::*;
-use crate::trace::packet::{AsSent, Link};
+use crate::trace::packet::{AsSent, Carried, Link};
 use kpx_node::evidence::traced::Base;
 
 const OWN: &str = "kpx-trace";
@@ -174,7 +174,7 @@ fn outcome(verdict: Verdict, destination: &str, hops: Vec<Hop>) -> Outcome {
         gateway: None,
         bridged: false,
         ttl: 64,
-        ct_mark: 0,
+        carried: Carried::default(),
     }
 }
 

@@ -264,6 +264,7 @@ impl fmt::Display for Obstacle {
                 used,
                 has: (mac, of),
                 inside,
+                ..
             } => {
                 let who =
                     inside.map_or_else(|| "the node".to_owned(), |(pod, _)| format!("pod {pod}"));
@@ -685,6 +686,10 @@ impl fmt::Display for Obstacle {
                     f,
                     "the connection opens, but what the client then sends to {to} is lost: {reason}"
                 ),
+                Which::Datagram => write!(
+                    f,
+                    "the first datagram from a port is answered, but those that follow it to or from {to} are lost: {reason}"
+                ),
             },
             Self::Isolated { bridge } => write!(
                 f,
@@ -694,11 +699,17 @@ impl fmt::Display for Obstacle {
                 address,
                 link,
                 end: None,
-            } => write!(
-                f,
-                "{link} of the node itself has the address {address} of the client, so the kernel discards the client's \
-                 packets"
-            ),
+                inside,
+            } => {
+                let of = inside.map_or_else(
+                    || "the node itself".to_owned(),
+                    |(pod, _)| format!("pod {pod}"),
+                );
+                write!(
+                    f,
+                    "{link} of {of} has the address {address} of the client, so the kernel discards the client's packets"
+                )
+            }
             Self::Taken {
                 link,
                 end: Some((at, program)),

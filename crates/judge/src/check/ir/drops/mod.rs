@@ -17,8 +17,8 @@ use crate::proof::{self, Fate, Space, Way};
 use crate::trace::region::{Coordinate as _, Field, Ranges, address};
 use crate::trace::walk::Walker;
 use crate::trace::{
-    self, Assumption, Effect, Entry, Flow, Hop, Outcome, Question, Rule, Stop, Subsystem, World,
-    mismatch,
+    self, Assumption, Carried, Effect, Entry, Flow, Hop, Outcome, Question, Rule, Stop, Subsystem,
+    World, mismatch,
 };
 use crate::verdict::Limit;
 use finding::finding;
@@ -227,6 +227,7 @@ fn try_family<'n>(
                 destination: to.ip(),
                 port: to.port(),
                 mark: 0,
+                carried: Carried::default(),
                 proto: port.proto,
                 established: false,
             };
