@@ -11,6 +11,7 @@ use color_eyre::eyre::WrapErr as _;
 use super::args::ReportArgs;
 use super::html::{NodePage, NodeRow, NodesPage};
 use crate::cli::nodes::NodesArgs;
+use crate::cli::service::ServiceArgs;
 use crate::command::diff::report::DiffReport;
 use crate::command::diff::run as drift;
 use crate::command::doctor::examine::{Asked, examine_case};
@@ -22,6 +23,7 @@ use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::nodes;
 use crate::command::shared::output::Output;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::command::show::report::ShowReport;
 use crate::command::show::run as show;
@@ -146,7 +148,10 @@ async fn page(
     let read = session.in_memory(evidence);
     let drift = drift::of_node(&read).await?;
     let services = show::services(&read).await?;
-    let mut targets = args.trace.clone();
+    let mut targets = Vec::new();
+    for target in &args.trace {
+        targets.push(service_name::target(&read, target, &ServiceArgs::default()).await?);
+    }
     if targets.is_empty() {
         targets = in_trouble(&doctor, &drift, &services);
     }

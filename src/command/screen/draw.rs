@@ -344,6 +344,56 @@ mod tests {
     }
 
     #[test]
+    fn what_needs_a_look_comes_first_and_the_reason_of_the_selected_row_is_below() {
+        use KeyCode::Down;
+        let mut state = state("full-iptables");
+        let place = |state: &State, name: &str| {
+            let listed = state.listed();
+            let at = listed.iter().position(|line| line.name().starts_with(name));
+            at.unwrap_or_else(|| panic!("no {name}"))
+        };
+        let balancer = place(&state, "edge/lb-proxy");
+        let restricted = place(&state, "edge/web-restricted");
+        let works = place(&state, "default/kubernetes");
+        assert!(balancer < restricted && restricted < works);
+        let count = state.listed().len();
+        for at in [balancer, restricted] {
+            let mut state = state.clone();
+            for _ in 0..at {
+                press(&mut state, &[Down]);
+            }
+            let text = drawn(&mut state, LOOK, (80, 24));
+            let line = text.lines().rev().nth(1).unwrap_or_default();
+            let name = state.listed()[at].name();
+            assert!(line.starts_with(&format!("{name}: ")), "{text}");
+            let place = format!("row {} of {count}", at + 1);
+            assert!(line.ends_with(&place), "{text}");
+        }
+        press(
+            &mut state,
+            &[KeyCode::Char('/'), KeyCode::Char('B'), KeyCode::Char('y')],
+        );
+        assert!(!state.listed().is_empty());
+        let is_restricted =
+            |line: &&crate::view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
+        assert!(state.listed().iter().all(is_restricted));
+    }
+
+    #[test]
+    fn a_narrow_screen_has_one_column_for_the_fate() {
+        let mut state = state("ir03-missing-rule");
+        let text = drawn(&mut state, LOOK, (40, 14));
+        let line = |name: &str| {
+            let mut lines = text.lines();
+            let found = lines.find(|line| line.starts_with(name));
+            found.unwrap_or_else(|| panic!("{text}")).to_owned()
+        };
+        assert!(line("SERVICE").contains("FATE"), "{text}");
+        assert!(line("default/redis").contains("lost"), "{text}");
+        assert!(line("default/nginx-svc").contains("works"), "{text}");
+    }
+
+    #[test]
     fn services_that_were_not_read_are_unknown_and_not_none() {
         let mut state = State::default();
         let why = "note: no cluster is configured".to_owned();
@@ -355,7 +405,11 @@ mod tests {
         ));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("the Services are unknown"), "{text}");
-        assert!(text.contains("no cluster is configured"), "{text}");
+        assert_eq!(
+            text.matches("no cluster is configured").count(),
+            1,
+            "{text}"
+        );
         assert!(!text.contains("no Services"), "{text}");
         state.show_table(Table::default());
         let text = drawn(&mut state, LOOK, (60, 10));

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -56,7 +55,7 @@ struct Screen {
 
 pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
     let session = session.silent();
-    refuse_no_node(&session).await?;
+    identity::refuse_no_node(&session).await?;
     let names = nodes_of_bundle(&session);
     let mut screen = Screen {
         display: Display::open()?,
@@ -282,22 +281,6 @@ fn needs() -> Vec<Item> {
     items.extend(show::services_need());
     items.extend(reconcile::NEEDS);
     items.into_iter().collect()
-}
-
-/// Fails on a machine that is no node and has no cluster: there would be nothing on the screen.
-async fn refuse_no_node(session: &Session) -> Result<(), Failure> {
-    if !session.source.is_this_machine() || session.name().is_some() {
-        return Ok(());
-    }
-    let evidence = session.gather(&[Item::Processes, Item::Services]).await?;
-    if !identity::is_no_node(session, &session.node(&evidence)) {
-        return Ok(());
-    }
-    let error = eyre!("no kube-proxy, no kubelet and no kubeconfig on this machine");
-    Err(Failure::from(error).unknown().with_hint(
-        "--from opens a recording, and --kubeconfig with --node a node; `kpx snapshot --script > snapshot.sh` writes a script that \
-         records one",
-    ))
 }
 
 /// Returns the nodes of a bundle of all nodes; none for anything else.

@@ -112,6 +112,11 @@ async fn watch(
         display.map(|display| Screen::new(display, args.sort, dots(session.style.ascii), is_page));
     let mut interrupts = clock::Interrupts::listen();
     let mut left = args.count;
+    let mut told = Vec::new();
+    let is_for_programs = matches!(
+        session.output,
+        Some(Output::Format(Format::Json | Format::Yaml))
+    );
     let mut due = Instant::now();
     loop {
         let node = match &watch {
@@ -145,7 +150,7 @@ async fn watch(
             let mut notes = notes.clone();
             notes.extend(reader.uncounted());
             notes.extend(reader.unaccounted());
-            let report = TopReport {
+            let mut report = TopReport {
                 at: clock::now(),
                 mode,
                 source: reader.source(),
@@ -164,6 +169,12 @@ async fn watch(
             // The first reading only tells what is open.
             if spent.time.is_zero() {
                 continue;
+            }
+            // A page repeats no notes.
+            if told == report.notes {
+                report.notes.retain(|_| is_for_programs);
+            } else {
+                told.clone_from(&report.notes);
             }
             print(session, io, &report)?;
             left = left.map(|left| left.saturating_sub(1));
