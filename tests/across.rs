@@ -10,6 +10,7 @@ use kpx_node::owner::Owners;
 use serde_json::{Value, json};
 
 use crate::support::{HEALTHY, chosen, kpx, root};
+use crate::terminal::Session;
 
 /// The states of node1 and node2.
 #[derive(Clone)]
@@ -506,4 +507,72 @@ async fn a_path_over_both_nodes_that_works_ends_with_the_reply() {
     let trace = kpx(&["--from", &path, "trace", FAR, "--all-nodes"]).await;
     assert_eq!(trace.code, 0, "{trace}");
     insta::assert_snapshot!("trace_that_works", trace.out);
+}
+
+#[tokio::test]
+async fn every_command_that_judges_all_services_follows_connections_to_the_other_node() {
+    let pair = Pair::cluster()
+        .with(Item::Sysctl, "forwarding = 1", "forwarding = 0")
+        .with(Item::Sysctl, "ip_forward = 1", "ip_forward = 0");
+    let (_dir, path) = bundle(&pair);
+    let on = async |words: &[&str]| kpx(&[&["--from", &path], words].concat()).await;
+    let json = async |words: &[&str]| -> Value {
+        let ran = on(&[&["-o", "json"], words].concat()).await;
+        serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran}"))
+    };
+    let names = |of: &Value| -> Vec<String> {
+        let all = of.as_array().unwrap_or_else(|| panic!("{of}")).iter();
+        all.map(|row| row["service"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let one = ["--node", "node1"];
+    let doctor = json(&[&one[..], &["doctor"]].concat()).await;
+    let failing = names(&doctor["services"]["failing"]);
+    // A pod of the other node is its only endpoint.
+    assert!(
+        failing.contains(&"edge/web-remote-only".to_owned()),
+        "{failing:?}"
+    );
+    let show = json(&[&one[..], &["show", "services"]].concat()).await;
+    let rows = show["services"].as_array().unwrap();
+    let fails = |row: &&Value| {
+        let mut all = row["connections"].as_array().unwrap().iter();
+        all.any(|of| {
+            ["partly", "refused", "lost", "misled"].contains(&of["fate"].as_str().unwrap())
+                && of["byDesign"] == false
+        }) && row["endpoints"]["ready"] != 0
+    };
+    let mut shown: Vec<String> = rows
+        .iter()
+        .filter(fails)
+        .map(|row| {
+            row["service"]
+                .as_str()
+                .unwrap()
+                .split(':')
+                .next()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    shown.dedup();
+    assert_eq!(shown, failing);
+    let human = on(&[&one[..], &["doctor"]].concat()).await.out;
+    let headline = human.lines().nth(1).unwrap();
+    let report = on(&[&one[..], &["report", "-o", "-"]].concat()).await.out;
+    assert!(report.contains(headline), "{headline}");
+    let mut screen = Session::on(
+        (40, 200),
+        "setsid",
+        &[],
+        &["--ctty", env!("CARGO_BIN_EXE_kpx"), "--from", &path],
+    );
+    screen.wait("nodes", |line| line == "node1");
+    screen.type_in("\r");
+    screen.wait("the verdict of the doctor", |line| line == headline);
+    screen.type_in("q");
+    screen.end();
+    let all = json(&["doctor", "--all-nodes"]).await;
+    let shown = json(&["show", "services", "--all-nodes"]).await;
+    assert_eq!(shown["services"], all["services"]);
 }

@@ -716,6 +716,7 @@ const USED_BY_OTHERS: &[(&str, &str)] = &[
     ("screen", "explain::run"),
     ("screen", "reconcile::plan"),
     ("screen", "show::run"),
+    ("screen", "top::run"),
     ("screen", "why::report"),
     ("screen", "why::run"),
     ("serve", "doctor::examine"),

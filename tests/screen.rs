@@ -119,3 +119,33 @@ fn an_error_leaves_no_screen_behind() {
         "{kept:#?}"
     );
 }
+
+#[test]
+fn a_long_page_goes_through_the_pager_and_its_threads_are_links() {
+    let explain = |more: &[&str]| {
+        let session = start((24, 80), &[more, &["explain", "KB01"]].concat());
+        let (status, mut seen) = session.end();
+        assert_eq!(status.code(), Some(0));
+        (seen.kept().join("\n"), seen.bytes)
+    };
+    let (paged, _) = explain(&["--pager", "head -n 2"]);
+    assert!(
+        paged.contains("KB01") && paged.lines().count() < 4,
+        "{paged}"
+    );
+    let from = node("ir03-missing-rule");
+    // A bundle is read without the right to start programs: the pager has begun before.
+    let session = start(
+        (24, 80),
+        &["--from", &from, "--pager", "head -n 1", "show", "services"],
+    );
+    let (status, mut seen) = session.end();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(seen.kept().len(), 1, "{:#?}", seen.kept());
+    for whole in [["--no-pager"].as_slice(), &["--pager", ""]] {
+        let (text, bytes) = explain(whole);
+        assert!(text.contains("  reads      "), "{text}");
+        let link = "\u{1b}]8;;https://github.com/kubernetes/kubernetes/issues/";
+        assert!(String::from_utf8_lossy(&bytes).contains(link), "{text}");
+    }
+}

@@ -128,6 +128,18 @@ pub struct GlobalArgs {
     #[arg(long, global = true, env = "KPX_ASCII")]
     pub ascii: bool,
 
+    /// Show long pages with this program; empty for none
+    ///
+    /// On a terminal, `kpx explain`, `show`, `why`, `trace` and `diff`, `doctor -v` and the plans of `reconcile` and `migrate
+    /// --dry-run` go through a pager. Without this option it is the program of the variable PAGER, or less, which quits by itself
+    /// if one screen has the whole page.
+    #[arg(long, global = true, value_name = "PROGRAM", env = "KPX_PAGER")]
+    pub pager: Option<String>,
+
+    /// Do not use a pager
+    #[arg(long, global = true, env = "KPX_NO_PAGER")]
+    pub no_pager: bool,
+
     /// Limit the time of each read
     ///
     /// Reading the rules of iptables and nftables, and each check of the doctor, may take six times as long.

@@ -17,9 +17,10 @@ use super::shared::failure::{Failure, Verbosity};
 use super::shared::identity;
 use super::shared::io::Io;
 use super::shared::local_bridge;
+use super::shared::pager::{Pager, is_for_people};
 use super::shared::root;
 use super::shared::session::Session;
-use super::shared::terminal::Terminal;
+use super::shared::terminal::{Terminal, has_links};
 use super::shared::unfit;
 use super::{
     access, bridge, completions, diff, doctor, explain, help, man, mcp, migrate, pod, preflight,
@@ -100,11 +101,18 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
     let cli = parsed.as_ref().ok();
     let verbosity = cli.map_or(Verbosity::Normal, |cli| Verbosity::of(&cli.global));
     let color = cli.is_some_and(|cli| cli.global.color.is_on(io.color));
+    let mut pager = cli.filter(|_| io.terminal).and_then(Pager::start);
+    let is_page = cli.is_some_and(|cli| io.terminal && is_for_people(cli));
+    let has_links = is_page && has_links() && pager.as_ref().is_none_or(|pager| pager.has_links);
+    let to: &mut dyn Write = match &mut pager {
+        Some(pager) => pager,
+        None => &mut *io.out,
+    };
     let mut text;
     let out: &mut dyn Write = if cli.is_some_and(snapshot::run::prints_bundle) {
-        &mut *io.out
+        to
     } else {
-        text = TextWriter::new(&mut *io.out, color);
+        text = TextWriter::new(to, color).with_links(has_links);
         &mut text
     };
     let width = io.err_width.map(usize::from);
@@ -127,6 +135,9 @@ pub async fn run(args: impl IntoIterator<Item = OsString>, io: &mut Io<'_>) -> u
     });
     // There is no other place for an error.
     err.flush().ok();
+    if let Some(pager) = pager {
+        pager.end();
+    }
     code
 }
 
@@ -172,7 +183,10 @@ fn usage(answer: &clap::Error, words: &[OsString], io: &mut Io<'_>) -> Result<u8
         _ => None,
     };
     if let Some(help) = help {
-        write!(io.err, "{}", help.render())?;
+        let text = help.render().to_string();
+        // Without the options of all commands, it fits on a screen.
+        let commands = text.split("\n\nExamples:").next().unwrap_or_default();
+        writeln!(io.err, "{}", commands.trim_end())?;
         return Ok(USAGE);
     }
     let text = answer.render();

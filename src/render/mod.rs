@@ -12,6 +12,7 @@ pub(crate) mod prometheus;
 pub(crate) mod scene;
 mod stream;
 mod text;
+mod threads;
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
@@ -28,6 +29,7 @@ pub(crate) use page::{Page, Style, Tone, dots, shorten, terminal_width, wrap};
 pub(crate) use progress::Progress;
 pub(crate) use stream::{Stream, entry, entry_of_error};
 pub(crate) use text::{TextWriter, Wrapper, as_typed, runs};
+pub(crate) use threads::threads;
 
 /// The result of a command: a page for people, or a serialised value for programs.
 ///

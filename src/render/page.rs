@@ -81,6 +81,35 @@ impl Page {
     /// Columns of rank 0 are never dropped; if they do not fit, their cells wrap, starting from the right. Empty columns are
     /// dropped. With `-o wide`, every column stays and no cell wraps.
     pub(crate) fn grid(&mut self, columns: &[(&str, u8)], rows: &[Vec<String>]) {
+        self.grid_with(columns, rows, &[]);
+    }
+
+    /// Returns whether the columns that a grid always has fit into the width without wrapped cells.
+    pub(crate) fn fits(&self, columns: &[(&str, u8)], rows: &[Vec<String>]) -> bool {
+        let widths = columns
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, rank))| *rank == 0);
+        let widths = widths.map(|(at, (title, _))| {
+            let cells = rows.iter().filter_map(|row| row.get(at));
+            let widest = cells.map(|cell| length(cell)).max().unwrap_or(0);
+            // Empty columns are omitted.
+            if widest == 0 {
+                0
+            } else {
+                widest.max(length(title)) + GUTTER
+            }
+        });
+        self.style.wide || widths.sum::<usize>() <= usize::from(self.style.width) + GUTTER
+    }
+
+    /// Adds a grid with a line below each row of which `below` has a text that is not empty.
+    pub(crate) fn grid_with(
+        &mut self,
+        columns: &[(&str, u8)],
+        rows: &[Vec<String>],
+        below: &[String],
+    ) {
         let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
         let mut widths: Vec<usize> = (0..columns.len())
             .map(|at| {
@@ -116,12 +145,16 @@ impl Page {
             let least = least.max(length(columns[at].0));
             widths[at] = least.max(widths[at].saturating_sub(over)).min(widths[at]);
         }
-        let titles = columns
+        let titles: Vec<String> = columns
             .iter()
             .map(|(title, _)| (*title).to_owned())
             .collect();
-        for row in std::iter::once(&titles).chain(rows) {
+        self.row(&kept, &widths, &titles);
+        for (at, row) in rows.iter().enumerate() {
             self.row(&kept, &widths, row);
+            if let Some(text) = below.get(at).filter(|text| !text.is_empty()) {
+                self.para("    ", text);
+            }
         }
     }
 

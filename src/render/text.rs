@@ -9,12 +9,15 @@ use std::{mem, str};
 
 use super::markup::visible;
 use super::page::{Tone, UNTONED, wrap};
+use super::threads::threads;
 
 /// A writer of UTF-8 that shows control characters, those that change the direction of text, and invalid bytes as `\u001b`
 /// or `\xff`. Line ends and tabs pass.
 pub(crate) struct TextWriter<'a> {
     to: &'a mut dyn Write,
     color: bool,
+    /// Whether names of threads are links (OSC 8).
+    links: bool,
     /// The first bytes of a character whose others are still to come.
     begun: Vec<u8>,
 }
@@ -25,8 +28,29 @@ impl<'a> TextWriter<'a> {
         Self {
             to,
             color,
+            links: false,
             begun: Vec::new(),
         }
+    }
+
+    /// Returns the writer for which names of threads are links, if `links` is set.
+    pub(crate) const fn with_links(mut self, links: bool) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// Writes text that a terminal does not obey.
+    fn pass(&mut self, text: &str) -> io::Result<()> {
+        if !self.links {
+            return self.to.write_all(text.as_bytes());
+        }
+        for (part, address) in threads(text) {
+            match address {
+                Some(address) => write!(self.to, "\x1b]8;;{address}\x1b\\{part}\x1b]8;;\x1b\\")?,
+                None => self.to.write_all(part.as_bytes())?,
+            }
+        }
+        Ok(())
     }
 
     /// Writes the bytes of a character that was never completed.
@@ -42,14 +66,14 @@ impl<'a> TextWriter<'a> {
             .find(|(_, c)| is_obeyed(*c) || is_internal(*c))
         {
             let (before, after) = rest.split_at(at);
-            self.to.write_all(before.as_bytes())?;
+            self.pass(before)?;
             match sequence(c).filter(|_| self.color) {
                 Some(sequence) => write!(self.to, "\x1b[{sequence}m")?,
                 None => write!(self.to, "\\u{:04x}", u32::from(c))?,
             }
             rest = after.get(c.len_utf8()..).unwrap_or_default();
         }
-        self.to.write_all(rest.as_bytes())
+        self.pass(rest)
     }
 
     fn show_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -61,7 +85,7 @@ impl<'a> TextWriter<'a> {
 
 impl Write for TextWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.begun.is_empty() && bytes.chunks(64).all(are_plain) {
+        if !self.links && self.begun.is_empty() && bytes.chunks(64).all(are_plain) {
             self.to.write_all(bytes)?;
             return Ok(bytes.len());
         }
@@ -280,6 +304,19 @@ mod tests {
         );
         assert_eq!(written(&[painted.as_bytes()]), "\\ufdd1a\\u001b[1mb\\ufdd0");
         assert_eq!(Page::new(style(false)).paint(Tone::Bad, "a"), "a");
+    }
+
+    #[test]
+    fn a_thread_is_a_link_and_nothing_else_is() {
+        let mut out = Vec::new();
+        let mut writer = TextWriter::new(&mut out, false).with_links(true);
+        writer
+            .write_all(b"seen in a/b#7: \x1b]8;;http://c\x1b\\")
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "seen in \x1b]8;;https://github.com/a/b/issues/7\x1b\\a/b#7\x1b]8;;\x1b\\: \\u001b]8;;http://c\\u001b\\"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) mod head;
 pub(crate) mod ipvs;
 mod known;
 pub(crate) mod maps;
+pub(crate) mod matrix;
 pub(crate) mod mode;
 pub(crate) mod modules;
 pub(crate) mod near;
@@ -296,6 +297,11 @@ impl Shown {
         if let (Some(page), Rows::Services(rows)) = (&mut self.service, &self.rows) {
             page.assess(node, rows, families, outcomes);
         }
+    }
+
+    /// Returns whether the cluster's objects name the Services.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.names_from == Some(Source::Api)
     }
 
     /// Returns whether data is missing.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::maps::{self, InMap};
 use super::programmed::{Installed, Programmed, dests};
 use super::{Gaps, Joined};
-use kpx_judge::verdict::{Brief, Client, Fate, Kind, survey};
+use kpx_judge::verdict::{Brief, Client, Fate, Kind, Surveyed, survey};
 use kpx_node::net::{Family, Proto};
 use kpx_node::owner::{EndpointState, Port, PortName, Role, Source, ports_of};
 
@@ -29,6 +29,9 @@ pub(crate) struct Row {
     pub(crate) fate: Option<Fate>,
     /// The same for each address and kind of client.
     pub(crate) connections: Vec<Connection>,
+    /// The same as the verdict has it.
+    #[serde(skip)]
+    pub(crate) surveyed: Surveyed,
     /// Objects by mode: of the mode in force, and leftovers of others.
     pub(crate) programmed: Vec<Programmed>,
     /// What the maps of service proxies of eBPF have for it; empty without such maps.
@@ -106,7 +109,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
     wanted.extend(in_dns(joined));
     let families: Vec<Family> = joined.query.families().collect();
     let surveyed = survey(joined.node, &wanted, &families, joined.query.across);
-    let rows = wanted.iter().zip(&surveyed).map(|(port, surveyed)| {
+    let rows = wanted.iter().zip(surveyed).map(|(port, surveyed)| {
         let addresses = port.addresses.iter();
         let addresses: Vec<_> = addresses
             .filter(|(_, addr)| joined.query.takes(Family::of(*addr)))
@@ -147,6 +150,7 @@ pub(crate) fn rows(joined: Joined<'_, '_>, gaps: &mut Gaps) -> Vec<Row> {
                 }
             }),
             connections: surveyed.cells.iter().map(Connection::of).collect(),
+            surveyed,
             programmed,
             in_maps: maps::rows(&tables, &dests),
         }

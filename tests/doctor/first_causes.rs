@@ -1439,9 +1439,7 @@ async fn a_role_that_lacks_rules_gets_these_and_no_other_binding() {
         "{all:?}"
     );
     assert!(
-        all[0]
-            .2
-            .contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
+        all[0].2.contains(r#"[\"nodes\"],\"verbs\":[\"watch\"]"#),
         "{all:?}"
     );
     let none = [("list", "services", ""), ("list", "nodes", "")];

@@ -152,6 +152,11 @@ pub async fn context_namespace(options: &Options) -> Option<String> {
     cluster::context_namespace(options).await
 }
 
+/// Returns the names of the contexts in the kubeconfig of `options`; none if it cannot be read.
+pub fn contexts(options: &Options) -> Vec<String> {
+    cluster::contexts(options)
+}
+
 /// Returns why the kubeconfig of `options` cannot be used; `None` if it can, or there is none.
 pub async fn unusable_kubeconfig(options: &Options) -> Option<String> {
     cluster::unusable_kubeconfig(options).await

@@ -14,7 +14,10 @@ use kpx_node::evidence::{self, BundleError, Item};
 /// Returns the names that complete the last word of `typed`; none if they cannot be read.
 pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
     let begun = typed.begun.as_str();
-    let begins = |name: &String| name.starts_with(begun);
+    let begins = |name: &String| {
+        let start = name.get(..begun.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(begun))
+    };
     let mut all: Vec<String> = match &typed.wanted {
         Wanted::Words(_) | Wanted::Other => return Vec::new(),
         Wanted::Service => return services(session, begun, typed.namespace.as_deref()).await,
@@ -25,6 +28,13 @@ pub(super) async fn names(session: &Session, typed: &Typed) -> Vec<String> {
             all.into_iter().collect()
         }
         Wanted::Node => nodes(session).await,
+        Wanted::Context => kpx_host::contexts(&session.host),
+        Wanted::Check => {
+            // Those before the last comma are typed.
+            let before = begun.rfind(',').map_or("", |at| &begun[..=at]);
+            let ids = check::all().map(|check| format!("{before}{}", check.id));
+            ids.collect()
+        }
         Wanted::NodeOrCheck => {
             let ids = check::all().map(|check| check.id.to_owned());
             // All ids are many.
@@ -58,6 +68,9 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     let all: Vec<(String, String)> = all
         .filter(|(of, _)| namespace.is_none_or(|only| of == only))
         .collect();
+    if let Some((name, _)) = begun.rsplit_once(':') {
+        return ports(session, name, namespace, begun).await;
+    }
     let (kind, rest) = match begun.split_once('/') {
         Some((kind, rest)) if is_kind(kind) => (format!("{kind}/"), rest),
         _ => (String::new(), begun),
@@ -84,6 +97,29 @@ async fn services(session: &Session, begun: &str, namespace: Option<&str>) -> Ve
     found.sort();
     found.dedup();
     found
+}
+
+/// Returns the ports of the Service `name` that `begun` may be the beginning of.
+async fn ports(session: &Session, name: &str, namespace: Option<&str>, begun: &str) -> Vec<String> {
+    let plain = match name.split_once('/') {
+        Some((kind, rest)) if is_kind(kind) => rest,
+        _ => name,
+    };
+    let is_it = |of: &&Service| {
+        let meta = &of.metadata;
+        match plain.split_once('/') {
+            Some((space, plain)) => meta.namespace == space && meta.name == plain,
+            None => meta.name == plain && namespace.is_none_or(|only| meta.namespace == only),
+        }
+    };
+    let all = all_services(session).await;
+    let ports = all.iter().filter(is_it).flat_map(|of| &of.spec.ports);
+    let names = ports.map(|port| match port.name.as_str() {
+        "" => format!("{name}:{}", port.port),
+        port => format!("{name}:{port}"),
+    });
+    let names: BTreeSet<String> = names.filter(|port| port.starts_with(begun)).collect();
+    names.into_iter().collect()
 }
 
 /// Returns the names of pods on the node.

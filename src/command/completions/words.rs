@@ -17,6 +17,10 @@ pub(super) enum Wanted {
     NodeOrCheck,
     /// A node.
     Node,
+    /// The id of a check, or ids separated by commas.
+    Check,
+    /// A context of the kubeconfig.
+    Context,
     /// A namespace.
     Namespace,
     /// An object of this view of `kpx show`.
@@ -108,11 +112,11 @@ impl Typed {
                 _ => typed(Wanted::Words(options_of(command, root)), &last),
             };
         }
-        typed(of_position(command, &positionals), &last)
+        typed(of_position(root, command, &positionals), &last)
     }
 }
 
-/// Returns `words` with the values behind `=` as shells split them: in some, `=` is a word of its own.
+/// Returns `words` with the values behind `=` and the ports behind `:` as shells split them: in some, these are words of their own.
 fn joined(words: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut is_value = false;
@@ -120,6 +124,10 @@ fn joined(words: &[String]) -> Vec<String> {
         match all.last_mut() {
             Some(option) if word == "=" && option.starts_with("--") => {
                 option.push('=');
+                is_value = true;
+            }
+            Some(service) if word == ":" && !service.starts_with('-') => {
+                service.push(':');
                 is_value = true;
             }
             Some(option) if is_value => {
@@ -188,6 +196,8 @@ fn of_arg(command: &Command, arg: &Arg, positionals: &[String]) -> Wanted {
         Some("source") => Wanted::Source,
         Some("node") => Wanted::Node,
         Some("namespace") => Wanted::Namespace,
+        Some("only" | "skip") => Wanted::Check,
+        Some("context") => Wanted::Context,
         Some("trace") => Wanted::Service,
         None if is_target(command, arg, positionals) => Wanted::Service,
         _ => match values(arg) {
@@ -209,13 +219,10 @@ fn is_target(command: &Command, arg: &Arg, positionals: &[String]) -> bool {
 }
 
 /// Returns what the positional behind `positionals` is.
-fn of_position(command: &Command, positionals: &[String]) -> Wanted {
-    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    let subcommands: Vec<(String, String)> = subcommands
-        .map(|sub| (sub.get_name().to_owned(), about(sub.get_about())))
-        .collect();
-    if !subcommands.is_empty() && positionals.is_empty() {
-        return Wanted::Words(subcommands);
+fn of_position(root: &Command, command: &Command, positionals: &[String]) -> Wanted {
+    let below = subcommands(command);
+    if !below.is_empty() && positionals.is_empty() {
+        return Wanted::Words(below);
     }
     let all: Vec<&Arg> = command.get_positionals().collect();
     let arg = all
@@ -226,10 +233,26 @@ fn of_position(command: &Command, positionals: &[String]) -> Wanted {
     };
     match (command.get_name(), positionals) {
         ("doctor", _) => Wanted::NodeOrCheck,
+        ("explain", _) => Wanted::Check,
+        ("man", []) => Wanted::Words(subcommands(root)),
+        ("help", words) => {
+            let of = words
+                .iter()
+                .try_fold(root, |of, word| of.find_subcommand(word));
+            Wanted::Words(of.map_or_else(Vec::new, subcommands))
+        }
         ("show", [view]) => Wanted::Object(view.clone()),
         ("show", [_, kind]) if is_kind(kind) => Wanted::Service,
         _ => of_arg(command, arg, positionals),
     }
+}
+
+/// Returns the commands below `command`, with what they do.
+fn subcommands(command: &Command) -> Vec<(String, String)> {
+    let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    shown
+        .map(|sub| (sub.get_name().to_owned(), about(sub.get_about())))
+        .collect()
 }
 
 fn is_repeated(arg: &Arg) -> bool {
@@ -295,6 +318,10 @@ mod tests {
             ("doctor w", Wanted::NodeOrCheck, "w"),
             ("why -n s", Wanted::Namespace, "s"),
             ("report --trace s", Wanted::Service, "s"),
+            ("why shop/cart : ht", Wanted::Service, "shop/cart:ht"),
+            ("doctor --only IR03,IR", Wanted::Check, "IR03,IR"),
+            ("explain ir0", Wanted::Check, "ir0"),
+            ("--context p", Wanted::Context, "p"),
             ("--from x", Wanted::Other, "x"),
         ] {
             let typed = of(line);
@@ -312,6 +339,16 @@ mod tests {
                 .iter()
                 .all(|(word, _)| word != "screen" && word != "pod")
         );
+        for (line, has) in [
+            ("help re", "reconcile"),
+            ("help migrate ", "status"),
+            ("man ", "why"),
+        ] {
+            let Wanted::Words(words) = of(line).wanted else {
+                panic!("{line}");
+            };
+            assert!(words.iter().any(|(word, _)| word == has), "{line}");
+        }
         let typed = of("--from a.tar why -n shop c");
         assert_eq!(typed.options, ["--from=a.tar"]);
         assert_eq!(typed.namespace.as_deref(), Some("shop"));

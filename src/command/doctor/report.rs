@@ -27,7 +27,7 @@ use kpx_node::cluster::release::Goal;
 use kpx_node::evidence::{ByTool, Time};
 
 pub(crate) use crate::view::head::{HEAD, HEAD_WHOLE, Head};
-pub(crate) use blocks::{Block, commands, texts};
+pub(crate) use blocks::{Block, texts};
 pub(crate) use formats::{JUNIT_HEAD, JUNIT_TAIL, junit_unread};
 pub(crate) use ignored::{IgnoreEntry, Ignored};
 
@@ -269,7 +269,7 @@ impl DoctorReport {
     }
 
     /// Returns the verdict on all Services in words: now, or in the mode of a planned switch.
-    fn services(&self) -> Option<String> {
+    pub(crate) fn services(&self) -> Option<String> {
         let now = self.head.services.as_ref().map(ToString::to_string);
         let then = self.head.outlook.as_ref();
         now.or_else(|| {

@@ -8,7 +8,7 @@ use super::args::DoctorArgs;
 use super::examine::{Asked, examine_node, ignores, question};
 use super::report::nodes::DoctorOfNodes;
 use super::report::{DoctorReport, JUNIT_HEAD, JUNIT_TAIL, junit_unread};
-use crate::command::shared::beside::{beside, every_node, in_bundle, of_all_services};
+use crate::command::shared::beside::{beside_all, in_whole_bundle};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::named_checks::selected;
@@ -67,7 +67,7 @@ pub(in crate::command) async fn run(
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let session = if judges {
-            &beside(session, &nodes, of_all_services(), every_node).await?
+            &beside_all(session, &nodes).await?
         } else {
             session
         };
@@ -78,7 +78,7 @@ pub(in crate::command) async fn run(
         return nodes::report::<DoctorOfNodes>(session, io, &nodes, NODE_FORMATS, work).await;
     }
     let session = if judges {
-        &in_bundle(session, of_all_services(), every_node).await
+        &in_whole_bundle(session).await
     } else {
         session
     };

@@ -19,12 +19,12 @@ Examples:
 /// Options of `kpx explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Explain this check or page; without it, list checks
+    /// Explain these checks or pages; without them, list checks
     ///
     /// An id or name of a check; a group, whose checks are listed; modes, schedulers, affinity or chains: how kube-proxy works; `providers`, or the short name
     /// of a provider, such as eks or k3s: where it keeps kube-proxy's mode, and the commands that change it.
-    #[arg(value_name = "ID", value_parser = value::explained(), hide_possible_values = true)]
-    pub check: Option<String>,
+    #[arg(id = "check", value_name = "ID", value_parser = value::explained(), hide_possible_values = true)]
+    pub checks: Vec<String>,
 
     /// List the checks before a switch to this mode
     #[arg(long, value_parser = value::mode(), value_name = "MODE", conflicts_with = "check")]

@@ -8,6 +8,7 @@ use crate::command::shared::io::Io;
 use crate::command::shared::named_checks::unknown_check;
 use crate::command::shared::session::Session;
 use crate::pages;
+use crate::report::CLEAN;
 use crate::view::near::{meant, nearest};
 use kpx_judge::check::{self, Question};
 use kpx_node::backend::Mode;
@@ -17,14 +18,25 @@ pub(in crate::command) fn run(
     io: &mut Io<'_>,
     args: &ExplainArgs,
 ) -> Result<u8, Failure> {
-    let Some(word) = &args.check else {
+    if args.checks.is_empty() {
         let list = match (args.to, args.release) {
             (None, None) => CheckList::new(check::all()),
             (to, None) => CheckList::new(check::asked(to)),
             (_, Some(goal)) => CheckList::new(check::asked(Question::Upgrade(goal))),
         };
         return session.finish(io, &list);
-    };
+    }
+    for (at, word) in args.checks.iter().enumerate() {
+        if at > 0 {
+            session.separate(io)?;
+        }
+        explain(session, io, word)?;
+    }
+    Ok(CLEAN)
+}
+
+/// Prints what `word` names.
+fn explain(session: &Session, io: &mut Io<'_>, word: &str) -> Result<u8, Failure> {
     if let Some(page) = page(word) {
         return session.finish(io, &page);
     }

@@ -10,9 +10,15 @@ pub(in crate::command) fn text(program: &str, words: &[String]) -> Result<String
     root.build();
     let mut command = &mut root;
     for word in words {
+        let of = command.get_bin_name().unwrap_or("kpx").to_owned();
         command = command.find_subcommand_mut(word).ok_or_else(|| {
-            Failure::usage(format!("kpx has no command {:?}", words.join(" ")))
-                .with_hint("`kpx help` lists the commands")
+            Failure::usage(format!("{of} has no command {word:?}")).with_hint(match of.as_str() {
+                "kpx" => "`kpx help` lists the commands".to_owned(),
+                of => format!(
+                    "`kpx help {}` describes {of}, and `kpx help` lists the commands",
+                    of.trim_start_matches("kpx ")
+                ),
+            })
         })?;
     }
     Ok(command.render_long_help().to_string())

@@ -15,7 +15,7 @@ use super::progress::NodeProgress;
 use super::report::{BridgeStatus, MigrateReport, MigrationStatus, StatusReport};
 use super::{begin, draft, fleet, progress};
 use crate::command::shared::change::open_after_guard;
-use crate::command::shared::failure::Failure;
+use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
@@ -110,6 +110,7 @@ async fn status(session: &Session) -> Result<StatusReport, Failure> {
     Ok(StatusReport {
         bridge,
         next: state.as_ref().and_then(|state| next(session, state)),
+        next_machine: None,
         migration: state.as_ref().map(MigrationStatus::from),
     })
 }
@@ -120,7 +121,10 @@ async fn status_of_bundle(session: &Session) -> Result<StatusReport, Failure> {
     let state = match evidence.text(Item::Migration) {
         Ok(text) => {
             let state = journal::read(text);
-            Some(state.wrap_err("cannot read the journal in the bundle")?)
+            let state = state.wrap_err("cannot read the journal in the bundle");
+            Some(state.hint(
+                "`kpx migrate status` on the node reads its own journal; record the node again",
+            )?)
         }
         Err(Gap::Absent(..)) => None,
         Err(gap) => {
@@ -128,9 +132,14 @@ async fn status_of_bundle(session: &Session) -> Result<StatusReport, Failure> {
             return Err(failure.with_hint("record the node again with `kpx snapshot`, as root"));
         }
     };
+    let next = state.as_ref().and_then(|state| next(session, state));
     Ok(StatusReport {
         bridge: None,
-        next: state.as_ref().and_then(|state| next(session, state)),
+        next_machine: next
+            .is_some()
+            .then(|| evidence.manifest()?.node.clone())
+            .flatten(),
+        next,
         migration: state.as_ref().map(MigrationStatus::from),
     })
 }

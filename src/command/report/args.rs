@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cli::nodes::NodesArgs;
+
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   kpx report                                kpx-report-NODE-TIME.html
   kpx report -o a.html --trace shop/cart    with the trace of a Service
   kpx --from node1.tar.gz report -o a.html  the page of a bundle
+  kpx report --all-nodes -o all.html        the nodes, the worst finding of each
   kpx watch -o json > changes.json          the changes for --timeline";
 
 /// Options of `kpx report`.
@@ -24,4 +27,8 @@ pub struct ReportArgs {
     /// Add the changes that `kpx watch -o json` wrote here
     #[arg(long, value_name = "FILE", env = "KPX_TIMELINE")]
     pub timeline: Option<PathBuf>,
+
+    /// The nodes.
+    #[command(flatten)]
+    pub nodes: NodesArgs,
 }

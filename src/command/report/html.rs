@@ -1,12 +1,16 @@
 //! The page that `kpx report` writes: one file of HTML that needs no other file and no network.
 
+mod checks;
 mod drift;
 mod findings;
+mod nodes;
 mod plan;
 mod services;
 mod summary;
 mod timeline;
 mod traces;
+
+pub(crate) use nodes::{NodeRow, NodesPage};
 
 use std::sync::LazyLock;
 
@@ -18,7 +22,7 @@ use crate::command::show::report::ShowReport;
 use crate::command::trace::report::TraceReport;
 use crate::render::markup::{Attribute, Markup};
 use crate::render::scene::DRAWING;
-use crate::render::{Style, Tone, palette};
+use crate::render::{Style, Tone, palette, threads};
 use crate::report::history::ChangeEvent;
 use crate::report::plan::PlanReport;
 
@@ -31,7 +35,8 @@ static STYLE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The script: the filter of the Services, and details that open on paper. The page is complete without it.
+/// The script: the filter of the Services, sorting, buttons that copy, and details that open on paper. The page is complete
+/// without it.
 const SCRIPT: &str = include_str!("html/page.js");
 
 /// The policy for browsers: this style sheet and this script, and nothing from elsewhere.
@@ -77,15 +82,27 @@ pub(crate) struct NodePage {
 impl NodePage {
     /// Returns the page.
     pub(crate) fn html(&self) -> String {
-        let mut markup = Markup::default();
-        markup.fixed("<!DOCTYPE html>\n");
-        markup.element("html", &[("lang", "en")], |markup| {
-            markup.element("head", &[], |markup| self.head(markup));
-            markup.fixed("\n");
-            markup.element("body", &[], |markup| self.body(markup));
-        });
-        markup.fixed("\n");
-        markup.into_text()
+        let (tone, answer) = self.doctor.answer();
+        let top = Top {
+            name: self.name(),
+            tone,
+            answer: &answer,
+            redacted: self.redacted,
+        };
+        document(
+            &top,
+            |markup| summary::lead(markup, &self.doctor),
+            [
+                services::section(&self.services),
+                findings::section(&self.doctor),
+                summary::section(self),
+                drift::section(&self.drift),
+                traces::section(&self.traces),
+                plan::section(&self.plan),
+                timeline::section(self.timeline.as_ref()),
+                checks::section(self.doctor.findings.iter().map(|finding| finding.id)),
+            ],
+        )
     }
 
     /// Returns the verdict in a few words.
@@ -98,72 +115,96 @@ impl NodePage {
         let name = self.doctor.head.node.name.as_deref();
         name.unwrap_or("a node without a known name")
     }
+}
 
-    fn head(&self, markup: &mut Markup) {
-        markup.empty("meta", &[("charset", "utf-8")]);
-        let policy = [
-            ("http-equiv", "Content-Security-Policy"),
-            ("content", POLICY.as_str()),
-        ];
-        markup.empty("meta", &policy);
-        for (name, content) in [
-            ("viewport", "width=device-width, initial-scale=1"),
-            ("color-scheme", "light dark"),
-            ("referrer", "no-referrer"),
-        ] {
-            markup.empty("meta", &[("name", name), ("content", content)]);
-        }
-        markup.leaf("title", &[], &format!("kpx report of {}", self.name()));
-        markup.element("style", &[], |markup| markup.fixed(&STYLE));
+/// What stands above the sections of a page.
+struct Top<'t> {
+    /// The name of the node, or what the page is about.
+    name: &'t str,
+    /// The verdict in a few words.
+    tone: Tone,
+    answer: &'t str,
+    /// Whether names and addresses were replaced.
+    redacted: bool,
+}
+
+/// Returns a page: `lead` adds what stands below its title.
+fn document<'s, const COUNT: usize>(
+    top: &Top<'_>,
+    lead: impl FnOnce(&mut Markup),
+    sections: [Section<'s>; COUNT],
+) -> String {
+    let mut markup = Markup::default();
+    markup.fixed("<!DOCTYPE html>\n");
+    markup.element("html", &[("lang", "en")], |markup| {
+        markup.element("head", &[], |markup| head(markup, top.name));
+        markup.fixed("\n");
+        markup.element("body", &[], |markup| body(markup, top, lead, sections));
+    });
+    markup.fixed("\n");
+    markup.into_text()
+}
+
+fn head(markup: &mut Markup, name: &str) {
+    markup.empty("meta", &[("charset", "utf-8")]);
+    let policy = [
+        ("http-equiv", "Content-Security-Policy"),
+        ("content", POLICY.as_str()),
+    ];
+    markup.empty("meta", &policy);
+    for (name, content) in [
+        ("viewport", "width=device-width, initial-scale=1"),
+        ("color-scheme", "light dark"),
+        ("referrer", "no-referrer"),
+    ] {
+        markup.empty("meta", &[("name", name), ("content", content)]);
     }
+    markup.leaf("title", &[], &format!("kpx report of {name}"));
+    markup.element("style", &[], |markup| markup.fixed(&STYLE));
+}
 
-    fn body(&self, markup: &mut Markup) {
-        let skip = [("class", "skip"), ("href", "#main")];
-        markup.leaf("a", &skip, "Skip to the summary");
-        let (tone, answer) = self.doctor.answer();
-        markup.element("header", &[], |markup| {
-            markup.element("h1", &[], |markup| {
-                markup.text(&format!("{}: ", self.name()));
-                word(markup, tone, &answer);
-            });
+fn body<'s, const COUNT: usize>(
+    markup: &mut Markup,
+    top: &Top<'_>,
+    lead: impl FnOnce(&mut Markup),
+    sections: [Section<'s>; COUNT],
+) {
+    let skip = [("class", "skip"), ("href", "#main")];
+    markup.leaf("a", &skip, "Skip to the content");
+    markup.element("header", &[], |markup| {
+        markup.element("h1", &[], |markup| {
+            markup.text(&format!("{}: ", top.name));
+            word(markup, top.tone, top.answer);
         });
-        let sections: [Section<'_>; 7] = [
-            summary::section(self),
-            findings::section(&self.doctor),
-            drift::section(&self.drift),
-            services::section(&self.services),
-            traces::section(&self.traces),
-            plan::section(&self.plan),
-            timeline::section(self.timeline.as_ref()),
-        ];
-        markup.element("nav", &[("aria-label", "Sections")], |markup| {
-            markup.element("ul", &[], |markup| {
-                for section in &sections {
-                    markup.element("li", &[], |markup| {
-                        let to = format!("#{}", section.id);
-                        let text = format!("{}{}", section.title, section.count());
-                        markup.leaf("a", &[("href", &to)], &text);
-                    });
-                }
-            });
-        });
-        markup.element("main", &[("id", "main"), ("tabindex", "-1")], |markup| {
-            for section in sections {
-                section.add(markup);
+        lead(markup);
+    });
+    markup.element("nav", &[("aria-label", "Sections")], |markup| {
+        markup.element("ul", &[], |markup| {
+            for section in &sections {
+                markup.element("li", &[], |markup| {
+                    let to = format!("#{}", section.id);
+                    let text = format!("{}{}", section.title, section.count());
+                    markup.leaf("a", &[("href", &to)], &text);
+                });
             }
         });
-        markup.element("footer", &[], |markup| {
-            let version = env!("CARGO_PKG_VERSION");
-            let names = if self.redacted {
-                "Names and addresses in it are replaced."
-            } else {
-                "It contains names and addresses of the cluster."
-            };
-            let text = format!("Written by kpx {version}. {names}");
-            markup.leaf("p", &[], &text);
-        });
-        markup.element("script", &[], |markup| markup.fixed(SCRIPT));
-    }
+    });
+    markup.element("main", &[("id", "main"), ("tabindex", "-1")], |markup| {
+        for section in sections {
+            section.add(markup);
+        }
+    });
+    markup.element("footer", &[], |markup| {
+        let version = env!("CARGO_PKG_VERSION");
+        let names = if top.redacted {
+            "Names and addresses in it are replaced."
+        } else {
+            "It contains names and addresses of the cluster."
+        };
+        let text = format!("Written by kpx {version}. {names}");
+        markup.leaf("p", &[], &text);
+    });
+    markup.element("script", &[], |markup| markup.fixed(SCRIPT));
 }
 
 /// Adds the content of a section.
@@ -246,13 +287,23 @@ fn prose(markup: &mut Markup, text: &str) {
     let parts: Vec<&str> = text.split('`').collect();
     // A backtick without another one is a character like others.
     if parts.len().is_multiple_of(2) {
-        return markup.text(text);
+        return linked(markup, text);
     }
     for (at, part) in parts.into_iter().enumerate() {
         if at % 2 == 1 {
             markup.leaf("code", &[], part);
         } else {
-            markup.text(part);
+            linked(markup, part);
+        }
+    }
+}
+
+/// Adds `text`, in which names of threads are links.
+fn linked(markup: &mut Markup, text: &str) {
+    for (part, address) in threads(text) {
+        match address {
+            Some(address) => markup.leaf("a", &[("href", &address)], part),
+            None => markup.text(part),
         }
     }
 }
@@ -279,13 +330,14 @@ const LINES: usize = 14;
 /// Adds a command or a text as it is typed.
 fn typed(markup: &mut Markup, label: &str, text: &str) {
     let long = [
-        ("class", "long"),
+        ("class", "copy long"),
         ("role", "region"),
         ("aria-label", label),
         ("tabindex", "0"),
     ];
     let is_long = text.lines().count() > LINES;
-    markup.leaf("pre", if is_long { &long } else { &[] }, text);
+    let short = [("class", "copy")];
+    markup.leaf("pre", if is_long { &long } else { &short }, text);
 }
 
 /// Adds the notes of a section.
@@ -297,10 +349,13 @@ fn notes(markup: &mut Markup, notes: &[String]) {
     }
 }
 
+/// The mark of a table whose columns the script sorts.
+const SORTS: Attribute<'static> = ("class", "sorts");
+
 /// Adds a table with a caption: the titles of its columns, and rows whose first cell names them.
 fn table(markup: &mut Markup, caption: &str, columns: &[&str], rows: &[Vec<String>]) {
     scrolls(markup, caption, |markup| {
-        markup.element("table", &[], |markup| {
+        markup.element("table", &[SORTS], |markup| {
             markup.leaf("caption", &[], caption);
             markup.element("thead", &[], |markup| titles(markup, columns));
             markup.element("tbody", &[], |markup| {

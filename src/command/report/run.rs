@@ -9,15 +9,21 @@ use std::sync::Arc;
 use color_eyre::eyre::WrapErr as _;
 
 use super::args::ReportArgs;
-use super::html::NodePage;
+use super::html::{NodePage, NodeRow, NodesPage};
+use crate::cli::nodes::NodesArgs;
+use crate::cli::service::ServiceArgs;
 use crate::command::diff::report::DiffReport;
 use crate::command::diff::run as drift;
 use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::DoctorReport;
+use crate::command::doctor::report::nodes::DoctorOfNodes;
 use crate::command::reconcile::plan as reconcile;
+use crate::command::shared::beside::{beside_all, in_whole_bundle};
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
+use crate::command::shared::nodes;
 use crate::command::shared::output::Output;
+use crate::command::shared::service_name;
 use crate::command::shared::session::Session;
 use crate::command::show::report::ShowReport;
 use crate::command::show::run as show;
@@ -49,17 +55,77 @@ pub(in crate::command) async fn run(
     if let Some(path) = wanted.filter(|path| !prints && path.symlink_metadata().is_ok()) {
         return Err(SaveError::Exists(path.to_owned()).into());
     }
-    let timeline = args.timeline.as_deref().map(timeline).transpose()?;
-    let page = Box::pin(page(session, args, timeline)).await?;
-    let html = page.html();
+    let (html, answer, name) = if args.nodes.are_several() || session.is_of_all_nodes() {
+        let page = Box::pin(page_of_nodes(session, io, args)).await?;
+        (page.html(), page.answer(), nodes_name())
+    } else {
+        let timeline = args.timeline.as_deref().map(timeline).transpose()?;
+        let page = Box::pin(page(session, args, timeline)).await?;
+        (page.html(), page.answer(), default_name(&page.doctor))
+    };
     if prints {
         io.out.write_all(html.as_bytes())?;
         return Ok(CLEAN);
     }
-    let path = wanted.map_or_else(|| default_name(&page.doctor), Path::to_owned);
+    let path = wanted.map_or(name, Path::to_owned);
     write(&path, &html)?;
-    writeln!(io.out, "wrote {}: {}", path.display(), page.answer())?;
+    writeln!(io.out, "wrote {}: {answer}", path.display())?;
     Ok(CLEAN)
+}
+
+/// Reads all nodes, and puts their findings together.
+async fn page_of_nodes(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &ReportArgs,
+) -> Result<NodesPage, Failure> {
+    if !args.trace.is_empty() || args.timeline.is_some() {
+        return Err(Failure::usage(
+            "--trace and --timeline are for the page of one node: pass --node NAME",
+        ));
+    }
+    let all = NodesArgs {
+        all_nodes: true,
+        ..args.nodes.clone()
+    };
+    let chosen = if args.nodes.are_several() {
+        &args.nodes
+    } else {
+        &all
+    };
+    let session = &beside_all(session, chosen).await?;
+    let work = async move |session: Session| {
+        let asked = Asked::everything(&session)?;
+        let (report, case, _) = examine_case(&session, &asked, &[]).await?;
+        let row = NodeRow::of(&report);
+        let manifest = case.evidence.manifest();
+        let redacted = manifest.is_some_and(|manifest| manifest.redacted);
+        Ok((report, (row, redacted)))
+    };
+    let (mut nodes, mut redacted) = (Vec::new(), false);
+    let keep = |name: &str, read: Result<(NodeRow, bool), &str>| {
+        let row = read.map(|(row, is_redacted)| {
+            redacted |= is_redacted;
+            row
+        });
+        nodes.push((name.to_owned(), row.map_err(str::to_owned)));
+        Ok(())
+    };
+    let together = DoctorOfNodes::default();
+    let collected = nodes::collect(session, io, chosen, together, &[], work, keep);
+    let report = Box::pin(collected).await?.into_report();
+    nodes.sort_by(|a, b| a.0.cmp(&b.0));
+    let bundle = session.source.bundle().map(last_part);
+    Ok(NodesPage {
+        source: bundle.map_or_else(
+            || "the nodes of the cluster".to_owned(),
+            |bundle| format!("bundle {bundle}"),
+        ),
+        redacted,
+        nodes,
+        incomplete: report.incomplete,
+        doctor: report.together,
+    })
 }
 
 /// Reads the node once, and computes every part of the page from that.
@@ -68,6 +134,7 @@ async fn page(
     args: &ReportArgs,
     timeline: Option<(String, Vec<ChangeEvent<'static>>)>,
 ) -> Result<NodePage, Failure> {
+    let session = &in_whole_bundle(session).await;
     let asked = Asked::everything(session)?;
     let (doctor, case, last) = examine_case(session, &asked, &needs()).await?;
     let mut evidence = case.evidence.clone();
@@ -81,7 +148,10 @@ async fn page(
     let read = session.in_memory(evidence);
     let drift = drift::of_node(&read).await?;
     let services = show::services(&read).await?;
-    let mut targets = args.trace.clone();
+    let mut targets = Vec::new();
+    for target in &args.trace {
+        targets.push(service_name::target(&read, target, &ServiceArgs::default()).await?);
+    }
     if targets.is_empty() {
         targets = in_trouble(&doctor, &drift, &services);
     }
@@ -192,6 +262,12 @@ fn write(path: &Path, html: &str) -> Result<(), Failure> {
 }
 
 const ANOTHER: &str = "pass another path with -o";
+
+/// Returns the default name of a report of several nodes.
+fn nodes_name() -> PathBuf {
+    let time = clock::now().to_string();
+    PathBuf::from(snapshot::file_name("report", "nodes", &time, "html"))
+}
 
 /// Returns the default name of a report, sorted by node, then by time.
 fn default_name(doctor: &DoctorReport) -> PathBuf {

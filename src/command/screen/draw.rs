@@ -6,22 +6,27 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::state::{CLIENTS, End, Line as ServiceLine, NodeLine, Shown, State};
+use super::state::{NodeLine, Shown, State};
 use crate::render::{self, Tone, runs, shorten, wrap};
 use crate::report::fate::tone;
+use crate::view::matrix::{CLIENTS, End};
 
 /// The width from which the reason has a column.
 const WIDE: u16 = 120;
+
+/// The width below which one column has what happens to connections.
+const NARROW: u16 = 64;
 
 /// The lines of the title: the verdict on the Services may name some.
 const MOST_TITLES: usize = 3;
 
 /// What the keys do.
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 13] = [
     ("Enter", "draw the connections of the Service"),
     ("e", "explain why it does not work, and its findings"),
     ("p", "plan what kpx reconcile would do; nothing is changed"),
-    ("/", "filter the Services by name"),
+    ("t", "traffic of the Services, as kpx top shows it"),
+    ("/", "filter the Services by name, or by what happens: lost"),
     ("n", "choose another node"),
     ("r", "read the node again"),
     ("up, down", "select, or scroll; also k and j"),
@@ -69,13 +74,33 @@ impl Look {
         } else {
             self.list(state, frame, body);
         }
-        let text = match (state.message.as_str(), state.table.notes.first()) {
-            ("", Some(note)) if state.shown.is_none() => note,
-            (message, _) => message,
-        };
-        frame.render_widget(Line::from(self.cut(text, message.width)), message);
+        self.message(state, frame, message);
         let text = state.filter.prompt().unwrap_or_else(|| help_line(state));
         frame.render_widget(Line::from(self.cut(&text, keys.width)).style(dim), keys);
+    }
+
+    /// Draws what was just done, or else what is to be said about the selected row, and its position.
+    fn message(self, state: &State, frame: &mut Frame<'_>, area: Rect) {
+        let is_list = state.shown.is_none() && state.nodes.is_none() && !state.is_help;
+        if !state.message.is_empty() || !is_list || state.table.is_unknown() {
+            let line = Line::from(self.clipped(&state.message, area.width));
+            return frame.render_widget(line, area);
+        }
+        let listed = state.listed();
+        let Some(line) = listed.get(state.at()) else {
+            return;
+        };
+        let place = format!("  row {} of {}", state.at() + 1, listed.len());
+        let place_width = u16::try_from(place.len()).unwrap_or(0).min(area.width);
+        let [text_area, place_area] =
+            Layout::horizontal([Constraint::Min(0), Constraint::Length(place_width)]).areas(area);
+        let text = match (line.reason.as_str(), state.table.notes.first()) {
+            ("", Some(note)) => note.clone(),
+            ("", None) => String::new(),
+            (reason, _) => format!("{}: {reason}", line.name()),
+        };
+        frame.render_widget(Line::from(self.clipped(&text, text_area.width)), text_area);
+        frame.render_widget(Line::from(place), place_area);
     }
 
     /// Returns `text` without anything that a terminal would obey, in ASCII if that is asked for.
@@ -116,16 +141,21 @@ impl Look {
         if listed.is_empty() {
             let text = match (state.table.lines.len(), state.filter.text.as_str()) {
                 (0, _) => "no Services",
-                _ => "no Service has this name: Esc clears the filter",
+                _ => "no Service has this name or fate: Esc clears the filter",
             };
             return frame.render_widget(Line::from(text), area);
         }
-        let is_wide = area.width >= WIDE;
+        let (is_wide, is_narrow) = (area.width >= WIDE, area.width < NARROW);
+        let columns = if is_narrow {
+            vec!["FATE"]
+        } else {
+            CLIENTS.map(|(title, _)| title).to_vec()
+        };
         let mut widths = vec![Constraint::Min(20)];
-        widths.extend(CLIENTS.map(|_| Constraint::Length(9)));
+        widths.extend(columns.iter().map(|_| Constraint::Length(9)));
         widths.push(Constraint::Length(6));
         let mut titles = vec!["SERVICE"];
-        titles.extend(CLIENTS.map(|(title, _)| title));
+        titles.extend(columns);
         titles.push("READY");
         if is_wide {
             titles.push("WHY");
@@ -134,8 +164,12 @@ impl Look {
         }
         let columns = Layout::horizontal(widths.clone()).spacing(1).split(area);
         let rows = listed.iter().map(|line| {
-            let mut cells = vec![Cell::from(self.cut(&name(line), columns[0].width))];
-            cells.extend(line.clients.map(|end| self.end(end)));
+            let mut cells = vec![Cell::from(self.cut(&line.name(), columns[0].width))];
+            if is_narrow {
+                cells.push(self.end(line.end));
+            } else {
+                cells.extend(line.clients.map(|end| self.end(end)));
+            }
             let known =
                 |count: Option<usize>| count.map_or("?".to_owned(), |number| number.to_string());
             let (ready, total) = line.ready;
@@ -172,8 +206,8 @@ impl Look {
     fn end(self, end: Option<End>) -> Cell<'static> {
         match end {
             None => Cell::from("-"),
-            Some(End::ByDesign) => Cell::from("by design"),
-            Some(End::Fate(fate)) => Cell::from(fate.name()).style(self.style(tone(fate))),
+            Some(end @ End::ByDesign) => Cell::from(end.name()),
+            Some(end @ End::Fate(fate)) => Cell::from(end.name()).style(self.style(tone(fate))),
         }
     }
 
@@ -207,14 +241,6 @@ impl Look {
     }
 }
 
-/// Returns the name of a Service port, with a protocol that is not the usual one.
-fn name(line: &ServiceLine) -> String {
-    match line.protocol {
-        kpx_node::net::Proto::Tcp => line.service.to_string(),
-        protocol => format!("{}/{protocol}", line.service),
-    }
-}
-
 fn help(frame: &mut Frame<'_>, area: Rect) {
     let lines = KEYS.map(|(key, text)| Line::from(format!("{key:<20}{text}")));
     frame.render_widget(Paragraph::new(lines.to_vec()), area);
@@ -236,7 +262,7 @@ fn help_line(state: &State) -> String {
             )
         }
         (None, None) => format!(
-            "Enter draw  e explain  p plan  {}  n node  r read  ? keys  q end",
+            "Enter draw  e explain  p plan  t traffic  {}  n node  ? keys  q end",
             state.filter.key()
         ),
     }
@@ -318,6 +344,56 @@ mod tests {
     }
 
     #[test]
+    fn what_needs_a_look_comes_first_and_the_reason_of_the_selected_row_is_below() {
+        use KeyCode::Down;
+        let mut state = state("full-iptables");
+        let place = |state: &State, name: &str| {
+            let listed = state.listed();
+            let at = listed.iter().position(|line| line.name().starts_with(name));
+            at.unwrap_or_else(|| panic!("no {name}"))
+        };
+        let balancer = place(&state, "edge/lb-proxy");
+        let restricted = place(&state, "edge/web-restricted");
+        let works = place(&state, "default/kubernetes");
+        assert!(balancer < restricted && restricted < works);
+        let count = state.listed().len();
+        for at in [balancer, restricted] {
+            let mut state = state.clone();
+            for _ in 0..at {
+                press(&mut state, &[Down]);
+            }
+            let text = drawn(&mut state, LOOK, (80, 24));
+            let line = text.lines().rev().nth(1).unwrap_or_default();
+            let name = state.listed()[at].name();
+            assert!(line.starts_with(&format!("{name}: ")), "{text}");
+            let place = format!("row {} of {count}", at + 1);
+            assert!(line.ends_with(&place), "{text}");
+        }
+        press(
+            &mut state,
+            &[KeyCode::Char('/'), KeyCode::Char('B'), KeyCode::Char('y')],
+        );
+        assert!(!state.listed().is_empty());
+        let is_restricted =
+            |line: &&crate::view::matrix::Line| line.clients.contains(&Some(End::ByDesign));
+        assert!(state.listed().iter().all(is_restricted));
+    }
+
+    #[test]
+    fn a_narrow_screen_has_one_column_for_the_fate() {
+        let mut state = state("ir03-missing-rule");
+        let text = drawn(&mut state, LOOK, (40, 14));
+        let line = |name: &str| {
+            let mut lines = text.lines();
+            let found = lines.find(|line| line.starts_with(name));
+            found.unwrap_or_else(|| panic!("{text}")).to_owned()
+        };
+        assert!(line("SERVICE").contains("FATE"), "{text}");
+        assert!(line("default/redis").contains("lost"), "{text}");
+        assert!(line("default/nginx-svc").contains("works"), "{text}");
+    }
+
+    #[test]
     fn services_that_were_not_read_are_unknown_and_not_none() {
         let mut state = State::default();
         let why = "note: no cluster is configured".to_owned();
@@ -329,7 +405,11 @@ mod tests {
         ));
         let text = drawn(&mut state, LOOK, (60, 10));
         assert!(text.contains("the Services are unknown"), "{text}");
-        assert!(text.contains("no cluster is configured"), "{text}");
+        assert_eq!(
+            text.matches("no cluster is configured").count(),
+            1,
+            "{text}"
+        );
         assert!(!text.contains("no Services"), "{text}");
         state.show_table(Table::default());
         let text = drawn(&mut state, LOOK, (60, 10));

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use color_eyre::eyre::eyre;
 use futures_util::future::{Either, select};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -15,23 +14,23 @@ use super::state::{Ask, NodeLine, State, Table, Topic};
 use crate::cli::parser::Command;
 use crate::command::explain::run as explain;
 use crate::command::reconcile::plan as reconcile;
+use crate::command::shared::beside::in_whole_bundle;
 use crate::command::shared::display::{Display, interrupts};
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::session::Session;
 use crate::command::show::run as show;
+use crate::command::top::run::{self as traffic, Left};
 use crate::command::why::report as why_report;
 use crate::command::why::run as why;
 use crate::render::{Page, Report, Style};
 use crate::report::CLEAN;
-use crate::view::head::tally;
 use kpx_host::clock;
-use kpx_judge::check::Facts;
 use kpx_judge::{check, diff};
 use kpx_node::backend::Mode;
 use kpx_node::cluster::{self, Node};
-use kpx_node::evidence::{self, BundleError, Item};
+use kpx_node::evidence::{self, Item};
 
 /// How often the screen looks for typed keys.
 const TICK: Duration = Duration::from_millis(50);
@@ -54,14 +53,10 @@ struct Screen {
     ahead: VecDeque<KeyEvent>,
 }
 
-pub(in crate::command) async fn run(session: &Session, _: &mut Io<'_>) -> Result<u8, Failure> {
+pub(in crate::command) async fn run(session: &Session, io: &mut Io<'_>) -> Result<u8, Failure> {
     let session = session.silent();
-    refuse_no_node(&session).await?;
-    let names = if session.name().is_none() {
-        nodes_of_bundle(&session)
-    } else {
-        Vec::new()
-    };
+    identity::refuse_no_node(&session).await?;
+    let names = nodes_of_bundle(&session);
     let mut screen = Screen {
         display: Display::open()?,
         signals: clock::Interrupts::listen(),
@@ -85,7 +80,7 @@ pub(in crate::command) async fn run(session: &Session, _: &mut Io<'_>) -> Result
         "a bundle of all nodes".clone_into(&mut screen.state.table.head);
         screen.state.show_nodes(names);
     }
-    let done = Box::pin(screen.serve(&session, &mut reading)).await;
+    let done = Box::pin(screen.serve(&session, io, &mut reading)).await;
     if let Some(Reading { session, .. }) = reading {
         // A pod that cannot be deleted ends with kpx.
         session.close().await.ok();
@@ -98,6 +93,7 @@ impl Screen {
     async fn serve(
         &mut self,
         first: &Session,
+        io: &mut Io<'_>,
         reading: &mut Option<Reading>,
     ) -> Result<(), Failure> {
         loop {
@@ -127,7 +123,10 @@ impl Screen {
                     }
                 },
                 Ask::Open(name) => {
-                    let opened = async { load(open(first, &name).await?).await };
+                    // The states of other nodes are those of all nodes, and are read once.
+                    let others = reading.as_ref().and_then(|of| of.session.others.clone());
+                    let first = first.beside(others);
+                    let opened = async { load(open(&first, &name).await?).await };
                     let reads = format!("reading {name}");
                     match self.waits(&reads, Box::pin(opened)).await? {
                         None => return Ok(()),
@@ -141,6 +140,24 @@ impl Screen {
                         }
                     }
                 }
+                Ask::Traffic if first.source.is_bundle() => Err(Failure::usage(
+                    "traffic needs a live node, and this is a recording",
+                )),
+                Ask::Traffic => match reading {
+                    None => Ok(()),
+                    Some(Reading { session, .. }) => {
+                        "reading the traffic …".clone_into(&mut self.state.message);
+                        self.draw()?;
+                        match Box::pin(traffic::page(session, io, &mut self.display)).await {
+                            Ok(Left::End) => return Ok(()),
+                            Ok(Left::Back) => {
+                                self.state.message.clear();
+                                Ok(())
+                            }
+                            Err(failure) => Err(failure),
+                        }
+                    }
+                },
                 Ask::Show(topic) => match reading {
                     None => Ok(()),
                     Some(Reading { read, .. }) => {
@@ -237,6 +254,7 @@ impl Screen {
 
 /// Reads the node of `session`.
 async fn load(session: Session) -> Result<(Reading, Table), Failure> {
+    let session = in_whole_bundle(&session).await;
     let evidence = session.gather(&needs()).await?;
     let read = session.in_memory(evidence);
     let services = show::services(&read).await?;
@@ -245,15 +263,11 @@ async fn load(session: Session) -> Result<(Reading, Table), Failure> {
         .map_or_else(String::new, |origin| origin.line());
     let gaps = services.gaps().iter().map(|gap| format!("unknown: {gap}"));
     let notes = services.notes().iter().map(|note| format!("note: {note}"));
-    let evidence = read.gather(&needs()).await?;
-    let node = read.node(&evidence);
-    let facts = Facts::new(&node, node.taken());
-    let count = tally(&facts).map(|tally| tally.to_string());
     let table = Table::new(
         head,
         services.services(),
         gaps.chain(notes).collect(),
-        count,
+        services.tally().map(|tally| tally.to_string()),
     );
     Ok((Reading { session, read }, table))
 }
@@ -269,28 +283,13 @@ fn needs() -> Vec<Item> {
     items.into_iter().collect()
 }
 
-/// Fails on a machine that is no node and has no cluster: there would be nothing on the screen.
-async fn refuse_no_node(session: &Session) -> Result<(), Failure> {
-    if !session.source.is_this_machine() || session.name().is_some() {
-        return Ok(());
-    }
-    let evidence = session.gather(&[Item::Processes, Item::Services]).await?;
-    if !identity::is_no_node(session, &session.node(&evidence)) {
-        return Ok(());
-    }
-    let error = eyre!("no kube-proxy, no kubelet and no kubeconfig on this machine");
-    Err(Failure::from(error).unknown().with_hint(
-        "--from opens a recording, and --kubeconfig with --node a node; `kpx snapshot --script > snapshot.sh` writes a script that \
-         records one",
-    ))
-}
-
 /// Returns the nodes of a bundle of all nodes; none for anything else.
 fn nodes_of_bundle(session: &Session) -> Vec<NodeLine> {
-    let Some(path) = session.source.bundle() else {
-        return Vec::new();
-    };
-    let Err(BundleError::AllNodes { .. }) = evidence::load_node(path, None, &[]) else {
+    let Some(path) = session
+        .source
+        .bundle()
+        .filter(|_| session.is_of_all_nodes())
+    else {
         return Vec::new();
     };
     let mut nodes = Vec::new();
@@ -309,7 +308,7 @@ fn nodes_of_bundle(session: &Session) -> Vec<NodeLine> {
 /// Returns the nodes that can be opened.
 async fn nodes(session: &Session) -> Result<Vec<NodeLine>, Failure> {
     if session.source.is_bundle() {
-        return Ok(nodes_of_bundle(session));
+        return Ok(nodes_of_bundle(&session.named(None)));
     }
     let evidence = session.gather(&[Item::Nodes]).await?;
     let nodes: Vec<Node> = cluster::list(&evidence, Item::Nodes)?;

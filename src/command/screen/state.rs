@@ -4,19 +4,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::command::shared::display::{Filter, interrupts};
 use crate::render::{runs, wrap};
+use crate::view::matrix::{self, Line};
 use crate::view::services::Row;
-use kpx_judge::verdict::{Client, Fate};
 use kpx_node::net::Proto;
 use kpx_node::owner::PortName;
-
-/// The kinds of clients that have a column, with its title.
-pub(super) const CLIENTS: [(&str, &[Client]); 5] = [
-    ("PODS", &[Client::Pod, Client::Single]),
-    ("ITSELF", &[Client::Itself]),
-    ("HOST", &[Client::Host]),
-    ("NODES", &[Client::Elsewhere]),
-    ("OUTSIDE", &[Client::Outside]),
-];
 
 /// The Services of a node.
 #[derive(Clone, Debug, Default)]
@@ -31,75 +22,6 @@ pub(super) struct Table {
     pub(super) count: Option<String>,
 }
 
-/// A Service port.
-#[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) service: PortName,
-    pub(super) protocol: Proto,
-    /// What happens to connections; `None` if that is unknown as a whole.
-    pub(super) fate: Option<Fate>,
-    /// The same for each of [`CLIENTS`]; `None` for one without a way to the Service.
-    pub(super) clients: [Option<End>; CLIENTS.len()],
-    /// Ready endpoints, of how many; `None` if unknown.
-    pub(super) ready: (Option<usize>, Option<usize>),
-    /// Why the worst connections fail, or who serves the Service instead of kube-proxy.
-    pub(super) reason: String,
-}
-
-/// What happens to connections from one kind of client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum End {
-    /// This.
-    Fate(Fate),
-    /// The Service's own settings keep the client out, and everybody else is served.
-    ByDesign,
-}
-
-impl Line {
-    fn of(row: &Row) -> Self {
-        let bad = row
-            .connections
-            .iter()
-            .filter(|connection| !connection.by_design);
-        let worst = bad.max_by_key(|of| of.fate);
-        let reason = match &row.left_to {
-            Some(who) => format!("served by {who}"),
-            None => worst
-                .and_then(|worst| worst.reason.clone())
-                .unwrap_or_default(),
-        };
-        let mut all = row.connections.iter();
-        let works = !row.connections.is_empty()
-            && all.all(|connection| connection.by_design || connection.fate == Fate::Works);
-        Self {
-            service: row.service.clone(),
-            protocol: row.protocol,
-            fate: if works { Some(Fate::Works) } else { row.fate },
-            clients: CLIENTS.map(|(_, kinds)| {
-                let all = row.connections.iter();
-                let all = all.filter(|of| kinds.contains(&of.client));
-                let kept: Vec<Fate> = all
-                    .clone()
-                    .filter(|of| !of.by_design)
-                    .map(|connection| connection.fate)
-                    .collect();
-                match (kept.as_slice(), all.count()) {
-                    ([], 0) => None,
-                    ([], _) => Some(End::ByDesign),
-                    (_, _) => Some(End::Fate(Fate::of_all(kept))),
-                }
-            }),
-            ready: (row.endpoints.ready, row.endpoints.total),
-            reason,
-        }
-    }
-
-    /// Returns the name for `kpx why`.
-    pub(super) fn target(&self) -> String {
-        self.service.to_string()
-    }
-}
-
 impl Table {
     /// Returns the table of `rows`; `count` is the doctor's verdict on the Services.
     pub(super) fn new(
@@ -108,12 +30,9 @@ impl Table {
         notes: Vec<String>,
         count: Option<String>,
     ) -> Self {
-        let mut lines: Vec<Line> = rows.iter().map(Line::of).collect();
-        // What is not known is not well.
-        lines.sort_by_key(|line| std::cmp::Reverse(line.fate.unwrap_or(Fate::Unknown)));
         Self {
             head,
-            lines,
+            lines: matrix::lines(rows),
             notes,
             count,
         }
@@ -142,6 +61,8 @@ pub(super) enum Ask {
     Nodes,
     /// Another node.
     Open(String),
+    /// The traffic of the Services.
+    Traffic,
     /// A page.
     Show(Topic),
 }
@@ -240,7 +161,7 @@ impl State {
         }
         if self.is_help {
             self.is_help = false;
-            return (key.code == KeyCode::Char('q')).then_some(Ask::End);
+            return None;
         }
         let is_list = self.shown.is_none() && self.nodes.is_none();
         if is_list && self.filter.press(key.code) {
@@ -253,6 +174,7 @@ impl State {
             KeyCode::Char('r') => return Some(Ask::Read),
             KeyCode::Char('n') => return Some(Ask::Nodes),
             KeyCode::Char('p') => return Some(Ask::Show(Topic::Plan)),
+            KeyCode::Char('t') => return Some(Ask::Traffic),
             KeyCode::Char('e') => return self.of_service(Topic::Explain),
             KeyCode::Enter => {
                 if let Some((nodes, at)) = &self.nodes {
@@ -303,8 +225,7 @@ impl State {
     /// Returns the lines that the filter leaves.
     pub(super) fn listed(&self) -> Vec<&Line> {
         let lines = self.table.lines.iter();
-        let has = |line: &&Line| line.service.to_string().contains(&self.filter.text);
-        lines.filter(has).collect()
+        lines.filter(|line| line.has(&self.filter.text)).collect()
     }
 
     /// Returns the position of the selected line among those that are listed.

@@ -8,8 +8,10 @@ use super::nodes::{Touched, visit};
 use super::session::Session;
 use crate::cli::nodes::NodesArgs;
 use crate::view::head;
+use kpx_judge::check;
 use kpx_judge::trace::question::whole_needs;
 use kpx_judge::verdict::Across;
+use kpx_judge::why;
 use kpx_node::evidence::{Evidence, Item};
 use kpx_node::node::NodeSnapshot;
 
@@ -71,7 +73,7 @@ impl Others {
 const MOST_JOINED: usize = 32;
 
 /// What the verdict on all Services reads of other nodes.
-pub(in crate::command) fn of_all_services() -> Reading {
+fn of_all_services() -> Reading {
     let items: BTreeSet<Item> = head::judged().chain(whole_needs()).collect();
     Reading {
         items: items.into_iter().collect(),
@@ -80,7 +82,7 @@ pub(in crate::command) fn of_all_services() -> Reading {
 }
 
 /// Returns the nodes of `cluster`: each of them has endpoints. The states of more nodes take too much memory.
-pub(in crate::command) fn every_node(cluster: &Evidence) -> BTreeSet<String> {
+fn every_node(cluster: &Evidence) -> BTreeSet<String> {
     let cluster = NodeSnapshot::new(cluster);
     let nodes = cluster.nodes().map_or(&[][..], Vec::as_slice);
     let few = nodes.iter().filter(|_| nodes.len() <= MOST_JOINED);
@@ -102,13 +104,31 @@ pub(in crate::command) async fn in_bundle(
         ..NodesArgs::one()
     };
     match beside(&session.named(None), &all, reading, touched).await {
-        Ok(read) => Session {
-            others: read.others,
-            ..session.clone()
-        },
+        Ok(read) => session.beside(read.others),
         // It is a bundle of one node, or cannot be read, which the command reports.
         Err(_) => session.clone(),
     }
+}
+
+/// Returns the session in which connections to every Service are followed to the other nodes of its bundle, if that is one of all
+/// nodes of which `--node` names one: for commands that judge all Services.
+pub(in crate::command) async fn in_whole_bundle(session: &Session) -> Session {
+    let mut items = check::needs(&check::asked(None));
+    items.extend(why::needs());
+    items.extend(of_all_services().items);
+    let reading = Reading {
+        items: items.into_iter().collect(),
+        is_whole: false,
+    };
+    in_bundle(session, reading, every_node).await
+}
+
+/// Returns the session in which connections to every Service are followed to the nodes that `args` selects.
+pub(in crate::command) async fn beside_all(
+    session: &Session,
+    args: &NodesArgs,
+) -> Result<Session, Failure> {
+    beside(session, args, of_all_services(), every_node).await
 }
 
 /// What is read of other nodes.
@@ -146,8 +166,6 @@ pub(in crate::command) async fn beside(
     })
     .await?;
     let left_out = std::mem::take(&mut *left_out.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Session {
-        others: Some(Arc::new(Others::new(nodes, left_out, is_whole))),
-        ..session.clone()
-    })
+    let others = Others::new(nodes, left_out, is_whole);
+    Ok(session.beside(Some(Arc::new(others))))
 }

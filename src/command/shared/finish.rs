@@ -41,6 +41,15 @@ impl Session {
         Ok(report.exit())
     }
 
+    /// Writes what stands between two reports of one command: in JSON, nothing.
+    pub(in crate::command) fn separate(&self, io: &mut Io<'_>) -> io::Result<()> {
+        match self.output {
+            Some(Output::Format(Format::Json)) => Ok(()),
+            Some(Output::Format(Format::Yaml)) => io.out.write_all(b"---\n"),
+            _ => io.out.write_all(b"\n"),
+        }
+    }
+
     /// Writes `report` to `out` in `format`, with whose state it is about.
     pub(in crate::command) fn write<R: Report>(
         &self,

@@ -11,7 +11,7 @@ use crate::command::bridge::args::BridgeAction;
 use crate::command::migrate::args::MigratePart;
 use kpx_host as host;
 use kpx_judge::check::{Fix, Reach, quoted};
-use kpx_node::evidence::Gap;
+use kpx_node::evidence::{Gap, Item};
 use kpx_node::node::NodeSnapshot;
 use kpx_node::node::identity::{Claim, Clue, Identity, Mismatch, NEEDS, OF_BUNDLE, OF_MACHINE};
 use kpx_node::node::processes::{self, Process};
@@ -283,6 +283,22 @@ fn stranger(machine: &NodeSnapshot<'_>) -> Result<(), Failure> {
         "pass `--node NAME` or `--all-nodes` to read nodes from here, or `--from BUNDLE` to read a bundle{inside}; `--no-api` \
          reads this machine without the cluster"
     )))
+}
+
+/// Fails on a machine that is no node and has no cluster: there would be nothing to show.
+pub(in crate::command) async fn refuse_no_node(session: &Session) -> Result<(), Failure> {
+    if !session.source.is_this_machine() || session.name().is_some() {
+        return Ok(());
+    }
+    let evidence = session.gather(&[Item::Processes, Item::Services]).await?;
+    if !is_no_node(session, &session.node(&evidence)) {
+        return Ok(());
+    }
+    let error = eyre!("no kube-proxy, no kubelet and no kubeconfig on this machine");
+    Err(Failure::from(error).unknown().with_hint(
+        "--from opens a recording, and --kubeconfig with --node a node; `kpx snapshot --script > snapshot.sh` writes a script that \
+         records one",
+    ))
 }
 
 /// Returns whether the session reads this machine, `node`, and it runs no part of Kubernetes and has no cluster, as a laptop.

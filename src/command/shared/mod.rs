@@ -22,6 +22,7 @@ pub(super) mod nodes;
 pub(super) mod notice;
 mod origin;
 pub(super) mod output;
+pub(super) mod pager;
 pub(super) mod probe;
 pub(super) mod redaction;
 pub(super) mod root;

@@ -110,6 +110,11 @@ impl<T: Together> Collected<T> {
         &self.all.together
     }
 
+    /// Returns the report.
+    pub(in crate::command) fn into_report(self) -> NodesReport<T> {
+        self.all
+    }
+
     /// Prints the rest of the report, and returns the exit status.
     pub(in crate::command) fn print(
         self,

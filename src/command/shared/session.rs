@@ -23,7 +23,7 @@ use crate::render::Style;
 use kpx_host as host;
 use kpx_node::backend::Mode;
 use kpx_node::dns;
-use kpx_node::evidence::{BundleError, Evidence, Gap, Item};
+use kpx_node::evidence::{self, BundleError, Evidence, Gap, Item};
 use kpx_node::net::{Family, Proto};
 use kpx_node::node::NodeSnapshot;
 
@@ -149,6 +149,13 @@ impl Session {
         self.host.node.as_deref()
     }
 
+    /// Returns whether the bundle is one of all nodes, of which none is named.
+    pub(in crate::command) fn is_of_all_nodes(&self) -> bool {
+        let path = self.source.bundle().filter(|_| self.name().is_none());
+        let read = path.map(|path| evidence::load_node(path, None, &[]));
+        matches!(read, Some(Err(BundleError::AllNodes { .. })))
+    }
+
     /// Returns the session for the other machine that is Node `name`, read through a pod on it.
     pub(in crate::command) async fn at(&self, name: &str) -> Result<Self, Failure> {
         let mut session = self.named(Some(name));
@@ -246,6 +253,14 @@ impl Session {
             noted: Noted::default(),
             progress: false,
             ..self.named(Some(name))
+        }
+    }
+
+    /// Returns the session that has the states of `others`.
+    pub(in crate::command) fn beside(&self, others: Option<Arc<Others>>) -> Self {
+        Self {
+            others,
+            ..self.clone()
         }
     }
 

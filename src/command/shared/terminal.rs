@@ -32,12 +32,35 @@ pub(in crate::command) struct Terminal {
 }
 
 /// Returns the value of an environment variable that is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    variable_if_set(name).filter(|value| !value.is_empty())
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "conventions of other programs, such as NO_COLOR, are not options of kpx"
 )]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+fn variable_if_set(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Returns the pager that other programs use, too; `None` if none is named.
+pub(in crate::command) fn pager() -> Option<String> {
+    variable_if_set("PAGER")
+}
+
+/// Returns whether the user has chosen how less behaves.
+pub(in crate::command) fn has_less_options() -> bool {
+    variable("LESS").is_some()
+}
+
+/// Returns whether the terminal shows links (OSC 8) or ignores them: not the console of Linux, and not a dumb one.
+pub(in crate::command) fn has_links() -> bool {
+    is_linked(variable)
+}
+
+fn is_linked(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("TERM").is_some_and(|term| term != "dumb" && term != "linux")
 }
 
 impl Terminal {
@@ -124,6 +147,15 @@ mod tests {
             true,
             set(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")])
         ));
+    }
+
+    #[test]
+    fn links_are_for_terminals_that_ignore_them_at_least() {
+        assert!(is_linked(set(&[("TERM", "xterm-256color")])));
+        for term in ["dumb", "linux"] {
+            assert!(!is_linked(set(&[("TERM", term)])), "{term}");
+        }
+        assert!(!is_linked(set(&[])));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::render::{Page, Report};
 use crate::report::{CLEAN, UNKNOWN};
 use crate::view::mode::{InForce, ModeSource};
 use crate::view::{Rows, Shown, View};
+use kpx_judge::verdict::Tally;
 use kpx_node::backend::Mode;
 use kpx_node::evidence::Gap;
 
@@ -59,6 +60,12 @@ impl ShowReport {
             Rows::Services(rows) => rows,
             _ => &[],
         }
+    }
+
+    /// Returns how the Services stand, if the cluster's objects show them.
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        let rows = self.services().iter().map(|row| &row.surveyed);
+        self.0.has_objects().then(|| Tally::of(rows))
     }
 
     /// Returns the titles and the rows of the table of Services, without empty columns.

@@ -5,7 +5,7 @@ use color_eyre::eyre::eyre;
 use super::args::ShowArgs;
 use super::report::ShowReport;
 use super::report::nodes::ShowOfNodes;
-use crate::command::shared::beside::{Others, beside, every_node, in_bundle, of_all_services};
+use crate::command::shared::beside::{Others, beside_all, in_whole_bundle};
 use crate::command::shared::examine::examine_with;
 use crate::command::shared::failure::Failure;
 use crate::command::shared::identity::reach_all;
@@ -34,7 +34,7 @@ pub(in crate::command) async fn run(
     if args.nodes.are_several() {
         let (args, nodes) = (args.clone(), args.nodes.clone());
         let session = if judges {
-            &beside(session, &nodes, of_all_services(), every_node).await?
+            &beside_all(session, &nodes).await?
         } else {
             session
         };
@@ -42,7 +42,7 @@ pub(in crate::command) async fn run(
         return nodes::report::<ShowOfNodes>(session, io, &nodes, &[], work).await;
     }
     let session = if judges {
-        &in_bundle(session, of_all_services(), every_node).await
+        &in_whole_bundle(session).await
     } else {
         session
     };
@@ -81,6 +81,7 @@ pub(in crate::command) fn services_need() -> Vec<Item> {
 pub(in crate::command) async fn services(session: &Session) -> Result<ShowReport, Failure> {
     let query = Query {
         family: session.family(),
+        across: session.others.as_deref().map(Others::across),
         ..SERVICES
     };
     let evidence = session.gather(&query.needs()).await?;

@@ -42,6 +42,19 @@ pub struct TopArgs {
     pub sort: SortKey,
 }
 
+impl Default for TopArgs {
+    /// All Services, every two seconds.
+    fn default() -> Self {
+        Self {
+            service: None,
+            named: ServiceArgs::default(),
+            interval: Duration::from_secs(2),
+            count: None,
+            sort: SortKey::New,
+        }
+    }
+}
+
 /// Parses a column that `kpx top` sorts by.
 const fn sort() -> Choice<SortKey> {
     Choice(&[

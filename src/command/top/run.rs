@@ -12,6 +12,7 @@ use super::report::TopReport;
 use super::screen::Screen;
 use super::view::Names;
 use crate::command::shared::counters::Reader;
+use crate::command::shared::display::Display;
 use crate::command::shared::failure::{Failure, Hint as _};
 use crate::command::shared::io::Io;
 use crate::command::shared::output::Output;
@@ -31,12 +32,42 @@ const LIMIT: f64 = 0.03;
 /// How often the screen looks for typed keys.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How the screen was left.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::command) enum Left {
+    /// For good.
+    End,
+    /// For the page before it.
+    Back,
+}
+
 pub(in crate::command) async fn run(
     session: &Session,
     io: &mut Io<'_>,
     args: &TopArgs,
 ) -> Result<u8, Failure> {
     session.refuse_bundle("`top` watches")?;
+    Ok(watch(session, io, args, None).await?.1)
+}
+
+/// Shows the traffic of all Services on `display`, as a page of another screen.
+pub(in crate::command) async fn page(
+    session: &Session,
+    io: &mut Io<'_>,
+    display: &mut Display,
+) -> Result<Left, Failure> {
+    Ok(watch(session, io, &TopArgs::default(), Some(display))
+        .await?
+        .0)
+}
+
+/// Shows readings until something ends it; returns what, and the exit status.
+async fn watch(
+    session: &Session,
+    io: &mut Io<'_>,
+    args: &TopArgs,
+    page: Option<&mut Display>,
+) -> Result<(Left, u8), Failure> {
     // What names Services, and the mode in force.
     let mut items = View::Ipvs.needs();
     items.extend(NEEDS);
@@ -71,11 +102,21 @@ pub(in crate::command) async fn run(
     let mut reader = Reader::new(session, mode).await;
     let on_screen =
         io.terminal && io.interactive && args.count.is_none() && session.output.is_none();
-    let mut screen = on_screen
-        .then(|| Screen::open(args.sort, dots(session.style.ascii)))
-        .transpose()?;
+    let is_page = page.is_some();
+    let mut own = None;
+    let display = match page {
+        None if on_screen => Some(own.insert(Display::open()?)),
+        page => page,
+    };
+    let mut screen =
+        display.map(|display| Screen::new(display, args.sort, dots(session.style.ascii), is_page));
     let mut interrupts = clock::Interrupts::listen();
     let mut left = args.count;
+    let mut told = Vec::new();
+    let is_for_programs = matches!(
+        session.output,
+        Some(Output::Format(Format::Json | Format::Yaml))
+    );
     let mut due = Instant::now();
     loop {
         let node = match &watch {
@@ -88,7 +129,7 @@ pub(in crate::command) async fn run(
         let mut is_stale = false;
         loop {
             match wait(due, &mut interrupts, watch.as_mut(), screen.as_mut()).await? {
-                Woken::Stop => return Ok(CLEAN),
+                Woken::Stop(left) => return Ok((left, CLEAN)),
                 Woken::Changed(result) => {
                     is_stale = true;
                     notes.retain(|note| !note.starts_with("later changes"));
@@ -109,7 +150,7 @@ pub(in crate::command) async fn run(
             let mut notes = notes.clone();
             notes.extend(reader.uncounted());
             notes.extend(reader.unaccounted());
-            let report = TopReport {
+            let mut report = TopReport {
                 at: clock::now(),
                 mode,
                 source: reader.source(),
@@ -129,10 +170,16 @@ pub(in crate::command) async fn run(
             if spent.time.is_zero() {
                 continue;
             }
+            // A page repeats no notes.
+            if told == report.notes {
+                report.notes.retain(|_| is_for_programs);
+            } else {
+                told.clone_from(&report.notes);
+            }
             print(session, io, &report)?;
             left = left.map(|left| left.saturating_sub(1));
             if left == Some(0) {
-                return Ok(report.exit());
+                return Ok((Left::End, report.exit()));
             }
         }
     }
@@ -162,7 +209,7 @@ enum Woken {
     /// Services or endpoints changed, or cannot be watched at the moment.
     Changed(Result<(), Gap>),
     /// The user ends it.
-    Stop,
+    Stop(Left),
 }
 
 /// Waits until `due`, a signal, a change of the cluster, or the key that ends the screen.
@@ -170,13 +217,13 @@ async fn wait(
     due: Instant,
     interrupts: &mut clock::Interrupts,
     mut watch: Option<&mut Watch>,
-    mut screen: Option<&mut Screen>,
+    mut screen: Option<&mut Screen<'_>>,
 ) -> Result<Woken, Failure> {
     loop {
         if let Some(screen) = &mut screen
-            && screen.look()?
+            && let Some(left) = screen.look()?
         {
-            return Ok(Woken::Stop);
+            return Ok(Woken::Stop(left));
         }
         let rest = due.saturating_duration_since(Instant::now());
         if rest.is_zero() {
@@ -196,7 +243,7 @@ async fn wait(
         let signal = pin!(interrupts.next());
         let event = pin!(select(signal, Box::pin(change)));
         match select(event, pin!(clock::pause(tick))).await {
-            Either::Left((Either::Left(_), _)) => return Ok(Woken::Stop),
+            Either::Left((Either::Left(_), _)) => return Ok(Woken::Stop(Left::End)),
             Either::Left((Either::Right((result, _)), _)) => return Ok(Woken::Changed(result)),
             Either::Right(_) => {}
         }

@@ -10,6 +10,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row as Cells, Table, TableState};
 
 use super::report::{BACKEND_COLUMNS, SERVICE_COLUMNS, TopReport, backend_cells, service_cells};
+use super::run::Left;
 use super::view::{Row, SortKey};
 use crate::command::shared::display::{Display, Filter, interrupts};
 use crate::render::{shorten, wrap};
@@ -30,9 +31,9 @@ const KEYS: [(SortKey, &str); 6] = [
 const SERVICES: [u16; 7] = [0, 7, 7, 7, 9, 8, 9];
 const BACKENDS: [u16; 9] = [0, 7, 7, 9, 8, 6, 8, 11, 36];
 
-/// The terminal, until it is dropped.
-pub(super) struct Screen {
-    display: Display,
+/// The screen on a terminal.
+pub(super) struct Screen<'d> {
+    display: &'d mut Display,
     report: Option<TopReport>,
     state: State,
 }
@@ -45,18 +46,28 @@ struct State {
     is_open: bool,
     filter: Filter,
     paused: bool,
+    /// Whether it is a page of another screen.
+    is_page: bool,
     /// What stands for the middle of a long name.
     dots: &'static str,
 }
 
-impl Screen {
-    /// Takes the terminal.
-    pub(super) fn open(sort: SortKey, dots: &'static str) -> io::Result<Self> {
-        Ok(Self {
-            display: Display::open()?,
+impl<'d> Screen<'d> {
+    /// Returns an empty screen; `is_page` is whether there is another one to go back to.
+    pub(super) fn new(
+        display: &'d mut Display,
+        sort: SortKey,
+        dots: &'static str,
+        is_page: bool,
+    ) -> Self {
+        Self {
+            display,
             report: None,
-            state: State::new(sort, dots),
-        })
+            state: State {
+                is_page,
+                ..State::new(sort, dots)
+            },
+        }
     }
 
     /// Shows a reading, unless the screen is paused.
@@ -67,22 +78,19 @@ impl Screen {
         self.draw()
     }
 
-    /// Takes the keys typed since the last call; returns whether one of them ends it.
-    pub(super) fn look(&mut self) -> io::Result<bool> {
+    /// Takes the keys typed since the last call; returns how one of them leaves it.
+    pub(super) fn look(&mut self) -> io::Result<Option<Left>> {
         let typed = self.display.typed()?;
         let rows = self.report.as_ref();
         let rows = rows.map_or(&[][..], |report| &report.services);
-        if typed
-            .keys
-            .into_iter()
-            .any(|key| self.state.press(key, rows))
-        {
-            return Ok(true);
+        let mut keys = typed.keys.into_iter();
+        if let Some(left) = keys.find_map(|key| self.state.press(key, rows)) {
+            return Ok(Some(left));
         }
         if typed.is_changed {
             self.draw()?;
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn draw(&mut self) -> io::Result<()> {
@@ -102,21 +110,26 @@ impl State {
             is_open: false,
             filter: Filter::default(),
             paused: false,
+            is_page: false,
             dots,
         }
     }
 
-    /// Takes a key; returns whether it ends the screen.
-    fn press(&mut self, key: KeyEvent, rows: &[Row]) -> bool {
+    /// Takes a key; returns how it leaves the screen.
+    fn press(&mut self, key: KeyEvent, rows: &[Row]) -> Option<Left> {
         if interrupts(key) {
-            return true;
+            return Some(Left::End);
         }
         if self.filter.press(key.code) {
-            return false;
+            return None;
         }
         match key.code {
-            KeyCode::Char('q') => return true,
+            KeyCode::Char('q') => return Some(Left::End),
+            KeyCode::Char('t') if self.is_page => return Some(Left::Back),
             KeyCode::Esc if self.is_open => self.is_open = false,
+            KeyCode::Esc if self.is_page && self.filter.text.is_empty() => {
+                return Some(Left::Back);
+            }
             KeyCode::Esc => self.filter.text.clear(),
             KeyCode::Enter => self.is_open = !self.is_open && !self.listed(rows).is_empty(),
             KeyCode::Char(' ') => self.paused = !self.paused,
@@ -132,7 +145,7 @@ impl State {
             KeyCode::End => self.go(rows, isize::MAX),
             _ => {}
         }
-        false
+        None
     }
 
     /// Returns the rows that the filter leaves, in order.
@@ -205,7 +218,8 @@ impl State {
             "Enter backends"
         };
         let sorted = sorted.map_or("", |(_, title)| title);
-        format!("q end  up/down select  {enter}  s sort: {sorted}  {filter}  space pause")
+        let back = if self.is_page { "t Services  " } else { "" };
+        format!("{back}q end  up/down select  {enter}  s sort: {sorted}  {filter}  space pause")
     }
 
     fn list(&self, rows: &[Row], at: usize, frame: &mut Frame<'_>, area: Rect) {
@@ -349,7 +363,7 @@ mod tests {
         let rows = report().services;
         codes
             .iter()
-            .any(|&code| state.press(KeyEvent::from(code), &rows))
+            .any(|&code| state.press(KeyEvent::from(code), &rows).is_some())
     }
 
     const LIST: &str = "\

@@ -148,10 +148,13 @@ async fn trace_here(
     let target = match Target::parse(&args.target) {
         Ok(target) => target,
         Err(error) => {
-            let near = near(session, &args.target).await;
+            let hint = match of_address(session, &args.target).await {
+                None => meant(&near(session, &args.target).await),
+                port => port,
+            };
             let failure = Failure::usage(error);
-            return Err(match meant(&near) {
-                Some(meant) => failure.with_hint(meant),
+            return Err(match hint {
+                Some(hint) => failure.with_hint(hint),
                 None => failure,
             });
         }
@@ -486,6 +489,18 @@ fn find(session: &Session, target: &Target, node: &NodeSnapshot<'_>) -> Result<F
         ));
         if is_absent { failure.absent() } else { failure }
     })
+}
+
+/// Returns what to type instead of `text`, an address without a port, if a Service has it.
+async fn of_address(session: &Session, text: &str) -> Option<String> {
+    let address: IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
+    let evidence = session.gather(&[Item::Services]).await.ok()?;
+    let node = session.node(&evidence);
+    let owners = Owners::new(&node);
+    let has = |port: &&Port| port.addresses.iter().any(|(_, at)| *at == address);
+    let port = owners.ports().iter().find(has)?;
+    let to = SocketAddr::new(address, port.port?);
+    Some(format!("{address} is of {}: trace {to}", port.name))
 }
 
 /// Returns the Services with names similar to `text`, which is no target; none if the Services are not known.

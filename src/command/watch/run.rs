@@ -13,6 +13,7 @@ use super::args::WatchArgs;
 use crate::command::doctor::examine::{Asked, examine_case};
 use crate::command::doctor::report::{DoctorReport, Status};
 use crate::command::shared::failure::{Failure, Hint as _};
+use crate::command::shared::identity;
 use crate::command::shared::io::Io;
 use crate::command::shared::notice;
 use crate::command::shared::notice::Notices;
@@ -35,6 +36,7 @@ pub(in crate::command) async fn run(
 ) -> Result<u8, Failure> {
     let asked = Asked::now(session, &args.checks)?;
     session.refuse_bundle("`watch` follows")?;
+    identity::refuse_no_node(session).await?;
     if let Some(program) = &args.exec {
         host::check_hook(program).map_err(|why| {
             let error = format!("--exec {}: {why}", program.display());
@@ -283,7 +285,10 @@ pub(in crate::command) async fn compare(
     let (changes, unknown) = was.changes(&is);
     let report = HistoryReport {
         from: before.display().to_string(),
-        to: after.map_or_else(|| "now".to_owned(), |path| path.display().to_string()),
+        to: later
+            .source
+            .bundle()
+            .map_or_else(|| "now".to_owned(), |path| path.display().to_string()),
         changes,
         unknown,
     };

@@ -1,5 +1,6 @@
 //! The results of several nodes, put together. Only a small part of each node's report is kept.
 
+pub(crate) mod failing;
 pub(crate) mod names;
 pub(crate) mod plan;
 pub(crate) mod rows;

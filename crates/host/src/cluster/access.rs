@@ -92,7 +92,6 @@ const NO_PROXY: &str = "http://unused.invalid";
 
 /// Returns the ways to access the API server: the requested one, or all that the node has.
 pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
-    let env = &options.environment;
     if options.no_api {
         let why = "not queried: --no-api";
         return Err(Refusal::NotApplicable(why.to_owned()));
@@ -104,23 +103,45 @@ pub(super) async fn find(options: &Options) -> Result<Vec<Access>, Refusal> {
     if options.selection.proxy_credentials {
         return on_the_node(options).await;
     }
-    if let Some(paths) = env.kubeconfig.as_ref().filter(|paths| !paths.is_empty()) {
-        // Like kubectl, kpx skips missing files unless all are missing.
-        let named: Vec<_> = std::env::split_paths(paths)
-            .filter(|path| !path.as_os_str().is_empty())
-            .collect();
-        let there: Vec<_> = named.iter().filter(|path| path.exists()).cloned().collect();
-        let paths = if there.is_empty() { named } else { there };
+    if let Some(paths) = in_environment(options) {
         return Ok(vec![open(&paths, options).await?]);
     }
     if let Some(access) = in_cluster(options).await? {
         return Ok(vec![access]);
     }
-    let home = env.home.as_ref().map(|home| home.join(".kube/config"));
-    if let Some(path) = home.filter(|path| path.exists()) {
+    if let Some(path) = at_home(options) {
         return Ok(vec![open(&[path], options).await?]);
     }
     on_the_node(options).await
+}
+
+/// Returns the kubeconfigs that the environment names. Like kubectl, kpx skips missing files unless all are missing.
+fn in_environment(options: &Options) -> Option<Vec<PathBuf>> {
+    let paths = options.environment.kubeconfig.as_ref();
+    let paths = paths.filter(|paths| !paths.is_empty())?;
+    let named: Vec<_> = std::env::split_paths(paths)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    let there: Vec<_> = named.iter().filter(|path| path.exists()).cloned().collect();
+    Some(if there.is_empty() { named } else { there })
+}
+
+fn at_home(options: &Options) -> Option<PathBuf> {
+    let home = options.environment.home.as_ref();
+    let path = home.map(|home| home.join(".kube/config"));
+    path.filter(|path| path.exists())
+}
+
+/// Returns the names of the contexts in the user's kubeconfig.
+pub(super) fn contexts(options: &Options) -> Vec<String> {
+    let named = options.kubeconfig.clone().map(|path| vec![path]);
+    let paths = named
+        .or_else(|| in_environment(options))
+        .or_else(|| Some(vec![at_home(options)?]));
+    let read = paths.into_iter().flatten();
+    let read = read.filter_map(|path| Kubeconfig::read_from(path).ok());
+    let contexts = read.flat_map(|config| config.contexts);
+    contexts.map(|context| context.name).collect()
 }
 
 async fn on_the_node(options: &Options) -> Result<Vec<Access>, Refusal> {

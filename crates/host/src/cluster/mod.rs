@@ -327,6 +327,11 @@ pub(super) async fn context_namespace(options: &Options) -> Option<String> {
     Some(access.first()?.config.default_namespace.clone())
 }
 
+/// Returns the names of the contexts in the kubeconfig of `options`.
+pub(super) fn contexts(options: &Options) -> Vec<String> {
+    access::contexts(options)
+}
+
 /// Returns why the kubeconfig of `options` cannot be used.
 pub(super) async fn unusable_kubeconfig(options: &Options) -> Option<String> {
     match access::find(options).await {

@@ -115,6 +115,11 @@ impl Surveyed {
         }
     }
 
+    /// Returns whether nothing but a load balancer that the evidence does not show is unknown.
+    pub fn is_behind_balancer(&self) -> bool {
+        self.has_hidden_balancer && !self.is_open()
+    }
+
     /// Returns whether it is unknown what happens to some of the connections.
     fn is_open(&self) -> bool {
         let mut cells = self.cells.iter();
@@ -319,9 +324,9 @@ const MOST_NAMED: usize = 3;
 
 impl Tally {
     /// Returns how the Services of `ports` stand.
-    pub fn of(ports: &[Surveyed]) -> Self {
+    pub fn of<'s>(ports: impl IntoIterator<Item = &'s Surveyed>) -> Self {
         let mut by_name: BTreeMap<String, Vec<&Surveyed>> = BTreeMap::new();
-        for port in ports.iter().filter(|port| port.left_to.is_none()) {
+        for port in ports.into_iter().filter(|port| port.left_to.is_none()) {
             let name = format!("{}/{}", port.name.namespace, port.name.name);
             by_name.entry(name).or_default().push(port);
         }
@@ -349,8 +354,8 @@ impl Tally {
                 }
                 Standing::Unknown => {
                     reasons.extend(doubt(&ports));
-                    let is_hidden = |port: &&Surveyed| port.has_hidden_balancer && !port.is_open();
-                    tally.behind_balancers += usize::from(ports.iter().all(is_hidden));
+                    let is_hidden = ports.iter().all(|port| port.is_behind_balancer());
+                    tally.behind_balancers += usize::from(is_hidden);
                     tally.unknown_of_single &= ports.iter().all(|port| port.is_open_to_single());
                     tally.unknown.push(service);
                 }

@@ -249,11 +249,6 @@ pub(crate) fn texts(group: &[&Problem]) -> Vec<String> {
     each(group, |fix| Some(fix.text()))
 }
 
-/// Returns the command of each fix, once, behind its machine if that is another one.
-pub(crate) fn commands(group: &[&Problem]) -> Vec<String> {
-    each(group, Fix::line)
-}
-
 /// Adds each fix once, with the commands of all.
 fn fixes(group: &[&Problem], page: &mut Page) {
     for (at, text) in texts(group).iter().take(FEW).enumerate() {

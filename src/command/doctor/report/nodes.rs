@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::{DoctorReport, Status};
 use crate::render::{Page, Tone};
+use crate::report::nodes::failing::{self, FailingService, Failures};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::{Together, cell, title};
 use kpx_judge::check::Severity;
-use kpx_judge::verdict::{Client, Failing, Fate, client_names};
+use kpx_judge::verdict::Failing;
 use kpx_node::words::number_of;
 
 /// The findings of several nodes, each once.
@@ -33,25 +34,11 @@ pub(crate) struct DoctorOfNodes {
     /// The checks whose data is missing.
     pub unknown: Vec<Unknown>,
     #[serde(skip)]
-    failing: BTreeMap<(String, Fate, Vec<Client>), Nodes>,
+    failing: Failures,
     #[serde(skip)]
     found: BTreeMap<Key, (BTreeSet<Box<str>>, Nodes)>,
     #[serde(skip)]
     missing: BTreeMap<Box<str>, (BTreeSet<&'static str>, Nodes)>,
-}
-
-/// A Service whose connections fail, with the nodes where they do.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct FailingService {
-    /// The Service, as `NAMESPACE/NAME`.
-    pub service: String,
-    /// What happens to its connections.
-    pub fate: Fate,
-    /// The clients whose connections fail.
-    pub clients: Vec<Client>,
-    /// The nodes.
-    pub nodes: Nodes,
 }
 
 /// A finding: severity, id and name of the check, message.
@@ -142,10 +129,7 @@ impl Together for DoctorOfNodes {
             _ => &mut self.healthy,
         };
         *state += 1;
-        for of in part.failing {
-            let key = (of.service, of.fate, of.clients);
-            self.failing.entry(key).or_default().add(node);
-        }
+        self.failing.add(node, part.failing);
         for (key, subject) in part.findings {
             let (subjects, nodes) = self.found.entry(key).or_default();
             subjects.insert(subject);
@@ -160,14 +144,7 @@ impl Together for DoctorOfNodes {
 
     fn settle(&mut self) {
         let read = self.errors + self.warnings + self.inconclusive + self.healthy;
-        let failing = std::mem::take(&mut self.failing).into_iter();
-        let failing = failing.map(|((service, fate, clients), nodes)| FailingService {
-            service,
-            fate,
-            clients,
-            nodes,
-        });
-        self.services = failing.collect();
+        self.services = std::mem::take(&mut self.failing).into_services();
         let found = std::mem::take(&mut self.found).into_iter();
         let findings = found.map(
             |((severity, id, name, message), (subjects, nodes))| Finding {
@@ -208,7 +185,7 @@ impl Together for DoctorOfNodes {
     }
 
     fn page(&self, read: usize, page: &mut Page) {
-        services(&self.services, read, page);
+        failing::page(&self.services, read, page);
         let (common, odd): (Vec<_>, Vec<_>) =
             self.findings.iter().partition(|finding| finding.common);
         for (heading, findings) in [("on some nodes", odd), ("on most nodes", common)] {
@@ -234,23 +211,6 @@ impl Together for DoctorOfNodes {
             page.line(&format!("next: {program} {command}"));
         }
     }
-}
-
-/// Adds the Services whose connections fail.
-fn services(failing: &[FailingService], read: usize, page: &mut Page) {
-    if failing.is_empty() {
-        return;
-    }
-    title(page, "Services that fail");
-    let rows = failing.iter().map(|failure| {
-        vec![
-            failure.service.clone(),
-            cell(&failure.nodes, read, page),
-            format!("{}{}", failure.fate, client_names(&failure.clients)),
-        ]
-    });
-    let rows: Vec<_> = rows.collect();
-    page.grid(&[("SERVICE", 0), ("NODES", 0), ("VERDICT", 0)], &rows);
 }
 
 fn table(findings: &[&Finding], read: usize, page: &mut Page) {

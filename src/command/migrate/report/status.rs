@@ -24,6 +24,9 @@ pub(crate) struct StatusReport {
     /// The command that continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// The machine to run it on, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_machine: Option<String>,
 }
 
 /// The bridge of a node.
@@ -174,9 +177,9 @@ impl Report for StatusReport {
         if !migration.ended {
             for row in &migration.stages {
                 let mark = match row.status {
-                    StageProgress::Done => "done ",
-                    StageProgress::Begun => "begun",
-                    StageProgress::Open => "open ",
+                    StageProgress::Done => "done   ",
+                    StageProgress::Begun => "running",
+                    StageProgress::Open => "to do  ",
                 };
                 page.line(&format!("  {mark}  {}", row.stage.title()));
             }
@@ -191,7 +194,9 @@ impl Report for StatusReport {
             page.para("bridge: ", &bridge.in_words());
         }
         if let Some(next) = &self.next {
-            page.line(&format!("next: {next}"));
+            let machine = self.next_machine.as_ref();
+            let machine = machine.map_or_else(String::new, |machine| format!("on {machine}: "));
+            page.line(&format!("next: {machine}{next}"));
         }
     }
 

@@ -1,11 +1,10 @@
-//! The findings of the doctor: what one fix clears is one block.
+//! The findings of the doctor, a row each: those that one fix clears are beside each other.
 
-use super::{Section, para, prose, said, table, typed, word};
-use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, commands, texts};
-use crate::command::explain::report::Explanation;
+use super::{Section, checks, para, prose, said, scrolls, table, titles, typed, word};
+use crate::command::doctor::report::{Block, DoctorReport, Problem, Status, texts};
 use crate::render::Tone;
 use crate::render::markup::Markup;
-use kpx_judge::check::{self, Reach};
+use kpx_judge::check::Severity;
 use kpx_node::words::number_of;
 
 /// Findings and facts that are listed of a group; the rest is counted.
@@ -16,62 +15,97 @@ pub(super) fn section(report: &DoctorReport) -> Section<'_> {
     Section::new("findings", "Findings", Some(count), move |markup| {
         if count == 0 {
             markup.leaf("p", &[], "No findings.");
-        }
-        for block in report.in_blocks() {
-            add(markup, &block);
+        } else {
+            rows(markup, report);
         }
         unknown(markup, report);
         ignored(markup, report);
     })
 }
 
-/// Adds a block of findings.
-fn add(markup: &mut Markup, block: &Block<'_>) {
-    let groups = block.groups();
-    let tone = groups.first().map_or(Tone::Strong, |group| group[0].tone());
-    let class = format!("block at-{}", tone.class());
-    markup.fixed("\n");
-    markup.element("div", &[("class", &class)], |markup| {
-        let Some(command) = block.shared_fix() else {
-            for group in groups {
-                problem(markup, "h3", group);
-                fixes(markup, group);
-                explained(markup, group[0]);
-            }
-            return;
-        };
-        markup.leaf("h3", &[], &block.clears());
-        typed(markup, "Command of the fix", &command);
-        for text in texts(&groups.concat()) {
-            para(markup, &text);
-        }
-        for group in groups {
-            problem(markup, "h4", group);
-            explained(markup, group[0]);
-        }
+/// The columns of findings.
+pub(super) const COLUMNS: [&str; 4] = ["SEVERITY", "CHECK", "SUBJECT", "PROBLEM"];
+
+/// Adds a row for equal findings; the rest of them unfolds.
+fn rows(markup: &mut Markup, report: &DoctorReport) {
+    let caption = "Findings, each with its facts and its fix";
+    scrolls(markup, caption, |markup| {
+        markup.element("table", &[("class", "sorts findings")], |markup| {
+            markup.leaf("caption", &[], caption);
+            markup.element("thead", &[], |markup| titles(markup, &COLUMNS));
+            markup.element("tbody", &[], |markup| {
+                let mut is_first = true;
+                for block in report.in_blocks() {
+                    for (at, group) in block.groups().iter().enumerate() {
+                        row(markup, &block, at, group, std::mem::take(&mut is_first));
+                    }
+                }
+            });
+        });
     });
 }
 
-/// Adds what is wrong, the facts that show it, and what it explains.
-fn problem(markup: &mut Markup, level: &'static str, group: &[&Problem]) {
+/// Adds the row of `group`, which is at `at` in its block.
+fn row(markup: &mut Markup, block: &Block<'_>, at: usize, group: &[&Problem], is_open: bool) {
     let first = group[0];
-    markup.element(level, &[], |markup| {
-        word(markup, first.tone(), &first.severity.name().to_uppercase());
-        let mut title = format!(" {} {}", first.id, first.name);
-        if group.len() > 1 {
-            title.extend([", ", &number_of(group.len(), "finding")]);
-        }
-        markup.text(&title);
-    });
-    let mut subjects: Vec<&str> = group.iter().map(|group| group.subject.as_str()).collect();
+    let mut subjects: Vec<&str> = group.iter().map(|of| of.subject.as_str()).collect();
     let more = subjects.len().saturating_sub(MOST);
     subjects.truncate(MOST);
     let rest = match more {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    let text = format!("{}{rest}: {}", subjects.join(", "), first.message);
-    para(markup, &text);
+    markup.element("tr", &[], |markup| {
+        severity(markup, first.severity);
+        markup.element("td", &[], |markup| check_link(markup, first.id));
+        let subjects = format!("{}{rest}", subjects.join(", "));
+        markup.leaf("th", &[("scope", "row")], &subjects);
+        markup.element("td", &[], |markup| {
+            let open = [("open", "open")];
+            let open = if is_open { &open[..] } else { &[] };
+            markup.element("details", open, |markup| {
+                markup.element("summary", &[], |markup| prose(markup, &first.message));
+                facts(markup, group);
+                match (block.shared_fix(), at) {
+                    (None, _) => fixes(markup, group),
+                    (Some(_), 0) => {
+                        let title = format!("{}:", block.clears());
+                        markup.leaf("p", &[("class", "word")], &title);
+                        fixes(markup, &block.groups().concat());
+                    }
+                    (Some(_), _) => {
+                        let text = format!(
+                            "The fix of {} above clears this one, too.",
+                            block.groups()[0][0].id
+                        );
+                        para(markup, &text);
+                    }
+                }
+            });
+        });
+    });
+    markup.fixed("\n");
+}
+
+/// Adds the cell of a severity, which sorts by its weight.
+pub(super) fn severity(markup: &mut Markup, severity: Severity) {
+    let (tone, order) = match severity {
+        Severity::Error => (Tone::Bad, "0"),
+        Severity::Warning => (Tone::Doubtful, "1"),
+        Severity::Info => (Tone::Strong, "2"),
+    };
+    markup.element("td", &[("data-sort", order)], |markup| {
+        word(markup, tone, &severity.name().to_uppercase());
+    });
+}
+
+/// Adds the link to the explanation of a check.
+pub(super) fn check_link(markup: &mut Markup, id: &str) {
+    markup.leaf("a", &[("href", &checks::address(id))], id);
+}
+
+/// Adds the facts that show the findings, and what they explain.
+fn facts(markup: &mut Markup, group: &[&Problem]) {
     let facts: Vec<String> = group
         .iter()
         .flat_map(|group| &group.evidence)
@@ -113,7 +147,7 @@ fn list(markup: &mut Markup, title: &str, lines: &[String], is_code: bool) {
     });
 }
 
-/// Adds each fix once, with the commands of all.
+/// Adds each fix once, with the commands of all: those of one machine can be copied together.
 fn fixes(markup: &mut Markup, group: &[&Problem]) {
     for text in texts(group) {
         markup.element("p", &[], |markup| {
@@ -121,42 +155,33 @@ fn fixes(markup: &mut Markup, group: &[&Problem]) {
             prose(markup, &text);
         });
     }
-    let commands = commands(group);
-    if !commands.is_empty() {
-        let looks = group.iter().all(|group| group.fix.only_looks());
-        let title = if looks {
-            "Commands that look closer"
-        } else {
-            "Commands of the fix"
+    let mut machines: Vec<(Option<String>, Vec<String>)> = Vec::new();
+    for fix in group.iter().map(|problem| &problem.fix) {
+        let Some(command) = fix.command() else {
+            continue;
         };
+        let machine = fix.machine();
+        let known = machines.iter().position(|(known, _)| *known == machine);
+        let at = known.unwrap_or_else(|| {
+            machines.push((machine, Vec::new()));
+            machines.len() - 1
+        });
+        if !machines[at].1.contains(&command) {
+            machines[at].1.push(command);
+        }
+    }
+    let looks = group.iter().all(|group| group.fix.only_looks());
+    let title = if looks {
+        "Commands that look closer"
+    } else {
+        "Commands of the fix"
+    };
+    for (machine, commands) in machines {
+        if let Some(machine) = machine {
+            markup.leaf("p", &[], &format!("On {machine}:"));
+        }
         typed(markup, title, &commands.join("\n"));
     }
-}
-
-/// Adds the explanation of the check that has `finding`.
-fn explained(markup: &mut Markup, finding: &Problem) {
-    let Some(check) = check::all().find(|check| check.id == finding.id) else {
-        return;
-    };
-    let of = Explanation::new(check, &Reach::default());
-    markup.element("details", &[], |markup| {
-        markup.leaf("summary", &[], &format!("What {} means", of.id));
-        markup.element("dl", &[("class", "facts")], |markup| {
-            for (name, text) in [
-                ("healthy", format!("{}.", of.title)),
-                ("symptom", of.symptom.to_owned()),
-                ("mechanism", of.why.to_owned()),
-                ("verify", of.verify.to_owned()),
-                ("fix", of.fix.clone()),
-            ] {
-                markup.leaf("dt", &[], name);
-                markup.element("dd", &[], |markup| prose(markup, &text));
-            }
-        });
-        if !of.commands.is_empty() {
-            typed(markup, "Commands that show it", &of.commands.join("\n"));
-        }
-    });
 }
 
 /// Adds the checks without a result, by reason.

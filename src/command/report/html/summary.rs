@@ -1,9 +1,47 @@
-//! The first section: the node, its mode, and what was found.
+//! What stands first, and the facts about the node.
 
-use super::{NodePage, Section, said, word};
+use super::findings::check_link;
+use super::{NodePage, Section, said, typed, word};
+use crate::command::doctor::report::DoctorReport;
 use crate::render::Tone;
 use crate::render::markup::Markup;
 use kpx_node::words::number_of;
+
+/// Adds the verdict on the Services, the worst finding, and what to do next.
+pub(super) fn lead(markup: &mut Markup, doctor: &DoctorReport) {
+    if let Some(services) = doctor.services() {
+        markup.leaf("p", &[("class", "verdict")], &services);
+    }
+    worst(markup, doctor);
+    let machine = doctor.next_machine.as_deref();
+    let machine = machine.map_or_else(String::new, |machine| format!(" on {machine}"));
+    markup.leaf("p", &[], &format!("Next{machine}:"));
+    typed(markup, "Next command", &doctor.next);
+}
+
+/// Adds the worst finding.
+fn worst(markup: &mut Markup, doctor: &DoctorReport) {
+    let Some(worst) = doctor.findings.first() else {
+        return match doctor.summary.unknown {
+            0 => markup.leaf("p", &[], "No check found a problem."),
+            unknown => said(
+                markup,
+                Tone::Unclear,
+                "Unknown:",
+                &format!(
+                    "{} could not run; no other check found a problem.",
+                    number_of(unknown, "check")
+                ),
+            ),
+        };
+    };
+    markup.element("p", &[], |markup| {
+        word(markup, worst.tone(), &worst.severity.name().to_uppercase());
+        markup.text(" ");
+        check_link(markup, worst.id);
+        markup.text(&format!(" {}: {}", worst.subject, worst.message));
+    });
+}
 
 pub(super) fn section(page: &NodePage) -> Section<'_> {
     Section::new("summary", "Summary", None, |markup| {
@@ -24,11 +62,6 @@ pub(super) fn section(page: &NodePage) -> Section<'_> {
                 &plan.map_or_else(|why| format!("no plan: {why}"), |plan| plan.head().1),
             );
         });
-        worst(page, markup);
-        markup.element("p", &[], |markup| {
-            markup.text("Next: ");
-            markup.leaf("code", &[], &page.doctor.next);
-        });
         if page.redacted {
             said(
                 markup,
@@ -38,31 +71,4 @@ pub(super) fn section(page: &NodePage) -> Section<'_> {
             );
         }
     })
-}
-
-/// Adds the worst finding.
-fn worst(page: &NodePage, markup: &mut Markup) {
-    let Some(worst) = page.doctor.findings.first() else {
-        return match page.doctor.summary.unknown {
-            0 => markup.leaf("p", &[], "No check found a problem."),
-            unknown => said(
-                markup,
-                Tone::Unclear,
-                "Unknown:",
-                &format!(
-                    "{} could not run; no other check found a problem.",
-                    number_of(unknown, "check")
-                ),
-            ),
-        };
-    };
-    markup.element("p", &[], |markup| {
-        markup.text("Worst finding: ");
-        word(
-            markup,
-            worst.tone(),
-            &format!("{} {}", worst.severity.name().to_uppercase(), worst.id),
-        );
-        markup.text(&format!(" {}: {}", worst.subject, worst.message));
-    });
 }

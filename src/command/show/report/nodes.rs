@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::ShowReport;
 use crate::render::{Page, Tone};
+use crate::report::nodes::failing::{self, FailingService, Failures};
 use crate::report::nodes::names::Nodes;
 use crate::report::nodes::rows::{Differing, Rows};
 use crate::report::nodes::{Together, cell};
 use crate::report::{CLEAN, FOUND};
+use kpx_judge::verdict::Failing;
 use kpx_node::evidence::Gap;
 use kpx_node::words::number_of;
 
@@ -25,8 +27,13 @@ pub(crate) struct ShowOfNodes {
     /// Whether a name was asked for that matches nothing on any node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub not_found: bool,
+    /// The Services whose connections fail; none in a view of anything else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<FailingService>,
     /// Why parts of the view are unknown, with the nodes.
     pub unknown: BTreeMap<String, Nodes>,
+    #[serde(skip)]
+    failing: Failures,
     #[serde(skip)]
     rows: Rows,
     #[serde(skip)]
@@ -36,6 +43,7 @@ pub(crate) struct ShowOfNodes {
 /// What is kept of a node's report.
 #[derive(Debug)]
 pub(crate) struct Part {
+    failing: Vec<Failing>,
     rows: BTreeMap<String, String>,
     gaps: Vec<String>,
     found: bool,
@@ -49,12 +57,14 @@ impl Together for ShowOfNodes {
         Part {
             gaps: report.gaps().iter().map(Gap::to_string).collect(),
             found: report.not_found().is_none(),
+            failing: report.tally().map_or_else(Vec::new, |tally| tally.failing),
             rows: report.lines(),
         }
     }
 
     fn add(&mut self, node: &Arc<str>, part: Part) {
         self.found |= part.found;
+        self.failing.add(node, part.failing);
         let partial = !part.gaps.is_empty();
         for gap in part.gaps {
             self.unknown.entry(gap).or_default().add(node);
@@ -69,6 +79,7 @@ impl Together for ShowOfNodes {
         let rows = std::mem::take(&mut self.rows);
         self.equal = rows.equal();
         self.differing = rows.differing();
+        self.services = std::mem::take(&mut self.failing).into_services();
         self.not_found = !self.found;
     }
 
@@ -96,6 +107,7 @@ impl Together for ShowOfNodes {
             let unknown = page.paint(Tone::Unclear, "unknown");
             page.para("", &format!("{unknown} on {nodes}: {gap}"));
         }
+        failing::page(&self.services, read, page);
         if self.differing.is_empty() {
             return;
         }

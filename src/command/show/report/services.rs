@@ -43,7 +43,10 @@ pub(super) fn cells(rows: &[Row], wide: bool) -> Vec<Vec<String>> {
             address(row, wide),
             node_port.unwrap_or_else(|| "-".to_owned()),
             format!("{ready}/{total}"),
-            left_to.unwrap_or_else(|| verdict(row)),
+            left_to.unwrap_or_else(|| {
+                let (fate, rest) = verdict(row);
+                format!("{fate}{rest}")
+            }),
             in_maps(row),
             left.join(","),
             known(row.endpoints.local),
@@ -74,10 +77,13 @@ fn in_maps(row: &Row) -> String {
     }
 }
 
-/// Returns what happens to connections, with the clients and addresses that fail: `lost for pods`.
-fn verdict(row: &Row) -> String {
+/// The position of the verdict among the columns.
+const VERDICT: usize = 4;
+
+/// Returns what happens to connections, and the clients and addresses that fail: `lost`, ` from pods`.
+fn verdict(row: &Row) -> (String, String) {
     let Some(fate) = row.fate else {
-        return "unknown".to_owned();
+        return ("unknown".to_owned(), String::new());
     };
     let failing: Vec<_> = row
         .connections
@@ -86,7 +92,7 @@ fn verdict(row: &Row) -> String {
         .collect();
     let is_all = failing.len() == row.connections.len();
     if failing.is_empty() || is_all {
-        return fate.to_string();
+        return (fate.to_string(), String::new());
     }
     let worst = Fate::of_all(failing.iter().map(|connection| connection.fate));
     let clients: Vec<Client> = failing.iter().map(|connection| connection.client).collect();
@@ -105,7 +111,7 @@ fn verdict(row: &Row) -> String {
     } else {
         String::new()
     };
-    format!("{worst}{}{at}", client_names(&clients))
+    (worst.to_string(), format!("{}{at}", client_names(&clients)))
 }
 
 /// Returns the name of an address in words, which break where lines end.
@@ -120,8 +126,20 @@ const fn in_words(kind: Kind) -> &'static str {
 }
 
 pub(super) fn page(rows: &[Row], page: &mut Page) {
-    let cells = cells(rows, page.style().wide);
-    page.grid(&COLUMNS, &cells);
+    let mut cells = cells(rows, page.style().wide);
+    let mut below = Vec::new();
+    if !page.fits(&COLUMNS, &cells) {
+        // The clients have a line of their own.
+        for (row, cells) in rows.iter().zip(&mut cells) {
+            let (fate, rest) = match &row.left_to {
+                Some(who) => ("-".to_owned(), format!("served by {who}")),
+                None => verdict(row),
+            };
+            cells[VERDICT] = fate;
+            below.push(rest.trim_start().to_owned());
+        }
+    }
+    page.grid_with(&COLUMNS, &cells, &below);
     let by_rules = |row: &Row| row.endpoints.ready.is_none() && row.endpoints.total.is_some();
     if rows.iter().any(by_rules) {
         page.para(
